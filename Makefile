@@ -1,0 +1,79 @@
+# Everything is built below build/. `make help` lists the targets.
+SHELL := /bin/bash
+.ONESHELL:
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO      ?= go
+VERSION ?= v2.31.0-codermesh.1
+LDFLAGS := -s -w -X github.com/codermesh/codermesh/internal/buildinfo.version=$(VERSION)
+TOOL    := $(GO) tool -modfile=tools/go.mod
+HOST    := $(shell $(GO) env GOOS)-$(shell $(GO) env GOARCH)
+# Which slim binaries the server carries for workspaces and laptops. `make release` sets all.
+SLIM    ?= $(HOST)
+
+# Tools that a machine lacks are put here (scripts/test-prerequisites).
+export PATH := $(PATH):$(CURDIR)/build/tools
+
+# What of tailscale.com the slim binary leaves out: it uses the engine, magicsock and netstack only. The list is what
+#   go run tailscale.com/cmd/featuretags --min --add=gro,netstack,health,listenrawdisco,peerapiclient
+# prints for the version in go.mod: health picks the home relay, gro is half of the speed, Close panics without peerapiclient.
+SLIM_TAGS := $(file < scripts/slim.tags)
+
+.PHONY: help run build slim release test test-go test-race e2e lint fmt gen verify bench clean
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
+
+run: build ## build, then start the server on http://127.0.0.1:3000 with its own PostgreSQL
+	@build/coder server --fetch-postgres --install-terraform
+
+build: slim ## build/coder (everything) and build/coder-slim
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
+
+slim: ## the slim binaries (SLIM="linux-amd64 linux-arm64 …"), into build/ and, packed, into the server
+	@mkdir -p build coderd/slim/dist
+	for target in $(SLIM); do
+		os=$${target%%-*} arch=$${target#*-} out=build/slim/coder-$$target
+		[ $$os = windows ] && out=$$out.exe
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o $$out ./cmd/coder-slim
+		packed=coderd/slim/dist/$$(basename $$out).gz
+		if [ ! -e $$packed ] || [ $$out -nt $$packed ]; then gzip -9nc $$out > $$packed.new && mv $$packed.new $$packed; fi
+	done
+	[ -e build/slim/coder-$(HOST) ] && cp -f build/slim/coder-$(HOST) build/coder-slim || true
+
+release: ## build/coder with the slim binaries of every platform
+	$(MAKE) build SLIM="linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64"
+
+test: build lint verify test-go ## everything, from a clean clone; as root also what needs network namespaces and other users
+
+test-go:
+	@scripts/test-prerequisites
+	$(GO) test -timeout 20m ./...
+
+test-race: build ## all Go tests with the race detector
+	@scripts/test-prerequisites
+	$(GO) test -race -timeout 30m ./...
+
+e2e: build ## only the tests that drive the built binaries
+	@scripts/test-prerequisites
+	$(GO) test -count=1 -timeout 20m ./e2e/...
+
+lint: ## gofmt and go vet
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+
+fmt: ## format the Go code
+	gofmt -w $$(git ls-files '*.go')
+
+gen: ## regenerate what is generated: protocols and queries
+	$(TOOL) buf generate
+	$(TOOL) sqlc generate
+
+verify: gen ## fail if generated code differs from its source
+	@git diff --exit-code --stat -- '*.pb.go' '*.connect.go' coderd/database/dbsqlc || { echo "generated code differs, run: make gen"; exit 1; }
+
+bench: build ## measure the product beside a yardstick, as a table and as build/bench.json
+	$(GO) run ./bench -coder build/coder -out build/bench.json
+
+clean: ## remove what was built
+	rm -rf build coderd/slim/dist/*.gz

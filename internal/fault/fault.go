@@ -1,0 +1,122 @@
+// Package fault is the one kind of error a user may see: a code that decides the HTTP status, the RPC code and the exit
+// code, and a message for a person that says what to do. Every other error is internal: its text goes to the log only.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Code classifies an error.
+type Code string
+
+const (
+	Invalid         Code = "invalid"
+	Unauthenticated Code = "unauthenticated"
+	Forbidden       Code = "forbidden"
+	NotFound        Code = "not_found"
+	Conflict        Code = "conflict"
+	TooLarge        Code = "too_large"
+	RateLimited     Code = "rate_limited"
+	Unavailable     Code = "unavailable"
+	Internal        Code = "internal"
+)
+
+// Field names one input that was refused.
+type Field struct {
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
+}
+
+// Error is an error meant for a person.
+type Error struct {
+	Code    Code
+	Message string  // one sentence, says what happened
+	Detail  string  // optional: the circumstances, or what to do
+	Fields  []Field // optional: which inputs were refused
+	Cause   error   // optional: for the log
+}
+
+// New returns an error with a formatted message. A %w verb sets the cause.
+func New(code Code, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Message: err.Error(), Cause: errors.Unwrap(err)}
+}
+
+func (e *Error) Error() string {
+	if e.Detail == "" {
+		return e.Message
+	}
+	return e.Message + ": " + e.Detail
+}
+
+func (e *Error) Unwrap() error { return e.Cause }
+
+// WithDetail sets the detail and returns e.
+func (e *Error) WithDetail(format string, args ...any) *Error {
+	e.Detail = fmt.Sprintf(format, args...)
+	return e
+}
+
+// WithField adds a refused input and returns e.
+func (e *Error) WithField(field, detail string) *Error {
+	e.Fields = append(e.Fields, Field{field, detail})
+	return e
+}
+
+// As returns the fault in err's chain, or nil.
+func As(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return nil
+}
+
+// CodeOf returns the code of the fault in err's chain: Internal when there is none, "" when err is nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	if e := As(err); e != nil {
+		return e.Code
+	}
+	return Internal
+}
+
+// HTTPStatus is the status that a code is answered with.
+func (c Code) HTTPStatus() int {
+	switch c {
+	case Invalid:
+		return http.StatusBadRequest
+	case Unauthenticated:
+		return http.StatusUnauthorized
+	case Forbidden:
+		return http.StatusForbidden
+	case NotFound:
+		return http.StatusNotFound
+	case Conflict:
+		return http.StatusConflict
+	case TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case RateLimited:
+		return http.StatusTooManyRequests
+	case Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// FromHTTPStatus is the code that a status stands for.
+func FromHTTPStatus(status int) Code {
+	for _, c := range []Code{Invalid, Unauthenticated, Forbidden, NotFound, Conflict, TooLarge, RateLimited, Unavailable} {
+		if c.HTTPStatus() == status {
+			return c
+		}
+	}
+	if status >= 400 && status < 500 {
+		return Invalid
+	}
+	return Internal
+}

@@ -1,0 +1,97 @@
+package tailnet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Prefix is the mesh's own IPv6 unique local prefix (RFC 4193, a random 40-bit global id). Every node's address lies in it.
+var Prefix = netip.MustParsePrefix("fd3b:8e1f:47c2::/48")
+
+// Addr is the mesh address of the participant with the given id: Prefix followed by the first 80 bits of the id's SHA-256.
+func Addr(id uuid.UUID) netip.Addr {
+	sum := sha256.Sum256(id[:])
+	addr := Prefix.Addr().As16()
+	copy(addr[6:], sum[:10])
+	return netip.AddrFrom16(addr)
+}
+
+// ClientID is the id of an ephemeral participant that has no other identity than its key.
+func ClientID(key PublicKey) uuid.UUID {
+	sum := sha256.Sum256(append([]byte("codermesh client "), key[:]...))
+	return uuid.NewSHA1(uuid.Nil, sum[:])
+}
+
+// PublicKey is a node's WireGuard public key (Curve25519). Its text form is "nodekey:" and 64 hex digits.
+type PublicKey [32]byte
+
+// DiscoKey is a node's path discovery public key. Its text form is "discokey:" and 64 hex digits.
+type DiscoKey [32]byte
+
+func (k PublicKey) IsZero() bool { return k == PublicKey{} }
+func (k DiscoKey) IsZero() bool  { return k == DiscoKey{} }
+
+// String is the key's text form: a public key is no secret.
+func (k PublicKey) String() string { return "nodekey:" + hex.EncodeToString(k[:]) }
+func (k DiscoKey) String() string  { return "discokey:" + hex.EncodeToString(k[:]) }
+
+func (k PublicKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+func (k DiscoKey) MarshalText() ([]byte, error)  { return []byte(k.String()), nil }
+
+func (k *PublicKey) UnmarshalText(text []byte) error { return parseKey(k[:], "nodekey:", string(text)) }
+func (k *DiscoKey) UnmarshalText(text []byte) error {
+	return parseKey(k[:], "discokey:", string(text))
+}
+
+// ParsePublicKey reads the text form.
+func ParsePublicKey(text string) (PublicKey, error) {
+	var k PublicKey
+	err := k.UnmarshalText([]byte(text))
+	return k, err
+}
+
+func parseKey(into []byte, prefix, text string) error {
+	digits, ok := strings.CutPrefix(text, prefix)
+	if !ok || len(digits) != 2*len(into) {
+		return fmt.Errorf("parse key: want %q and %d hex digits", prefix, 2*len(into))
+	}
+	if _, err := hex.Decode(into, []byte(digits)); err != nil {
+		return fmt.Errorf("parse key: %w", err)
+	}
+	return nil
+}
+
+// NodeInfo is what a node tells its peers about itself.
+type NodeInfo struct {
+	ID        uuid.UUID        `json:"id"`
+	Key       PublicKey        `json:"key"`
+	Disco     DiscoKey         `json:"disco"`
+	Region    int              `json:"region"`    // home relay region, 0 while unknown
+	Endpoints []netip.AddrPort `json:"endpoints"` // where it may be reached directly, best first
+	Seq       uint64           `json:"seq"`       // grows with every change in one process's life
+}
+
+// Addr is the node's mesh address. It follows from the id, so a node cannot claim another's.
+func (n NodeInfo) Addr() netip.Addr { return Addr(n.ID) }
+
+// RelayMap lists the relays that carry packets while, or where, there is no direct path.
+type RelayMap struct {
+	Regions []RelayRegion `json:"regions"`
+}
+
+// RelayRegion is one relay.
+type RelayRegion struct {
+	ID   int    `json:"id"` // positive
+	Code string `json:"code"`
+	Name string `json:"name"`
+	// URL is the relay's base URL, to which "/derp" is added. Empty means the URL by which the node itself reaches its
+	// server: a client behind a tunnel knows that better than the server does.
+	URL string `json:"url,omitempty"`
+	// STUNPort is the UDP port on the same host that answers STUN. 0 means none.
+	STUNPort int `json:"stun_port,omitempty"`
+}
