@@ -15,6 +15,10 @@ CREATE TABLE organizations (
 );
 CREATE UNIQUE INDEX organizations_one_default ON organizations (is_default) WHERE is_default;
 
+-- What every deployment has from the start.
+INSERT INTO settings (key, value) VALUES ('deployment_id', convert_to(gen_random_uuid()::text, 'UTF8'));
+INSERT INTO organizations (id, name, display_name, is_default) VALUES (gen_random_uuid(), 'default', 'Default', true);
+
 CREATE TABLE users (
 	id uuid PRIMARY KEY,
 	username text NOT NULL CHECK (username ~ '^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$' AND length(username) <= 32),
@@ -102,7 +106,9 @@ CREATE TABLE provisioner_jobs (
 	CHECK ((status IN ('succeeded', 'canceled', 'failed')) = (completed_at IS NOT NULL)),
 	CHECK (status <> 'running' OR started_at IS NOT NULL)
 );
-CREATE INDEX provisioner_jobs_pending ON provisioner_jobs (priority, created_at, id) WHERE status = 'pending';
+CREATE INDEX provisioner_jobs_pool ON provisioner_jobs (organization_id, tags, priority, created_at, id) WHERE status = 'pending';
+CREATE INDEX provisioner_jobs_silent ON provisioner_jobs (created_at) WHERE status = 'pending' AND log_length = 0;
+CREATE INDEX provisioner_jobs_done ON provisioner_jobs (worker_id, completed_at DESC) WHERE completed_at IS NOT NULL;
 CREATE INDEX provisioner_jobs_worker ON provisioner_jobs (worker_id) WHERE completed_at IS NULL;
 CREATE INDEX provisioner_jobs_recent ON provisioner_jobs (organization_id, created_at DESC);
 

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// Options of an agent.
+type Options struct {
+	Logger *slog.Logger // nil discards
+	// URL is the server's base URL.
+	URL *url.URL
+	// Token is the agent's credential.
+	Token secret.Token
+	// StateDir keeps the SSH host key and what has been run, one folder per agent below it. Empty means a folder in the
+	// account's own state folder, or below the temporary folder if there is none to write to.
+	StateDir string
+	// LogDir gets the scripts' output. Empty means the temporary folder.
+	LogDir string
+	// HTTPClient and TLS are for the coordinator's websocket, TLS for relays too. nil means the defaults.
+	HTTPClient *http.Client
+	TLS        *tls.Config
+	// Header is added to requests to the server. nil means none.
+	Header http.Header
+	// RelayOnly turns direct paths off.
+	RelayOnly bool
+	// OwnProcess says that the process is the agent's alone: Run then reacts to SIGTERM and SIGINT, tunes the garbage
+	// collector, and makes the workspace's folder the process's.
+	OwnProcess bool
+	// Join replaces the coordinator and the mesh node, for agents in another's process. nil means the real ones.
+	Join func(ctx context.Context) (Mesh, error)
+}
+
+// stopTimeout bounds an orderly end: stop scripts, last reports and logs.
+const (
+	stopTimeout  = 2 * time.Minute
+	flushTimeout = 5 * time.Second
+)
+
+// Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the stop
+// scripts, reports, and returns nil. It returns a fault when the server refuses the token.
+func Run(ctx context.Context, opt Options) error {
+	if runtime.GOOS != "linux" {
+		return fault.New(fault.Invalid, "The workspace agent runs on Linux, not on %s", runtime.GOOS)
+	}
+	if opt.Join == nil && (opt.URL == nil || opt.Token == "") {
+		return fault.New(fault.Invalid, "The agent needs the server's URL and a token").
+			WithDetail("set CODER_AGENT_URL and CODER_AGENT_TOKEN, as the workspace's start script does")
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.LogDir == "" {
+		opt.LogDir = os.TempDir()
+	}
+	if opt.StateDir == "" {
+		opt.StateDir = defaultStateDir(proc.CurrentUser())
+	}
+	// The process may change its folder below.
+	stateDir, stateErr := filepath.Abs(opt.StateDir)
+	logDir, logErr := filepath.Abs(opt.LogDir)
+	if err := errors.Join(stateErr, logErr); err != nil {
+		return fmt.Errorf("resolve folders: %w", err)
+	}
+	opt.StateDir, opt.LogDir = stateDir, logDir
+	if opt.OwnProcess {
+		TuneMemory()
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		// A terminal that closes must not end the workspace. The signal is caught, not ignored: children would inherit that.
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+	}
+	mesh, err := join(ctx, opt)
+	if err != nil {
+		return err
+	}
+	d, err := newDaemon(opt, mesh)
+	if err != nil {
+		mesh.Close()
+		return err
+	}
+	return d.run(ctx)
+}
+
+// TuneMemory makes the garbage collector keep a process small that carries bulk traffic at times: it collects at half
+// growth, and harder near 100 MiB. For a process that is an agent and nothing else.
+func TuneMemory() {
+	debug.SetGCPercent(50)
+	debug.SetMemoryLimit(100 << 20)
+}
+
+// Init is proc.Init, to be called first in main of the agent's command.
+func Init() (code int, done bool, err error) { return proc.Init() }
+
+func defaultStateDir(user proc.User) string {
+	dir := filepath.Join(user.Home, ".local", "state", "codermesh-agent")
+	if os.MkdirAll(dir, 0o700) == nil {
+		return dir
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("codermesh-agent-%d", user.UID))
+}

@@ -1,0 +1,516 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/agent"
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/agent/speed"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a server and a mesh made of loopback sockets. It implements agentpbconnect.AgentServiceHandler and agent.Mesh.
+type world struct {
+	rpcs     net.Listener
+	http     *http.Server
+	manifest *agentpb.ManifestResponse
+	dir      string
+
+	mu       sync.Mutex // guards the fields below
+	changed  chan struct{}
+	states   []agentpb.LifecycleState
+	done     map[string]*agentpb.ScriptDoneRequest // by stage and script id
+	lines    map[string][]string                   // by log source
+	gap      error
+	loseLogs int // answers to Logs that are lost
+	hellos   []*agentpb.Hello
+	shutdown chan string
+	conns    map[net.Conn]struct{} // of the server
+	ports    map[uint16]net.Listener
+	tcp      func(src, dst netip.AddrPort) (func(net.Conn), bool)
+}
+
+func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
+	t.Helper()
+	w := &world{
+		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1),
+		done: make(map[string]*agentpb.ScriptDoneRequest), lines: make(map[string][]string),
+		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]net.Listener),
+	}
+	id := uuid.New()
+	w.manifest = &agentpb.ManifestResponse{
+		AgentId: id[:], AgentName: "main", WorkspaceId: id[:], WorkspaceName: "dev", OwnerName: "ann", AccessUrl: "http://server",
+		Directory: w.dir, Env: map[string]string{"GREETING": "hi $CODER_WORKSPACE_NAME $not_set", "PATH": "/extra:$PATH"},
+		Incarnation: 1, Scripts: scripts, VscodeProxyUri: "https://{{port}}.example",
+	}
+	mux := http.NewServeMux()
+	mux.Handle(agentpbconnect.NewAgentServiceHandler(w))
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	w.http = &http.Server{Handler: mux, Protocols: protocols, ConnState: w.connState}
+	w.rpcs = listen(t)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = w.http.Serve(w.rpcs) }()
+	t.Cleanup(func() { w.http.Close(); <-served })
+	return w
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (w *world) connState(c net.Conn, s http.ConnState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s == http.StateNew {
+		w.conns[c] = struct{}{}
+	}
+	if s == http.StateClosed {
+		delete(w.conns, c)
+	}
+}
+
+// cut ends every connection with the server.
+func (w *world) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.conns {
+		c.Close()
+	}
+}
+
+// update changes the world's state and wakes until.
+func (w *world) update(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// until blocks until cond, which is called under the lock, is true.
+func (w *world) until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for {
+		w.mu.Lock()
+		ok, changed := cond(), w.changed
+		w.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-t.Context().Done():
+			t.Fatalf("wait for %s: %v", what, t.Context().Err())
+		}
+	}
+}
+
+func (w *world) Manifest(context.Context, *connect.Request[agentpb.ManifestRequest]) (*connect.Response[agentpb.ManifestResponse], error) {
+	return connect.NewResponse(w.manifest), nil
+}
+
+func (w *world) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage]) error {
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			m, err := stream.Receive()
+			if err != nil {
+				ended <- err
+				return
+			}
+			if hello := m.GetHello(); hello != nil {
+				w.update(func() { w.hellos = append(w.hellos, hello) })
+			}
+		}
+	}()
+	for {
+		select {
+		case reason := <-w.shutdown:
+			m := &agentpb.ServerMessage{Message: &agentpb.ServerMessage_Shutdown{Shutdown: &agentpb.Shutdown{Reason: reason}}}
+			if err := stream.Send(m); err != nil {
+				return errors.Join(err, <-ended)
+			}
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+func (w *world) Lifecycle(_ context.Context, r *connect.Request[agentpb.LifecycleRequest]) (*connect.Response[agentpb.LifecycleResponse], error) {
+	w.update(func() { w.states = append(w.states, r.Msg.GetState()) })
+	return connect.NewResponse(&agentpb.LifecycleResponse{}), nil
+}
+
+func (w *world) Logs(_ context.Context, r *connect.Request[agentpb.LogsRequest]) (*connect.Response[agentpb.LogsResponse], error) {
+	source := string(r.Msg.GetLogSourceId())
+	var stored uint64
+	lost := false
+	w.update(func() {
+		for _, l := range r.Msg.GetLines() {
+			have := uint64(len(w.lines[source]))
+			if l.GetSeq() > have+1 {
+				w.gap = fmt.Errorf("line %d after %d", l.GetSeq(), have)
+			}
+			if l.GetSeq() == have+1 {
+				w.lines[source] = append(w.lines[source], l.GetOutput())
+			}
+		}
+		stored = uint64(len(w.lines[source]))
+		if w.loseLogs > 0 {
+			w.loseLogs--
+			lost = true
+		}
+	})
+	if lost {
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("lost"))
+	}
+	return connect.NewResponse(&agentpb.LogsResponse{StoredSeq: stored}), nil
+}
+
+func (w *world) ScriptDone(_ context.Context, r *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error) {
+	w.update(func() { w.done[r.Msg.GetStage()+string(r.Msg.GetScriptId())] = r.Msg })
+	return connect.NewResponse(&agentpb.ScriptDoneResponse{}), nil
+}
+
+func (w *world) Listen(port uint16) (net.Listener, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	w.update(func() { w.ports[port] = l })
+	return l, err
+}
+
+func (w *world) HandleTCP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool)) {
+	w.update(func() { w.tcp = choose })
+}
+func (w *world) HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), bool)) {}
+func (w *world) DialServer(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", w.rpcs.Addr().String())
+}
+func (w *world) RelayLatency() time.Duration { return time.Millisecond }
+func (w *world) Done() <-chan struct{}       { return nil }
+func (w *world) Err() error                  { return nil }
+func (w *world) Close() error                { return nil }
+
+// run starts an agent in the world. stop ends it in good order.
+func (w *world) run(t testing.TB) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(ctx, agent.Options{
+			Token: secret.Token("x"), StateDir: filepath.Join(w.dir, "state"), LogDir: filepath.Join(w.dir, "log"),
+			Join: func(context.Context) (agent.Mesh, error) { return w, nil },
+		})
+	}()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil && !errors.Is(err, net.ErrClosed) {
+				t.Errorf("run: %v", err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	w.until(t, "hello", func() bool { return len(w.hellos) > 0 })
+	return stop
+}
+
+func (w *world) dial(t testing.TB) *gossh.Client {
+	t.Helper()
+	w.mu.Lock()
+	addr, hello := w.ports[meshport.SSH].Addr().String(), w.hellos[len(w.hellos)-1]
+	w.mu.Unlock()
+	key, _, _, _, err := gossh.ParseAuthorizedKey([]byte(hello.GetSshHostKey()))
+	if err != nil {
+		t.Fatalf("host key %q: %v", hello.GetSshHostKey(), err)
+	}
+	client, err := gossh.Dial("tcp", addr, &gossh.ClientConfig{HostKeyCallback: gossh.FixedHostKey(key)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func newScript(text string, change func(*agentpb.Script)) *agentpb.Script {
+	id, source := uuid.New(), uuid.New()
+	s := &agentpb.Script{Id: id[:], LogSourceId: source[:], DisplayName: "test", Script: text, RunOnStart: true}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func (w *world) ended(s *agentpb.Script, stage string) *agentpb.ScriptDoneRequest {
+	return w.done[stage+string(s.GetId())]
+}
+
+const (
+	starting     = agentpb.LifecycleState_LIFECYCLE_STATE_STARTING
+	ready        = agentpb.LifecycleState_LIFECYCLE_STATE_READY
+	startError   = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
+	startTimeout = agentpb.LifecycleState_LIFECYCLE_STATE_START_TIMEOUT
+	shuttingDown = agentpb.LifecycleState_LIFECYCLE_STATE_SHUTTING_DOWN
+	off          = agentpb.LifecycleState_LIFECYCLE_STATE_OFF
+)
+
+func (w *world) expectStates(t testing.TB, want ...agentpb.LifecycleState) {
+	t.Helper()
+	w.until(t, "lifecycle", func() bool { return len(w.states) >= len(want) })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if diff := cmp.Diff(want, w.states); diff != "" {
+		t.Errorf("lifecycle (-want +got):\n%s", diff)
+	}
+}
+
+func TestStartToOff(t *testing.T) {
+	t.Parallel()
+	good := newScript("echo one; echo two >&2; printf three", nil)
+	stop := newScript("echo bye", func(s *agentpb.Script) { s.RunOnStart, s.RunOnStop = false, true })
+	w := newWorld(t, good, stop)
+	end := w.run(t)
+	w.expectStates(t, starting, ready)
+	w.until(t, "log", func() bool { return len(w.lines[string(good.GetLogSourceId())]) == 3 })
+	end()
+	w.expectStates(t, starting, ready, shuttingDown, off)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if diff := cmp.Diff([]string{"one", "two", "three"}, w.lines[string(good.GetLogSourceId())]); diff != "" {
+		t.Errorf("start log (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"bye"}, w.lines[string(stop.GetLogSourceId())]); diff != "" {
+		t.Errorf("stop log (-want +got):\n%s", diff)
+	}
+	if w.ended(good, "start") == nil || w.ended(stop, "stop") == nil || w.ended(stop, "start") != nil {
+		t.Errorf("scripts reported: %v", w.done)
+	}
+}
+
+func TestFailuresOfStartScripts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		script *agentpb.Script
+		want   agentpb.LifecycleState
+	}{
+		"error":   {newScript("exit 3", nil), startError},
+		"timeout": {newScript("exec sleep 3600", func(s *agentpb.Script) { s.TimeoutSeconds = 1 }), startTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, test.script, newScript("true", nil))
+			w.run(t)
+			w.expectStates(t, starting, test.want)
+			w.until(t, "script's end", func() bool { return w.ended(test.script, "start") != nil })
+		})
+	}
+}
+
+func TestScriptsRunOncePerBuild(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	counter := filepath.Join(w.dir, "count")
+	w.manifest.Scripts = []*agentpb.Script{newScript("echo x >> "+counter, nil)}
+	runs := func() int {
+		data, err := os.ReadFile(counter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(data), "x")
+	}
+	restart := func(want int, states ...agentpb.LifecycleState) {
+		t.Helper()
+		w.update(func() { w.states, w.hellos = nil, nil })
+		stop := w.run(t)
+		w.expectStates(t, states...)
+		stop()
+		if got := runs(); got != want {
+			t.Errorf("the script ran %d times, want %d", got, want)
+		}
+	}
+	restart(1, starting, ready)
+	first := w.hellos[0].GetSshHostKey()
+	restart(1, ready)
+	w.manifest.Incarnation = 2
+	restart(2, starting, ready)
+	if got := w.hellos[0].GetSshHostKey(); got != first {
+		t.Errorf("host key after a rebuild: %s, want %s", got, first)
+	}
+}
+
+func TestSessionEnvironment(t *testing.T) {
+	t.Setenv("CODER_AGENT_TOKEN", "secret")
+	w := newWorld(t)
+	w.run(t)
+	session, err := w.dial(t).NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := session.Output(`pwd; for v in CODER CODER_WORKSPACE_NAME CODER_WORKSPACE_AGENT_NAME CODER_WORKSPACE_OWNER_NAME CODER_AGENT_URL GREETING VSCODE_PROXY_URI; do echo "$v=${!v}"; done; echo "${PATH%%:*}"; env | grep -c 'secre[t]'`)
+	want := w.dir + `
+CODER=true
+CODER_WORKSPACE_NAME=dev
+CODER_WORKSPACE_AGENT_NAME=main
+CODER_WORKSPACE_OWNER_NAME=ann
+CODER_AGENT_URL=http://server
+GREETING=hi dev $not_set
+VSCODE_PROXY_URI=https://{{port}}.example
+/extra
+0
+`
+	var exit *gossh.ExitError // grep finds nothing: 1
+	if diff := cmp.Diff(want, string(out)); diff != "" || !errors.As(err, &exit) {
+		t.Errorf("session's environment (-want +got), %v:\n%s", err, diff)
+	}
+}
+
+// The server goes away and comes back, answers are lost: sessions go on, and every line is stored once.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	fifo := filepath.Join(w.dir, "fifo")
+	s := newScript("mkfifo "+fifo+"; exec 3<>"+fifo+"; for i in 1 2 3 4 5 6; do echo line $i; read x <&3; done", nil)
+	w.manifest.Scripts = []*agentpb.Script{s}
+	w.loseLogs = 3
+	w.run(t)
+
+	session, err := w.dial(t).NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := session.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := session.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Start("cat"); err != nil {
+		t.Fatal(err)
+	}
+	echo := bufio.NewReader(stdout)
+	source := string(s.GetLogSourceId())
+	for i := range 6 {
+		w.until(t, "line", func() bool { return len(w.lines[source]) > i })
+		w.mu.Lock()
+		before := len(w.hellos)
+		w.mu.Unlock()
+		w.cut()
+		fmt.Fprintf(stdin, "still here %d\n", i)
+		if line, err := echo.ReadString('\n'); err != nil || line != fmt.Sprintf("still here %d\n", i) {
+			t.Fatalf("session after a cut: %q, %v", line, err)
+		}
+		if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
+			t.Fatal(err)
+		}
+		w.until(t, "reconnect", func() bool { return len(w.hellos) > before })
+	}
+	w.expectStates(t, starting, ready)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	want := []string{"line 1", "line 2", "line 3", "line 4", "line 5", "line 6"}
+	if diff := cmp.Diff(want, w.lines[source]); diff != "" || w.gap != nil {
+		t.Errorf("log, gap %v (-want +got):\n%s", w.gap, diff)
+	}
+}
+
+func TestServerAsksToStop(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run(t)
+	w.expectStates(t, starting, ready)
+	w.shutdown <- "the workspace stops"
+	w.expectStates(t, starting, ready, shuttingDown, off)
+}
+
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run(t)
+	target := listen(t)
+	defer target.Close()
+	go func() {
+		conn, err := target.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		data, _ := io.ReadAll(conn)
+		_, _ = conn.Write(bytes.ToUpper(data))
+	}()
+	w.until(t, "handler", func() bool { return w.tcp != nil })
+	client, server := tcpPair(t)
+	handle, ok := w.tcp(netip.AddrPort{}, netip.AddrPortFrom(netip.IPv6Loopback(), uint16(target.Addr().(*net.TCPAddr).Port)))
+	if !ok {
+		t.Fatal("the port is refused")
+	}
+	go handle(server)
+	_, _ = io.WriteString(client, "abc")
+	_ = client.CloseWrite()
+	if got, err := io.ReadAll(client); err != nil || string(got) != "ABC" {
+		t.Errorf("forward: %q, %v", got, err)
+	}
+
+	w.mu.Lock()
+	addr := w.ports[meshport.Speedtest].Addr().String()
+	w.mu.Unlock()
+	for _, direction := range []speed.Direction{speed.Down, speed.Up} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := speed.Run(t.Context(), conn, speed.Request{Direction: direction, Seconds: 0.1}, nil)
+		if err != nil || got.Bytes == 0 || got.Seconds <= 0 {
+			t.Errorf("speed test %s: %+v, %v", direction, got, err)
+		}
+	}
+}
+
+func tcpPair(t *testing.T) (client, server *net.TCPConn) {
+	t.Helper()
+	l := listen(t)
+	defer l.Close()
+	a, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a.(*net.TCPConn), b.(*net.TCPConn)
+}

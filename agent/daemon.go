@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/forward"
+	"github.com/codermesh/codermesh/agent/logship"
+	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/agent/script"
+	"github.com/codermesh/codermesh/agent/speed"
+	"github.com/codermesh/codermesh/agent/sshd"
+	"github.com/codermesh/codermesh/internal/meshport"
+)
+
+const maxSpeedtests = 4 // at once
+
+// daemon is a running agent.
+type daemon struct {
+	opt  Options
+	log  *slog.Logger
+	mesh Mesh
+	user proc.User
+
+	forwards *forward.Forwarder
+	logs     *logship.Queue
+	reports  *reports
+
+	sshListener, speedListener net.Listener
+
+	asked   chan string   // receives when the server asks the agent to end
+	ready   chan struct{} // closed once the fields below are set
+	state   *state
+	hostKey gossh.Signer
+	scripts *script.Runner
+	ssh     *sshd.Server
+
+	mu       sync.Mutex // guards manifest
+	manifest *agentpb.ManifestResponse
+
+	speedtests chan struct{} // a slot per running test
+	wg         sync.WaitGroup
+}
+
+// newDaemon begins to listen. The mesh is the daemon's once it returns without an error.
+func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
+	d := &daemon{
+		opt: opt, log: opt.Logger, mesh: mesh, user: proc.CurrentUser(),
+		forwards: forward.New(forward.Options{Logger: opt.Logger}), logs: logship.New(), reports: newReports(),
+		asked: make(chan string, 1), ready: make(chan struct{}), speedtests: make(chan struct{}, maxSpeedtests),
+	}
+	var err error
+	if d.sshListener, err = mesh.Listen(meshport.SSH); err != nil {
+		return nil, fmt.Errorf("listen for ssh: %w", err)
+	}
+	if d.speedListener, err = mesh.Listen(meshport.Speedtest); err != nil {
+		d.sshListener.Close()
+		return nil, fmt.Errorf("listen for speed tests: %w", err)
+	}
+	mesh.HandleTCP(d.forwards.TCP)
+	mesh.HandleUDP(d.forwards.UDP)
+	return d, nil
+}
+
+// run returns when the agent has ended in good order, or was refused.
+func (d *daemon) run(ctx context.Context) error {
+	// Work outlives ctx: the end is orderly.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	d.wg.Go(func() { d.talk(work) })
+	d.wg.Go(d.serveSpeedtests)
+	starting, stopStarting := context.WithCancel(work)
+	defer stopStarting()
+	started := make(chan struct{})
+	d.wg.Go(func() {
+		defer close(started)
+		d.start(starting)
+	})
+
+	var refused error
+	select {
+	case <-ctx.Done():
+		d.log.Info("agent is asked to stop")
+	case reason := <-d.asked:
+		d.log.Info("agent is asked to stop", "reason", reason)
+	case <-d.mesh.Done():
+		refused = d.mesh.Err()
+		d.log.Warn("agent was removed from the mesh", "err", refused)
+	}
+	stopStarting()
+	<-started
+	d.stop(work, refused == nil)
+	cancel()
+	err := d.close()
+	if refused != nil {
+		return refused
+	}
+	return err
+}
+
+// close ends everything. Sessions are hung up.
+func (d *daemon) close() error {
+	err := errors.Join(d.sshListener.Close(), d.speedListener.Close())
+	if d.isReady() {
+		err = errors.Join(err, d.ssh.Close(), d.scripts.Close())
+	}
+	err = errors.Join(err, d.forwards.Close(), d.mesh.Close())
+	d.wg.Wait()
+	return err
+}
+
+func (d *daemon) isReady() bool {
+	select {
+	case <-d.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *daemon) serveSpeedtests() {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		conn, err := d.speedListener.Accept()
+		if err != nil {
+			return // closed
+		}
+		select {
+		case d.speedtests <- struct{}{}:
+		default:
+			d.log.Warn("too many speed tests", "peer", conn.RemoteAddr())
+			conn.Close()
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-d.speedtests }()
+			if err := speed.Serve(conn); err != nil {
+				d.log.Debug("speed test", "peer", conn.RemoteAddr(), "err", err)
+			}
+		})
+	}
+}

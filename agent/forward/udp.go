@@ -1,0 +1,115 @@
+package forward
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// udpIdle is how long a UDP flow may be silent in both directions.
+	udpIdle     = 2 * time.Minute
+	maxDatagram = 64 << 10
+)
+
+// serveUDP carries the datagrams of one flow. A port that refuses on IPv4 is tried on IPv6 with the datagram that it refused.
+func (f *Forwarder) serveUDP(peer net.Conn, port uint16) {
+	var last []byte
+	for _, host := range loopback {
+		local, err := net.Dial("udp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+		if err != nil {
+			f.log.Debug("forward refused", "addr", port, "err", err)
+			continue
+		}
+		flow := &udpFlow{peer: peer, local: local, last: last}
+		if !f.track(local) {
+			local.Close()
+			return
+		}
+		refused := flow.run()
+		f.untrack(local)
+		if !refused {
+			return
+		}
+		last = flow.last
+	}
+}
+
+// udpFlow is one peer's flow joined with one local socket.
+type udpFlow struct {
+	peer, local net.Conn
+	done        atomic.Bool  // one direction has ended: the other is to end too
+	active      atomic.Int64 // time of the latest datagram, in Unix nanoseconds
+
+	mu       sync.Mutex // guards the fields below
+	last     []byte     // the latest datagram from the peer until the local side answered
+	answered bool
+}
+
+// run carries datagrams until the flow is idle or either side fails. refused says that nothing listened on the local side.
+func (u *udpFlow) run() (refused bool) {
+	if u.last != nil {
+		if _, err := u.local.Write(u.last); err != nil {
+			return errors.Is(err, syscall.ECONNREFUSED)
+		}
+	}
+	var wg sync.WaitGroup
+	var refusedRead bool
+	wg.Go(func() {
+		refusedRead = u.copy(u.peer, u.local, false)
+		u.wake(u.peer)
+	})
+	refusedWrite := u.copy(u.local, u.peer, true)
+	u.wake(u.local)
+	wg.Wait()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return (refusedRead || refusedWrite) && !u.answered
+}
+
+// wake ends the Read of the other direction without closing its connection: the flow may go on over IPv6. The flag is set
+// first, because that direction may be about to move its deadline.
+func (u *udpFlow) wake(conn net.Conn) {
+	u.done.Store(true)
+	_ = conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed connection, whose Read fails too
+}
+
+func (u *udpFlow) copy(dst, src net.Conn, fromPeer bool) (refused bool) {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	u.active.Store(time.Now().UnixNano())
+	for {
+		until := time.Unix(0, u.active.Load()).Add(udpIdle)
+		if src.SetReadDeadline(until) != nil || u.done.Load() || time.Now().After(until) {
+			return false
+		}
+		n, err := src.Read((*buf)[:maxDatagram])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			continue // the other direction may have been active
+		}
+		if err != nil {
+			return errors.Is(err, syscall.ECONNREFUSED)
+		}
+		u.active.Store(time.Now().UnixNano())
+		u.note((*buf)[:n], fromPeer)
+		if _, err := dst.Write((*buf)[:n]); err != nil {
+			return errors.Is(err, syscall.ECONNREFUSED)
+		}
+	}
+}
+
+func (u *udpFlow) note(datagram []byte, fromPeer bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case !fromPeer:
+		u.answered, u.last = true, nil
+	case !u.answered:
+		u.last = append(u.last[:0], datagram...)
+	}
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/logship"
+	"github.com/codermesh/codermesh/agent/script"
+)
+
+// Stages in which scripts run, as reported.
+const (
+	stageStart = "start"
+	stageStop  = "stop"
+)
+
+// start waits for the manifest and runs the start scripts, unless this build's have been run.
+func (d *daemon) start(ctx context.Context) {
+	select {
+	case <-d.ready:
+	case <-ctx.Done():
+		return
+	}
+	m := d.current()
+	if before := d.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
+		d.log.Info("start scripts of this build have been run", "state", before.State.String())
+		if before.State == agentpb.LifecycleState_LIFECYCLE_STATE_STARTING {
+			// The agent ended in between. They may have done half of their work: running them again is the user's decision.
+			before.State = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
+			d.state.setStarted(before)
+		}
+		d.setLifecycle(before.State)
+		return
+	}
+	d.setLifecycle(agentpb.LifecycleState_LIFECYCLE_STATE_STARTING)
+	d.state.setStarted(ran{m.GetIncarnation(), agentpb.LifecycleState_LIFECYCLE_STATE_STARTING})
+	failed, late := d.runStage(ctx, m, stageStart)
+	outcome := agentpb.LifecycleState_LIFECYCLE_STATE_READY
+	switch {
+	case ctx.Err() != nil:
+		return // the agent is stopping, and says so
+	case late:
+		outcome = agentpb.LifecycleState_LIFECYCLE_STATE_START_TIMEOUT
+	case failed:
+		outcome = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
+	}
+	d.state.setStarted(ran{m.GetIncarnation(), outcome})
+	d.setLifecycle(outcome)
+}
+
+// stop runs the stop scripts and lets the server know. heard says that the server still listens.
+func (d *daemon) stop(ctx context.Context, heard bool) {
+	if !d.isReady() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	d.setLifecycle(agentpb.LifecycleState_LIFECYCLE_STATE_SHUTTING_DOWN)
+	failed, late := d.runStage(ctx, d.current(), stageStop)
+	outcome := agentpb.LifecycleState_LIFECYCLE_STATE_OFF
+	switch {
+	case late:
+		outcome = agentpb.LifecycleState_LIFECYCLE_STATE_SHUTDOWN_TIMEOUT
+	case failed:
+		outcome = agentpb.LifecycleState_LIFECYCLE_STATE_SHUTDOWN_ERROR
+	}
+	d.setLifecycle(outcome)
+	if !heard {
+		return
+	}
+	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancelFlush()
+	// Either may have nobody to send to: the server stops first when everything is taken down.
+	if err := d.logs.Flush(flush); err != nil {
+		d.log.Warn("last logs are not sent", "err", err)
+	}
+	if err := d.reports.flush(flush); err != nil {
+		d.log.Warn("last reports are not sent", "err", err)
+	}
+}
+
+func (d *daemon) setLifecycle(state agentpb.LifecycleState) {
+	d.log.Info("lifecycle", "state", state.String())
+	d.reports.add(report{lifecycle: &agentpb.LifecycleRequest{State: state, ChangedAt: timestamppb.Now()}})
+}
+
+// runStage runs all scripts of a stage at once and reports each.
+func (d *daemon) runStage(ctx context.Context, m *agentpb.ManifestResponse, stage string) (failed, late bool) {
+	env := d.scriptEnvironment(m)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, s := range m.GetScripts() {
+		if stage == stageStart && !s.GetRunOnStart() || stage == stageStop && !s.GetRunOnStop() {
+			continue
+		}
+		id, err := uuid.FromBytes(s.GetId())
+		if err != nil {
+			d.log.Warn("manifest has a script without id", "err", err)
+			continue
+		}
+		todo := script.Script{
+			ID: id, Name: s.GetDisplayName(), Text: s.GetScript(), LogPath: s.GetLogPath(),
+			Timeout: time.Duration(s.GetTimeoutSeconds()) * time.Second,
+		}
+		if source, err := uuid.FromBytes(s.GetLogSourceId()); err == nil {
+			todo.Output = d.logs.Source(source).Writer(logship.Info)
+		}
+		wg.Go(func() {
+			result := d.scripts.Run(ctx, todo, env)
+			d.log.Info("script ended", "script", todo.Name, "reason", stage, "status", result.ExitCode,
+				"duration", result.Ended.Sub(result.Started), "err", result.Err)
+			d.reports.add(report{script: &agentpb.ScriptDoneRequest{
+				ScriptId: id[:], StartedAt: timestamppb.New(result.Started), EndedAt: timestamppb.New(result.Ended),
+				ExitCode: int32(result.ExitCode), TimedOut: result.TimedOut, Stage: stage,
+			}})
+			mu.Lock()
+			defer mu.Unlock()
+			failed = failed || !result.OK()
+			late = late || result.TimedOut
+		})
+	}
+	wg.Wait()
+	return failed, late
+}

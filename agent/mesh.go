@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Mesh is the agent's place in the mesh.
+type Mesh interface {
+	// Listen accepts connections to one of the agent's own ports.
+	Listen(port uint16) (net.Listener, error)
+	// HandleTCP and HandleUDP serve every other port, as tailnet.Node does.
+	HandleTCP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
+	HandleUDP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
+	// DialServer connects to the server's RPC port.
+	DialServer(ctx context.Context) (net.Conn, error)
+	// RelayLatency is the round trip to the home relay, 0 while unknown.
+	RelayLatency() time.Duration
+	// Done is closed when the server has refused the agent for good; Err says why.
+	Done() <-chan struct{}
+	Err() error
+	// Close leaves the mesh.
+	Close() error
+}
+
+// Buffers of one TCP connection, in bytes: an agent is to stay small, and a byte in flight costs many of memory.
+const (
+	sendBuffer = 1 << 20
+	recvBuffer = 1 << 20
+)
+
+// inbound is what a kind of participant may open here.
+func inbound(kind coordinator.Kind) tailnet.Inbound {
+	switch kind {
+	case coordinator.KindClient, coordinator.KindServer:
+		return tailnet.InboundAll
+	}
+	return tailnet.InboundNone
+}
+
+// join blocks until the coordinator has made the agent a participant.
+func join(ctx context.Context, opt Options) (Mesh, error) {
+	if opt.Join != nil {
+		return opt.Join(ctx)
+	}
+	m := &meshNode{}
+	key := tailnet.NewPrivateKey()
+	m.client = coordinator.NewClient(coordinator.ClientOptions{
+		Logger: opt.Logger, URL: opt.URL, HTTPClient: opt.HTTPClient, TLS: opt.TLS,
+		Kind: coordinator.KindAgent, Key: key.Public(), Inbound: inbound,
+		Header: func(context.Context) (http.Header, error) {
+			header := opt.Header.Clone()
+			if header == nil {
+				header = make(http.Header)
+			}
+			header.Set(sdk.AgentTokenHeader, opt.Token.Reveal())
+			return header, nil
+		},
+		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
+			nodeOpt := tailnet.Options{
+				ID: w.ID, Key: key, Logger: opt.Logger, RelayOnly: opt.RelayOnly, SendBuffer: sendBuffer, RecvBuffer: recvBuffer,
+			}
+			if opt.TLS != nil {
+				nodeOpt.RootCAs = opt.TLS.RootCAs
+			}
+			var err error
+			m.Node, err = tailnet.New(nodeOpt)
+			return m.Node, err
+		},
+	})
+	m.client.Start()
+	if _, err := m.client.Welcome(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("join the mesh: %w", err), m.Close())
+	}
+	return m, nil
+}
+
+// meshNode is the real Mesh.
+type meshNode struct {
+	*tailnet.Node
+	client *coordinator.Client
+}
+
+func (m *meshNode) DialServer(ctx context.Context) (net.Conn, error) {
+	server, err := m.client.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return m.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
+}
+
+func (m *meshNode) RelayLatency() time.Duration {
+	home := m.Info().Region
+	for _, relay := range m.Status().Relays {
+		if relay.ID == home {
+			return relay.Latency
+		}
+	}
+	return 0
+}
+
+func (m *meshNode) Done() <-chan struct{} { return m.client.Done() }
+func (m *meshNode) Err() error            { return m.client.Err() }
+
+func (m *meshNode) Close() error {
+	err := m.client.Close()
+	if m.Node != nil {
+		err = errors.Join(err, m.Node.Close())
+	}
+	return err
+}

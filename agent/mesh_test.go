@@ -1,0 +1,259 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/uuid"
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/agent"
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/tailnet/tailnettest"
+)
+
+const token = secret.Token("agent-token")
+
+// site is a coordinator and a relay with real sockets, and the world's server as a node of the mesh.
+type site struct {
+	*world
+	url   *url.URL
+	coord *coordinator.Server
+	agent coordinator.Principal
+}
+
+func newSite(t testing.TB, w *world) *site {
+	t.Helper()
+	relay := tailnettest.NewRelay(t)
+	regions := relay.Map
+	regions.Regions[0].URL = relay.URL.String()
+	s := &site{world: w, agent: coordinator.Principal{Kind: coordinator.KindAgent, ID: uuid.New(), Name: "ann/dev.main"}}
+	s.coord = coordinator.New(coordinator.Options{
+		Relay: relay, RelayMap: func() tailnet.RelayMap { return regions },
+		Authorizer: coordinator.AuthorizerFunc(func(context.Context, coordinator.Principal, coordinator.Target) error { return nil }),
+	})
+	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		hello, err := coordinator.ParseHello(r)
+		if err == nil && r.Header.Get(sdk.AgentTokenHeader) != token.Reveal() {
+			err = fault.New(fault.Unauthenticated, "this token is not known")
+		}
+		if err == nil {
+			err = s.coord.Handle(rw, r, s.agent, hello)
+		}
+		if err != nil {
+			http.Error(rw, err.Error(), fault.CodeOf(err).HTTPStatus())
+		}
+	}))
+	t.Cleanup(func() { s.coord.Close(); web.Close() })
+	var err error
+	if s.url, err = url.Parse(web.URL); err != nil {
+		t.Fatal(err)
+	}
+	node := s.join(t, coordinator.Principal{Kind: coordinator.KindServer, ID: uuid.New(), Name: "server"}, tailnet.NewPrivateKey())
+	l, err := node.Listen(meshport.ServerRPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = w.http.Serve(l) }()
+	t.Cleanup(func() { l.Close(); w.http.Close(); <-served })
+	return s
+}
+
+// member is a node with its connection to the coordinator.
+type member struct {
+	*tailnet.Node
+	client *coordinator.Client
+}
+
+func (s *site) join(t testing.TB, p coordinator.Principal, key tailnet.PrivateKey) member {
+	t.Helper()
+	node, err := tailnet.New(tailnet.Options{ID: p.ID, Key: key, Logger: tailnettest.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { node.Close() })
+	client := s.coord.Attach(p, coordinator.ClientOptions{
+		URL: s.url, Key: key.Public(), NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
+		Inbound: func(kind coordinator.Kind) tailnet.Inbound {
+			if p.Kind == coordinator.KindServer && kind == coordinator.KindAgent {
+				return tailnet.InboundPorts(meshport.ServerRPC)
+			}
+			return tailnet.InboundNone
+		},
+	})
+	t.Cleanup(func() { client.Close() })
+	return member{node, client}
+}
+
+func TestOverTheMesh(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := newSite(t, w)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(ctx, agent.Options{
+			Logger: tailnettest.Logger(t), URL: s.url, Token: token, StateDir: filepath.Join(w.dir, "state"), LogDir: w.dir,
+		})
+	}()
+	stop := func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	}
+	w.expectStates(t, starting, ready)
+
+	key := tailnet.NewPrivateKey()
+	laptop := s.join(t, coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(key.Public()), Name: "ann", Subject: uuid.New()}, key)
+	if err := laptop.client.Subscribe(t.Context(), s.agent.ID); err != nil {
+		t.Fatal(err)
+	}
+	addr := tailnet.Addr(s.agent.ID)
+	conn, err := laptop.Dial(t.Context(), "tcp", netip.AddrPortFrom(addr, meshport.SSH))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostKey, _, _, _, err := gossh.ParseAuthorizedKey([]byte(w.hellos[0].GetSshHostKey()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, chans, reqs, err := gossh.NewClientConn(conn, "dev", &gossh.ClientConfig{HostKeyCallback: gossh.FixedHostKey(hostKey)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := gossh.NewClient(c, chans, reqs)
+	session, err := client.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := bytes.Repeat([]byte("mesh"), 1<<20)
+	session.Stdin = bytes.NewReader(data)
+	if out, err := session.Output("cat"); err != nil || !bytes.Equal(out, data) {
+		t.Errorf("session over the mesh: %d bytes, %v; want %d", len(out), err, len(data))
+	}
+
+	target := listen(t)
+	defer target.Close()
+	go func() {
+		if conn, err := target.Accept(); err == nil {
+			_, _ = io.Copy(conn, conn)
+			conn.Close()
+		}
+	}()
+	port := uint16(target.Addr().(*net.TCPAddr).Port)
+	forward, err := laptop.Dial(t.Context(), "tcp", netip.AddrPortFrom(addr, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = forward.Write(data)
+		_ = forward.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	if out, err := io.ReadAll(forward); err != nil || !bytes.Equal(out, data) {
+		t.Errorf("forward over the mesh: %d bytes, %v; want %d", len(out), err, len(data))
+	}
+	forward.Close()
+	client.Close()
+	stop()
+	w.expectStates(t, starting, ready, shuttingDown, off)
+}
+
+// BenchmarkMeshDownload is one SSH session over a direct WireGuard path, both ends in this process.
+func BenchmarkMeshDownload(b *testing.B) {
+	w := newWorld(b)
+	s := newSite(b, w)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(ctx, agent.Options{URL: s.url, Token: token, StateDir: filepath.Join(w.dir, "state"), LogDir: w.dir})
+	}()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	}()
+	w.expectStates(b, starting, ready)
+	key := tailnet.NewPrivateKey()
+	laptop := s.join(b, coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(key.Public()), Subject: uuid.New()}, key)
+	if err := laptop.client.Subscribe(b.Context(), s.agent.ID); err != nil {
+		b.Fatal(err)
+	}
+	conn, err := laptop.Dial(b.Context(), "tcp", netip.AddrPortFrom(tailnet.Addr(s.agent.ID), meshport.SSH))
+	if err != nil {
+		b.Fatal(err)
+	}
+	hostKey, _, _, _, err := gossh.ParseAuthorizedKey([]byte(w.hellos[0].GetSshHostKey()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	config := &gossh.ClientConfig{HostKeyCallback: gossh.FixedHostKey(hostKey)}
+	config.Ciphers = []string{gossh.CipherAES128GCM}
+	c, chans, reqs, err := gossh.NewClientConn(conn, "dev", config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := gossh.NewClient(c, chans, reqs)
+	defer client.Close()
+	const bulk = 128 << 20
+	b.SetBytes(bulk)
+	for b.Loop() {
+		session, err := client.NewSession()
+		if err != nil {
+			b.Fatal(err)
+		}
+		session.Stdout = io.Discard
+		if err := session.Run("head -c 134217728 /dev/zero"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestRefusedToken(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, newWorld(t))
+	err := agent.Run(t.Context(), agent.Options{URL: s.url, Token: "wrong", StateDir: t.TempDir(), LogDir: t.TempDir()})
+	if fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("run: %v, want the refusal", err)
+	}
+}
+
+func TestRevokedAgentEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := newSite(t, w)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(t.Context(), agent.Options{URL: s.url, Token: token, StateDir: t.TempDir(), LogDir: t.TempDir()})
+	}()
+	w.expectStates(t, starting, ready)
+	s.coord.Revoke(s.agent.ID, "the workspace was stopped")
+	if err := <-ended; err == nil || errors.Is(err, context.Canceled) {
+		t.Errorf("run: %v, want the reason", err)
+	}
+}
+
+func TestMissingOptions(t *testing.T) {
+	t.Parallel()
+	if err := agent.Run(t.Context(), agent.Options{}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("run: %v, want what is missing", err)
+	}
+}

@@ -1,0 +1,75 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// SignalSession sends sig to every process of the session that leader began with setsid, also those in process groups of
+// their own (jobs of an interactive shell).
+func SignalSession(leader int, sig syscall.Signal) error {
+	err := signalGroup(leader, sig)
+	entries, readErr := os.ReadDir("/proc")
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	for _, entry := range entries {
+		pid, convErr := strconv.Atoi(entry.Name())
+		if convErr != nil || pid == os.Getpid() {
+			continue
+		}
+		group, session, ok := groupAndSession(pid)
+		if !ok || session != leader || group == leader {
+			continue
+		}
+		if killErr := syscall.Kill(pid, sig); killErr != nil && !errors.Is(killErr, syscall.ESRCH) {
+			err = errors.Join(err, killErr)
+		}
+	}
+	return err
+}
+
+// groupAndSession reads the process group and session of pid from its stat line, whose second field is the program's name in
+// parentheses and may hold anything.
+func groupAndSession(pid int) (group, session int, ok bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, false
+	}
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 {
+		return 0, 0, false
+	}
+	f := bytes.Fields(stat[end+1:]) // state, parent, group, session …
+	if len(f) < 4 {
+		return 0, 0, false
+	}
+	group, err1 := strconv.Atoi(string(f[2]))
+	session, err2 := strconv.Atoi(string(f[3]))
+	return group, session, err1 == nil && err2 == nil
+}
+
+const oomStep = 100 // of a scale of 1000
+
+// PreferAsVictim makes the process pid, and what it starts, a likelier victim than the agent when memory runs out. Raising
+// the value needs no privilege.
+func PreferAsVictim(pid int) error {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return err
+	}
+	base, err := strconv.Atoi(string(bytes.TrimSpace(own)))
+	if err != nil {
+		return err
+	}
+	value := strconv.Itoa(min(base+oomStep, 1000))
+	err = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(value), 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return nil // it has ended
+	}
+	return err
+}

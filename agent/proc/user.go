@@ -1,0 +1,124 @@
+package proc
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// User is the account the agent, and so everything in its workspace, runs as.
+type User struct {
+	Name  string
+	UID   int
+	GID   int
+	Home  string
+	Shell string
+}
+
+// CurrentUser is the account of this process. What passwd does not say (containers run under numbers that no file lists)
+// is taken from the environment, and then from what every system has.
+func CurrentUser() User {
+	u := User{UID: os.Getuid(), GID: os.Getgid()}
+	if entry, err := lookupPasswd("/etc/passwd", u.UID); err == nil {
+		u = entry
+	}
+	if u.Name == "" {
+		u.Name = firstOf(os.Getenv("USER"), os.Getenv("LOGNAME"), strconv.Itoa(u.UID))
+	}
+	if !isDir(u.Home) {
+		u.Home = firstOf(existingDir(os.Getenv("HOME")), u.Home, "/")
+	}
+	if !isExecutable(u.Shell) {
+		u.Shell = defaultShell()
+	}
+	return u
+}
+
+// lookupPasswd finds the entry of uid in a passwd file.
+func lookupPasswd(path string, uid int) (User, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return User{}, err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if u, ok := parsePasswd(lines.Text()); ok && u.UID == uid {
+			return u, nil
+		}
+	}
+	return User{}, errors.Join(lines.Err(), errors.New("no passwd entry for uid "+strconv.Itoa(uid)))
+}
+
+func parsePasswd(line string) (User, bool) {
+	f := strings.Split(line, ":")
+	if len(f) != 7 || strings.HasPrefix(line, "#") {
+		return User{}, false
+	}
+	uid, err := strconv.Atoi(f[2])
+	if err != nil {
+		return User{}, false
+	}
+	gid, err := strconv.Atoi(f[3])
+	if err != nil {
+		return User{}, false
+	}
+	return User{Name: f[0], UID: uid, GID: gid, Home: f[5], Shell: f[6]}, true
+}
+
+func defaultShell() string {
+	if s := os.Getenv("SHELL"); isExecutable(s) {
+		return s
+	}
+	for _, name := range []string{"bash", "sh"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return "/bin/sh"
+}
+
+// Directory resolves the folder that sessions start in: empty and ~ mean home, variables of env are replaced, and a
+// relative path is below home. The folder need not exist.
+func (u User) Directory(dir string, env *Env) string {
+	dir = env.Expand(dir)
+	switch {
+	case dir == "" || dir == "~":
+		return u.Home
+	case strings.HasPrefix(dir, "~/"):
+		return filepath.Join(u.Home, dir[2:])
+	case !filepath.IsAbs(dir):
+		return filepath.Join(u.Home, dir)
+	}
+	return filepath.Clean(dir)
+}
+
+func existingDir(path string) string {
+	if isDir(path) {
+		return path
+	}
+	return ""
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return path != "" && err == nil && info.IsDir()
+}
+
+func isExecutable(path string) bool {
+	info, err := os.Stat(path)
+	return filepath.IsAbs(path) && err == nil && !info.IsDir() && info.Mode()&0o111 != 0
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+)
+
+// maxReports bounds what waits for the server: far more than the scripts of a workspace can make in one build.
+const maxReports = 1024
+
+// report is one fact the server is to store: exactly one field is set.
+type report struct {
+	lifecycle *agentpb.LifecycleRequest
+	script    *agentpb.ScriptDoneRequest
+}
+
+// reports are sent in order, each until the server has stored it.
+type reports struct {
+	wake chan struct{}
+
+	mu    sync.Mutex // guards the fields below
+	queue []report
+	idle  chan struct{} // closed when the queue is empty; nil while nobody waits
+}
+
+func newReports() *reports { return &reports{wake: make(chan struct{}, 1)} }
+
+// add queues a report; the oldest gives way when there are too many.
+func (r *reports) add(rep report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) == maxReports {
+		r.queue = r.queue[1:]
+	}
+	r.queue = append(r.queue, rep)
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run sends reports until ctx ends or a call fails for a reason that may pass.
+func (r *reports) run(ctx context.Context, client agentpbconnect.AgentServiceClient, log *slog.Logger) error {
+	for {
+		next, ok := r.first()
+		if !ok {
+			select {
+			case <-r.wake:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		err := next.send(ctx, client)
+		switch connect.CodeOf(err) {
+		case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodePermissionDenied, connect.CodeUnimplemented:
+			log.Warn("report refused", "err", err)
+			err = nil // it will never be stored
+		}
+		if err != nil {
+			return fmt.Errorf("send report: %w", err)
+		}
+		r.done(next)
+	}
+}
+
+func (rep report) send(ctx context.Context, client agentpbconnect.AgentServiceClient) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var err error
+	if rep.lifecycle != nil {
+		_, err = client.Lifecycle(ctx, connect.NewRequest(rep.lifecycle))
+	} else {
+		_, err = client.ScriptDone(ctx, connect.NewRequest(rep.script))
+	}
+	return err
+}
+
+func (r *reports) first() (report, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) > 0 {
+		return r.queue[0], true
+	}
+	if r.idle != nil {
+		close(r.idle)
+		r.idle = nil
+	}
+	return report{}, false
+}
+
+// done removes a report, unless it had to give way meanwhile.
+func (r *reports) done(rep report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) > 0 && r.queue[0] == rep {
+		r.queue = r.queue[1:]
+	}
+}
+
+// flush blocks until everything is stored or ctx ends.
+func (r *reports) flush(ctx context.Context) error {
+	r.mu.Lock()
+	if r.idle == nil {
+		r.idle = make(chan struct{})
+	}
+	idle := r.idle
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	r.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("flush reports: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/agent/logship"
+	"github.com/codermesh/codermesh/agent/sshd"
+	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/buildinfo"
+)
+
+const (
+	protocolVersion   = 1
+	apiVersion        = "2.0"
+	callTimeout       = 15 * time.Second
+	heartbeatInterval = 15 * time.Second
+	// silence is how long the server may leave heartbeats unanswered before the connection is given up.
+	silence   = 40 * time.Second
+	maxAnswer = 16 << 20 // bytes of one message of the server
+)
+
+var (
+	errSilent = errors.New("the server does not answer heartbeats")
+	errEnded  = errors.New("the server ended the stream")
+)
+
+// talk keeps a connection with the server until ctx ends.
+func (d *daemon) talk(ctx context.Context) {
+	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
+	for ctx.Err() == nil {
+		connected, err := d.connection(ctx)
+		if connected {
+			pause.Reset()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		d.log.Info("no connection with the server", "reason", err)
+		if pause.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// connection is one connection with the server, from dial to end. connected says that the server was reached.
+func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	transport := d.transport()
+	defer transport.CloseIdleConnections()
+	client := agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, "http://server", connect.WithReadMaxBytes(maxAnswer))
+
+	call, cancelCall := context.WithTimeout(ctx, callTimeout)
+	answer, err := client.Manifest(call, connect.NewRequest(&agentpb.ManifestRequest{}))
+	cancelCall()
+	if err != nil {
+		return false, fmt.Errorf("get manifest: %w", err)
+	}
+	if err := d.accept(answer.Msg); err != nil {
+		d.log.Error("manifest cannot be used", "err", err)
+		return false, err
+	}
+
+	stream := client.Connect(ctx)
+	if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: d.hello(answer.Msg)}}); err != nil {
+		return true, fmt.Errorf("say hello: %w", err)
+	}
+	d.log.Info("connected to the server", "agent", answer.Msg.GetAgentName())
+	if d.opt.OwnProcess {
+		debug.FreeOSMemory() // joining needs more than staying does
+	}
+
+	heard := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer heard.Stop()
+	var wg sync.WaitGroup
+	part := func(f func() error) { wg.Go(func() { cancel(f()) }) }
+	part(func() error { return d.beat(ctx, stream) })
+	part(func() error { return d.listen(stream, func() { heard.Reset(silence) }) })
+	part(func() error { return d.reports.run(ctx, client, d.log) })
+	part(func() error { return d.logs.Run(ctx, sender(client)) })
+	wg.Wait()
+	return true, context.Cause(ctx)
+}
+
+// transport makes the one connection that all calls share: HTTP/2 without TLS, because WireGuard encrypts.
+func (d *daemon) transport() *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{
+		Protocols: protocols, Proxy: nil, DisableCompression: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return d.mesh.DialServer(ctx) },
+	}
+}
+
+func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
+	return &agentpb.Hello{
+		Version: buildinfo.Version(), ApiVersion: apiVersion, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		ExpandedDirectory: d.directory(m), ProtocolVersion: protocolVersion, SshHostKey: sshd.AuthorizedKey(d.hostKey.PublicKey()),
+	}
+}
+
+type connectStream = connect.BidiStreamForClient[agentpb.AgentMessage, agentpb.ServerMessage]
+
+func (d *daemon) beat(ctx context.Context, stream *connectStream) error {
+	ticker := time.NewTicker(heartbeatInterval)
+	defer ticker.Stop()
+	for nonce := uint64(1); ; nonce++ {
+		err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Heartbeat{Heartbeat: &agentpb.Heartbeat{
+			Nonce: nonce, RelayLatencyUs: d.mesh.RelayLatency().Microseconds(),
+		}}})
+		if err != nil {
+			return fmt.Errorf("send heartbeat: %w", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), stream.CloseRequest())
+		}
+	}
+}
+
+func (d *daemon) listen(stream *connectStream, heard func()) error {
+	defer stream.CloseResponse()
+	for {
+		m, err := stream.Receive()
+		if err != nil {
+			return fmt.Errorf("%w: %w", errEnded, err)
+		}
+		heard()
+		if down := m.GetShutdown(); down != nil {
+			select {
+			case d.asked <- down.GetReason():
+			default: // it is on its way already
+			}
+		}
+	}
+}
+
+// sender stores log lines with the server.
+func sender(client agentpbconnect.AgentServiceClient) logship.Send {
+	return func(ctx context.Context, source uuid.UUID, lines []logship.Line) (uint64, bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		req := &agentpb.LogsRequest{LogSourceId: source[:]}
+		for _, l := range lines {
+			req.Lines = append(req.Lines, &agentpb.LogLine{
+				Seq: l.Seq, At: timestamppb.New(l.At), Level: agentpb.LogLevel(l.Level), Output: l.Output,
+			})
+		}
+		answer, err := client.Logs(ctx, connect.NewRequest(req))
+		switch connect.CodeOf(err) {
+		case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodePermissionDenied:
+			if err != nil {
+				return 0, false, fmt.Errorf("%w: %w", logship.ErrRefused, err)
+			}
+		}
+		if err != nil {
+			return 0, false, err
+		}
+		return answer.Msg.GetStoredSeq(), answer.Msg.GetLimitExceeded(), nil
+	}
+}

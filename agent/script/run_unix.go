@@ -1,0 +1,233 @@
+//go:build unix
+
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/codermesh/codermesh/agent/proc"
+)
+
+const (
+	// termDelay is how long a script that ran out of time may take to end before it is killed.
+	termDelay = 5 * time.Second
+	// outputDelay is how long the end of a script is held back for output that is still in the pipe.
+	outputDelay    = 2 * time.Second
+	exitNotStarted = 127
+)
+
+var errClosed = errors.New("the agent is stopping")
+
+// run is one script in its own session.
+type run struct {
+	cmd    *exec.Cmd
+	output *os.File // read end of what it prints
+	copied chan struct{}
+}
+
+// Run runs a script to its end, its time limit, or the end of ctx, which counts as one. Programs that it leaves in the
+// background go on; what they print is still read.
+func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
+	result := Result{Script: s.ID, Started: time.Now()}
+	if s.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+		defer cancel()
+	}
+	x, err := r.start(s, env)
+	if err != nil {
+		result.Ended, result.ExitCode, result.Err = time.Now(), exitNotStarted, err
+		r.report(s, fmt.Sprintf("The script could not be started: %v\n", err))
+		return result
+	}
+	result.TimedOut = r.wait(ctx, x)
+	result.Ended = time.Now()
+	result.ExitCode = exitCode(x.cmd.ProcessState)
+	if result.TimedOut {
+		r.report(s, fmt.Sprintf("The script was ended after %s.\n", result.Ended.Sub(result.Started).Round(time.Second)))
+	}
+	return result
+}
+
+func (r *Runner) report(s Script, text string) {
+	if s.Output == nil {
+		return
+	}
+	if _, err := io.WriteString(s.Output, text); err != nil {
+		r.log.Warn("write script log", "err", err)
+	}
+}
+
+func (r *Runner) start(s Script, env Environment) (*run, error) {
+	path, err := r.write(s)
+	if err != nil {
+		return nil, err
+	}
+	vars := proc.NewEnv(env.Env)
+	data := r.dataDir(s.ID)
+	if err := errors.Join(os.MkdirAll(data, 0o700), os.MkdirAll(r.BinDir(), 0o700)); err != nil {
+		return nil, err
+	}
+	vars.Set("CODER_SCRIPT_DATA_DIR", data)
+	vars.Set("CODER_SCRIPT_BIN_DIR", r.BinDir())
+	log, err := r.logFile(s, env, vars)
+	if err != nil {
+		r.log.Warn("open script log file", "err", err)
+		r.report(s, fmt.Sprintf("The log file could not be opened: %v\n", err))
+	}
+
+	args := append(interpreter(s.Text, env.User.Shell), path)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Args[0] = args[0]
+	cmd.Env, cmd.Dir = vars.List(), env.Directory
+	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
+		cmd.Dir = env.User.Home
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	x, err := r.launch(cmd, s.Output, log)
+	if err != nil && log != nil {
+		log.Close()
+	}
+	return x, err
+}
+
+// launch starts cmd with its output joined. It takes log, which may be nil, unless it fails.
+func (r *Runner) launch(cmd *exec.Cmd, output io.Writer, log *os.File) (*run, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer write.Close()
+	cmd.Stdout, cmd.Stderr = write, write
+	x := &run{cmd: cmd, output: read, copied: make(chan struct{})}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		read.Close()
+		return nil, errClosed
+	}
+	if err := cmd.Start(); err != nil {
+		read.Close()
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	if err := proc.PreferAsVictim(cmd.Process.Pid); err != nil {
+		r.log.Debug("set memory preference", "err", err)
+	}
+	r.running[x] = struct{}{}
+	r.wg.Go(func() {
+		defer close(x.copied)
+		defer read.Close()
+		x.copy(output, log)
+		r.mu.Lock()
+		delete(r.running, x)
+		r.mu.Unlock()
+	})
+	return x, nil
+}
+
+// copy reads what the script and what it left behind print.
+func (x *run) copy(output io.Writer, log *os.File) {
+	var sinks []io.Writer
+	if log != nil {
+		defer log.Close()
+		sinks = append(sinks, &limitedFile{w: log, left: maxLogFile})
+	}
+	if output != nil {
+		sinks = append(sinks, output)
+		if c, ok := output.(io.Closer); ok {
+			defer c.Close()
+		}
+	}
+	_, _ = io.Copy(io.MultiWriter(sinks...), x.output) // ends with the last writer or with Close; the sinks do not fail
+}
+
+// wait blocks until the script itself has ended. late says that it was made to.
+func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
+	exited := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(exited)
+		_ = x.cmd.Wait() // the state says it
+	})
+	defer wg.Wait()
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		late = true
+		x.signal(syscall.SIGTERM)
+		timer := time.NewTimer(termDelay)
+		defer timer.Stop()
+		select {
+		case <-exited:
+		case <-timer.C:
+		}
+		x.signal(syscall.SIGKILL)
+		<-exited
+	}
+	timer := time.NewTimer(outputDelay)
+	defer timer.Stop()
+	select {
+	case <-x.copied:
+	case <-timer.C: // something in the background holds the pipe
+	}
+	return late
+}
+
+func (x *run) signal(sig syscall.Signal) {
+	_ = proc.SignalSession(x.cmd.Process.Pid, sig) // what is gone cannot be signalled
+}
+
+// Close stops reading what scripts left in the background print, and waits for scripts that are running: end the context of
+// their Run first.
+func (r *Runner) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	for x := range r.running {
+		x.output.Close()
+	}
+	r.mu.Unlock()
+	r.wg.Wait()
+	return nil
+}
+
+// write puts the script's text where its interpreter can read it: an argument would be limited to 128 KiB.
+func (r *Runner) write(s Script) (string, error) {
+	dir := filepath.Join(r.opt.StateDir, "scripts")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, s.ID.String())
+	return path, os.WriteFile(path, []byte(s.Text), 0o700)
+}
+
+func (r *Runner) logFile(s Script, env Environment, vars *proc.Env) (*os.File, error) {
+	path := filepath.Join(r.opt.LogDir, "coder-script-"+s.ID.String()+".log")
+	if s.LogPath != "" {
+		// Relative paths are below the log folder, everything else as for sessions.
+		path = proc.User{Home: env.User.Home}.Directory(s.LogPath, vars)
+		if expanded := vars.Expand(s.LogPath); !filepath.IsAbs(expanded) && expanded[0] != '~' {
+			path = filepath.Join(r.opt.LogDir, expanded)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+func exitCode(state *os.ProcessState) int {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}

@@ -1,0 +1,122 @@
+package script
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/agent/proc"
+)
+
+// Script is one script of a manifest.
+type Script struct {
+	ID      uuid.UUID
+	Name    string
+	Text    string
+	Timeout time.Duration // 0 means none
+	LogPath string        // may start with ~ or hold variables; relative is below the log folder; empty means a default
+	Output  io.Writer     // gets what the script prints; must not block for long. nil means nobody does
+}
+
+// Result is how a script ended.
+type Result struct {
+	Script         uuid.UUID
+	Started, Ended time.Time
+	ExitCode       int // 128 and the signal's number after a signal; 127 if it could not be started
+	TimedOut       bool
+	Err            error // why it could not be run, nil otherwise
+}
+
+// OK reports whether the script did what it should.
+func (r Result) OK() bool { return r.Err == nil && r.ExitCode == 0 && !r.TimedOut }
+
+// Environment is what scripts start with.
+type Environment struct {
+	User      proc.User
+	Env       []string // complete, without the agent's own variables
+	Directory string   // the home folder if it does not exist
+}
+
+// Options of a Runner. The folders are required; they are made when needed.
+type Options struct {
+	Logger *slog.Logger // nil discards
+	// StateDir gets the scripts' texts, their data folders and a folder for programs that they install.
+	StateDir string
+	// LogDir gets what scripts print.
+	LogDir string
+}
+
+// Runner runs scripts. Close it.
+type Runner struct {
+	opt Options
+	log *slog.Logger
+
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	running map[*run]struct{}
+	wg      sync.WaitGroup
+}
+
+// New returns a Runner.
+func New(opt Options) *Runner {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{opt: opt, log: opt.Logger, running: make(map[*run]struct{})}
+}
+
+// BinDir is the folder where scripts put programs for the workspace; it belongs on PATH.
+func (r *Runner) BinDir() string { return filepath.Join(r.opt.StateDir, "bin") }
+
+func (r *Runner) dataDir(id uuid.UUID) string {
+	return filepath.Join(r.opt.StateDir, "data", id.String())
+}
+
+// interpreter is the program and arguments that a script's first line asks for, or the user's shell.
+func interpreter(text, shell string) []string {
+	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
+	rest, ok := strings.CutPrefix(line, "#!")
+	if !ok {
+		return []string{shell}
+	}
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return []string{shell}
+	}
+	// As the kernel does: what follows the program is one argument; env -S splits it itself.
+	if len(fields) > 1 {
+		_, arg, _ := strings.Cut(strings.TrimSpace(rest), fields[0])
+		return []string{fields[0], strings.TrimSpace(arg)}
+	}
+	return fields
+}
+
+// maxLogFile is how much of a script's output its file keeps, in bytes.
+const maxLogFile = 64 << 20
+
+// limitedFile keeps the first bytes and says once that there were more.
+type limitedFile struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limitedFile) Write(b []byte) (int, error) {
+	if l.left <= 0 {
+		return len(b), nil
+	}
+	keep := b[:min(len(b), l.left)]
+	if _, err := l.w.Write(keep); err != nil {
+		l.left = 0 // a full disk must not end the script
+		return len(b), nil
+	}
+	if l.left -= len(keep); l.left <= 0 && !bytes.HasSuffix(b, []byte("\n")) {
+		_, _ = io.WriteString(l.w, "\n[the rest is not kept]\n")
+	}
+	return len(b), nil
+}

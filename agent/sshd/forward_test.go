@@ -1,0 +1,366 @@
+//go:build linux
+
+package sshd_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	gossh "golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/codermesh/codermesh/agent/sshd"
+)
+
+// upper answers each connection, once it has ended its sending, with what it sent in capitals: it needs half-close to work.
+func upper(t testing.TB, network, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				data, err := io.ReadAll(conn)
+				if err == nil {
+					_, _ = conn.Write(bytes.ToUpper(data))
+				}
+			}()
+		}
+	}()
+	return l
+}
+
+type halfConn interface {
+	net.Conn
+	CloseWrite() error
+}
+
+func askUpper(t testing.TB, network, addr string) {
+	t.Helper()
+	conn, err := net.Dial(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	want := strings.Repeat("HELLO ", 100000)
+	go func() {
+		_, _ = io.WriteString(conn, strings.ToLower(want))
+		_ = conn.(halfConn).CloseWrite()
+	}()
+	got, err := io.ReadAll(conn)
+	if err != nil || string(got) != want {
+		t.Errorf("%s %s: got %d bytes, %v; want %d", network, addr, len(got), err, len(want))
+	}
+}
+
+// hold runs an ssh client with forwards until the test ends, and returns once they are set up: its command runs after them.
+func hold(t *testing.T, h *host, flags ...string) {
+	t.Helper()
+	// The test's own context ends before its cleanups run.
+	cmd := h.ssh(context.Background(), append(flags, "-o", "ExitOnForwardFailure=yes"), "echo ready; cat")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	t.Cleanup(func() {
+		stdin.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("ssh: %v", err)
+		}
+	})
+	if err != nil || line != "ready\n" {
+		t.Fatalf("ssh %v: got %q, %v, stderr %q", flags, line, err, stderr.String())
+	}
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func TestForwards(t *testing.T) {
+	t.Parallel()
+	h := start(t, nil)
+	target := upper(t, "tcp", "127.0.0.1:0").Addr().String()
+	socket := upper(t, "unix", filepath.Join(h.dir, "target.sock")).Addr().String()
+	local, remote, dynamic := freePort(t), freePort(t), freePort(t)
+	localSock, remoteSock := filepath.Join(h.dir, "l.sock"), filepath.Join(h.home, "r.sock")
+	hold(t, h,
+		"-L", fmt.Sprintf("127.0.0.1:%d:%s", local, target), "-R", fmt.Sprintf("%d:%s", remote, target),
+		"-D", fmt.Sprintf("127.0.0.1:%d", dynamic),
+		"-L", localSock+":"+socket, "-R", remoteSock+":"+target)
+	askUpper(t, "tcp", "127.0.0.1:"+strconv.Itoa(local))
+	askUpper(t, "tcp", "127.0.0.1:"+strconv.Itoa(remote))
+	askUpper(t, "unix", localSock)
+	askUpper(t, "unix", remoteSock)
+	if info, err := os.Stat(remoteSock); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("remote socket: %v, %v; want mode 0600", info, err)
+	}
+	curl := exec.CommandContext(t.Context(), "curl", "--version")
+	if curl.Run() == nil {
+		out, err := exec.CommandContext(t.Context(), "curl", "-s", "-m", "10", "--http0.9", "-x", "socks5h://127.0.0.1:"+strconv.Itoa(dynamic),
+			"--upload-file", "/dev/null", "http://127.0.0.1:1/").CombinedOutput()
+		if err == nil {
+			t.Errorf("request to a closed port through -D: got %q, want an error", out)
+		}
+	}
+	askSOCKS(t, dynamic, target)
+}
+
+// askSOCKS goes through -D by SOCKS4.
+func askSOCKS(t testing.TB, port int, target string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	addr, err := net.ResolveTCPAddr("tcp", target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := append([]byte{4, 1, byte(addr.Port >> 8), byte(addr.Port)}, addr.IP.To4()...)
+	if _, err := conn.Write(append(request, 0)); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 8)
+	if _, err := io.ReadFull(conn, answer); err != nil || answer[1] != 90 {
+		t.Fatalf("socks: got %v, %v, want it granted", answer, err)
+	}
+	_, _ = io.WriteString(conn, "abc")
+	_ = conn.(halfConn).CloseWrite()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "ABC" {
+		t.Errorf("through -D: got %q, %v, want ABC", got, err)
+	}
+}
+
+func TestRemoteForwardEndsWithConnection(t *testing.T) {
+	t.Parallel()
+	client := start(t, nil).dial(t)
+	l, err := client.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil { // cancel-tcpip-forward
+		t.Fatal(err)
+	}
+	again, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatalf("the port is still taken after a cancel: %v", err)
+	}
+	again.Close()
+}
+
+func TestListenersAreBounded(t *testing.T) {
+	t.Parallel()
+	client := start(t, nil).dial(t)
+	for n := range 100 {
+		ok, _, err := client.SendRequest("tcpip-forward", true, gossh.Marshal(struct {
+			Host string
+			Port uint32
+		}{"localhost", 0}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			if n != 64 {
+				t.Errorf("refused after %d listeners, want 64", n)
+			}
+			return
+		}
+	}
+	t.Error("a connection got 100 listeners")
+}
+
+func TestChannelsAreBounded(t *testing.T) {
+	t.Parallel()
+	client := start(t, nil).dial(t)
+	for n := range 400 {
+		_, _, err := client.OpenChannel("session", nil)
+		if err == nil {
+			continue
+		}
+		if n != 256 {
+			t.Errorf("refused after %d channels (%v), want 256", n, err)
+		}
+		return
+	}
+	t.Error("a connection got 400 channels")
+}
+
+// Requests of a hostile client are refused, none breaks the connection, and it still works afterwards.
+func TestMalformedRequests(t *testing.T) {
+	t.Parallel()
+	client := start(t, nil).dial(t)
+	junk := []byte{0xff, 0xff, 0xff, 0xff, 1}
+	for _, name := range []string{"tcpip-forward", "cancel-tcpip-forward", "streamlocal-forward@openssh.com",
+		"cancel-streamlocal-forward@openssh.com", "no-such-request"} {
+		if ok, _, err := client.SendRequest(name, true, junk); ok || err != nil {
+			t.Errorf("%s: got %v, %v, want a refusal", name, ok, err)
+		}
+	}
+	for _, kind := range []string{"direct-tcpip", "direct-streamlocal@openssh.com", "no-such-channel", "x11"} {
+		if _, _, err := client.OpenChannel(kind, junk); err == nil {
+			t.Errorf("channel %s with junk was opened", kind)
+		}
+	}
+	channel, requests, err := client.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go gossh.DiscardRequests(requests)
+	for _, name := range []string{"env", "pty-req", "window-change", "signal", "exec", "subsystem", "x11-req", "junk"} {
+		if ok, err := channel.SendRequest(name, true, junk); ok || err != nil {
+			t.Errorf("%s: got %v, %v, want a refusal", name, ok, err)
+		}
+	}
+	channel.Close()
+	session, err := client.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := session.Output("echo alive"); err != nil || string(out) != "alive\n" {
+		t.Errorf("afterwards: got %q, %v", out, err)
+	}
+}
+
+func TestAgentForwarding(t *testing.T) {
+	t.Parallel()
+	h := start(t, nil)
+	keyring := agent.NewKeyring()
+	if err := keyring.Add(agent.AddedKey{PrivateKey: newKey(t), Comment: "laptop key"}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(h.dir, "agent.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer conn.Close(); _ = agent.ServeAgent(keyring, conn) }()
+		}
+	}()
+	cmd := h.ssh(t.Context(), []string{"-A", "-o", "IdentityAgent=" + path}, "ssh-add -l; ls -ld ${SSH_AUTH_SOCK%/*}; echo $SSH_AUTH_SOCK")
+	// The first value of an option counts: the harness's own must not come first.
+	cmd.Args = remove(cmd.Args, "IdentityAgent=none")
+	stdout, stderr, status := run(t, cmd)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if status != 0 || len(lines) != 3 || !strings.Contains(lines[0], "laptop key") || !strings.HasPrefix(lines[1], "drwx------") {
+		t.Fatalf("got status %d, %q, %q; want the key and a private folder", status, stdout, stderr)
+	}
+	if _, err := os.Stat(lines[2]); !os.IsNotExist(err) {
+		t.Errorf("agent socket after the session: %v, want it gone", err)
+	}
+}
+
+func remove(args []string, value string) []string {
+	for i, a := range args {
+		if a == value {
+			return append(append([]string{}, args[:i-1]...), args[i+1:]...)
+		}
+	}
+	return args
+}
+
+func TestSFTP(t *testing.T) {
+	h := start(t, nil)
+	t.Chdir(h.home) // as an agent does that has its process for itself
+	data := make([]byte, 20<<20)
+	rand.Read(data)
+	src, back := filepath.Join(h.dir, "src"), filepath.Join(h.dir, "back")
+	if err := os.WriteFile(src, data, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	batch := filepath.Join(h.dir, "batch")
+	script := fmt.Sprintf("put -p %s up\nmkdir d\nrename up d/moved\nln -s moved d/link\nchmod 600 d/moved\nls -l d\nget d/link %s\nrm d/link\n", src, back)
+	if err := os.WriteFile(batch, []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sftp", append(h.options(), "-b", batch, "127.0.0.1")...)
+	stdout, stderr, status := run(t, cmd)
+	if status != 0 {
+		t.Fatalf("sftp: status %d, %s%s", status, stdout, stderr)
+	}
+	for _, path := range []string{filepath.Join(h.home, "d", "moved"), back} {
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: %d bytes, %v; want what was sent", path, len(got), err)
+		}
+	}
+	scp := exec.CommandContext(t.Context(), "scp", append(append([]string{"-r"}, h.options()...), "127.0.0.1:d", h.dir+"/copy")...)
+	if stdout, stderr, status := run(t, scp); status != 0 {
+		t.Fatalf("scp: status %d, %s%s", status, stdout, stderr)
+	}
+	if got, err := os.ReadFile(filepath.Join(h.dir, "copy", "moved")); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("scp -r: %d bytes, %v; want what was sent", len(got), err)
+	}
+}
+
+func TestHostKeyIsKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, err := sshd.LoadHostKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := sshd.LoadHostKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := sshd.AuthorizedKey(second.PublicKey()), sshd.AuthorizedKey(first.PublicKey()); got != want {
+		t.Errorf("second start: key %s, want %s", got, want)
+	}
+	path := filepath.Join(dir, sshd.HostKeyFile)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("host key file: %v, %v; want mode 0600", info, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("state folder holds %v, %v; want the key alone", entries, err)
+	}
+	if err := os.WriteFile(path, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sshd.LoadHostKey(dir); err == nil {
+		t.Error("a broken key file was replaced, want an error")
+	}
+}

@@ -1,0 +1,121 @@
+package sshd
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/agent/forward"
+)
+
+const dialTimeout = 30 * time.Second
+
+// directTCP is RFC 4254, section 7.2.
+type directTCP struct {
+	Host       string
+	Port       uint32
+	Origin     string
+	OriginPort uint32
+}
+
+// directUnix is OpenSSH's PROTOCOL file, section 2.4.
+type directUnix struct {
+	Path      string
+	Reserved  string
+	Reserved2 uint32
+}
+
+func (s *Server) serveDirectTCP(c *conn, _ *gossh.ServerConn, channel gossh.NewChannel) {
+	var req directTCP
+	if err := gossh.Unmarshal(channel.ExtraData(), &req); err != nil || req.Port > 65535 {
+		_ = channel.Reject(gossh.ConnectionFailed, "malformed forward")
+		return
+	}
+	s.direct(c, channel, "tcp", net.JoinHostPort(req.Host, strconv.Itoa(int(req.Port))))
+}
+
+func (s *Server) serveDirectUnix(c *conn, _ *gossh.ServerConn, channel gossh.NewChannel) {
+	var req directUnix
+	if err := gossh.Unmarshal(channel.ExtraData(), &req); err != nil {
+		_ = channel.Reject(gossh.ConnectionFailed, "malformed forward")
+		return
+	}
+	s.direct(c, channel, "unix", req.Path)
+}
+
+// direct joins a channel with an address that it dials from the workspace.
+func (s *Server) direct(c *conn, newChannel gossh.NewChannel, network, addr string) {
+	ctx, cancel := context.WithTimeout(s.run, dialTimeout)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-c.done:
+			cancel()
+		case <-stop:
+		}
+	}()
+	local, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		_ = newChannel.Reject(gossh.ConnectionFailed, err.Error())
+		return
+	}
+	channel, requests, err := newChannel.Accept()
+	if err != nil {
+		local.Close()
+		return // the connection has ended
+	}
+	c.join(channel, requests, local.(duplex))
+}
+
+type duplex interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// join carries bytes both ways until both have ended.
+func (c *conn) join(channel gossh.Channel, requests <-chan *gossh.Request, local duplex) {
+	c.begin(func() { gossh.DiscardRequests(requests) })
+	forward.Pipe(channel, local)
+}
+
+// open asks the client to take a connection that came to a remote forward, and carries it.
+func (c *conn) open(peer *gossh.ServerConn, kind string, extra []byte, local net.Conn) {
+	channel, requests, err := peer.OpenChannel(kind, extra)
+	if err != nil {
+		c.server.log.Debug("open forwarded channel", "peer", peer.RemoteAddr(), "err", err)
+		local.Close()
+		return
+	}
+	c.join(channel, requests, local.(duplex))
+}
+
+// acceptForwarded serves the connections of a remote forward's listener until it is closed. Those above the connection's
+// bound are closed: a client that never answers must not collect them.
+func (c *conn) acceptForwarded(l net.Listener, serve func(net.Conn)) {
+	for {
+		local, err := l.Accept()
+		if err != nil {
+			return // closed
+		}
+		select {
+		case c.opening <- struct{}{}:
+		default:
+			c.server.log.Warn("too many forwarded connections", "peer", c.stream.RemoteAddr())
+			local.Close()
+			continue
+		}
+		ok := c.begin(func() {
+			defer func() { <-c.opening }()
+			serve(local)
+		})
+		if !ok {
+			<-c.opening
+			local.Close()
+		}
+	}
+}

@@ -1,0 +1,386 @@
+package sshd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/agent/forward"
+	"github.com/codermesh/codermesh/agent/proc"
+)
+
+const (
+	maxEnv      = 256       // variables per session
+	maxEnvBytes = 256 << 10 // their names and values together
+	// exitNotStarted is a shell's status for a command that could not be run.
+	exitNotStarted = 127
+)
+
+// session is one "session" channel: at most one program, started by a shell, exec or subsystem request.
+type session struct {
+	conn    *conn
+	channel gossh.Channel
+	peer    *gossh.ServerConn
+	log     *slog.Logger
+
+	// Owned by the request loop until a program is started, then by the program's goroutine.
+	env      *proc.Env
+	envCount int
+	envBytes int
+	pty      *ptyRequest
+	agent    *agentForward
+
+	ended chan struct{} // closed when the client has closed the channel
+
+	mu      sync.Mutex // guards the fields below
+	started bool
+	process *process      // nil before start, and for sftp
+	window  *windowChange // the latest one that came before process was set
+	gone    bool          // the client has closed the channel
+}
+
+// ptyRequest is RFC 4254, section 6.2.
+type ptyRequest struct {
+	Term                  string
+	Columns, Rows         uint32
+	WidthPixels, HeightPx uint32
+	Modes                 string
+}
+
+// windowChange is RFC 4254, section 6.7.
+type windowChange struct{ Columns, Rows, WidthPixels, HeightPx uint32 }
+
+func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.NewChannel) {
+	channel, requests, err := newChannel.Accept()
+	if err != nil {
+		return // the connection has ended
+	}
+	sess := &session{
+		conn: c, channel: channel, peer: peer, log: s.log.With("peer", peer.RemoteAddr()),
+		env: proc.NewEnv(nil), ended: make(chan struct{}),
+	}
+	var wg sync.WaitGroup
+	for req := range requests {
+		ok, run := sess.handle(req)
+		if err := req.Reply(ok, nil); err != nil {
+			sess.log.Debug("answer ssh request", "err", err)
+		}
+		if run != nil {
+			wg.Go(run)
+		}
+	}
+	close(sess.ended)
+	sess.hangUp()
+	wg.Wait()
+	channel.Close()
+	if sess.agent != nil {
+		sess.agent.close()
+	}
+}
+
+// handle answers one request. run, if not nil, is the program to run once the answer is sent.
+func (s *session) handle(req *gossh.Request) (ok bool, run func()) {
+	switch req.Type {
+	case "env":
+		return s.setEnv(req.Payload), nil
+	case "pty-req":
+		return s.setPTY(req.Payload), nil
+	case "window-change":
+		return s.resize(req.Payload), nil
+	case "signal":
+		return s.signal(req.Payload), nil
+	case "auth-agent-req@openssh.com":
+		return s.forwardAgent(), nil
+	case "shell":
+		return s.start(func() { s.runProgram("") })
+	case "exec":
+		var payload struct{ Command string }
+		if gossh.Unmarshal(req.Payload, &payload) != nil {
+			return false, nil
+		}
+		return s.start(func() { s.runProgram(payload.Command) })
+	case "subsystem":
+		var payload struct{ Name string }
+		if gossh.Unmarshal(req.Payload, &payload) != nil || payload.Name != "sftp" {
+			return false, nil
+		}
+		return s.start(s.runSFTP)
+	}
+	return false, nil
+}
+
+// start lets a session run one program.
+func (s *session) start(run func()) (bool, func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		return false, nil
+	}
+	s.started = true
+	return true, run
+}
+
+func (s *session) isStarted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.started
+}
+
+func (s *session) setEnv(payload []byte) bool {
+	var kv struct{ Name, Value string }
+	if gossh.Unmarshal(payload, &kv) != nil || s.isStarted() || !proc.AcceptEnv(kv.Name, kv.Value) {
+		return false
+	}
+	s.envCount++
+	s.envBytes += len(kv.Name) + len(kv.Value)
+	if s.envCount > maxEnv || s.envBytes > maxEnvBytes {
+		return false
+	}
+	s.env.Set(kv.Name, kv.Value)
+	return true
+}
+
+func (s *session) setPTY(payload []byte) bool {
+	var req ptyRequest
+	if gossh.Unmarshal(payload, &req) != nil || s.isStarted() || s.pty != nil || strings.IndexByte(req.Term, 0) >= 0 {
+		return false
+	}
+	s.pty = &req
+	return true
+}
+
+func (s *session) resize(payload []byte) bool {
+	var win windowChange
+	if gossh.Unmarshal(payload, &win) != nil {
+		return false
+	}
+	s.mu.Lock()
+	p := s.process
+	if p == nil {
+		s.window = &win
+	}
+	s.mu.Unlock()
+	return p == nil || p.resize(win) == nil
+}
+
+func (s *session) signal(payload []byte) bool {
+	var req struct{ Name string }
+	if gossh.Unmarshal(payload, &req) != nil {
+		return false
+	}
+	sig, ok := signals[req.Name]
+	if !ok {
+		return false
+	}
+	s.mu.Lock()
+	p := s.process
+	s.mu.Unlock()
+	return p != nil && p.signal(sig) == nil
+}
+
+func (s *session) forwardAgent() bool {
+	if s.isStarted() || s.agent != nil {
+		return false
+	}
+	agent, err := newAgentForward(s.conn, s.peer)
+	if err != nil {
+		s.log.Warn("forward ssh agent", "err", err)
+		return false
+	}
+	s.agent = agent
+	return true
+}
+
+// hangUp tells the program that its client is gone.
+func (s *session) hangUp() {
+	s.mu.Lock()
+	s.gone = true
+	p := s.process
+	s.mu.Unlock()
+	if p != nil {
+		p.hangUp()
+	}
+}
+
+// runProgram runs a command, or the login shell if it is empty, to its end.
+func (s *session) runProgram(command string) {
+	env, err := s.conn.server.environment(s.ended)
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	spec := s.spec(env, command)
+	if command == "" && s.pty != nil {
+		s.showMOTD(env)
+	}
+	p, err := startProcess(spec)
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	if err := proc.PreferAsVictim(p.pid); err != nil {
+		s.log.Debug("set memory preference", "err", err)
+	}
+	s.conn.server.reap(p)
+	s.mu.Lock()
+	s.process = p
+	gone, window := s.gone, s.window
+	s.mu.Unlock()
+	if gone {
+		p.hangUp()
+	}
+	if window != nil {
+		if err := p.resize(*window); err != nil {
+			s.log.Debug("resize terminal", "err", err)
+		}
+	}
+	s.join(p)
+	s.exit(p.status())
+}
+
+// join moves bytes until the program has ended and its output is sent, or the client is gone. Like any sshd it waits for the
+// end of the output too, so a command that leaves a job behind with its output open keeps the session open.
+func (s *session) join(p *process) {
+	// The input ends when the client closes the channel, which may be after the program's end.
+	if !s.conn.begin(func() { s.copyInput(p) }) {
+		p.hangUp()
+	}
+	var output sync.WaitGroup
+	output.Go(func() { s.copyOutput(p, s.channel, p.stdout) })
+	if p.stderr != nil {
+		output.Go(func() { s.copyOutput(p, s.channel.Stderr(), p.stderr) })
+	}
+	select {
+	case <-p.exited:
+		p.drain()
+		output.Wait()
+	case <-s.ended:
+		output.Wait()
+	}
+}
+
+func (s *session) copyOutput(p *process, dst io.Writer, src io.Reader) {
+	if _, err := forward.Copy(dst, src); err != nil && !p.isEnd(err) {
+		p.hangUp() // nobody reads any more
+	}
+}
+
+func (s *session) copyInput(p *process) {
+	_, err := forward.Copy(p.stdin, s.channel)
+	if p.pty {
+		return // a terminal's input ends only with the terminal
+	}
+	p.stdin.Close()
+	if err != nil {
+		// The program does not read. Tell OpenSSH to stop sending, and take what is under way, so that the window stays open.
+		_, _ = s.channel.SendRequest("eow@openssh.com", false, nil)
+		_, _ = io.Copy(io.Discard, s.channel)
+	}
+}
+
+// exit tells the client how the program ended.
+func (s *session) exit(status exitStatus) {
+	if s.agent != nil {
+		s.agent.close()
+	}
+	_ = s.channel.CloseWrite() // each of these fails only if the client is gone
+	if status.signal != "" {
+		_, _ = s.channel.SendRequest("exit-signal", false, gossh.Marshal(struct {
+			Signal     string
+			CoreDumped bool
+			Message    string
+			Language   string
+		}{Signal: status.signal, CoreDumped: status.core}))
+	}
+	// Sent after a signal too: OpenSSH knows only this one, and exits with it.
+	_, _ = s.channel.SendRequest("exit-status", false, gossh.Marshal(struct{ Code uint32 }{uint32(status.code)}))
+	_ = s.channel.Close()
+}
+
+// fail tells a person why there is no session.
+func (s *session) fail(err error) {
+	s.log.Warn("start ssh session", "err", err)
+	newline := "\n"
+	if s.pty != nil {
+		newline = "\r\n"
+	}
+	_, _ = fmt.Fprintf(s.channel.Stderr(), "codermesh agent: %v%s", err, newline)
+	s.exit(exitStatus{code: exitNotStarted})
+}
+
+const maxMOTD = 64 << 10
+
+func (s *session) showMOTD(env Environment) {
+	if env.MOTDFile == "" {
+		return
+	}
+	if _, err := os.Stat(env.User.Home + "/.hushlogin"); err == nil {
+		return
+	}
+	file, err := os.Open(env.MOTDFile)
+	if err != nil {
+		if !errors.Is(err, os.ErrNotExist) {
+			s.log.Warn("read motd", "err", err)
+		}
+		return
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxMOTD))
+	if err != nil {
+		s.log.Warn("read motd", "err", err)
+		return
+	}
+	text = []byte(strings.ReplaceAll(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n", "\r\n"))
+	_, _ = s.channel.Write(text)
+}
+
+// spec is what to start, with the variables an sshd sets.
+func (s *session) spec(env Environment, command string) processSpec {
+	vars := proc.NewEnv(env.Env)
+	for _, kv := range s.env.List() {
+		name, value, _ := strings.Cut(kv, "=")
+		vars.Set(name, value)
+	}
+	clientIP, clientPort := hostPort(s.peer.RemoteAddr())
+	serverIP, serverPort := hostPort(s.peer.LocalAddr())
+	vars.Set("SSH_CLIENT", clientIP+" "+clientPort+" "+serverPort)
+	vars.Set("SSH_CONNECTION", clientIP+" "+clientPort+" "+serverIP+" "+serverPort)
+	if s.agent != nil {
+		vars.Set("SSH_AUTH_SOCK", s.agent.path)
+	}
+	spec := processSpec{shell: env.User.Shell, command: command, dir: env.Directory, home: env.User.Home, env: vars, pty: s.pty}
+	if s.pty != nil && s.pty.Term != "" {
+		vars.Set("TERM", s.pty.Term)
+	}
+	return spec
+}
+
+func hostPort(addr net.Addr) (host, port string) {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String(), "0"
+	}
+	return host, port
+}
+
+// exitStatus is how a program ended.
+type exitStatus struct {
+	code   int    // 128 and the signal's number after a signal
+	signal string // RFC 4254 name without SIG, empty after a plain exit
+	core   bool
+}
+
+// signals are the names of RFC 4254, section 6.10, and those that clients send beside them.
+var signals = map[string]syscall.Signal{
+	"ABRT": syscall.SIGABRT, "ALRM": syscall.SIGALRM, "FPE": syscall.SIGFPE, "HUP": syscall.SIGHUP, "ILL": syscall.SIGILL,
+	"INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "SEGV": syscall.SIGSEGV,
+	"TERM": syscall.SIGTERM,
+}

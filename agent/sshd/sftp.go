@@ -1,0 +1,44 @@
+package sshd
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"github.com/pkg/sftp"
+)
+
+// runSFTP serves the sftp subsystem in this process, with the rights of the workspace's account.
+func (s *session) runSFTP() {
+	env, err := s.conn.server.environment(s.ended)
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	options := []sftp.ServerOption{sftp.WithAllocator()}
+	if cwd, err := os.Getwd(); err != nil || cwd != env.Directory {
+		// The library then resolves the target of a relative symbolic link too, so this is only for processes that share
+		// their folder with others.
+		options = append(options, sftp.WithServerWorkingDirectory(env.Directory))
+	}
+	server, err := sftp.NewServer(keepOpen{s.channel}, options...)
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	err = server.Serve()
+	if closeErr := server.Close(); closeErr != nil && !errors.Is(closeErr, io.EOF) {
+		s.log.Debug("close sftp", "err", closeErr)
+	}
+	status := exitStatus{}
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.log.Debug("sftp ended", "err", err)
+		status.code = 1
+	}
+	s.exit(status)
+}
+
+// keepOpen is the channel without its Close, which the library calls at the end: the exit status still has to be sent.
+type keepOpen struct{ io.ReadWriter }
+
+func (keepOpen) Close() error { return nil }

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/sshd"
+)
+
+// state is the agent's folder. Where it cannot be written the agent works all the same, with a host key that lives as long
+// as the process.
+type state struct {
+	dir      string
+	writable bool
+	log      *slog.Logger
+}
+
+func openState(dir string, log *slog.Logger) *state {
+	err := os.MkdirAll(dir, 0o700)
+	if err != nil {
+		log.Warn("state folder cannot be made: the host key is new at every start", "err", err)
+	}
+	return &state{dir: dir, writable: err == nil, log: log}
+}
+
+func (s *state) hostKey() (sshd.Signer, error) {
+	if !s.writable {
+		return sshd.NewHostKey()
+	}
+	key, err := sshd.LoadHostKey(s.dir)
+	if errors.Is(err, fs.ErrPermission) || isReadOnly(err) {
+		s.log.Warn("host key cannot be kept", "err", err)
+		return sshd.NewHostKey()
+	}
+	return key, err
+}
+
+// ran is what is remembered of a build's start scripts.
+type ran struct {
+	Incarnation uint64                 `json:"incarnation"`
+	State       agentpb.LifecycleState `json:"state"` // starting while they run
+}
+
+func (s *state) ranFile() string { return filepath.Join(s.dir, "started.json") }
+
+// started is what was run last. Nothing, or nothing readable, is the zero value: then scripts run, perhaps again.
+func (s *state) started() ran {
+	var r ran
+	data, err := os.ReadFile(s.ranFile())
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("read what was run", "err", err)
+		return ran{}
+	}
+	return r
+}
+
+func (s *state) setStarted(r ran) {
+	if !s.writable {
+		return
+	}
+	if err := writeJSON(s.ranFile(), r); err != nil {
+		s.log.Warn("remember what was run", "err", err)
+	}
+}
+
+// writeJSON replaces a file whole.
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	temp := path + ".new"
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}

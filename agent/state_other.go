@@ -1,0 +1,5 @@
+//go:build !unix
+
+package agent
+
+func isReadOnly(error) bool { return false }

@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/agent/script"
+	"github.com/codermesh/codermesh/agent/sshd"
+)
+
+// accept takes a manifest. The first one makes the agent ready for sessions.
+func (d *daemon) accept(m *agentpb.ManifestResponse) error {
+	workspace, err := uuid.FromBytes(m.GetWorkspaceId())
+	if err != nil {
+		return fmt.Errorf("read manifest: workspace id: %w", err)
+	}
+	d.mu.Lock()
+	d.manifest = m
+	d.mu.Unlock()
+	if d.isReady() {
+		return nil
+	}
+	// By workspace and name, not by the agent's id, which every build may change: the host key is to stay.
+	d.state = openState(filepath.Join(d.opt.StateDir, workspace.String()+"-"+fileName(m.GetAgentName())), d.log)
+	d.scripts = script.New(script.Options{Logger: d.log, StateDir: d.state.dir, LogDir: d.opt.LogDir})
+	if err := os.MkdirAll(d.scripts.BinDir(), 0o700); err != nil {
+		d.log.Warn("make folder for programs of scripts", "err", err)
+	}
+	if d.hostKey, err = d.state.hostKey(); err != nil {
+		return err
+	}
+	d.ssh, err = sshd.New(sshd.Options{Logger: d.log, HostKeys: []sshd.Signer{d.hostKey}, Environment: d.environment})
+	if err != nil {
+		return err
+	}
+	if d.opt.OwnProcess {
+		if err := os.Chdir(d.directory(m)); err != nil {
+			d.log.Info("workspace folder does not exist", "err", err)
+		}
+	}
+	close(d.ready)
+	d.wg.Go(func() {
+		if err := d.ssh.Serve(d.sshListener); err != nil {
+			d.log.Error("serve ssh", "err", err)
+		}
+	})
+	return nil
+}
+
+// fileName keeps what is safe in a file's name.
+func fileName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, name)
+}
+
+func (d *daemon) current() *agentpb.ManifestResponse {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.manifest
+}
+
+// environment is what a session starts with. It blocks until there is a manifest.
+func (d *daemon) environment(ctx context.Context) (sshd.Environment, error) {
+	select {
+	case <-d.ready:
+	case <-ctx.Done():
+		return sshd.Environment{}, ctx.Err()
+	}
+	m := d.current()
+	env := d.variables(m)
+	return sshd.Environment{
+		User: d.user, Env: env.List(), Directory: d.user.Directory(m.GetDirectory(), env),
+		MOTDFile: d.motd(m, env),
+	}, nil
+}
+
+func (d *daemon) scriptEnvironment(m *agentpb.ManifestResponse) script.Environment {
+	env := d.variables(m)
+	return script.Environment{User: d.user, Env: env.List(), Directory: d.user.Directory(m.GetDirectory(), env)}
+}
+
+func (d *daemon) directory(m *agentpb.ManifestResponse) string {
+	return d.user.Directory(m.GetDirectory(), d.variables(m))
+}
+
+func (d *daemon) motd(m *agentpb.ManifestResponse, env *proc.Env) string {
+	if m.GetMotdFile() == "" {
+		return ""
+	}
+	return d.user.Directory(m.GetMotdFile(), env)
+}
+
+// variables are those of sessions and scripts: the agent's own without its secrets, the account's, the workspace's, and
+// last the template's, which may refer to all of them.
+func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
+	env := proc.NewEnv(proc.Scrub(os.Environ()))
+	env.Set("HOME", d.user.Home)
+	env.Set("USER", d.user.Name)
+	env.Set("LOGNAME", d.user.Name)
+	env.Set("SHELL", d.user.Shell)
+	env.Default("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	env.Default("LANG", "C.UTF-8")
+	path, _ := env.Get("PATH")
+	env.Set("PATH", addToPath(path, programDir(), d.scripts.BinDir()))
+
+	env.Set("CODER", "true")
+	env.Set("CODER_WORKSPACE_NAME", m.GetWorkspaceName())
+	env.Set("CODER_WORKSPACE_AGENT_NAME", m.GetAgentName())
+	env.Set("CODER_WORKSPACE_OWNER_NAME", m.GetOwnerName())
+	url := m.GetAccessUrl()
+	if d.opt.URL != nil {
+		url = d.opt.URL.String() // the one that works from here
+	}
+	env.Set("CODER_AGENT_URL", url)
+	if uri := m.GetVscodeProxyUri(); uri != "" {
+		env.Set("VSCODE_PROXY_URI", uri)
+	}
+	values := make(map[string]string, len(m.GetEnv()))
+	for name, value := range m.GetEnv() {
+		values[name] = env.Expand(value)
+	}
+	for name, value := range values {
+		if strings.IndexByte(value, 0) < 0 && !strings.ContainsAny(name, "=\x00") && name != "" {
+			env.Set(name, value)
+		}
+	}
+	return env
+}
+
+// programDir is where this program is, so that "coder" works in the workspace.
+func programDir() string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return filepath.Dir(self)
+}
+
+// addToPath puts folders at the end of a search path unless they are in it.
+func addToPath(path string, dirs ...string) string {
+	have := filepath.SplitList(path)
+	for _, dir := range dirs {
+		if dir == "" {
+			continue
+		}
+		seen := false
+		for _, d := range have {
+			seen = seen || d == dir
+		}
+		if !seen {
+			have = append(have, dir)
+		}
+	}
+	return strings.Join(have, string(filepath.ListSeparator))
+}

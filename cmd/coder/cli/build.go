@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// buildOptions are what start, restart, stop, update and delete have in common.
+type buildOptions struct {
+	params      paramFlags
+	yes, noWait bool
+	always      bool
+	reason      string
+	orphan      bool
+}
+
+const interruptHelp = "An interrupt cancels the build."
+
+func (a *app) startCmd() *cobra.Command {
+	var o buildOptions
+	cmd := &cobra.Command{
+		Use:   "start WORKSPACE",
+		Short: "Start a workspace",
+		Long:  "Start a workspace and follow its build. " + interruptHelp,
+		Example: `  coder start dev
+  coder start dev --ephemeral-parameter reset=true`,
+		Args: argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onWorkspace(cmd, args[0], func(ctx context.Context, client *sdk.Client, ws sdk.Workspace) error {
+				if isRunning(ws) && o.params.empty() {
+					fmt.Fprintf(a.streams().Err, "The workspace %s is already running.\n", fullName(ws))
+					return nil
+				}
+				return a.start(cmd, client, ws, &o, uuid.Nil)
+			})
+		},
+	}
+	o.params.flags(cmd)
+	o.flags(cmd)
+	o.startFlags(cmd)
+	return cmd
+}
+
+func (o *buildOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "end when the build has been ordered")
+	yesFlag(cmd, &o.yes)
+}
+
+func (o *buildOptions) startFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.always, "always-prompt", false, "ask for every parameter that can be changed")
+	cmd.Flags().StringVar(&o.reason, "reason", string(sdk.ReasonCLI), "why, for the build's record: cli, ssh_connection, vscode_connection or jetbrains_connection")
+}
+
+func (p *paramFlags) empty() bool {
+	return len(p.values) == 0 && len(p.ephemeral) == 0 && p.file == "" && len(p.defaults) == 0
+}
+
+func isRunning(ws sdk.Workspace) bool {
+	return ws.LatestBuild.Transition == sdk.TransitionStart && ws.LatestBuild.Job.Status == sdk.JobSucceeded
+}
+
+func isStopped(ws sdk.Workspace) bool {
+	return ws.LatestBuild.Transition == sdk.TransitionStop && ws.LatestBuild.Job.Status == sdk.JobSucceeded
+}
+
+// onWorkspace finds the workspace, lets a build that is under way end, and runs do.
+func (a *app) onWorkspace(cmd *cobra.Command, name string, do func(context.Context, *sdk.Client, sdk.Workspace) error) error {
+	ctx := cmd.Context()
+	client, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	ws, _, err := a.workspace(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	if ws, err = a.settle(ctx, client, ws); err != nil {
+		return err
+	}
+	return do(ctx, client, ws)
+}
+
+// start orders a start build, of another version when one is given, and follows it.
+func (a *app) start(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, o *buildOptions, version uuid.UUID) error {
+	ctx := cmd.Context()
+	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(o.reason)}
+	// Without anything to ask or to check, the server carries the parameters of the build before over by itself: one
+	// request less. It says so when the version wants more.
+	ask := o.always || !o.params.empty() || version != uuid.Nil
+	if version == uuid.Nil && ws.Outdated && (ws.TemplateRequireActiveVersion || ws.AutomaticUpdates == sdk.UpdatesAlways) {
+		version, ask = ws.TemplateActiveVersionID, true
+		req.TemplateVersionID = version
+	}
+	if ask {
+		if err := a.startParameters(cmd, client, ws, o, version, &req); err != nil {
+			return err
+		}
+	}
+	build, err := client.CreateBuild(ctx, ws.ID, req)
+	if err != nil && fault.CodeOf(err) == fault.Invalid && !ask {
+		if err := a.startParameters(cmd, client, ws, o, version, &req); err != nil {
+			return err
+		}
+		build, err = client.CreateBuild(ctx, ws.ID, req)
+	}
+	if err != nil {
+		if fault.CodeOf(err) == fault.Invalid {
+			return Try(err, "%s %s --parameter name=value", cmd.CommandPath(), fullName(ws))
+		}
+		return err
+	}
+	return a.finish(ctx, client, ws, build, o.noWait)
+}
+
+// startParameters decides the parameters of a start build.
+func (a *app) startParameters(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, o *buildOptions, version uuid.UUID, req *sdk.CreateBuildRequest) error {
+	ctx := cmd.Context()
+	values, defaults, err := o.params.given()
+	if err != nil {
+		return err
+	}
+	if version == uuid.Nil {
+		version = ws.LatestBuild.TemplateVersionID
+	}
+	definitions, err := client.TemplateVersionParameters(ctx, version)
+	if err != nil {
+		return err
+	}
+	previous, err := client.BuildParameters(ctx, ws.LatestBuild.ID)
+	if err != nil {
+		return err
+	}
+	req.RichParameterValues, err = paramQuery{
+		definitions: definitions, values: values, defaults: defaults, previous: valuesOf(previous), always: o.always, ask: a.asker(ctx, o.yes),
+	}.resolve()
+	return Try(err, "%s %s --parameter name=value", cmd.CommandPath(), fullName(ws))
+}
+
+// finish follows an ordered build, unless nobody wants to wait.
+func (a *app) finish(ctx context.Context, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, noWait bool) error {
+	if noWait {
+		fmt.Fprintf(a.streams().Err, "The %s of %s has been ordered.\n", build.Transition, fullName(ws))
+		return nil
+	}
+	if err := a.followBuild(ctx, client, ws, build); err != nil {
+		return err
+	}
+	done := map[sdk.Transition]string{sdk.TransitionStart: "started", sdk.TransitionStop: "stopped", sdk.TransitionDelete: "deleted"}
+	fmt.Fprintf(a.streams().Err, "The workspace %s has been %s.\n", fullName(ws), done[build.Transition])
+	return nil
+}
+
+func (a *app) stopCmd() *cobra.Command {
+	var o buildOptions
+	cmd := &cobra.Command{
+		Use:     "stop WORKSPACE",
+		Short:   "Stop a workspace",
+		Long:    "Stop a workspace and follow its build. What the template keeps while it is stopped stays. " + interruptHelp,
+		Example: `  coder stop dev -y`,
+		Args:    argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onWorkspace(cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
+				if isStopped(ws) {
+					fmt.Fprintf(a.streams().Err, "The workspace %s is already stopped.\n", fullName(ws))
+					return nil
+				}
+				if err := a.confirm(cmd, o.yes, "Stop "+fullName(ws)+"?", true); err != nil {
+					return err
+				}
+				return a.stop(cmd, client, ws, o.noWait)
+			})
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (a *app) stop(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, noWait bool) error {
+	build, err := client.CreateBuild(cmd.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStop, Reason: sdk.ReasonCLI})
+	if err != nil {
+		return err
+	}
+	return a.finish(cmd.Context(), client, ws, build, noWait)
+}
+
+func (a *app) restartCmd() *cobra.Command {
+	var o buildOptions
+	cmd := &cobra.Command{
+		Use:     "restart WORKSPACE",
+		Short:   "Stop a workspace and start it again",
+		Long:    "Stop a workspace and start it again, following both builds. " + interruptHelp,
+		Example: `  coder restart dev -y`,
+		Args:    argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onWorkspace(cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
+				if err := a.confirm(cmd, o.yes, "Restart "+fullName(ws)+"?", true); err != nil {
+					return err
+				}
+				return a.restart(cmd, client, ws, &o, uuid.Nil)
+			})
+		},
+	}
+	o.params.flags(cmd)
+	o.flags(cmd)
+	o.startFlags(cmd)
+	return cmd
+}
+
+// restart stops a workspace that is not stopped, and starts it.
+func (a *app) restart(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, o *buildOptions, version uuid.UUID) error {
+	if !isStopped(ws) {
+		if err := a.stop(cmd, client, ws, false); err != nil {
+			return err
+		}
+		var err error
+		if ws, err = client.Workspace(cmd.Context(), ws.ID); err != nil {
+			return err
+		}
+	}
+	return a.start(cmd, client, ws, o, version)
+}
+
+func (a *app) updateCmd() *cobra.Command {
+	var o buildOptions
+	cmd := &cobra.Command{
+		Use:   "update WORKSPACE",
+		Short: "Build a workspace with its template's active version",
+		Long: `Build a workspace with its template's active version: it is stopped if it runs, and started with the new version. Parameters keep their
+values; new ones are asked for on a terminal. ` + interruptHelp,
+		Example: `  coder update dev
+  coder update dev --parameter region=eu`,
+		Args: argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onWorkspace(cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
+				if !ws.Outdated && !o.always && o.params.empty() {
+					fmt.Fprintf(a.streams().Err, "The workspace %s is up to date.\n", fullName(ws))
+					return nil
+				}
+				return a.restart(cmd, client, ws, &o, ws.TemplateActiveVersionID)
+			})
+		},
+	}
+	o.params.flags(cmd)
+	o.flags(cmd)
+	o.startFlags(cmd)
+	return cmd
+}
+
+func (a *app) deleteCmd() *cobra.Command {
+	var o buildOptions
+	cmd := &cobra.Command{
+		Use:     "delete WORKSPACE",
+		Aliases: []string{"rm"},
+		Short:   "Delete a workspace and everything it holds",
+		Long:    "Delete a workspace: its resources are destroyed, with what they hold. " + interruptHelp,
+		Example: `  coder delete dev -y`,
+		Args:    argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onWorkspace(cmd, args[0], func(ctx context.Context, client *sdk.Client, ws sdk.Workspace) error {
+				text := "Delete " + fullName(ws) + " and everything it holds?"
+				if o.orphan {
+					text = "Forget " + fullName(ws) + " without destroying its resources?"
+				}
+				if err := a.confirm(cmd, o.yes, text, false); err != nil {
+					return err
+				}
+				build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: o.orphan, Reason: sdk.ReasonCLI})
+				if err != nil {
+					return err
+				}
+				return a.finish(ctx, client, ws, build, o.noWait)
+			})
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.orphan, "orphan", false, "forget the resources instead of destroying them; for template admins")
+	return cmd
+}

@@ -1,0 +1,505 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// api is a server that answers what a test tells it to: pattern to answer. An answer that is a func is called, an error is
+// sent as such, everything else is sent as JSON.
+type api struct {
+	url string
+	mu  sync.Mutex // guards calls
+	// calls are the requests so far, as "METHOD path body".
+	calls []string
+}
+
+func newAPI(t *testing.T, answers map[string]any) *api {
+	t.Helper()
+	a := &api{}
+	mux := http.NewServeMux()
+	for pattern, answer := range answers {
+		method, path, _ := strings.Cut(pattern, " ")
+		mux.HandleFunc(method+" /api/v2/"+path, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			a.mu.Lock()
+			a.calls = append(a.calls, strings.TrimSpace(r.Method+" "+strings.TrimPrefix(r.URL.Path, "/api/v2/")+" "+string(body)))
+			a.mu.Unlock()
+			switch v := answer.(type) {
+			case http.HandlerFunc:
+				v(w, r)
+			case *fault.Error:
+				w.WriteHeader(v.Code.HTTPStatus())
+				_ = json.NewEncoder(w).Encode(sdk.Response{Message: v.Message, Detail: v.Detail})
+			default:
+				_ = json.NewEncoder(w).Encode(v)
+			}
+		})
+	}
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	a.url = srv.URL
+	return a
+}
+
+// result is what one run of the program did.
+type result struct {
+	out, err string
+	fault    error
+	dir      string
+}
+
+// run runs the program on pipes, or with typed as what a person types on a terminal.
+func run(t *testing.T, dir, typed string, args ...string) result {
+	t.Helper()
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	var out, errs bytes.Buffer
+	a := newApp(&tty.Streams{In: strings.NewReader(typed), Out: &out, Err: &errs, InTTY: typed != ""})
+	root := a.root(nil)
+	root.SetArgs(append([]string{"--global-config", dir}, args...))
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	err := root.ExecuteContext(t.Context())
+	return result{out.String(), errs.String(), err, dir}
+}
+
+func TestLoginFirstUser(t *testing.T) {
+	t.Parallel()
+	answers := map[string]any{
+		"GET users/first": fault.New(fault.NotFound, "no users"), "POST users/first": sdk.CreateFirstUserResponse{},
+		"POST users/login": sdk.LoginResponse{SessionToken: "abcdefghij-0123456789012345678901"}, "GET users/me": sdk.User{Username: "ada"},
+	}
+	srv := newAPI(t, answers)
+	r := run(t, "", "", "login", srv.url, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", "pw")
+	if r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	for name, want := range map[string]string{fileSession: "abcdefghij-0123456789012345678901", fileURL: srv.url} {
+		path := filepath.Join(r.dir, name)
+		data, err := os.ReadFile(path)
+		if err != nil || string(data) != want {
+			t.Errorf("%s: %q, %v, want %q", name, data, err, want)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, %v, want 0600", name, info.Mode(), err)
+		}
+	}
+	if r := run(t, r.dir, "", "whoami"); r.fault != nil || !strings.Contains(r.out, "ada") {
+		t.Errorf("whoami: %+v", r)
+	}
+	if r := run(t, r.dir, "", "login", "token"); r.out != "abcdefghij-0123456789012345678901\n" {
+		t.Errorf("login token: %+v", r)
+	}
+
+	// On a terminal it asks, and again when the passwords differ.
+	r = run(t, "", "ada\nada@example.com\npw\nother\npw\n", "login", srv.url)
+	if r.fault != nil || !strings.Contains(r.err, "The two differ.") {
+		t.Errorf("prompts: %v\n%s", r.fault, r.err)
+	}
+	want := `POST users/first {"email":"ada@example.com","username":"ada","name":"","password":"pw","trial":false}`
+	if !slices.Contains(srv.calls, want) {
+		t.Errorf("calls %q lack %q", srv.calls, want)
+	}
+	if r := run(t, "", "", "login", srv.url); !strings.Contains(r.fault.Error(), "--first-user-username") {
+		t.Errorf("without a terminal: got %v, want the flag's name", r.fault)
+	}
+}
+
+func TestLoginToken(t *testing.T) {
+	t.Parallel()
+	srv := newAPI(t, map[string]any{
+		"GET users/first": struct{}{}, "GET users/me": sdk.User{Username: "ada"},
+		"POST users/me/keys": sdk.CreateTokenResponse{Key: "new-session"},
+	})
+	r := run(t, "", "", "login", srv.url, "--token", "given")
+	if data, _ := os.ReadFile(filepath.Join(r.dir, fileSession)); r.fault != nil || string(data) != "new-session" {
+		t.Errorf("--token: %v, session %q", r.fault, data)
+	}
+	r = run(t, "", "", "--token", "given", "login", "--use-token-as-session", srv.url)
+	if data, _ := os.ReadFile(filepath.Join(r.dir, fileSession)); r.fault != nil || string(data) != "given" {
+		t.Errorf("--use-token-as-session: %v, session %q", r.fault, data)
+	}
+	if r := run(t, "", "", "login", srv.url); r.fault == nil || !strings.Contains(r.fault.Error(), "--token") {
+		t.Errorf("without a terminal: got %v, want the flag's name", r.fault)
+	}
+	refusing := newAPI(t, map[string]any{"GET users/me": fault.New(fault.Unauthenticated, "who?")})
+	if r := run(t, "", "", "login", refusing.url, "--token", "bad"); fault.CodeOf(r.fault) != fault.Unauthenticated {
+		t.Errorf("bad token: got %v", r.fault)
+	}
+}
+
+func TestNotSignedIn(t *testing.T) {
+	t.Parallel()
+	r := run(t, "", "", "list")
+	var h hinted
+	if fault.CodeOf(r.fault) != fault.Unauthenticated || !errors.As(r.fault, &h) || !strings.HasPrefix(h.hint, "coder login") {
+		t.Errorf("got %v, hint %q", r.fault, h.hint)
+	}
+}
+
+var testWorkspace = sdk.Workspace{
+	ID: uuid.MustParse("11111111-1111-1111-1111-111111111111"), Name: "dev", OwnerName: "ada", TemplateName: "process",
+	LatestBuild: sdk.WorkspaceBuild{
+		ID: uuid.MustParse("22222222-2222-2222-2222-222222222222"), BuildNumber: 3, Transition: sdk.TransitionStart, Status: sdk.WorkspaceRunning,
+		Job: sdk.ProvisionerJob{Status: sdk.JobSucceeded}, WorkspaceOwnerName: "ada", WorkspaceName: "dev",
+	},
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	srv := newAPI(t, map[string]any{"GET workspaces": sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{testWorkspace}, Count: 1}})
+	at := []string{"--url", srv.url, "--token", "t"}
+	r := run(t, "", "", append(at, "list")...)
+	lines := strings.Split(r.out, "\n")
+	if r.fault != nil || len(lines) != 3 || !strings.HasPrefix(lines[0], "WORKSPACE") || !strings.HasPrefix(lines[1], "ada/dev    process   Running") {
+		t.Errorf("table: %v\n%s", r.fault, r.out)
+	}
+	r = run(t, "", "", append(at, "list", "-o", "json")...)
+	var got []sdk.Workspace
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || len(got) != 1 || got[0].Name != "dev" {
+		t.Errorf("json: %v %v\n%s", r.fault, err, r.out)
+	}
+	if r = run(t, "", "", append(at, "list", "-c", "name,status")...); r.out != "NAME  STATUS\ndev   Running\n" {
+		t.Errorf("columns: %q", r.out)
+	}
+	if r = run(t, "", "", append(at, "list", "-c", "nope")...); fault.CodeOf(r.fault) != fault.Invalid {
+		t.Errorf("unknown column: got %v", r.fault)
+	}
+	if r = run(t, "", "", append(at, "list", "-o", "xml")...); fault.CodeOf(r.fault) != fault.Invalid {
+		t.Errorf("unknown format: got %v", r.fault)
+	}
+}
+
+// logs answers a follow with these stages.
+func logs(t *testing.T, stages ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websock.Accept(w, r, websock.AcceptOptions{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for i, stage := range stages {
+			if err := conn.WriteJSON(r.Context(), sdk.JobLog{ID: int64(i + 1), Level: sdk.LogInfo, Stage: stage, Output: "line of " + stage}); err != nil {
+				t.Error(err)
+			}
+		}
+		conn.Close(websock.StatusNormal, "")
+	}
+}
+
+func TestStopFollows(t *testing.T) {
+	t.Parallel()
+	build := testWorkspace.LatestBuild
+	build.Transition, build.BuildNumber, build.ID = sdk.TransitionStop, 4, uuid.New()
+	answers := map[string]any{
+		"GET users/me/workspace/dev":                               testWorkspace,
+		"POST workspaces/" + testWorkspace.ID.String() + "/builds": build,
+		"GET workspacebuilds/" + build.ID.String() + "/logs":       logs(t, "Setting up", "Stopping workspace", "Stopping workspace"),
+		"GET workspacebuilds/" + build.ID.String():                 build,
+	}
+	srv := newAPI(t, answers)
+	r := run(t, "", "", "--url", srv.url, "--token", "t", "stop", "dev", "-y")
+	want := "==> Setting up\nline of Setting up\n==> Stopping workspace\nline of Stopping workspace\nline of Stopping workspace\nThe workspace ada/dev has been stopped.\n"
+	if diff := cmp.Diff(want, r.err); r.fault != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", r.fault, diff)
+	}
+	if r := run(t, "", "", "--url", srv.url, "--token", "t", "stop", "dev"); fault.CodeOf(r.fault) != fault.Invalid {
+		t.Errorf("without --yes and terminal: got %v", r.fault)
+	}
+	if r := run(t, "", "no\n", "--url", srv.url, "--token", "t", "stop", "dev"); r.fault == nil {
+		t.Error("answered no: want an error")
+	}
+
+	failed := build
+	failed.Job = sdk.ProvisionerJob{Status: sdk.JobFailed, Error: "main.tf:3: no such thing"}
+	answers["GET workspacebuilds/"+build.ID.String()] = failed
+	srv = newAPI(t, answers)
+	r = run(t, "", "", "--url", srv.url, "--token", "t", "stop", "dev", "-y")
+	var h hinted
+	if r.fault == nil || !strings.Contains(r.fault.Error(), "main.tf:3: no such thing") || !errors.As(r.fault, &h) || h.hint != "coder logs ada/dev -n 4" {
+		t.Errorf("failed build: got %v, hint %q", r.fault, h.hint)
+	}
+}
+
+func TestCreateWithoutTerminal(t *testing.T) {
+	t.Parallel()
+	template := sdk.Template{ID: uuid.New(), Name: "process", ActiveVersionID: uuid.New()}
+	srv := newAPI(t, map[string]any{
+		"GET organizations/default/templates/process": template, "GET organizations/default/templates/nope": fault.New(fault.NotFound, "none"),
+		"GET templateversions/" + template.ActiveVersionID.String() + "/rich-parameters": testParams,
+		"POST users/me/workspaces": testWorkspace,
+	})
+	at := []string{"--url", srv.url, "--token", "t", "create", "dev", "-y", "--no-wait"}
+	if r := run(t, "", "", append(at, "-t", "process")...); r.fault == nil || !strings.Contains(r.fault.Error(), "--parameter region=") {
+		t.Errorf("missing parameter: got %v", r.fault)
+	}
+	if r := run(t, "", "", append(at, "-t", "nope")...); fault.CodeOf(r.fault) != fault.NotFound {
+		t.Errorf("no such template: got %v", r.fault)
+	}
+	if r := run(t, "", "", append(at, "-t", "process", "--parameter", "region=eu")...); r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	last := srv.calls[len(srv.calls)-1]
+	want := `POST users/me/workspaces {"template_id":"` + template.ID.String() + `","name":"dev","rich_parameter_values":[{"name":"region","value":"eu"}],"automatic_updates":"never"}`
+	if diff := cmp.Diff(want, last); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+}
+
+func TestEnvironmentTwins(t *testing.T) {
+	srv := newAPI(t, map[string]any{"GET workspaces": sdk.WorkspacesResponse{}})
+	t.Setenv("CODER_URL", srv.url)
+	t.Setenv("CODER_SESSION_TOKEN", "t")
+	t.Setenv("CODER_LIST_OUTPUT", "json")
+	if r := run(t, "", "", "list"); r.fault != nil || r.out != "[]\n" {
+		t.Errorf("got %v %q", r.fault, r.out)
+	}
+	if r := run(t, "", "", "list", "-o", "table"); r.fault != nil || r.out != "" {
+		t.Errorf("the flag wins: got %v %q", r.fault, r.out)
+	}
+	t.Setenv("CODER_VERBOSE", "maybe")
+	if r := run(t, "", "", "list"); r.fault == nil || !strings.Contains(r.fault.Error(), "CODER_VERBOSE") {
+		t.Errorf("a bad value: got %v", r.fault)
+	}
+}
+
+func TestEnvNames(t *testing.T) {
+	t.Parallel()
+	root := New()
+	for _, tt := range []struct{ command, flag, want string }{
+		{"ssh", "url", "CODER_URL"}, {"ssh", "token", "CODER_SESSION_TOKEN"}, {"ssh", "wait", "CODER_SSH_WAIT"}, {"ssh", "global-config", "CODER_CONFIG_DIR"},
+		{"templates push", "message", "CODER_TEMPLATES_PUSH_MESSAGE"}, {"agent", "agent-url", "CODER_AGENT_URL"}, {"agent", "url", "CODER_URL"},
+		{"agent", "log-dir", "CODER_AGENT_LOG_DIR"}, {"login", "first-user-email", "CODER_FIRST_USER_EMAIL"},
+	} {
+		cmd, _, err := root.Find(strings.Fields(tt.command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		flag := cmd.Flags().Lookup(tt.flag)
+		if flag == nil {
+			flag = root.PersistentFlags().Lookup(tt.flag)
+		}
+		if got := envNames(cmd, flag); got[0] != tt.want {
+			t.Errorf("%s --%s: got %q, want %s", tt.command, tt.flag, got, tt.want)
+		}
+	}
+}
+
+// TestHelp holds that every command says what it does and how, and that help touches nothing.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Name() == "help" {
+			return
+		}
+		if cmd.Short == "" || cmd.Example == "" {
+			t.Errorf("%s: no short description or no example", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(New())
+	dir := filepath.Join(t.TempDir(), "none")
+	for _, args := range [][]string{{"--help"}, {"ssh", "--help"}, {"version"}, {"version", "-o", "json"}} {
+		if r := run(t, dir, "", args...); r.fault != nil || r.out == "" {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("help made the configuration folder")
+	}
+}
+
+func TestExtraCommands(t *testing.T) {
+	t.Parallel()
+	start := &cobra.Command{Use: "start", Run: func(*cobra.Command, []string) {}}
+	parent := &cobra.Command{Use: "provisioner"}
+	parent.AddCommand(start)
+	root := New(&cobra.Command{Use: "server", Run: func(*cobra.Command, []string) {}}, parent)
+	for _, path := range []string{"server", "provisioner start", "provisioner list"} {
+		cmd, _, err := root.Find(strings.Fields(path))
+		if err != nil || cmd.CommandPath() != "coder "+path {
+			t.Errorf("%s: found %v, %v", path, cmd, err)
+		}
+	}
+}
+
+func TestPackUnpack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"main.tf": "x", "sub/run.sh": "#!/bin/sh", ".git/config": "no", ".terraform/big": "no", "terraform.tfstate": "no", "a.tfstate.backup": "no",
+		".terraform.lock.hcl": "lock", "sub/.terraform/x": "no",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "sub/run.sh"), 0o755), os.Symlink("main.tf", filepath.Join(dir, "link.tf"))); err != nil {
+		t.Fatal(err)
+	}
+	var first, second bytes.Buffer
+	if err := pack(&first, dir); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(time.Hour)
+	if err := errors.Join(os.Chtimes(filepath.Join(dir, "main.tf"), now, now), pack(&second, dir)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Error("the same files made different bytes")
+	}
+	to := t.TempDir()
+	if err := unpack(&first, to); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	err := filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			name, _ := filepath.Rel(to, path)
+			data, _ := os.ReadFile(path)
+			got[filepath.ToSlash(name)] = string(data)
+		}
+		return err
+	})
+	want := map[string]string{"main.tf": "x", "link.tf": "x", "sub/run.sh": "#!/bin/sh", ".terraform.lock.hcl": "lock"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if info, err := os.Stat(filepath.Join(to, "sub/run.sh")); err != nil || info.Mode()&0o100 == 0 {
+		t.Errorf("run.sh is not executable: %v", err)
+	}
+
+	if err := pack(io.Discard, t.TempDir()); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a folder without Terraform: got %v", err)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "evil")); err != nil {
+		t.Fatal(err)
+	}
+	if err := pack(io.Discard, dir); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a link out of the folder: got %v", err)
+	}
+}
+
+func TestUnpackStaysInside(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"../x", "/etc/x", "a/../../x"} {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 1}), func() error { _, err := w.Write([]byte("x")); return err }(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "in")
+		if err := unpack(&archive, dir); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: got %v, want an invalid fault", name, err)
+		}
+	}
+}
+
+func TestTemplatesInit(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "mine")
+	if r := run(t, "", "", "templates", "init", dir, "--id", "process"); r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "main.tf")); err != nil {
+		t.Error(err)
+	}
+	if r := run(t, "", "", "templates", "init", dir, "--id", "process"); fault.CodeOf(r.fault) != fault.Conflict {
+		t.Errorf("again: got %v, want a conflict", r.fault)
+	}
+	if r := run(t, "", "", "templates", "init", dir, "--id", "nope"); fault.CodeOf(r.fault) != fault.NotFound {
+		t.Errorf("unknown starter: got %v", r.fault)
+	}
+	if r := run(t, "", "", "templates", "init"); fault.CodeOf(r.fault) != fault.Invalid {
+		t.Errorf("no starter: got %v", r.fault)
+	}
+}
+
+func TestEscape(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		in, want string
+		lost     bool
+	}{
+		{"ls\r", "ls\r", false}, {"~.", "", true}, {"ls\r~.", "ls\r", true}, {"a~.b", "a~.b", false}, {"~~.x", "~.x", false},
+		{"~x", "~x", false}, {"\r~/bin\r", "\r~/bin\r", false},
+	} {
+		for _, size := range []int{1, 64} { // a byte at a time, as people type, and at once
+			lost := false
+			e := &escape{r: &chunks{text: tt.in, size: size}, lost: func() { lost = true }}
+			got, err := io.ReadAll(e)
+			// What came in the same read as the escape goes with the connection.
+			if err != nil || lost != tt.lost || string(got) != tt.want && !(lost && strings.HasPrefix(tt.want, string(got))) {
+				t.Errorf("%q by %d: got %q, lost %v, %v; want %q, %v", tt.in, size, got, lost, err, tt.want, tt.lost)
+			}
+		}
+	}
+}
+
+type chunks struct {
+	text string
+	size int
+}
+
+func (c *chunks) Read(b []byte) (int, error) {
+	if c.text == "" {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(len(b), c.size)], c.text)
+	c.text = c.text[n:]
+	return n, nil
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{Try(fault.New(fault.NotFound, "no such\nthing"), "coder list"), "error: no such thing\nTry: coder list\n"},
+		{fault.New(fault.Unauthenticated, "who are you"), "error: who are you\nTry: coder login\n"},
+		{fault.New(fault.Invalid, "refused").WithField("name", "too long"), "error: refused; name: too long\nTry: coder ssh --help\n"},
+		{errors.New("plain"), "error: plain\nTry: coder ssh --help\n"},
+	} {
+		var out bytes.Buffer
+		root := New()
+		cmd, _, err := root.Find([]string{"ssh"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(&tty.Streams{Err: &out}, cmd, tt.err)
+		if diff := cmp.Diff(tt.want, out.String()); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", tt.err, diff)
+		}
+	}
+}

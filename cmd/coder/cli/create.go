@@ -1,0 +1,285 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+type createOptions struct {
+	template, version, preset string
+	copyFrom                  string
+	stopAfter                 time.Duration
+	startAt                   string
+	updates                   string
+	noWait, yes, wait         bool
+	params                    paramFlags
+}
+
+func (a *app) createCmd() *cobra.Command {
+	var o createOptions
+	cmd := &cobra.Command{
+		Use:   "create [name]",
+		Short: "Create a workspace from a template",
+		Long: `Create a workspace and follow its build. The command ends when the build has: on a terminal, or with --wait, when the
+agents have connected too. An interrupt cancels the build.
+
+Parameters without a value are asked for on a terminal. Elsewhere, and with --yes, they take their defaults, and one that has none is an error.`,
+		Example: `  coder create dev -t docker
+  coder create dev -t docker --parameter region=eu --yes
+  coder create grace/dev -t docker --copy-parameters-from dev`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.create(cmd, args, &o) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.template, "template", "t", "", "template")
+	f.StringVar(&o.version, "template-version", "", "version of the template (default the active one)")
+	f.StringVar(&o.preset, "preset", "", "preset with values for parameters")
+	f.StringVar(&o.copyFrom, "copy-parameters-from", "", "workspace to take parameter values from")
+	f.DurationVar(&o.stopAfter, "stop-after", 0, "stop the workspace this long after each start")
+	f.StringVar(&o.startAt, "start-at", "", "schedule of automatic starts, in cron form")
+	f.StringVar(&o.updates, "automatic-updates", string(sdk.UpdatesNever), "use new versions at each start: always or never")
+	f.BoolVar(&o.noWait, "no-wait", false, "end when the build has been ordered")
+	f.BoolVar(&o.wait, "wait", false, "end when the agents have connected, also without a terminal")
+	SetEnv(f.Lookup("template"), "CODER_TEMPLATE_NAME")
+	SetEnv(f.Lookup("template-version"), "CODER_TEMPLATE_VERSION")
+	SetEnv(f.Lookup("preset"), "CODER_PRESET_NAME")
+	SetEnv(f.Lookup("copy-parameters-from"), "CODER_WORKSPACE_COPY_PARAMETERS_FROM")
+	SetEnv(f.Lookup("stop-after"), "CODER_WORKSPACE_STOP_AFTER")
+	SetEnv(f.Lookup("start-at"), "CODER_WORKSPACE_START_AT")
+	SetEnv(f.Lookup("automatic-updates"), "CODER_WORKSPACE_AUTOMATIC_UPDATES")
+	o.params.flags(cmd)
+	yesFlag(cmd, &o.yes)
+	return cmd
+}
+
+func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error {
+	ctx := cmd.Context()
+	client, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	name, err := a.newName(ctx, args)
+	if err != nil {
+		return err
+	}
+	template, err := a.chooseTemplate(ctx, client, o.template)
+	if err != nil {
+		return err
+	}
+	req := sdk.CreateWorkspaceRequest{Name: name.Name, AutomaticUpdates: sdk.AutomaticUpdates(o.updates), TemplateID: template.ID}
+	version := template.ActiveVersionID
+	if o.version != "" {
+		v, err := client.TemplateVersionByName(ctx, template.ID, o.version)
+		if err != nil {
+			return Try(err, "coder templates versions list %s", template.Name)
+		}
+		version, req.TemplateID, req.TemplateVersionID = v.ID, uuid.Nil, v.ID
+	}
+	if o.stopAfter > 0 {
+		ms := o.stopAfter.Milliseconds()
+		req.TTLMillis = &ms
+	}
+	if o.startAt != "" {
+		req.AutostartSchedule = &o.startAt
+	}
+	if err := a.createParameters(cmd, client, version, o, &req); err != nil {
+		return err
+	}
+	if err := a.confirmCreate(cmd, template, name, o.yes); err != nil {
+		return err
+	}
+	ws, err := client.CreateWorkspace(ctx, name.Owner, req)
+	if err != nil {
+		return a.createError(err, name)
+	}
+	if o.noWait {
+		fmt.Fprintf(a.streams().Err, "The build of %s has been ordered.\n", fullName(ws))
+		return nil
+	}
+	if err := a.followBuild(ctx, client, ws, ws.LatestBuild); err != nil {
+		return err
+	}
+	if o.wait || a.streams().ErrTTY {
+		if err := a.waitAgents(ctx, client, ws.ID); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.streams().Err, "The workspace %s is ready: coder ssh %s\n", fullName(ws), ws.Name)
+	return nil
+}
+
+// newName is the argument, or asked for.
+func (a *app) newName(ctx context.Context, args []string) (workspaceName, error) {
+	text := ""
+	if len(args) == 1 {
+		text = args[0]
+	} else {
+		answer, err := a.streams().Ask(ctx, tty.Question{Text: "Name of the workspace", Check: func(answer string) error {
+			_, err := parseWorkspaceName(answer)
+			return err
+		}})
+		if errors.Is(err, tty.ErrNotTerminal) {
+			return workspaceName{}, Try(fault.New(fault.Invalid, "the workspace's name is missing"), "coder create NAME --template TEMPLATE")
+		}
+		if err != nil {
+			return workspaceName{}, err
+		}
+		text = answer
+	}
+	name, err := parseWorkspaceName(text)
+	if err == nil && name.Agent != "" {
+		err = Try(fault.New(fault.Invalid, "%q names an agent; a workspace's name has no dots", text), "coder create NAME --template TEMPLATE")
+	}
+	return name, err
+}
+
+// chooseTemplate is the named template, the only one, or the chosen one.
+func (a *app) chooseTemplate(ctx context.Context, client *sdk.Client, name string) (sdk.Template, error) {
+	if name != "" {
+		template, err := client.TemplateByName(ctx, sdk.DefaultOrganization, name)
+		if err != nil && fault.CodeOf(err) == fault.NotFound {
+			return template, Try(fault.New(fault.NotFound, "there is no template %q", name), "coder templates list")
+		}
+		return template, err
+	}
+	templates, err := client.OrganizationTemplates(ctx, sdk.DefaultOrganization)
+	if err != nil {
+		return sdk.Template{}, err
+	}
+	if len(templates) == 0 {
+		return sdk.Template{}, Try(fault.New(fault.NotFound, "there are no templates yet"), "coder templates init && coder templates push")
+	}
+	if !a.streams().InTTY {
+		return sdk.Template{}, Try(fault.New(fault.Invalid, "--template is missing"), "coder create NAME --template %s", templates[0].Name)
+	}
+	q := tty.Question{Text: "Template"}
+	for _, t := range templates {
+		q.Choices = append(q.Choices, tty.Choice{Label: t.Name, Help: t.Description, Value: t.Name})
+	}
+	chosen, err := a.streams().Ask(ctx, q)
+	if err != nil {
+		return sdk.Template{}, err
+	}
+	for _, t := range templates {
+		if t.Name == chosen {
+			return t, nil
+		}
+	}
+	return sdk.Template{}, fault.New(fault.NotFound, "there is no template %q", chosen)
+}
+
+// createParameters fills the request's parameters from flags, a preset, another workspace and questions.
+func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, version uuid.UUID, o *createOptions, req *sdk.CreateWorkspaceRequest) error {
+	ctx := cmd.Context()
+	values, defaults, err := o.params.given()
+	if err != nil {
+		return err
+	}
+	definitions, err := client.TemplateVersionParameters(ctx, version)
+	if err != nil {
+		return err
+	}
+	q := paramQuery{definitions: definitions, values: values, defaults: defaults, ask: a.asker(ctx, o.yes)}
+	if o.copyFrom != "" {
+		from, _, err := a.workspace(ctx, client, o.copyFrom)
+		if err != nil {
+			return err
+		}
+		copied, err := client.BuildParameters(ctx, from.LatestBuild.ID)
+		if err != nil {
+			return err
+		}
+		for _, def := range definitions {
+			for _, v := range copied {
+				if _, own := q.values[v.Name]; !own && v.Name == def.Name && !def.Ephemeral {
+					q.values[v.Name] = v.Value
+				}
+			}
+		}
+	}
+	if o.preset != "" {
+		preset, err := a.preset(ctx, client, version, o.preset)
+		if err != nil {
+			return err
+		}
+		req.TemplateVersionPresetID = preset.ID
+		q.preset = map[string]string{}
+		for _, p := range preset.Parameters {
+			q.preset[p.Name] = p.Value
+		}
+	}
+	req.RichParameterValues, err = q.resolve()
+	return Try(err, "%s %s --template NAME --parameter name=value", cmd.CommandPath(), req.Name)
+}
+
+// confirmCreate shows what is about to be made, on a terminal.
+func (a *app) confirmCreate(cmd *cobra.Command, template sdk.Template, name workspaceName, yes bool) error {
+	if yes || !a.streams().InTTY {
+		return nil // naming a new thing is clear enough where nobody can be asked
+	}
+	return a.confirm(cmd, false, fmt.Sprintf("Create the workspace %s from %s?", name, template.Name), true)
+}
+
+// createError adds what to do to the server's refusal.
+func (a *app) createError(err error, name workspaceName) error {
+	switch fault.CodeOf(err) {
+	case fault.Conflict:
+		return Try(err, "coder show %s", name)
+	case fault.Invalid:
+		return Try(err, "coder create %s --template NAME --parameter name=value", name.Name)
+	}
+	return err
+}
+
+// waitAgents waits until every agent of the workspace's latest build has connected, showing those that have not.
+func (a *app) waitAgents(ctx context.Context, client *sdk.Client, id uuid.UUID) error {
+	p := a.streams().Progress()
+	ok := false
+	defer func() { p.Stop(ok) }()
+	tick := time.NewTicker(agentLook)
+	defer tick.Stop()
+	for {
+		ws, err := client.Workspace(ctx, id)
+		if err != nil {
+			return err
+		}
+		var waiting *sdk.WorkspaceAgent
+		for _, agent := range agentsOf(ws.LatestBuild) {
+			if agent.Status != sdk.AgentConnected {
+				waiting = &agent
+				break
+			}
+		}
+		if waiting == nil {
+			ok = true
+			return nil
+		}
+		if waiting.Status == sdk.AgentTimeout {
+			return agentTimeout(ws, *waiting)
+		}
+		p.Stage("Waiting for the agent " + waiting.Name)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// agentTimeout is the error for an agent that never connected.
+func agentTimeout(ws sdk.Workspace, agent sdk.WorkspaceAgent) error {
+	f := fault.New(fault.Unavailable, "the agent %s of %s has not connected within %d seconds", agent.Name, fullName(ws), agent.ConnectionTimeoutSeconds)
+	if agent.TroubleshootingURL != "" {
+		f.Detail = "see " + agent.TroubleshootingURL
+	}
+	return Try(f, "coder logs %s", fullName(ws))
+}

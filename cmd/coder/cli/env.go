@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Every flag has a twin in the environment: CODER_<FLAG> for the global ones, CODER_<COMMAND>_<FLAG> for those of a command
+// ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix give others. A flag on the
+// command line wins.
+
+const (
+	envAnnotation    = "codermesh_env"
+	envPrefixOfFlags = "codermesh_env_prefix"
+)
+
+// SetEnv names the environment variable of a flag, or several, of which the first that is set counts.
+func SetEnv(flag *pflag.Flag, names ...string) {
+	if flag.Annotations == nil {
+		flag.Annotations = map[string][]string{}
+	}
+	flag.Annotations[envAnnotation] = names
+}
+
+// SetEnvPrefix gives all flags of a command the prefix: "CODER_" makes --http-address CODER_HTTP_ADDRESS.
+func SetEnvPrefix(cmd *cobra.Command, prefix string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[envPrefixOfFlags] = prefix
+}
+
+// envNames are the variables that stand for a flag of cmd.
+func envNames(cmd *cobra.Command, flag *pflag.Flag) []string {
+	if names := flag.Annotations[envAnnotation]; len(names) > 0 {
+		return names
+	}
+	prefix := "CODER_"
+	if cmd.Root().PersistentFlags().Lookup(flag.Name) == flag {
+		return []string{prefix + envWord(flag.Name)}
+	}
+	if own, ok := cmd.Annotations[envPrefixOfFlags]; ok {
+		prefix = own
+	} else {
+		_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+		prefix += envWord(path) + "_"
+	}
+	return []string{prefix + envWord(flag.Name)}
+}
+
+func envWord(text string) string {
+	return strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(text))
+}
+
+// bindEnv gives flags that were not on the command line the value of their variable. An empty variable is no value.
+func bindEnv(cmd *cobra.Command) error {
+	var failed error
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed || failed != nil || flag.Name == "help" || flag.Name == "version" {
+			return
+		}
+		for _, name := range envNames(cmd, flag) {
+			value := os.Getenv(name)
+			if value == "" {
+				continue
+			}
+			values := []string{value}
+			if flag.Value.Type() == "stringArray" {
+				values = strings.Split(value, ",")
+			}
+			for _, v := range values {
+				if err := cmd.Flags().Set(flag.Name, v); err != nil {
+					failed = fault.New(fault.Invalid, "the environment variable %s cannot be used: %w", name, err)
+					return
+				}
+			}
+			return
+		}
+	})
+	return failed
+}

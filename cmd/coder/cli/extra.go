@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// What the commands that a program adds need of the global flags. All of it is for a running command: its RunE.
+
+type appKey struct{}
+
+// appOf is the run that a command belongs to.
+func appOf(cmd *cobra.Command) *app { return cmd.Context().Value(appKey{}).(*app) }
+
+// Server is how the global flags say to reach the server.
+type Server struct {
+	URL    *url.URL
+	Token  secret.Token // of the session; empty when nobody is signed in
+	Header http.Header  // what goes with every request, without the token
+	TLS    *tls.Config  // nil means the system's authorities
+	// RelayOnly: no direct paths.
+	RelayOnly bool
+}
+
+// FindServer reads the flags and the stored session.
+func FindServer(ctx context.Context, cmd *cobra.Command) (s Server, err error) {
+	a := appOf(cmd)
+	if s.URL, err = a.serverURL(); err != nil {
+		return s, err
+	}
+	if s.Token, err = a.sessionToken(); err != nil {
+		return s, err
+	}
+	if s.Header, err = a.requestHeader(ctx, s.URL); err != nil {
+		return s, err
+	}
+	s.TLS, err = a.tlsConfig()
+	s.RelayOnly = a.disableDirect
+	return s, err
+}

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+var workspaceColumns = []column[sdk.Workspace]{
+	{"workspace", fullName},
+	{"name", func(w sdk.Workspace) string { return w.Name }},
+	{"owner", func(w sdk.Workspace) string { return w.OwnerName }},
+	{"template", func(w sdk.Workspace) string { return w.TemplateName }},
+	{"status", func(w sdk.Workspace) string { return statusWord(w.LatestBuild.Status) }},
+	{"healthy", func(w sdk.Workspace) string {
+		if w.LatestBuild.Transition != sdk.TransitionStart || w.LatestBuild.Job.Status != sdk.JobSucceeded {
+			return ""
+		}
+		return strconv.FormatBool(w.Health.Healthy)
+	}},
+	{"last built", func(w sdk.Workspace) string { return ago(w.LatestBuild.CreatedAt) }},
+	{"last used", func(w sdk.Workspace) string { return ago(w.LastUsedAt) }},
+	{"current version", func(w sdk.Workspace) string { return w.LatestBuild.TemplateVersionName }},
+	{"outdated", func(w sdk.Workspace) string { return strconv.FormatBool(w.Outdated) }},
+	{"starts at", func(w sdk.Workspace) string { return deref(w.AutostartSchedule) }},
+	{"stops after", func(w sdk.Workspace) string {
+		if w.TTLMillis == nil || *w.TTLMillis == 0 {
+			return ""
+		}
+		return (time.Duration(*w.TTLMillis) * time.Millisecond).String()
+	}},
+	{"favorite", func(w sdk.Workspace) string { return strconv.FormatBool(w.Favorite) }},
+	{"id", func(w sdk.Workspace) string { return w.ID.String() }},
+	{"template id", func(w sdk.Workspace) string { return w.TemplateID.String() }},
+}
+
+func statusWord(s sdk.WorkspaceStatus) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(string(s[:1])) + string(s[1:])
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func (a *app) listCmd() *cobra.Command {
+	out := output[sdk.Workspace]{columns: workspaceColumns,
+		initial: []string{"workspace", "template", "status", "healthy", "last built", "current version", "outdated"}}
+	var all bool
+	search := "owner:me"
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List workspaces",
+		Example: `  coder list
+  coder list --all --search status:running -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if all && !cmd.Flags().Changed("search") {
+				search = ""
+			}
+			workspaces, err := allWorkspaces(cmd.Context(), client, search)
+			if err != nil {
+				return err
+			}
+			if len(workspaces) == 0 && out.format == "table" {
+				fmt.Fprintln(a.streams().Err, "There are no workspaces. Try: coder create")
+				return nil
+			}
+			return out.print(a.streams().Out, workspaces)
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "of all users whose workspaces one may see")
+	cmd.Flags().StringVar(&search, "search", search, "only those that match: owner:me name:x template:y status:running")
+	out.flags(cmd)
+	return cmd
+}
+
+// allWorkspaces reads every page.
+func allWorkspaces(ctx context.Context, client *sdk.Client, q string) ([]sdk.Workspace, error) {
+	var all []sdk.Workspace
+	for {
+		page, err := client.Workspaces(ctx, sdk.WorkspacesQuery{Q: q, Limit: 100, Offset: len(all)})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Workspaces...)
+		if len(page.Workspaces) == 0 || len(all) >= page.Count {
+			return all, nil
+		}
+	}
+}
+
+func (a *app) showCmd() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "show WORKSPACE",
+		Short:   "Show a workspace's resources and agents",
+		Example: `  coder show dev`,
+		Args:    argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return printJSON(a.streams().Out, ws)
+			}
+			if format != "table" {
+				return badFormat(format, "table or json")
+			}
+			return a.printWorkspace(ws)
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
+	return cmd
+}
+
+func (a *app) printWorkspace(ws sdk.Workspace) error {
+	out := a.streams().Out
+	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", fullName(ws), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
+		ws.TemplateName, ws.LatestBuild.TemplateVersionName)
+	if ws.Outdated {
+		fmt.Fprintf(out, "A newer version of the template is active: coder update %s\n", ws.Name)
+	}
+	if ws.LatestBuild.Job.Error != "" {
+		fmt.Fprintf(out, "The build failed: %s\n", ws.LatestBuild.Job.Error)
+	}
+	fmt.Fprintln(out)
+	table := tty.Table{Header: []string{"resource", "agent", "status", "version", "directory", "access"}}
+	for _, r := range ws.LatestBuild.Resources {
+		if r.Hide && len(r.Agents) == 0 {
+			continue
+		}
+		label := r.Type + "." + r.Name
+		if len(r.Agents) == 0 {
+			table.Add(label)
+		}
+		for _, agent := range r.Agents {
+			status := string(agent.Status)
+			if agent.Status == sdk.AgentConnected {
+				status += ", " + string(agent.LifecycleState)
+			}
+			directory := agent.ExpandedDirectory
+			if directory == "" {
+				directory = agent.Directory
+			}
+			name := ws.Name
+			if len(agentsOf(ws.LatestBuild)) > 1 {
+				name += "." + agent.Name
+			}
+			table.Add(label, agent.Name, status, agent.Version, directory, "coder ssh "+name)
+		}
+	}
+	return table.Write(out)
+}

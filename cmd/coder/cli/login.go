@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/mail"
+	"net/url"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+type loginOptions struct {
+	first        sdk.CreateFirstUserRequest
+	email        string
+	password     string
+	useAsSession bool
+}
+
+func (a *app) loginCmd() *cobra.Command {
+	var o loginOptions
+	cmd := &cobra.Command{
+		Use:   "login [url]",
+		Short: "Sign in to a server",
+		Long: `Sign in to a server and store the session in the configuration folder, readable by its owner only.
+
+On a server without users the first user is created: the --first-user-* flags, or questions on a terminal. Otherwise the session comes
+from --token (or $CODER_SESSION_TOKEN), from --email and --password, or from questions on a terminal. With a token, a session of its own is
+made from it; --use-token-as-session stores the token itself.`,
+		Example: `  coder login https://coder.example.com
+  coder login https://coder.example.com --token "$TOKEN"
+  coder login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password "$PASSWORD"`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.login(cmd, args, o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.first.Username, "first-user-username", "", "name of the first user")
+	f.StringVar(&o.first.Email, "first-user-email", "", "e-mail address of the first user")
+	f.StringVar(&o.first.Password, "first-user-password", "", "password of the first user")
+	f.StringVar(&o.first.Name, "first-user-full-name", "", "full name of the first user")
+	f.BoolVar(&o.first.Trial, "first-user-trial", false, "has no effect: every feature is free")
+	f.StringVar(&o.email, "email", "", "e-mail address to sign in with")
+	f.StringVar(&o.password, "password", "", "password to sign in with")
+	f.BoolVar(&o.useAsSession, "use-token-as-session", false, "store the given token instead of making a session from it")
+	for _, name := range []string{"username", "email", "password", "full-name", "trial"} {
+		SetEnv(f.Lookup("first-user-"+name), "CODER_FIRST_USER_"+envWord(name))
+	}
+	cmd.AddCommand(a.loginTokenCmd())
+	return cmd
+}
+
+func (a *app) login(cmd *cobra.Command, args []string, o loginOptions) error {
+	ctx := cmd.Context()
+	if len(args) == 1 {
+		a.url = args[0]
+	}
+	server, err := a.serverURL()
+	if err != nil {
+		return err
+	}
+	client, err := a.clientFor(ctx, server, "")
+	if err != nil {
+		return err
+	}
+	if a.token != "" {
+		return a.loginWithToken(ctx, client.WithToken(secret.Token(a.token)), o.useAsSession)
+	}
+	if o.useAsSession {
+		return Try(fault.New(fault.Invalid, "--use-token-as-session needs a token"), "CODER_SESSION_TOKEN=… %s --use-token-as-session", cmd.CommandPath())
+	}
+	exists, err := client.HasFirstUser(ctx)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		if err := a.createFirstUser(ctx, client, &o); err != nil {
+			return err
+		}
+		o.email, o.password = o.first.Email, o.first.Password
+	}
+	if err := a.askCredentials(ctx, server, &o); err != nil {
+		return err
+	}
+	session, err := client.Login(ctx, sdk.LoginRequest{Email: o.email, Password: o.password})
+	if fault.CodeOf(err) == fault.Unauthenticated && err != nil {
+		return Try(err, "coder login %s", server)
+	}
+	if err != nil {
+		return err
+	}
+	return a.storeSession(ctx, client.WithToken(secret.Token(session.SessionToken)))
+}
+
+// loginWithToken checks the token and stores it, or a session made from it.
+func (a *app) loginWithToken(ctx context.Context, client *sdk.Client, asIs bool) error {
+	if _, err := client.User(ctx, sdk.Me); err != nil {
+		if fault.CodeOf(err) == fault.Unauthenticated {
+			return Try(fault.New(fault.Unauthenticated, "%s does not know the token: it is wrong, or has expired", client.URL()),
+				"coder login %s", client.URL())
+		}
+		return err
+	}
+	if !asIs {
+		key, err := client.CreateAPIKey(ctx, sdk.Me)
+		if err != nil {
+			return err
+		}
+		client = client.WithToken(secret.Token(key.Key))
+	}
+	return a.storeSession(ctx, client)
+}
+
+// storeSession writes the client's session and server to the configuration folder and greets the user.
+func (a *app) storeSession(ctx context.Context, client *sdk.Client) error {
+	user, err := client.User(ctx, sdk.Me)
+	if err != nil {
+		return err
+	}
+	dir, err := a.config()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.write(fileSession, client.Token().Reveal()), dir.write(fileURL, client.URL().String())); err != nil {
+		return err
+	}
+	a.made = client
+	fmt.Fprintf(a.streams().Err, "Welcome, %s. You are signed in to %s.\n", user.Username, client.URL())
+	return nil
+}
+
+// createFirstUser makes the first user from the flags, asking for what they lack.
+func (a *app) createFirstUser(ctx context.Context, client *sdk.Client, o *loginOptions) error {
+	s := a.streams()
+	fields := []struct {
+		value *string
+		flag  string
+		q     tty.Question
+	}{
+		{&o.first.Username, "first-user-username", tty.Question{Text: "User name", Default: os.Getenv("USER"), Check: checkUsername}},
+		{&o.first.Email, "first-user-email", tty.Question{Text: "E-mail address", Check: checkEmail}},
+		{&o.first.Password, "first-user-password", tty.Question{Text: "Password", Secret: true}},
+	}
+	if s.InTTY {
+		fmt.Fprintf(s.Err, "%s has no users yet. Create the first one, who owns the server.\n", client.URL())
+	}
+	for _, field := range fields {
+		if *field.value != "" {
+			continue
+		}
+		answer, err := s.Ask(ctx, field.q)
+		if errors.Is(err, tty.ErrNotTerminal) {
+			return Try(fault.New(fault.Invalid, "%s has no users yet, and --%s is missing to create the first", client.URL(), field.flag),
+				"coder login %s --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", client.URL())
+		}
+		if err != nil {
+			return err
+		}
+		*field.value = answer
+		if field.q.Secret {
+			if err := a.confirmPassword(ctx, answer); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := client.CreateFirstUser(ctx, o.first)
+	return err
+}
+
+// confirmPassword asks for the password again.
+func (a *app) confirmPassword(ctx context.Context, password string) error {
+	_, err := a.streams().Ask(ctx, tty.Question{Text: "Password again", Secret: true, Check: func(again string) error {
+		if again != password {
+			return errors.New("The two differ.")
+		}
+		return nil
+	}})
+	return err
+}
+
+// askCredentials asks for what the flags lack of e-mail address and password.
+func (a *app) askCredentials(ctx context.Context, server *url.URL, o *loginOptions) error {
+	for _, field := range []struct {
+		value *string
+		q     tty.Question
+	}{
+		{&o.email, tty.Question{Text: "E-mail address", Check: checkEmail}},
+		{&o.password, tty.Question{Text: "Password", Secret: true}},
+	} {
+		if *field.value != "" {
+			continue
+		}
+		answer, err := a.streams().Ask(ctx, field.q)
+		if errors.Is(err, tty.ErrNotTerminal) {
+			return Try(fault.New(fault.Invalid, "signing in without a terminal needs --token"), "coder login %s --token TOKEN", server)
+		}
+		if err != nil {
+			return err
+		}
+		*field.value = answer
+	}
+	return nil
+}
+
+func checkUsername(name string) error {
+	if len(name) > 32 || !validPart.MatchString(name) {
+		return errors.New("A user name has at most 32 letters, digits and single dashes.")
+	}
+	return nil
+}
+
+func checkEmail(address string) error {
+	if parsed, err := mail.ParseAddress(address); err != nil || parsed.Address != address {
+		return errors.New("That is not an e-mail address.")
+	}
+	return nil
+}
+
+func (a *app) loginTokenCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "token",
+		Short:   "Print the stored session token",
+		Example: `  coder login token --url https://coder.example.com`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.streams().Out, client.Token().Reveal())
+			return err
+		},
+	}
+}
+
+func (a *app) logoutCmd() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "logout",
+		Short:   "End the stored session",
+		Example: `  coder logout --yes`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := a.confirm(cmd, yes, "End the session at "+client.URL().String()+"?", true); err != nil {
+				return err
+			}
+			// A session that the server does not know any more is as good as ended.
+			if err := client.Logout(cmd.Context()); err != nil && fault.CodeOf(err) != fault.Unauthenticated {
+				return err
+			}
+			dir, err := a.config()
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(dir.remove(fileSession), dir.remove(fileURL)); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.streams().Err, "You are signed out of %s.\n", client.URL())
+			return nil
+		},
+	}
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func (a *app) whoamiCmd() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "whoami",
+		Short:   "Show who is signed in, and where",
+		Example: `  coder whoami`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			user, err := client.User(cmd.Context(), sdk.Me)
+			if err != nil {
+				return err
+			}
+			out := a.streams().Out
+			switch format {
+			case "json":
+				return printJSON(out, []any{map[string]any{"url": client.URL().String(), "username": user.Username, "id": user.ID, "roles": user.Roles}})
+			case "text":
+				_, err = fmt.Fprintf(out, "You are %s at %s.\n", user.Username, client.URL())
+				return err
+			}
+			return badFormat(format, "text or json")
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	return cmd
+}

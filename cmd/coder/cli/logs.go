@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func (a *app) logsCmd() *cobra.Command {
+	var follow bool
+	var number int
+	cmd := &cobra.Command{
+		Use:   "logs WORKSPACE",
+		Short: "Print the log of a workspace's build and what its agents' scripts said",
+		Example: `  coder logs dev
+  coder logs dev -f
+  coder logs dev -n -1    # the build before the latest`,
+		Args: argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.logs(cmd, args[0], number, follow) },
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the log grows; ends with an interrupt")
+	cmd.Flags().IntVarP(&number, "build-number", "n", 0, "build; negative counts back from the latest (default the latest)")
+	return cmd
+}
+
+func (a *app) logs(cmd *cobra.Command, name string, number int, follow bool) error {
+	ctx := cmd.Context()
+	client, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	ws, build, err := a.build(cmd, client, name, number)
+	if err != nil {
+		return err
+	}
+	if !follow {
+		lines, err := client.BuildLogs(ctx, build.ID, 0)
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			a.printJobLog(line)
+		}
+	} else {
+		for line, err := range client.FollowBuildLogs(ctx, build.ID, 0) {
+			if err != nil {
+				return err
+			}
+			a.printJobLog(line)
+		}
+		// A build that has ended may have brought other agents than the ones known when it was asked for.
+		if build, err = client.Build(ctx, build.ID); err != nil {
+			return err
+		}
+	}
+	// Agents keep their id over builds, so that what their scripts say now belongs to the latest build.
+	if build.ID != ws.LatestBuild.ID {
+		return nil
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, agent := range agentsOf(build) {
+		if !follow {
+			if err := a.agentLogs(ctx, client, agent); err != nil {
+				return err
+			}
+			continue
+		}
+		group.Go(func() error { return a.followAgentLogs(ctx, client, agent) })
+	}
+	return group.Wait()
+}
+
+func (a *app) printJobLog(line sdk.JobLog) {
+	fmt.Fprintf(a.streams().Out, "%s [%s] %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, line.Stage, line.Output)
+}
+
+func (a *app) agentLogs(ctx context.Context, client *sdk.Client, agent sdk.WorkspaceAgent) error {
+	lines, err := client.AgentLogs(ctx, agent.ID, 0)
+	if err != nil {
+		return err
+	}
+	a.printAgentLogs(agent, lines)
+	return nil
+}
+
+func (a *app) followAgentLogs(ctx context.Context, client *sdk.Client, agent sdk.WorkspaceAgent) error {
+	for lines, err := range client.FollowAgentLogs(ctx, agent.ID, 0) {
+		if err != nil {
+			return err
+		}
+		a.printAgentLogs(agent, lines)
+	}
+	return nil
+}
+
+// printAgentLogs writes each batch with one call, so that agents' lines do not mix within a line.
+func (a *app) printAgentLogs(agent sdk.WorkspaceAgent, lines []sdk.AgentLog) {
+	sources := map[string]string{}
+	for _, s := range agent.LogSources {
+		sources[s.ID.String()] = s.DisplayName
+	}
+	var text []byte
+	for _, line := range lines {
+		source := sources[line.SourceID.String()]
+		if source == "" {
+			source = "log"
+		}
+		text = fmt.Appendf(text, "%s [%s] %s, %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, agent.Name, source, line.Output)
+	}
+	if len(text) > 0 {
+		_, _ = a.streams().Out.Write(text) // nobody reads it any more: the next request ends with the process
+	}
+}

@@ -1,0 +1,150 @@
+// Package meshclient is a laptop's ephemeral place in the mesh: a node with a fresh key, the coordinator's client that
+// introduces it to agents, and connections to their ports. It knows agents by their id only, and no workspace.
+package meshclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// dialTimeout bounds a connection to a port of an agent that was introduced.
+const dialTimeout = 30 * time.Second
+
+// Options of a Client.
+type Options struct {
+	URL        *url.URL       // the server's, required
+	Header     http.Header    // credential and whatever else goes with requests
+	HTTPClient *http.Client   // nil: one of its own
+	TLS        *tls.Config    // for a client of its own; nil: the system's trust
+	RootCAs    *x509.CertPool // trusted for relays beside the system's; nil: none
+	RelayOnly  bool           // no direct paths
+	// SendBuffer and RecvBuffer bound what one connection keeps in flight, in bytes; 0 means the node's defaults.
+	SendBuffer, RecvBuffer int
+	Logger                 *slog.Logger // nil: silent
+}
+
+// Client is one process's place in the mesh. Safe for concurrent use.
+type Client struct {
+	coordinator *coordinator.Client
+	made        chan struct{} // closed when node and err are set
+	node        *tailnet.Node
+	err         error
+	close       sync.Once
+}
+
+// Start begins to join and returns at once: node and coordinator connection come about side by side.
+func Start(o Options) *Client {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	key := tailnet.NewPrivateKey()
+	c := &Client{made: make(chan struct{})}
+	go func() {
+		defer close(c.made)
+		c.node, c.err = tailnet.New(tailnet.Options{
+			ID: tailnet.ClientID(key.Public()), Key: key, Logger: o.Logger, RelayOnly: o.RelayOnly, RootCAs: o.RootCAs,
+			SendBuffer: o.SendBuffer, RecvBuffer: o.RecvBuffer,
+		})
+	}()
+	c.coordinator = coordinator.NewClient(coordinator.ClientOptions{
+		Logger: o.Logger, URL: o.URL, HTTPClient: o.HTTPClient, TLS: o.TLS,
+		Header: func(context.Context) (http.Header, error) { return o.Header.Clone(), nil },
+		Kind:   coordinator.KindClient, Key: key.Public(),
+		NewNode: func(coordinator.Welcome) (coordinator.Node, error) {
+			<-c.made
+			if c.err != nil {
+				return nil, c.err
+			}
+			return c.node, nil
+		},
+	})
+	c.coordinator.Start()
+	return c
+}
+
+// Node is the process's own node. It blocks until there is one.
+func (c *Client) Node() (*tailnet.Node, error) {
+	<-c.made
+	if c.err != nil {
+		return nil, fmt.Errorf("start mesh node: %w", c.err)
+	}
+	return c.node, nil
+}
+
+// Joined blocks until the coordinator has told which relays there are, or refuses (a fault), or ctx ends.
+func (c *Client) Joined(ctx context.Context) (coordinator.Welcome, error) {
+	return c.coordinator.Welcome(ctx)
+}
+
+// Introduce blocks until the agent can be dialled. An agent that is not connected is waited for until ctx ends. An error with
+// a code other than fault.Unavailable is final.
+func (c *Client) Introduce(ctx context.Context, agent uuid.UUID) error {
+	return c.coordinator.Subscribe(ctx, agent)
+}
+
+// Known reports whether the agent is still in the mesh, as far as the coordinator has told.
+func (c *Client) Known(agent uuid.UUID) bool {
+	_, _, ok := c.coordinator.Peer(agent)
+	return ok
+}
+
+// Dial connects to a port of an agent that was introduced. network is "tcp" or "udp". It does not wait for a direct path.
+func (c *Client) Dial(ctx context.Context, network string, agent uuid.UUID, port uint16) (net.Conn, error) {
+	node, err := c.Node()
+	if err != nil {
+		return nil, err
+	}
+	dial, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := node.Dial(dial, network, netip.AddrPortFrom(tailnet.Addr(agent), port))
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fault.New(fault.Unavailable, "the agent does not answer on the mesh: %w", err)
+	}
+	return nil, fmt.Errorf("dial agent port %d: %w", port, err)
+}
+
+// Ping measures the path to an agent that was introduced.
+func (c *Client) Ping(ctx context.Context, agent uuid.UUID) (tailnet.Pong, error) {
+	node, err := c.Node()
+	if err != nil {
+		return tailnet.Pong{}, err
+	}
+	return node.Ping(ctx, agent)
+}
+
+// Close leaves the mesh: connections end, the coordinator hears bye. It is idempotent and takes a second at most where the
+// server answers.
+func (c *Client) Close() error {
+	var err error
+	c.close.Do(func() {
+		<-c.made
+		var leaving sync.WaitGroup
+		leaving.Go(func() { c.coordinator.Close() })
+		if c.node != nil {
+			err = c.node.Close()
+		}
+		leaving.Wait()
+	})
+	return err
+}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+var testParams = []sdk.TemplateVersionParameter{
+	{Name: "region", Type: "string", Required: true, Mutable: false,
+		Options: []sdk.TemplateVersionParamOption{{Name: "Europe", Value: "eu"}, {Name: "Asia", Value: "as"}}},
+	{Name: "cpu", Type: "number", DefaultValue: "2", Mutable: true, ValidationMin: ptr(int64(1)), ValidationMax: ptr(int64(8)),
+		ValidationError: "{value} is not in {min} to {max}"},
+	{Name: "reset", Type: "bool", DefaultValue: "false", Ephemeral: true, Mutable: true},
+}
+
+func TestResolveParameters(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		query paramQuery
+		want  map[string]string
+		err   string
+	}{
+		{name: "given and defaults left to the server", query: paramQuery{values: map[string]string{"region": "eu"}}, want: map[string]string{"region": "eu"}},
+		{name: "missing names the flag", query: paramQuery{}, err: "--parameter region="},
+		{name: "preset", query: paramQuery{preset: map[string]string{"region": "as", "cpu": "4"}}, want: map[string]string{"region": "as", "cpu": "4"}},
+		{name: "flag beats preset", query: paramQuery{values: map[string]string{"region": "eu"}, preset: map[string]string{"region": "as"}}, want: map[string]string{"region": "eu"}},
+		{name: "own default", query: paramQuery{defaults: map[string]string{"region": "as"}}, want: map[string]string{"region": "as"}},
+		{name: "bad own default", query: paramQuery{defaults: map[string]string{"region": "xx"}}, err: "eu, as"},
+		{name: "not an option", query: paramQuery{values: map[string]string{"region": "us"}}, err: "eu, as"},
+		{name: "the template's words", query: paramQuery{values: map[string]string{"region": "eu", "cpu": "9"}}, err: "9 is not in 1 to 8"},
+		{name: "not a number", query: paramQuery{values: map[string]string{"region": "eu", "cpu": "many"}}, err: "not a number"},
+		{name: "unknown", query: paramQuery{values: map[string]string{"regoin": "eu"}}, err: `no parameter "regoin": it has region, cpu, reset`},
+		{name: "ephemeral", query: paramQuery{values: map[string]string{"region": "eu", "reset": "true"}}, want: map[string]string{"region": "eu", "reset": "true"}},
+		{name: "unchanged is left out", query: paramQuery{previous: map[string]string{"region": "eu", "cpu": "2"}}, want: map[string]string{}},
+		{name: "immutable", query: paramQuery{previous: map[string]string{"region": "eu"}, values: map[string]string{"region": "as"}}, err: "cannot be changed"},
+		{name: "immutable, same value", query: paramQuery{previous: map[string]string{"region": "eu"}, values: map[string]string{"region": "eu"}}, want: map[string]string{"region": "eu"}},
+	} {
+		tt.query.definitions = testParams
+		values, err := tt.query.resolve()
+		if tt.err != "" {
+			if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: got %v, want an invalid fault with %q", tt.name, err, tt.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if diff := cmp.Diff(tt.want, valuesOf(values)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestResolveAsks(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	ask := func(q tty.Question) (string, error) {
+		asked = append(asked, q.Text+"="+q.Default)
+		if q.Text == "region" {
+			return "as", nil
+		}
+		return q.Default, nil
+	}
+	values, err := paramQuery{definitions: testParams, ask: ask}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"region=", "cpu=2"}, asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"region": "as", "cpu": "2"}, valuesOf(values)); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+
+	// A build of an existing workspace asks for what is new, and with always for what can be changed.
+	asked = nil
+	previous := map[string]string{"region": "eu", "cpu": "4"}
+	if _, err := (paramQuery{definitions: testParams, ask: ask, previous: previous}).resolve(); err != nil || len(asked) > 0 {
+		t.Errorf("nothing new: asked %q, %v", asked, err)
+	}
+	if _, err := (paramQuery{definitions: testParams, ask: ask, previous: previous, always: true}).resolve(); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"cpu=4"}, asked); diff != "" {
+		t.Errorf("always (-want +got):\n%s", diff)
+	}
+	failing := errors.New("gone")
+	if _, err := (paramQuery{definitions: testParams, ask: func(tty.Question) (string, error) { return "", failing }}).resolve(); !errors.Is(err, failing) {
+		t.Errorf("got %v, want the question's error", err)
+	}
+}
+
+func TestCheckParameter(t *testing.T) {
+	t.Parallel()
+	list := sdk.TemplateVersionParameter{Type: "list(string)"}
+	multi := sdk.TemplateVersionParameter{Type: "list(string)", Options: []sdk.TemplateVersionParamOption{{Value: "a"}, {Value: "b"}}}
+	whole := sdk.TemplateVersionParameter{Type: "list(string)", Options: []sdk.TemplateVersionParamOption{{Value: `["a","b"]`}}}
+	regex := sdk.TemplateVersionParameter{Type: "string", ValidationRegex: "^[a-z]+$"}
+	for _, tt := range []struct {
+		def   sdk.TemplateVersionParameter
+		value string
+		fine  bool
+	}{
+		{list, `["x","y"]`, true}, {list, `[]`, true}, {list, "x,y", false}, {list, `[1]`, false},
+		{multi, `["a"]`, true}, {multi, `["a","c"]`, false}, {whole, `["a","b"]`, true}, {whole, `["a"]`, false},
+		{regex, "abc", true}, {regex, "a1", false},
+		{sdk.TemplateVersionParameter{Type: "bool"}, "true", true}, {sdk.TemplateVersionParameter{Type: "bool"}, "yes", false},
+		{sdk.TemplateVersionParameter{Type: "number", ValidationMin: ptr(int64(3))}, "2", false},
+		{sdk.TemplateVersionParameter{Type: "number", ValidationMax: ptr(int64(3))}, "2.5", true},
+		{sdk.TemplateVersionParameter{Type: "string"}, "", true},
+	} {
+		if err := checkParameter(tt.def, tt.value); (err == nil) != tt.fine {
+			t.Errorf("%+v: value %q: got %v, want fine=%v", tt.def, tt.value, err, tt.fine)
+		}
+	}
+}
+
+func TestParseValues(t *testing.T) {
+	t.Parallel()
+	got, err := parseValues([]byte(`# a file
+---
+region: eu-west-1   # trailing
+size: "4 \"cores\""
+single: 'it''s'
+url: https://example.com/#top
+empty:
+tools: ["git", "vim"]
+groups:
+  - admin
+  - "o ps"
+flag: true
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"region": "eu-west-1", "size": `4 "cores"`, "single": "it's", "url": "https://example.com/#top", "empty": "",
+		"tools": `["git","vim"]`, "groups": `["admin","o ps"]`, "flag": "true",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	got, err = parseValues([]byte(`{"a": "x", "n": 12345678901234567890, "l": ["p", "q"], "b": false, "z": null}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = map[string]string{"a": "x", "n": "12345678901234567890", "l": `["p","q"]`, "b": "false", "z": ""}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
+	}
+	for _, bad := range []string{"a", "a:b", "  a: b", "a: {b: c}", "a: |", "a: \"x", "a: 'x' y", "a: 1\na: 2", "{", "{\"a\":", "- x", "a: [x]"} {
+		if got, err := parseValues([]byte(bad)); err == nil {
+			t.Errorf("%q: got %v, want an error", bad, got)
+		}
+	}
+}
+
+func FuzzParseValues(f *testing.F) {
+	for _, seed := range []string{"a: b", "a:\n  - b\n", `{"a":1}`, "a: 'b''c'", "a: [\"x\"] # c", "\ufeffa: b"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		values, err := parseValues(data)
+		if err == nil && values == nil {
+			t.Error("neither values nor an error")
+		}
+	})
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package cli
+
+// widenPipe does something on Linux only.
+func widenPipe(any) {}

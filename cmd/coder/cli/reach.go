@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/meshclient"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+const (
+	// agentLook is how often an agent is looked at that is being waited for.
+	agentLook = 500 * time.Millisecond
+	// patience is how long an agent may take before the person is told what is being waited for.
+	patience = time.Second
+)
+
+// target is an agent that is being reached.
+type target struct {
+	workspace sdk.Workspace
+	agent     sdk.WorkspaceAgent
+	client    *sdk.Client
+	mesh      *meshclient.Client
+}
+
+// reachOptions say what may be done to reach an agent.
+type reachOptions struct {
+	name      workspaceName
+	autostart bool            // start a workspace that is stopped
+	reason    sdk.BuildReason // of that start
+	// sendBuffer and recvBuffer are as in meshclient.Options.
+	sendBuffer, recvBuffer int
+}
+
+// joinMesh begins to join the mesh with the client's session.
+func (a *app) joinMesh(client *sdk.Client, o reachOptions) (*meshclient.Client, error) {
+	roots, err := a.rootCAs()
+	if err != nil {
+		return nil, err
+	}
+	return meshclient.Start(meshclient.Options{
+		URL: client.URL(), Header: client.Header(), HTTPClient: client.HTTP(), TLS: client.TLS(), RootCAs: roots,
+		RelayOnly: a.disableDirect, Logger: a.logger(), SendBuffer: o.sendBuffer, RecvBuffer: o.recvBuffer,
+	}), nil
+}
+
+// reach joins the mesh and finds the agent at the same time, and returns when the agent can be dialled. The caller closes
+// the target's mesh.
+func (a *app) reach(ctx context.Context, o reachOptions) (_ *target, err error) {
+	client, err := a.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mesh, err := a.joinMesh(client, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			mesh.Close()
+		}
+	}()
+	ws, err := a.findRunning(ctx, client, o)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := chooseAgent(ws, o.name.Agent)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{workspace: ws, agent: agent, client: client, mesh: mesh}
+	if err := a.introduce(ctx, t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// findRunning finds the workspace, and starts it when it is stopped and that is wanted. A build that is under way is
+// followed to its end.
+func (a *app) findRunning(ctx context.Context, client *sdk.Client, o reachOptions) (sdk.Workspace, error) {
+	ws, err := client.WorkspaceByName(ctx, o.name.Owner, o.name.Name)
+	if err != nil && fault.CodeOf(err) == fault.NotFound {
+		return ws, Try(fault.New(fault.NotFound, "there is no workspace %s, or you may not see it", o.name), "coder list")
+	}
+	if err != nil {
+		return ws, err
+	}
+	if ws, err = a.settle(ctx, client, ws); err != nil {
+		return ws, err
+	}
+	if isRunning(ws) {
+		return ws, nil
+	}
+	switch {
+	case ws.LatestBuild.Transition == sdk.TransitionDelete && ws.LatestBuild.Status == sdk.WorkspaceDeleted:
+		return ws, Try(fault.New(fault.NotFound, "the workspace %s has been deleted", fullName(ws)), "coder create %s", ws.Name)
+	case !isStopped(ws):
+		return ws, Try(fault.New(fault.Conflict, "the workspace %s is %s: its last build did not succeed", fullName(ws), ws.LatestBuild.Status),
+			"coder start %s", fullName(ws))
+	case !o.autostart:
+		return ws, Try(fault.New(fault.Conflict, "the workspace %s is stopped", fullName(ws)), "coder start %s", fullName(ws))
+	}
+	fmt.Fprintf(a.streams().Err, "The workspace %s is stopped; it is being started.\n", fullName(ws))
+	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: o.reason})
+	if err != nil {
+		return ws, Try(err, "coder start %s", fullName(ws))
+	}
+	if err := a.followBuild(ctx, client, ws, build); err != nil {
+		return ws, err
+	}
+	return client.Workspace(ctx, ws.ID)
+}
+
+// introduce waits until the target's agent can be dialled. When that takes long the person is told why.
+func (a *app) introduce(ctx context.Context, t *target) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := a.explainWait(ctx, t); err != nil {
+			cancel(err)
+		}
+	}()
+	err := t.mesh.Introduce(ctx, t.agent.ID)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	if err != nil && ctx.Err() != nil && context.Cause(ctx) == ctx.Err() {
+		err = ctx.Err()
+	}
+	cancel(nil)
+	<-done
+	return err
+}
+
+// explainWait shows what the target's agent is doing, once patience is over, until ctx ends. It returns an error when
+// waiting is in vain.
+func (a *app) explainWait(ctx context.Context, t *target) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-timer.C:
+	}
+	p := a.streams().Progress()
+	defer p.Stop(true)
+	tick := time.NewTicker(agentLook)
+	defer tick.Stop()
+	for {
+		ws, err := t.client.Workspace(ctx, t.workspace.ID)
+		switch {
+		case err != nil && fault.CodeOf(err) == fault.Unavailable:
+			p.Stage("Waiting for the server")
+		case err != nil:
+			return err
+		case ws.LatestBuild.ID != t.workspace.LatestBuild.ID && ws.LatestBuild.Transition != sdk.TransitionStart:
+			return gone(ws)
+		default:
+			showAgent(p, ws, t.agent.ID)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// showAgent puts into words what state the agent is in.
+func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
+	for _, agent := range agentsOf(ws.LatestBuild) {
+		if agent.ID != id {
+			continue
+		}
+		switch agent.Status {
+		case sdk.AgentConnected:
+			p.Stage("Waiting for an introduction to the agent " + agent.Name)
+		case sdk.AgentDisconnected:
+			p.Stage("Waiting for the agent " + agent.Name + ", which lost its connection " + agoPtr(agent.DisconnectedAt))
+		case sdk.AgentTimeout:
+			p.Stage("Waiting for the agent " + agent.Name + ", which is later than its template allows")
+			if agent.TroubleshootingURL != "" {
+				p.Note("see " + agent.TroubleshootingURL)
+			}
+		default:
+			p.Stage("Waiting for the agent " + agent.Name + " to connect")
+		}
+	}
+}
+
+// gone is the error for a workspace that is being stopped or deleted, or has been.
+func gone(ws sdk.Workspace) error {
+	why := ""
+	switch ws.LatestBuild.Reason {
+	case sdk.ReasonAutostop:
+		why = " by its schedule"
+	case sdk.ReasonDormancy, sdk.ReasonAutoDelete:
+		why = " because it was not used"
+	default:
+		if ws.LatestBuild.InitiatorName != "" {
+			why = " by " + ws.LatestBuild.InitiatorName
+		}
+	}
+	verb := "stopped"
+	if ws.LatestBuild.Transition == sdk.TransitionDelete {
+		verb = "deleted"
+	}
+	return Try(fault.New(fault.Unavailable, "the workspace %s was %s%s", fullName(ws), verb, why), "coder show %s", fullName(ws))
+}
+
+// whyLost asks the server why a connection to the target's agent may have ended. It returns fallback when the server knows
+// of nothing, or cannot be asked.
+func (t *target) whyLost(ctx context.Context, fallback error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	ws, err := t.client.Workspace(ctx, t.workspace.ID)
+	if err != nil {
+		return fallback
+	}
+	if ws.LatestBuild.Transition != sdk.TransitionStart {
+		return gone(ws)
+	}
+	if ws.LatestBuild.ID != t.workspace.LatestBuild.ID {
+		return Try(fault.New(fault.Unavailable, "the workspace %s was restarted", fullName(ws)), "coder ssh %s", fullName(ws))
+	}
+	for _, agent := range agentsOf(ws.LatestBuild) {
+		if agent.ID == t.agent.ID && agent.Status == sdk.AgentDisconnected {
+			return Try(fault.New(fault.Unavailable, "the agent of %s lost its connection %s", fullName(ws), agoPtr(agent.DisconnectedAt)),
+				"coder logs %s", fullName(ws))
+		}
+	}
+	return fallback
+}

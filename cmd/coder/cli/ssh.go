@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+type sshOptions struct {
+	stdio         bool
+	wait          string
+	noWait        bool
+	noAutostart   bool
+	forwardAgent  bool
+	identityAgent string
+	env           []string
+	tty           bool
+	remoteForward []string
+	logDir        string
+	infoDir       string
+	infoEvery     time.Duration
+	usageApp      string
+	hostSuffix    string
+	hostPrefix    string
+}
+
+func (a *app) sshCmd() *cobra.Command {
+	var o sshOptions
+	cmd := &cobra.Command{
+		Use:   "ssh WORKSPACE [-- command]",
+		Short: "Open a shell in a workspace, or run a command there",
+		Long: `Open a shell in a workspace, or run a command there. A stopped workspace is started.
+
+The exit status is the remote one; 255 means that ssh itself failed. With --stdio the command carries bytes between standard input and
+output and the workspace's SSH server, for OpenSSH's ProxyCommand: see "coder config-ssh".
+
+In a shell, the characters Enter ~ . at the start of a line end the connection at once.`,
+		Example: `  coder ssh dev
+  coder ssh grace/dev.main -- make test
+  coder ssh -A -R 8080:localhost:80 dev`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &ExitError{Code: exitSSH, Err: Try(fault.New(fault.Invalid, "the workspace is missing"), "coder ssh WORKSPACE")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := a.ssh(cmd.Context(), args, &o)
+			var exit *ExitError
+			if err == nil || errors.As(err, &exit) {
+				return err
+			}
+			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
+				return &ExitError{Code: exitInterrupted}
+			}
+			return &ExitError{Code: exitSSH, Err: err}
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.stdio, "stdio", false, "carry bytes for OpenSSH's ProxyCommand")
+	f.StringVar(&o.wait, "wait", "auto", "wait for the startup scripts: yes, no, or auto for what the template says")
+	f.BoolVar(&o.noWait, "no-wait", false, "the same as --wait=no")
+	f.BoolVar(&o.noAutostart, "disable-autostart", false, "do not start a stopped workspace")
+	f.BoolVarP(&o.forwardAgent, "forward-agent", "A", false, "let the workspace use this machine's SSH agent")
+	f.StringVar(&o.identityAgent, "identity-agent", "", "socket of the SSH agent to forward (default $SSH_AUTH_SOCK)")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "environment variable NAME=value for the session; may be repeated")
+	f.BoolVarP(&o.tty, "tty", "t", false, "give a command a terminal")
+	f.StringArrayVarP(&o.remoteForward, "remote-forward", "R", nil, "let the workspace reach [address:]port:host:port, or socket:socket, of this machine; may be repeated")
+	f.StringVarP(&o.logDir, "log-dir", "l", "", "folder to write a log file to")
+	f.StringVar(&o.infoDir, "network-info-dir", "", "folder to write facts about the connection to, for IDEs")
+	f.DurationVar(&o.infoEvery, "network-info-interval", 5*time.Second, "how often to write them")
+	f.StringVar(&o.usageApp, "usage-app", "", "what uses the workspace, for its record: ssh, vscode, jetbrains, or disable to report nothing")
+	f.StringVar(&o.hostSuffix, "hostname-suffix", "", "suffix to take off the workspace's name, as in dev.coder")
+	f.StringVar(&o.hostPrefix, "ssh-host-prefix", "", "prefix to take off the workspace's name, as in coder.dev")
+	SetEnv(f.Lookup("hostname-suffix"), "CODER_SSH_HOSTNAME_SUFFIX")
+	SetEnv(f.Lookup("ssh-host-prefix"), "CODER_SSH_SSH_HOST_PREFIX")
+	return cmd
+}
+
+func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
+	name, err := parseWorkspaceName(trimHost(args[0], o.hostPrefix, o.hostSuffix))
+	if err != nil {
+		return err
+	}
+	command := args[1:]
+	if err := o.check(command); err != nil {
+		return err
+	}
+	closeLog, err := a.logToFile(o.logDir)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	t, err := a.reach(ctx, reachOptions{name: name, autostart: !o.noAutostart, reason: sdk.ReasonSSH})
+	if err != nil {
+		return err
+	}
+	// Leaving the mesh in order is a courtesy to the other side: it must not keep a person or a script waiting.
+	defer leaveQuickly(t.mesh.Close)
+	if err := a.waitStartup(ctx, t, o); err != nil {
+		return err
+	}
+	conn, err := t.mesh.Dial(ctx, "tcp", t.agent.ID, meshport.SSH)
+	if err != nil {
+		return t.whyLost(ctx, err)
+	}
+	defer conn.Close()
+
+	background, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	if o.usageApp != "disable" {
+		wg.Go(func() { reportUsage(background, t, usageApp(o.usageApp)) })
+	}
+	if o.infoDir != "" {
+		wg.Go(func() { a.writeNetworkInfo(background, t, o.infoDir, o.infoEvery) })
+	}
+	if o.stdio {
+		return a.stdio(ctx, t, conn)
+	}
+	return a.session(ctx, t, conn, command, o)
+}
+
+func (o *sshOptions) check(command []string) error {
+	if o.noWait {
+		o.wait = "no"
+	}
+	switch {
+	case o.wait != "yes" && o.wait != "no" && o.wait != "auto":
+		return fault.New(fault.Invalid, "--wait is yes, no or auto, not %q", o.wait)
+	case o.stdio && len(command) > 0:
+		return fault.New(fault.Invalid, "--stdio carries bytes; it runs no command")
+	case o.infoEvery <= 0:
+		return fault.New(fault.Invalid, "--network-info-interval must be above zero")
+	}
+	for _, pair := range o.env {
+		if key, _, ok := strings.Cut(pair, "="); !ok || key == "" {
+			return fault.New(fault.Invalid, "--env %q is not NAME=value", pair)
+		}
+	}
+	return nil
+}
+
+// usageApp is the name under which the server counts.
+func usageApp(flag string) string {
+	if flag == "" {
+		return "ssh"
+	}
+	return flag
+}
+
+// leaveQuickly runs an orderly end, and stops waiting for it after a moment: the process ends anyway.
+func leaveQuickly(end func() error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = end() // nobody could do anything about it any more
+	}()
+	timer := time.NewTimer(leaveTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+const leaveTimeout = 300 * time.Millisecond
+
+// logToFile makes --verbose log to a file of the folder; "" leaves everything as it is.
+func (a *app) logToFile(dir string) (closer func(), err error) {
+	if dir == "" {
+		return func() {}, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fault.New(fault.Invalid, "the log folder cannot be made: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("coder-ssh-%s-%d.log", time.Now().Format("20060102-150405"), os.Getpid())),
+		os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "the log cannot be written: %w", err)
+	}
+	a.logFile = f
+	return func() { f.Close() }, nil
+}
+
+// waitStartup waits for the agent's startup scripts where the flags or the template say so.
+func (a *app) waitStartup(ctx context.Context, t *target, o *sshOptions) error {
+	wanted := o.wait == "yes" || o.wait == "auto" && t.agent.StartupScriptBehavior == sdk.StartupBlocking
+	if !wanted {
+		return nil
+	}
+	p := a.streams().Progress()
+	ok := false
+	defer func() { p.Stop(ok) }()
+	tick := time.NewTicker(agentLook)
+	defer tick.Stop()
+	agent := t.agent
+	var shown int64
+	for {
+		// The state that came with the workspace may be older than the agent's connection.
+		if agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() {
+			break
+		}
+		p.Stage("Waiting for the startup scripts (--wait=no skips this)")
+		lines, err := t.client.AgentLogs(ctx, agent.ID, shown)
+		for _, line := range lines {
+			shown = max(shown, line.ID)
+			p.Line(a.streams().Dim(line.Output))
+		}
+		if err == nil {
+			agent, err = t.client.Agent(ctx, agent.ID)
+		}
+		if err != nil && fault.CodeOf(err) != fault.Unavailable {
+			return err
+		}
+		if err == nil && agent.LifecycleState.ShuttingDown() {
+			return t.whyLost(ctx, fault.New(fault.Unavailable, "the workspace %s is shutting down", fullName(t.workspace)))
+		}
+		if agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	ok = agent.LifecycleState == sdk.LifecycleReady
+	switch agent.LifecycleState {
+	case sdk.LifecycleStartError:
+		fmt.Fprintf(a.streams().Err, "A startup script failed; the workspace may be incomplete. See: coder logs %s\n", fullName(t.workspace))
+	case sdk.LifecycleStartTimeout:
+		fmt.Fprintf(a.streams().Err, "A startup script takes longer than its template allows. See: coder logs %s\n", fullName(t.workspace))
+	}
+	return nil
+}
+
+// stdio carries bytes between the standard streams and the connection until the workspace ends it. Nothing waits for the
+// reading side: a read of standard input cannot be interrupted, and the process ends after this.
+func (a *app) stdio(ctx context.Context, t *target, conn halfConn) error {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	s := a.streams()
+	widenPipe(s.In)
+	widenPipe(s.Out)
+	go func() {
+		_, err := copyBytes(conn, s.In)
+		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
+			return // the answers are still to come
+		}
+		conn.Close()
+	}()
+	_, err := copyBytes(s.Out, conn)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil, errors.Is(err, os.ErrClosed), errors.Is(err, io.ErrClosedPipe), isBrokenPipe(err):
+		return nil // one of both sides has said all it had to say
+	}
+	return t.whyLost(ctx, fault.New(fault.Unavailable, "the connection to %s was lost: %w", fullName(t.workspace), err))
+}

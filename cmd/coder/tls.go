@@ -1,0 +1,29 @@
+package main
+
+import (
+	"crypto/tls"
+	"net"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// listenTLS opens the HTTPS address. It offers HTTP/1.1 only: the relay and websockets upgrade connections, which HTTP/2 has no
+// way for.
+func listenTLS(o serverOptions) (net.Listener, error) {
+	if o.tlsAddress == "" || o.tlsCert == "" || o.tlsKey == "" {
+		return nil, fault.New(fault.Invalid, "HTTPS needs --tls-address, --tls-cert-file and --tls-key-file together")
+	}
+	certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "The certificate %s and its key %s cannot be used: %w", o.tlsCert, o.tlsKey, err)
+	}
+	listener, err := tls.Listen("tcp", o.tlsAddress, &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"http/1.1"},
+	})
+	if err != nil {
+		return nil, cannotListen("--tls-address", o.tlsAddress, err)
+	}
+	return listener, nil
+}

@@ -1,0 +1,108 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// Agent is who an agent token stands for.
+type Agent struct {
+	ID          uuid.UUID // also its mesh id
+	WorkspaceID uuid.UUID
+	OwnerID     uuid.UUID
+	Name        string
+}
+
+// AuthenticateAgent says who a token is. Only agents of a start that is running or has succeeded, and that no later build has
+// ended, are let in; everything else is fault.Unauthenticated, and fault.Unavailable when the database is away.
+func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	row, err := s.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash()})
+	if database.IsNotFound(err) {
+		return Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.").
+			WithDetail("The workspace is stopped or deleted, or was built anew with another token.")
+	}
+	if err != nil {
+		return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
+	}
+	return Agent{ID: row.ID, WorkspaceID: row.WorkspaceID, OwnerID: row.OwnerID, Name: row.Name}, nil
+}
+
+// MayConnect says whether a user may open connections to an agent: the owner of its workspace, while it runs. It returns
+// fault.NotFound to everybody else, also to administrators, and fault.Conflict to the owner of a workspace that does not run.
+func (s *Service) MayConnect(ctx context.Context, userID, agentID uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	a, err := s.deps.DB.GetAgentOwner(ctx, agentID)
+	if database.IsNotFound(err) || err == nil && (a.OwnerID != userID || a.WorkspaceDeletedAt != nil) {
+		return errNoAgent()
+	}
+	if err != nil {
+		return fmt.Errorf("look up agent: %w", err)
+	}
+	if _, err := s.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
+		if database.IsNotFound(err) {
+			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s", a.WorkspaceName)
+		}
+		return fmt.Errorf("look up agent's build: %w", err)
+	}
+	return nil
+}
+
+// Admitted returns those of the agents that may be on the mesh now.
+func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	admitted, err := s.deps.DB.ListAdmittedAgents(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list admitted agents: %w", err)
+	}
+	return admitted, nil
+}
+
+func errNoAgent() error { return rbac.NotFound(rbac.Agent) }
+
+// Shutdown asks the agents of a workspace to run their stop scripts, when the transaction commits.
+func Shutdown(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID) error {
+	ids, err := q.ListWorkspaceAgentIDs(ctx, &workspace)
+	if err != nil {
+		return fmt.Errorf("list agents: %w", err)
+	}
+	for _, id := range ids {
+		if err := q.NotifyAgentShutdown(ctx, id); err != nil {
+			return fmt.Errorf("notify agent: %w", err)
+		}
+	}
+	return nil
+}
+
+// Revoke ends all agents of a workspace but those to be kept: their tokens are worth nothing from the commit on, and every
+// server is told to take them off the mesh.
+func Revoke(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, kept []uuid.UUID) error {
+	if kept == nil {
+		kept = []uuid.UUID{}
+	}
+	ids, err := q.RevokeAgents(ctx, dbsqlc.RevokeAgentsParams{WorkspaceID: &workspace, Kept: kept})
+	if err != nil {
+		return fmt.Errorf("revoke agents: %w", err)
+	}
+	for _, id := range ids {
+		if err := errors.Join(q.NotifyAgentRevoked(ctx, id), q.NotifyAgent(ctx, id)); err != nil {
+			return fmt.Errorf("notify agent: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+const (
+	logPage     = 1000             // lines per query, and per message of a followed log
+	lookAnyway  = 15 * time.Second // how long a lost notification can go unnoticed
+	sendLogTime = 30 * time.Second // for one message to a slow reader
+)
+
+// Routes registers the agents' routes.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}", rbac.Needs(rbac.Read, rbac.Agent), s.get)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/connection", rbac.Needs(rbac.Connect, rbac.Agent), s.getConnection)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/logs", rbac.Needs(rbac.Read, rbac.Agent), s.getLogs)
+}
+
+// find returns the agent in the path, if the actor may do the action to it.
+func (s *Service) find(r *http.Request, action rbac.Action) (dbsqlc.GetAgentOwnerRow, error) {
+	id, err := httpapi.PathUUID(r, "workspaceagent")
+	if err != nil {
+		return dbsqlc.GetAgentOwnerRow{}, err
+	}
+	a, err := s.deps.DB.GetAgentOwner(r.Context(), id)
+	if database.IsNotFound(err) {
+		return a, errNoAgent()
+	}
+	if err != nil {
+		return a, fmt.Errorf("look up agent: %w", err)
+	}
+	return a, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Agent, a.OwnerID))
+}
+
+func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
+	owner, err := s.find(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	a, err := s.deps.DB.GetAgent(r.Context(), owner.ID)
+	if err != nil {
+		return fmt.Errorf("read agent: %w", err)
+	}
+	shown, err := s.show(r.Context(), s.deps.DB.Queries, []dbsqlc.WorkspaceAgent{a}, func(dbsqlc.WorkspaceAgent) Place {
+		return Place{Workspace: owner.WorkspaceName, Owner: owner.OwnerName}
+	})
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, shown[0])
+}
+
+func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {
+	a, err := s.find(r, rbac.Connect)
+	if err != nil {
+		return err
+	}
+	if err := s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()).UserID, a.ID); err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.AgentConnection{HostnameSuffix: s.deps.HostnameSuffix})
+}
+
+func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {
+	a, err := s.find(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	after, err := queryID(r, "after", 0)
+	if err != nil {
+		return err
+	}
+	before, err := queryID(r, "before", 1<<62)
+	if err != nil {
+		return err
+	}
+	if follow, err := httpapi.QueryBool(r, "follow"); err != nil || follow {
+		if err != nil {
+			return err
+		}
+		return s.followLogs(w, r, a.ID, after)
+	}
+	all := []sdk.AgentLog{}
+	for {
+		page, err := s.logs(r.Context(), a.ID, after, before)
+		if err != nil {
+			return err
+		}
+		all = append(all, page...)
+		if len(page) < logPage {
+			return httpapi.Write(w, http.StatusOK, all)
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// logs returns the next lines: ids above after and below before, at most a page.
+func (s *Service) logs(ctx context.Context, agent uuid.UUID, after, before int64) ([]sdk.AgentLog, error) {
+	rows, err := s.deps.DB.ListAgentLogsBefore(ctx, dbsqlc.ListAgentLogsBeforeParams{AgentID: agent, After: after, Before: before, PageLimit: logPage})
+	if err != nil {
+		return nil, fmt.Errorf("list agent's log: %w", err)
+	}
+	out := make([]sdk.AgentLog, len(rows))
+	for i, l := range rows {
+		out[i] = sdk.AgentLog{ID: l.ID, CreatedAt: l.CreatedAt, Output: l.Output, Level: sdk.LogLevel(l.Level), SourceID: l.LogSourceID}
+	}
+	return out, nil
+}
+
+// followLogs sends arrays of lines as they come, until the reader leaves or the agent belongs to another build.
+func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.UUID, after int64) error {
+	first, err := s.deps.DB.GetAgent(r.Context(), agent)
+	if err != nil {
+		return fmt.Errorf("read agent: %w", err)
+	}
+	changed := make(chan struct{}, 1)
+	defer s.deps.PubSub.Subscribe("agent:"+agent.String(), func(string) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})()
+	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
+	if err != nil {
+		return nil // answered already
+	}
+	ctx, cancel := context.WithCancel(r.Context()) // ends when the reader leaves, and with the service
+	defer context.AfterFunc(s.life, cancel)()
+	var reader sync.WaitGroup
+	reader.Go(func() { // takes close frames and pongs, until the connection is closed
+		defer cancel()
+		for {
+			if _, err := ws.Read(r.Context()); err != nil {
+				return
+			}
+		}
+	})
+	defer func() { ws.CloseNow(); reader.Wait() }()
+	for {
+		if after, err = s.sendLogs(ctx, ws, agent, after); err != nil {
+			return s.endFollow(ctx, ws, err)
+		}
+		now, err := s.deps.DB.GetAgent(ctx, agent)
+		if err != nil {
+			return s.endFollow(ctx, ws, err)
+		}
+		if now.BuildNumber != first.BuildNumber {
+			return ws.Close(websock.StatusNormal, "the workspace was built anew")
+		}
+		timer := time.NewTimer(lookAnyway)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return s.endFollow(ctx, ws, ctx.Err())
+		}
+	}
+}
+
+func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, agent uuid.UUID, after int64) (int64, error) {
+	for {
+		page, err := s.logs(ctx, agent, after, 1<<62)
+		if err != nil || len(page) == 0 {
+			return after, err
+		}
+		send, cancel := context.WithTimeout(ctx, sendLogTime)
+		err = ws.WriteJSON(send, page)
+		cancel()
+		if err != nil {
+			return after, err
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// endFollow closes a followed log that cannot go on. A reader that has left is no error.
+func (s *Service) endFollow(ctx context.Context, ws *websock.Conn, err error) error {
+	switch {
+	case s.life.Err() != nil:
+		return ws.Close(websock.StatusGoingAway, "the server is going down")
+	case ctx.Err() != nil:
+		return nil
+	case database.IsNotFound(err):
+		return ws.Close(websock.StatusNormal, "the workspace does not have this agent any more")
+	}
+	s.log.DebugContext(ctx, "followed log ended", "err", err)
+	return ws.Close(websock.StatusTryAgain, "the log cannot be read now")
+}
+
+func queryID(r *http.Request, name string, fallback int64) (int64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return fallback, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fault.New(fault.Invalid, "The query's %s cannot be %q.", name, text).WithField(name, "must be the id of a line")
+	}
+	return n, nil
+}

@@ -1,0 +1,168 @@
+package agents_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// api serves the routes of a service. The session token is the user's id, and "admin" a template admin's.
+func api(t *testing.T, s *agents.Service, w *world) *url.URL {
+	t.Helper()
+	mux := httpapi.NewMux(httpapi.Options{Logger: w.log, Authenticate: func(r *http.Request) (rbac.Actor, error) {
+		token, _ := httpapi.Token(r)
+		if token.Reveal() == "admin" {
+			return rbac.Actor{UserID: uuid.New(), Roles: []string{rbac.RoleTemplateAdmin}}, nil
+		}
+		id, err := uuid.Parse(token.Reveal())
+		if err != nil {
+			return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
+		}
+		return rbac.Actor{UserID: id}, nil
+	}})
+	s.Routes(mux)
+	httpapi.CheckPermissions(t, mux)
+	hs := httptest.NewServer(mux)
+	t.Cleanup(hs.Close)
+	u, err := url.Parse(hs.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func get(t *testing.T, u *url.URL, token, path string, into any) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String()+"/api/v2/workspaceagents/"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Coder-Session-Token", token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if into != nil && resp.StatusCode == http.StatusOK {
+		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return resp.StatusCode
+}
+
+func TestAgentRoutesAreTheOwners(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	s := agents.New(w.deps)
+	t.Cleanup(s.Stop)
+	u := api(t, s, w)
+	for _, tt := range []struct {
+		who, token, path string
+		want             int
+	}{
+		{"owner", w.owner.String(), id.String(), 200},
+		{"owner", w.owner.String(), id.String() + "/logs", 200},
+		{"owner", w.owner.String(), id.String() + "/connection", 200},
+		{"template admin", "admin", id.String(), 200},
+		{"template admin", "admin", id.String() + "/logs", 200},
+		{"template admin", "admin", id.String() + "/connection", 403},
+		{"another", w.other.String(), id.String(), 404},
+		{"another", w.other.String(), id.String() + "/logs", 404},
+		{"another", w.other.String(), id.String() + "/logs?follow", 404},
+		{"another", w.other.String(), id.String() + "/connection", 404},
+		{"nobody", "", id.String(), 401},
+		{"owner", w.owner.String(), uuid.NewString(), 404},
+		{"owner", w.owner.String(), "x", 400},
+		{"owner", w.owner.String(), id.String() + "/logs?after=x", 400},
+	} {
+		if got := get(t, u, tt.token, tt.path, nil); got != tt.want {
+			t.Errorf("%s: GET %s: got %d, want %d", tt.who, tt.path, got, tt.want)
+		}
+	}
+	var a sdk.WorkspaceAgent
+	get(t, u, w.owner.String(), id.String(), &a)
+	if a.ID != id || a.Status != sdk.AgentConnecting || len(a.Apps) != 1 || a.Apps[0].SubdomainName != "code--main--dev--ann" {
+		t.Errorf("agent: got %+v", a)
+	}
+}
+
+func TestFollowLogs(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	s := agents.New(w.deps)
+	t.Cleanup(s.Stop)
+	u := api(t, s, w)
+	write := func(output string) {
+		w.exec(`INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output) SELECT agent_id, id, now(), 'info', $2 FROM workspace_agent_log_sources WHERE agent_id = $1`, id, output)
+		if err := w.db.NotifyAgent(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	follow := func() *websock.Conn {
+		ws, err := websock.Dial(t.Context(), u.JoinPath("/api/v2/workspaceagents", id.String(), "logs").ResolveReference(&url.URL{RawQuery: "follow"}),
+			websock.DialOptions{Header: http.Header{"Coder-Session-Token": {w.owner.String()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ws.CloseNow() })
+		return ws
+	}
+	ws := follow()
+	expect := func(want string) {
+		t.Helper()
+		var lines []sdk.AgentLog
+		if err := ws.ReadJSON(t.Context(), &lines); err != nil || len(lines) != 1 || lines[0].Output != want {
+			t.Fatalf("got %+v, %v, want %q", lines, err, want)
+		}
+	}
+	expect("one")
+	write("two")
+	expect("two")
+	var all []sdk.AgentLog
+	get(t, u, w.owner.String(), id.String()+"/logs", &all)
+	if len(all) != 2 {
+		t.Fatalf("log: got %+v, want two lines", all)
+	}
+	var rest []sdk.AgentLog
+	get(t, u, w.owner.String(), id.String()+"/logs?after="+jsonNumber(all[0].ID), &rest)
+	if len(rest) != 1 || rest[0].Output != "two" {
+		t.Errorf("after the first: got %+v", rest)
+	}
+	// The log of a build ends with it.
+	w.store(w.build(b.workspace, sdk.TransitionStart, sdk.JobRunning), false, resource(id))
+	if err := w.db.NotifyAgent(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	closed := func(ws *websock.Conn, want websock.Status) {
+		t.Helper()
+		_, err := ws.Read(context.WithoutCancel(t.Context()))
+		if ce, ok := err.(*websock.CloseError); !ok || ce.Status != want {
+			t.Errorf("end of the log: %v, want status %d", err, want)
+		}
+	}
+	closed(ws, websock.StatusNormal)
+	ws = follow()
+	write("three")
+	expect("three")
+	s.Stop()
+	closed(ws, websock.StatusGoingAway)
+}
+
+func jsonNumber(n int64) string {
+	data, _ := json.Marshal(n)
+	return string(data)
+}

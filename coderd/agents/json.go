@@ -1,0 +1,154 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Place says whose resources a job's are, for the names of their apps. The zero value is for imports and dry runs.
+type Place struct{ Workspace, Owner string }
+
+// Resources returns what jobs left behind, as the API shows it, by job. It makes the same number of queries for one job as for
+// a thousand.
+func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uuid.UUID]Place) (map[uuid.UUID][]sdk.WorkspaceResource, error) {
+	out := make(map[uuid.UUID][]sdk.WorkspaceResource, len(jobs))
+	if len(jobs) == 0 {
+		return out, nil
+	}
+	rows, err := q.ListResources(ctx, slices.Collect(maps.Keys(jobs)))
+	if err != nil {
+		return nil, fmt.Errorf("list resources: %w", err)
+	}
+	ids := make([]uuid.UUID, len(rows))
+	places := make(map[uuid.UUID]Place, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+		places[r.ID] = jobs[r.JobID]
+	}
+	agents, err := q.ListAgentsOfResources(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list agents: %w", err)
+	}
+	shown, err := s.show(ctx, q, agents, func(a dbsqlc.WorkspaceAgent) Place { return places[a.ResourceID] })
+	if err != nil {
+		return nil, err
+	}
+	byResource := map[uuid.UUID][]sdk.WorkspaceAgent{}
+	for _, a := range shown {
+		byResource[a.ResourceID] = append(byResource[a.ResourceID], a)
+	}
+	for _, r := range rows {
+		var metadata []sdk.ResourceMetadata
+		if err := json.Unmarshal(r.Metadata, &metadata); err != nil {
+			return nil, fmt.Errorf("decode resource's metadata: %w", err)
+		}
+		out[r.JobID] = append(out[r.JobID], sdk.WorkspaceResource{
+			ID: r.ID, CreatedAt: r.CreatedAt, JobID: r.JobID, Transition: sdk.Transition(r.Transition), Type: r.Type, Name: r.Name,
+			Hide: r.Hide, Icon: r.Icon, Agents: byResource[r.ID], Metadata: metadata, DailyCost: r.DailyCost,
+		})
+	}
+	return out, nil
+}
+
+// show returns the agents with everything in them, in the same order.
+func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.WorkspaceAgent, place func(dbsqlc.WorkspaceAgent) Place) ([]sdk.WorkspaceAgent, error) {
+	if len(agents) == 0 {
+		return nil, nil
+	}
+	ids := make([]uuid.UUID, len(agents))
+	for i, a := range agents {
+		ids[i] = a.ID
+	}
+	apps, err := q.ListAppsOfAgents(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list apps: %w", err)
+	}
+	scripts, err := q.ListScriptsOfAgents(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list scripts: %w", err)
+	}
+	sources, err := q.ListLogSourcesOfAgents(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list log sources: %w", err)
+	}
+	out := make([]sdk.WorkspaceAgent, len(agents))
+	index := make(map[uuid.UUID]int, len(agents))
+	at := time.Now()
+	for i, a := range agents {
+		if out[i], err = s.agentJSON(at, a); err != nil {
+			return nil, err
+		}
+		index[a.ID] = i
+	}
+	for _, app := range apps {
+		i := index[app.AgentID]
+		out[i].Apps = append(out[i].Apps, appJSON(app, agents[i].Name, place(agents[i])))
+	}
+	for _, sc := range scripts {
+		i := index[sc.AgentID]
+		out[i].Scripts = append(out[i].Scripts, sdk.AgentScript{
+			ID: sc.ID, LogSourceID: sc.LogSourceID, LogPath: sc.LogPath, DisplayName: sc.DisplayName, Script: sc.Script, Cron: sc.Cron,
+			RunOnStart: sc.RunOnStart, RunOnStop: sc.RunOnStop, StartBlocksLogin: sc.StartBlocksLogin, Timeout: time.Duration(sc.TimeoutSeconds) * time.Second,
+		})
+	}
+	for _, src := range sources {
+		i := index[src.AgentID]
+		out[i].LogSources = append(out[i].LogSources, sdk.AgentLogSource{
+			WorkspaceAgentID: src.AgentID, ID: src.ID, CreatedAt: src.CreatedAt, DisplayName: src.DisplayName, Icon: src.Icon,
+		})
+	}
+	return out, nil
+}
+
+func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.WorkspaceAgent, error) {
+	env := map[string]string{}
+	if err := json.Unmarshal(a.Environment, &env); err != nil {
+		return sdk.WorkspaceAgent{}, fmt.Errorf("decode agent's environment: %w", err)
+	}
+	updated := a.CreatedAt
+	for _, t := range []*time.Time{a.LastConnectedAt, a.DisconnectedAt, a.LifecycleChangedAt} {
+		if t != nil && t.After(updated) {
+			updated = *t
+		}
+	}
+	out := sdk.WorkspaceAgent{
+		ID: a.ID, CreatedAt: a.CreatedAt, UpdatedAt: updated, FirstConnectedAt: a.FirstConnectedAt, LastConnectedAt: a.LastConnectedAt,
+		DisconnectedAt: a.DisconnectedAt, StartedAt: a.StartedAt, ReadyAt: a.ReadyAt, Status: Status(at, a), LifecycleState: sdk.AgentLifecycle(a.LifecycleState),
+		Name: a.Name, ResourceID: a.ResourceID, Architecture: a.Architecture, OperatingSystem: a.OperatingSystem, EnvironmentVariables: env,
+		LogsLength: a.LogsLength, LogsOverflowed: a.LogsOverflowed, Directory: a.Directory, ExpandedDirectory: a.ExpandedDirectory, Version: a.Version,
+		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds, TroubleshootingURL: a.TroubleshootingUrl,
+		StartupScriptBehavior: sdk.StartupBehavior(a.StartupScriptBehavior), SSHHostKey: a.SshHostKey,
+	}
+	for _, app := range a.DisplayApps {
+		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))
+	}
+	out.Health = health(out.Status, out.LifecycleState)
+	if c := s.connection(a.ID); c != nil {
+		if us := c.latency.Load(); us > 0 {
+			out.Latency = sdk.Map[sdk.RelayLatency]{s.deps.RelayRegion: {Preferred: true, LatencyMillis: float64(us) / 1000}}
+		}
+	}
+	return out, nil
+}
+
+func appJSON(app dbsqlc.WorkspaceApp, agent string, place Place) sdk.WorkspaceApp {
+	out := sdk.WorkspaceApp{
+		ID: app.ID, URL: app.Url, External: app.External, Slug: app.Slug, DisplayName: app.DisplayName, Command: app.Command, Icon: app.Icon,
+		Subdomain: app.Subdomain, SharingLevel: sdk.AppShare(app.SharingLevel), Health: sdk.AppHealth(app.Health), Group: app.DisplayGroup,
+		Hidden: app.Hidden, OpenIn: sdk.AppOpenIn(app.OpenIn), Tooltip: app.Tooltip,
+		Healthcheck: sdk.AppHealthcheck{URL: app.HealthcheckUrl, Interval: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold},
+	}
+	if app.Subdomain && place.Workspace != "" {
+		out.SubdomainName = app.Slug + "--" + agent + "--" + place.Workspace + "--" + place.Owner
+	}
+	return out
+}

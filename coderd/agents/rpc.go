@@ -1,0 +1,308 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+const (
+	maxMessage      = 4 << 20 // bytes of one RPC message
+	maxText         = 1 << 10 // bytes of a text an agent says about itself
+	maxHostKey      = 4 << 10
+	protocolVersion = 1
+)
+
+// RPCHandler serves AgentService; mount it at the returned path, on the mesh only. caller turns a mesh source address into
+// the agent that WireGuard bound to it.
+func (s *Service) RPCHandler(caller func(netip.Addr) (agentID uuid.UUID, ok bool)) (string, http.Handler) {
+	path, h := agentpbconnect.NewAgentServiceHandler(&rpc{Service: s, caller: caller}, connect.WithReadMaxBytes(maxMessage))
+	return path, withWire(h, s.deps.Silence)
+}
+
+// rpc is the service as agents see it.
+type rpc struct {
+	*Service
+	caller func(netip.Addr) (uuid.UUID, bool)
+}
+
+// who is the agent behind a peer address. An agent speaks only of itself.
+func (r *rpc) who(peer connect.Peer) (uuid.UUID, error) {
+	addr, err := netip.ParseAddrPort(peer.Addr)
+	if err == nil {
+		if id, ok := r.caller(addr.Addr()); ok {
+			return id, nil
+		}
+	}
+	return uuid.Nil, connect.NewError(connect.CodePermissionDenied, errors.New("the caller is no agent"))
+}
+
+func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.ManifestRequest]) (*connect.Response[agentpb.ManifestResponse], error) {
+	id, err := r.who(req.Peer())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	m, err := r.deps.DB.GetAgentManifest(ctx, id)
+	if err != nil {
+		return nil, r.fail(ctx, id, "read manifest", err)
+	}
+	scripts, err := r.deps.DB.ListScriptsOfAgents(ctx, []uuid.UUID{id})
+	if err != nil {
+		return nil, r.fail(ctx, id, "read scripts", err)
+	}
+	env := map[string]string{}
+	if err := json.Unmarshal(m.WorkspaceAgent.Environment, &env); err != nil {
+		return nil, r.fail(ctx, id, "read environment", err)
+	}
+	a := m.WorkspaceAgent
+	out := &agentpb.ManifestResponse{
+		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
+		AccessUrl: r.deps.AccessURL, Directory: a.Directory, Env: env, MotdFile: a.MotdFile,
+		StartBlocksLogin: a.StartupScriptBehavior == string(sdk.StartupBlocking), Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.deps.ProxyURI,
+	}
+	for _, sc := range scripts {
+		out.Scripts = append(out.Scripts, &agentpb.Script{
+			Id: sc.ID[:], LogSourceId: sc.LogSourceID[:], DisplayName: sc.DisplayName, Script: sc.Script, Cron: sc.Cron, StartBlocksLogin: sc.StartBlocksLogin,
+			RunOnStart: sc.RunOnStart, RunOnStop: sc.RunOnStop, TimeoutSeconds: sc.TimeoutSeconds, LogPath: sc.LogPath,
+		})
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage]) error {
+	id, err := r.who(stream.Peer())
+	if err != nil {
+		return err
+	}
+	w, ok := ctx.Value(wireKey{}).(*wire)
+	if !ok {
+		return connect.NewError(connect.CodeInternal, errors.New("the stream has no deadlines"))
+	}
+	if err := w.await(helloTimeout); err != nil {
+		return connect.NewError(connect.CodeInternal, err)
+	}
+	first, err := stream.Receive()
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	if hello.GetProtocolVersion() != protocolVersion {
+		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("protocol version %d expected, not %d: start the workspace again to update its agent",
+			protocolVersion, hello.GetProtocolVersion()))
+	}
+	c := &connection{agent: id, wire: w, shutdown: make(chan string, 1)}
+	returning, err := r.open(c)
+	if err != nil {
+		return err
+	}
+	defer r.conns.streams.Done()
+	if err := r.connected(ctx, c, hello, returning); err != nil {
+		r.forget(c)
+		return r.fail(ctx, id, "store connection", err)
+	}
+	r.log.DebugContext(ctx, "agent connected", "agent", id)
+	err = c.serve(ctx, stream)
+	r.log.DebugContext(ctx, "agent's stream ended", "agent", id, "reason", err)
+	if r.forget(c) {
+		r.disconnected(ctx, c)
+	}
+	return err
+}
+
+// open makes c the agent's connection; a former one ends. returning: it is the agent's first since the server's start.
+// After success the caller calls conns.streams.Done.
+func (s *Service) open(c *connection) (returning bool, err error) {
+	s.conns.Lock()
+	if s.conns.closing {
+		s.conns.Unlock()
+		return false, errStopping
+	}
+	s.conns.streams.Add(1)
+	before := s.conns.byAgent[c.agent]
+	s.conns.byAgent[c.agent] = c
+	if s.conns.returned != nil && !s.conns.returned[c.agent] {
+		s.conns.returned[c.agent] = true
+		returning = true
+	}
+	s.conns.Unlock()
+	if before != nil {
+		before.end(errReplaced)
+	}
+	return returning, nil
+}
+
+// forget removes c unless another connection has taken its place. It says whether the agent is gone by that, and not just
+// parted by the end of the server.
+func (s *Service) forget(c *connection) bool {
+	s.conns.Lock()
+	defer s.conns.Unlock()
+	if s.conns.byAgent[c.agent] != c {
+		return false
+	}
+	delete(s.conns.byAgent, c.agent)
+	return !s.conns.closing
+}
+
+// connected stores that the agent is there. An agent that comes back after a restart of the server, as it was, is stored
+// already.
+func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.Hello, returning bool) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	admitted, err := s.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &c.agent})
+	if err != nil {
+		return err
+	}
+	p := dbsqlc.AgentConnectedParams{
+		ID: c.agent, Version: short(hello.GetVersion(), maxText), ApiVersion: short(hello.GetApiVersion(), maxText),
+		OperatingSystem: short(hello.GetOperatingSystem(), maxText), Architecture: short(hello.GetArchitecture(), maxText),
+		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), SshHostKey: short(hello.GetSshHostKey(), maxHostKey), At: now(),
+	}
+	c.began = p.At
+	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if returning {
+			a, err := q.GetAgent(ctx, c.agent)
+			if err != nil {
+				return err
+			}
+			same := a.Version == p.Version && a.ApiVersion == p.ApiVersion && a.OperatingSystem == p.OperatingSystem &&
+				a.Architecture == p.Architecture && a.ExpandedDirectory == p.ExpandedDirectory && a.SshHostKey == p.SshHostKey
+			if same && a.LastConnectedAt != nil && a.DisconnectedAt == nil && a.LastConnectedAt.Before(s.startedAt) {
+				c.began = *a.LastConnectedAt
+				return nil
+			}
+		}
+		n, err := q.AgentConnected(ctx, p)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return pgx.ErrNoRows // revoked since
+		}
+		return notify(ctx, q, c.agent, &admitted.WorkspaceID)
+	})
+}
+
+// disconnected stores that the agent is gone. The stream's context may have ended.
+func (s *Service) disconnected(ctx context.Context, c *connection) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
+	defer cancel()
+	err := s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		n, err := q.AgentDisconnected(ctx, dbsqlc.AgentDisconnectedParams{ID: c.agent, ConnectedAt: c.began, At: now()})
+		if err != nil || n == 0 {
+			return err
+		}
+		a, err := q.GetAgentOwner(ctx, c.agent)
+		if err != nil {
+			return err
+		}
+		return notify(ctx, q, c.agent, &a.WorkspaceID)
+	})
+	if err != nil {
+		s.log.WarnContext(ctx, "agent's disconnection is not stored", "agent", c.agent, "err", err)
+	}
+}
+
+var lifecycles = map[agentpb.LifecycleState]sdk.AgentLifecycle{
+	agentpb.LifecycleState_LIFECYCLE_STATE_CREATED:          sdk.LifecycleCreated,
+	agentpb.LifecycleState_LIFECYCLE_STATE_STARTING:         sdk.LifecycleStarting,
+	agentpb.LifecycleState_LIFECYCLE_STATE_START_TIMEOUT:    sdk.LifecycleStartTimeout,
+	agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR:      sdk.LifecycleStartError,
+	agentpb.LifecycleState_LIFECYCLE_STATE_READY:            sdk.LifecycleReady,
+	agentpb.LifecycleState_LIFECYCLE_STATE_SHUTTING_DOWN:    sdk.LifecycleShuttingDown,
+	agentpb.LifecycleState_LIFECYCLE_STATE_SHUTDOWN_TIMEOUT: sdk.LifecycleShutdownTimeout,
+	agentpb.LifecycleState_LIFECYCLE_STATE_SHUTDOWN_ERROR:   sdk.LifecycleShutdownError,
+	agentpb.LifecycleState_LIFECYCLE_STATE_OFF:              sdk.LifecycleOff,
+}
+
+func (r *rpc) Lifecycle(ctx context.Context, req *connect.Request[agentpb.LifecycleRequest]) (*connect.Response[agentpb.LifecycleResponse], error) {
+	id, err := r.who(req.Peer())
+	if err != nil {
+		return nil, err
+	}
+	state, ok := lifecycles[req.Msg.GetState()]
+	if !ok || !req.Msg.GetChangedAt().IsValid() {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("state and changed_at are required"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	at := clampTime(req.Msg.GetChangedAt().AsTime())
+	err = r.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		a, err := q.GetAgentManifest(ctx, id) // not for revoked agents
+		if err != nil {
+			return err
+		}
+		n, err := q.UpdateAgentLifecycle(ctx, dbsqlc.UpdateAgentLifecycleParams{ID: id, LifecycleState: string(state), At: at})
+		if err != nil || n == 0 {
+			return err
+		}
+		return notify(ctx, q, id, a.WorkspaceAgent.WorkspaceID)
+	})
+	if err != nil {
+		return nil, r.fail(ctx, id, "store lifecycle", err)
+	}
+	return connect.NewResponse(&agentpb.LifecycleResponse{}), nil
+}
+
+func (r *rpc) ScriptDone(ctx context.Context, req *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error) {
+	id, err := r.who(req.Peer())
+	if err != nil {
+		return nil, err
+	}
+	script, err := uuid.FromBytes(req.Msg.GetScriptId())
+	if err != nil || !req.Msg.GetStartedAt().IsValid() || !req.Msg.GetEndedAt().IsValid() {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("script_id, started_at and ended_at are required"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	started, ended, code := clampTime(req.Msg.GetStartedAt().AsTime()), clampTime(req.Msg.GetEndedAt().AsTime()), req.Msg.GetExitCode()
+	n, err := r.deps.DB.FinishScript(ctx, dbsqlc.FinishScriptParams{
+		ID: script, AgentID: id, ExitCode: &code, TimedOut: req.Msg.GetTimedOut(), StartedAt: &started, EndedAt: &ended,
+	})
+	if err == nil && n == 0 {
+		err = pgx.ErrNoRows
+	}
+	if err != nil {
+		return nil, r.fail(ctx, id, "store script's end", err)
+	}
+	return connect.NewResponse(&agentpb.ScriptDoneResponse{}), nil
+}
+
+// fail turns an error into what an agent is told. What is no longer there is not the agent's any more.
+func (r *rpc) fail(ctx context.Context, id uuid.UUID, doing string, err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return connect.NewError(connect.CodePermissionDenied, errors.New(doing+": the workspace does not run this agent, or has no such part"))
+	}
+	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
+		return connect.NewError(connect.CodeUnavailable, errors.New(f.Message))
+	}
+	r.log.ErrorContext(ctx, "agent's call failed", "agent", id, "reason", doing, "err", err)
+	return connect.NewError(connect.CodeUnavailable, errors.New("the server cannot store this now: try again"))
+}
+
+// short cuts text to a number of bytes and makes it fit for PostgreSQL.
+func short(s string, bytes int) string { return clean(strings.Clone(s[:min(len(s), bytes)])) }
+
+// clampTime keeps an agent's clock within what the server believes: not in the future, so that a later change is later.
+func clampTime(t time.Time) time.Time {
+	if n := now(); t.After(n) {
+		return n
+	}
+	return t.Truncate(time.Microsecond)
+}

@@ -1,0 +1,266 @@
+package agents
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+)
+
+// Channels on which builds tell every server what becomes of an agent. Payloads are agent ids.
+const (
+	channelRevoked  = "agents_revoked"
+	channelShutdown = "agents_shutdown"
+)
+
+const (
+	defaultReturnGrace = 30 * time.Second
+	defaultSilence     = 45 * time.Second // three heartbeats
+	queryTimeout       = 10 * time.Second
+	retryAfter         = time.Second
+)
+
+// Deps is what the service needs.
+type Deps struct {
+	DB     *database.DB
+	PubSub pubsub.PubSub
+	Logger *slog.Logger
+	// AccessURL is the server's public URL, as agents' sessions see it.
+	AccessURL string
+	// HostnameSuffix is the suffix of names in ssh configurations. "" means none.
+	HostnameSuffix string
+	// ProxyURI is the pattern by which a port of an agent is reached in a browser. "" means that it is not.
+	ProxyURI string
+	// RelayRegion names the relay in agents' latencies. "" means "default".
+	RelayRegion string
+	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
+	ReturnGrace time.Duration
+	// Silence is how long a connected agent may say nothing. 0 means 45 s.
+	Silence time.Duration
+}
+
+// Service knows which agents are connected. Safe for concurrent use.
+type Service struct {
+	deps      Deps
+	log       *slog.Logger
+	startedAt time.Time
+	onRevoked func(...uuid.UUID) // set before Start
+
+	wake    chan struct{}   // capacity 1: pending has something
+	life    context.Context // ends with Stop
+	stop    context.CancelFunc
+	stopped chan struct{} // closed when run has ended; nil before Start
+
+	conns struct {
+		sync.Mutex
+		byAgent  map[uuid.UUID]*connection
+		returned map[uuid.UUID]bool // agents that connected since the start; nil once the grace is over
+		streams  sync.WaitGroup     // Add is under the lock while not closing
+		closing  bool
+	}
+	pending struct {
+		sync.Mutex
+		revoked, shutdown map[uuid.UUID]bool
+		lookAgain         bool // notifications may have been lost
+	}
+}
+
+// New returns a service that is not started.
+func New(deps Deps) *Service {
+	if deps.ReturnGrace == 0 {
+		deps.ReturnGrace = defaultReturnGrace
+	}
+	if deps.Silence == 0 {
+		deps.Silence = defaultSilence
+	}
+	if deps.RelayRegion == "" {
+		deps.RelayRegion = "default"
+	}
+	s := &Service{deps: deps, log: deps.Logger, onRevoked: func(...uuid.UUID) {}, wake: make(chan struct{}, 1), startedAt: now()}
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.conns.byAgent = map[uuid.UUID]*connection{}
+	s.conns.returned = map[uuid.UUID]bool{}
+	s.pending.revoked = map[uuid.UUID]bool{}
+	s.pending.shutdown = map[uuid.UUID]bool{}
+	return s
+}
+
+// OnRevoked sets who is told which agents have lost their place on the mesh. Call it before Start. It is called by one
+// goroutine, and may be told of an agent more than once.
+func (s *Service) OnRevoked(f func(agentIDs ...uuid.UUID)) { s.onRevoked = f }
+
+// Start listens for what builds do to agents, and gives agents that were connected before a restart their moment to return.
+// It does not block.
+func (s *Service) Start() {
+	s.stopped = make(chan struct{})
+	cancels := []func(){
+		s.deps.PubSub.Subscribe(channelRevoked, func(payload string) { s.note(payload, s.pending.revoked) }),
+		s.deps.PubSub.Subscribe(channelShutdown, func(payload string) { s.note(payload, s.pending.shutdown) }),
+	}
+	go func() {
+		defer close(s.stopped)
+		defer func() {
+			for _, c := range cancels {
+				c()
+			}
+		}()
+		s.run(s.life)
+	}()
+}
+
+// Stop ends followed logs, and the streams of all agents without calling them disconnected: they are expected back. It waits
+// for the streams, is idempotent, and works before Start.
+func (s *Service) Stop() {
+	s.conns.Lock()
+	s.conns.closing = true
+	open := slices.Collect(maps.Values(s.conns.byAgent))
+	s.conns.Unlock()
+	for _, c := range open {
+		c.end(errStopping)
+	}
+	s.stop()
+	if s.stopped != nil {
+		<-s.stopped
+	}
+	s.conns.streams.Wait()
+}
+
+// note records a notification; the run loop acts on it.
+func (s *Service) note(payload string, set map[uuid.UUID]bool) {
+	id, err := uuid.Parse(payload)
+	s.pending.Lock()
+	if err == nil {
+		set[id] = true
+	} else {
+		s.pending.lookAgain = true
+	}
+	s.pending.Unlock()
+	s.kick()
+}
+
+func (s *Service) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Service) run(ctx context.Context) {
+	grace := time.NewTimer(s.deps.ReturnGrace)
+	defer grace.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+			if err = s.act(ctx); err != nil {
+				s.pending.Lock()
+				s.pending.lookAgain = true
+				s.pending.Unlock()
+				time.AfterFunc(retryAfter, s.kick)
+			}
+		case <-grace.C:
+			if err = s.sweep(ctx); err != nil {
+				grace.Reset(retryAfter)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "agents' states could not be brought up to date, trying again", "err", err)
+		}
+	}
+}
+
+// act carries out what was noted.
+func (s *Service) act(ctx context.Context) error {
+	s.pending.Lock()
+	revoked, shutdown, again := slices.Collect(maps.Keys(s.pending.revoked)), slices.Collect(maps.Keys(s.pending.shutdown)), s.pending.lookAgain
+	clear(s.pending.revoked)
+	clear(s.pending.shutdown)
+	s.pending.lookAgain = false
+	s.pending.Unlock()
+
+	for _, id := range shutdown {
+		if c := s.connection(id); c != nil {
+			c.askShutdown("the workspace is stopping")
+		}
+	}
+	s.revoke(revoked)
+	if !again {
+		return nil
+	}
+	s.conns.Lock()
+	connected := slices.Collect(maps.Keys(s.conns.byAgent))
+	s.conns.Unlock()
+	admitted, err := s.Admitted(ctx, connected...)
+	if err != nil {
+		return err
+	}
+	s.revoke(slices.DeleteFunc(connected, func(id uuid.UUID) bool { return slices.Contains(admitted, id) }))
+	return nil
+}
+
+func (s *Service) revoke(ids []uuid.UUID) {
+	if len(ids) == 0 {
+		return
+	}
+	for _, id := range ids {
+		if c := s.connection(id); c != nil {
+			c.end(errRevoked)
+		}
+	}
+	s.onRevoked(ids...)
+}
+
+// sweep calls those agents disconnected that a former server left connected and that have not come back.
+func (s *Service) sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	s.conns.Lock()
+	s.conns.returned = nil // from here on a connection is a new one
+	connected := slices.Collect(maps.Keys(s.conns.byAgent))
+	s.conns.Unlock()
+	if connected == nil {
+		connected = []uuid.UUID{}
+	}
+	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		gone, err := q.SweepAgents(ctx, dbsqlc.SweepAgentsParams{At: now(), Before: s.startedAt, Connected: connected})
+		if err != nil {
+			return err
+		}
+		for _, a := range gone {
+			if err := notify(ctx, q, a.ID, a.WorkspaceID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Service) connection(id uuid.UUID) *connection {
+	s.conns.Lock()
+	defer s.conns.Unlock()
+	return s.conns.byAgent[id]
+}
+
+// notify tells pages about the agent and its workspace to look again, when the transaction commits.
+func notify(ctx context.Context, q *dbsqlc.Queries, agent uuid.UUID, workspace *uuid.UUID) error {
+	if err := q.NotifyAgent(ctx, agent); err != nil {
+		return err
+	}
+	if workspace == nil {
+		return nil
+	}
+	return q.NotifyWorkspace(ctx, *workspace)
+}
+
+// now is the time with the precision PostgreSQL keeps.
+func now() time.Time { return time.Now().Truncate(time.Microsecond) }

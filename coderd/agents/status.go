@@ -1,0 +1,42 @@
+package agents
+
+import (
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Status says whether an agent is there, as of now.
+func Status(now time.Time, a dbsqlc.WorkspaceAgent) sdk.AgentStatus {
+	switch {
+	case a.LastConnectedAt != nil && a.DisconnectedAt == nil:
+		return sdk.AgentConnected
+	case a.FirstConnectedAt != nil:
+		return sdk.AgentDisconnected
+	case a.ConnectionTimeoutSeconds > 0 && now.Sub(a.CreatedAt) > time.Duration(a.ConnectionTimeoutSeconds)*time.Second:
+		return sdk.AgentTimeout
+	default:
+		return sdk.AgentConnecting
+	}
+}
+
+// health says whether a person has to look after the agent, and why.
+func health(status sdk.AgentStatus, lifecycle sdk.AgentLifecycle) sdk.AgentHealth {
+	var reason string
+	switch {
+	case lifecycle == sdk.LifecycleOff && status != sdk.AgentConnected:
+		reason = "agent is not running"
+	case status == sdk.AgentTimeout:
+		reason = "agent is taking too long to connect"
+	case status == sdk.AgentDisconnected:
+		reason = "agent has lost connection"
+	case lifecycle == sdk.LifecycleStartError:
+		reason = "agent startup script exited with an error"
+	case lifecycle == sdk.LifecycleStartTimeout:
+		reason = "agent startup script is taking too long"
+	case lifecycle.ShuttingDown():
+		reason = "agent is shutting down"
+	}
+	return sdk.AgentHealth{Healthy: reason == "", Reason: reason}
+}

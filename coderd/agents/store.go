@@ -1,0 +1,313 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// Batch is what one job reports to exist.
+type Batch struct {
+	JobID      uuid.UUID
+	Transition sdk.Transition
+	// WorkspaceID and BuildNumber are set for a build. Without them the agents are for show: they have no token and never
+	// connect.
+	WorkspaceID uuid.UUID
+	BuildNumber int32
+	Resources   []*provisionerpb.Resource
+	// Final: what the job reported before and does not report now is gone.
+	Final bool
+}
+
+// Store writes a batch inside the caller's transaction and returns the ids of the agents that may connect. It may be called
+// several times for a job: what is stored already is updated. The agents of a stop or delete build are not stored, they stay
+// with the build that started them.
+//
+// An id that belongs to another workspace's agent (a copied state) is refused with a warning in the log: the thing is left
+// out, the rest is stored.
+func Store(ctx context.Context, q *dbsqlc.Queries, log *slog.Logger, b Batch) ([]uuid.UUID, error) {
+	s := storing{Queries: q, log: log, batch: b}
+	seen := map[string]int{}
+	ids := []uuid.UUID{}
+	for _, r := range b.Resources {
+		key := string(b.Transition) + "/" + r.GetType() + "/" + r.GetName()
+		id := uuid.NewSHA1(b.JobID, []byte(key+"/"+strconv.Itoa(seen[key])))
+		seen[key]++
+		if err := s.resource(ctx, id, r); err != nil {
+			return nil, fmt.Errorf("store resource %s.%s: %w", r.GetType(), r.GetName(), err)
+		}
+		ids = append(ids, id)
+	}
+	if b.Final {
+		if err := q.DeleteResourcesExcept(ctx, dbsqlc.DeleteResourcesExceptParams{JobID: b.JobID, Transition: string(b.Transition), Ids: ids}); err != nil {
+			return nil, fmt.Errorf("delete old resources: %w", err)
+		}
+	}
+	return s.agents, nil
+}
+
+type storing struct {
+	*dbsqlc.Queries
+	log    *slog.Logger
+	batch  Batch
+	agents []uuid.UUID
+}
+
+type metadataItem struct {
+	Key       string `json:"key"`
+	Value     string `json:"value"`
+	Sensitive bool   `json:"sensitive"`
+}
+
+func (s *storing) resource(ctx context.Context, id uuid.UUID, r *provisionerpb.Resource) error {
+	items := []metadataItem{}
+	for _, m := range r.GetMetadata() {
+		if !m.GetIsNull() {
+			items = append(items, metadataItem{clean(m.GetKey()), clean(m.GetValue()), m.GetSensitive()})
+		}
+	}
+	metadata, err := marshal(items)
+	if err != nil {
+		return err
+	}
+	if err := s.InsertResource(ctx, dbsqlc.InsertResourceParams{
+		ID: id, JobID: s.batch.JobID, Transition: string(s.batch.Transition), Type: clean(r.GetType()), Name: clean(r.GetName()), Icon: clean(r.GetIcon()),
+		Hide: r.GetHide(), DailyCost: r.GetDailyCost(), InstanceType: clean(r.GetInstanceType()), Metadata: metadata,
+	}); err != nil {
+		return fmt.Errorf("insert resource: %w", err)
+	}
+	if s.batch.WorkspaceID != uuid.Nil && s.batch.Transition != sdk.TransitionStart {
+		return nil
+	}
+	for i, a := range r.GetAgents() {
+		if err := s.agent(ctx, id, i, a); err != nil {
+			return fmt.Errorf("store agent %s: %w", a.GetName(), err)
+		}
+	}
+	return nil
+}
+
+type metadataScript struct {
+	Key         string `json:"key"`
+	DisplayName string `json:"display_name"`
+	Script      string `json:"script"`
+	Interval    int64  `json:"interval"` // seconds
+	Timeout     int64  `json:"timeout"`  // seconds
+	Order       int32  `json:"order"`
+}
+
+func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *provisionerpb.Agent) error {
+	live := s.batch.WorkspaceID != uuid.Nil
+	id, err := uuid.FromBytes(a.GetId())
+	if !live || err != nil || id == uuid.Nil {
+		if live {
+			s.log.WarnContext(ctx, "agent without an id is left out", "workspace", s.batch.WorkspaceID, "agent", a.GetName())
+			return nil
+		}
+		// A plan knows no ids, and what an import claims must not touch an agent that exists.
+		id = uuid.NewSHA1(resource, []byte("agent/"+strconv.Itoa(index)+"/"+a.GetName()))
+	}
+	if slices.Contains(s.agents, id) {
+		return nil
+	}
+	before, err := s.GetAgentForUpdate(ctx, id)
+	known := err == nil
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("lock agent: %w", err)
+	}
+
+	params, err := s.params(id, resource, a)
+	if err != nil {
+		return err
+	}
+	if live {
+		params.WorkspaceID = &s.batch.WorkspaceID
+		params.BuildNumber = s.batch.BuildNumber
+		if a.GetToken() != "" {
+			params.TokenHash = secret.Token(a.GetToken()).Hash()
+		}
+	}
+	n, err := s.UpsertAgent(ctx, params)
+	if err != nil {
+		return fmt.Errorf("upsert agent: %w", err)
+	}
+	if n == 0 {
+		if live {
+			s.log.WarnContext(ctx, "agent id of another workspace is left out", "workspace", s.batch.WorkspaceID, "agent", id)
+		}
+		return nil // without a workspace: stored before by this very job
+	}
+	s.agents = append(s.agents, id)
+	if err := s.definition(ctx, id, a); err != nil {
+		return err
+	}
+	if known && before.BuildNumber != s.batch.BuildNumber {
+		return s.reset(ctx, before)
+	}
+	return nil
+}
+
+func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc.UpsertAgentParams, error) {
+	env := make(map[string]string, len(a.GetEnv()))
+	for k, v := range a.GetEnv() {
+		env[clean(k)] = clean(v)
+	}
+	environment, err := marshal(env)
+	if err != nil {
+		return dbsqlc.UpsertAgentParams{}, err
+	}
+	items := []metadataScript{}
+	for _, m := range a.GetMetadata() {
+		items = append(items, metadataScript{clean(m.GetKey()), clean(m.GetDisplayName()), clean(m.GetScript()), m.GetInterval(), m.GetTimeout(), m.GetOrder()})
+	}
+	metadata, err := marshal(items)
+	if err != nil {
+		return dbsqlc.UpsertAgentParams{}, err
+	}
+	behavior := string(sdk.StartupNonBlocking)
+	if a.GetStartupScriptBehavior() == string(sdk.StartupBlocking) {
+		behavior = string(sdk.StartupBlocking)
+	}
+	apps := slices.Clone(a.GetDisplayApps())
+	if apps == nil {
+		apps = []string{}
+	}
+	return dbsqlc.UpsertAgentParams{
+		ID: id, ResourceID: resource, Name: clean(a.GetName()), OperatingSystem: clean(a.GetOs()), Architecture: clean(a.GetArch()),
+		Directory: clean(a.GetDirectory()), Environment: environment, StartupScriptBehavior: behavior, MotdFile: clean(a.GetMotdFile()),
+		TroubleshootingUrl: clean(a.GetTroubleshootingUrl()), ConnectionTimeoutSeconds: a.GetConnectionTimeoutSeconds(),
+		DisplayApps: apps, DisplayOrder: a.GetOrder(), Metadata: metadata,
+	}, nil
+}
+
+// definition replaces the agent's scripts with their log sources, and its apps.
+func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisionerpb.Agent) error {
+	scripts, sources := []uuid.UUID{}, []uuid.UUID{}
+	for i, sc := range a.GetScripts() {
+		id := s.id(sc.GetId(), agent, "script", i)
+		scripts, sources = append(scripts, id), append(sources, uuid.NewSHA1(id, []byte("log")))
+	}
+	if err := s.DeleteScriptsExcept(ctx, dbsqlc.DeleteScriptsExceptParams{AgentID: agent, Ids: scripts}); err != nil {
+		return fmt.Errorf("delete old scripts: %w", err)
+	}
+	if err := s.DeleteLogSourcesExcept(ctx, dbsqlc.DeleteLogSourcesExceptParams{AgentID: agent, Ids: sources}); err != nil {
+		return fmt.Errorf("delete old log sources: %w", err)
+	}
+	for i, sc := range a.GetScripts() {
+		n, err := s.UpsertLogSource(ctx, dbsqlc.UpsertLogSourceParams{ID: sources[i], AgentID: agent, DisplayName: clean(sc.GetDisplayName()), Icon: clean(sc.GetIcon())})
+		if err != nil {
+			return fmt.Errorf("upsert log source: %w", err)
+		}
+		if n == 0 {
+			s.log.WarnContext(ctx, "script id of another agent is left out", "workspace", s.batch.WorkspaceID, "agent", agent)
+			continue
+		}
+		if n, err = s.UpsertScript(ctx, dbsqlc.UpsertScriptParams{
+			ID: scripts[i], AgentID: agent, LogSourceID: sources[i], DisplayName: clean(sc.GetDisplayName()), Script: clean(sc.GetScript()), Cron: clean(sc.GetCron()),
+			LogPath: clean(sc.GetLogPath()), StartBlocksLogin: sc.GetStartBlocksLogin(), RunOnStart: sc.GetRunOnStart(), RunOnStop: sc.GetRunOnStop(),
+			TimeoutSeconds: sc.GetTimeoutSeconds(), Position: int32(i),
+		}); err != nil {
+			return fmt.Errorf("upsert script: %w", err)
+		}
+		if n == 0 {
+			s.log.WarnContext(ctx, "script id of another agent is left out", "workspace", s.batch.WorkspaceID, "agent", agent)
+		}
+	}
+	return s.apps(ctx, agent, a.GetApps())
+}
+
+func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisionerpb.App) error {
+	ids := []uuid.UUID{}
+	for i, app := range apps {
+		ids = append(ids, s.id(app.GetId(), agent, "app/"+app.GetSlug(), i))
+	}
+	if err := s.DeleteAppsExcept(ctx, dbsqlc.DeleteAppsExceptParams{AgentID: agent, Ids: ids}); err != nil {
+		return fmt.Errorf("delete old apps: %w", err)
+	}
+	slugs := map[string]bool{}
+	for i, app := range apps {
+		if slugs[app.GetSlug()] {
+			s.log.WarnContext(ctx, "second app of one slug is left out", "workspace", s.batch.WorkspaceID, "agent", agent)
+			continue
+		}
+		slugs[app.GetSlug()] = true
+		n, err := s.UpsertApp(ctx, appParams(ids[i], agent, app))
+		if err != nil {
+			return fmt.Errorf("upsert app: %w", err)
+		}
+		if n == 0 {
+			s.log.WarnContext(ctx, "app id of another agent is left out", "workspace", s.batch.WorkspaceID, "agent", agent)
+		}
+	}
+	return nil
+}
+
+func appParams(id, agent uuid.UUID, app *provisionerpb.App) dbsqlc.UpsertAppParams {
+	p := dbsqlc.UpsertAppParams{
+		ID: id, AgentID: agent, Slug: clean(app.GetSlug()), DisplayName: clean(app.GetDisplayName()), Icon: clean(app.GetIcon()), Command: clean(app.GetCommand()),
+		Url: clean(app.GetUrl()), External: app.GetExternal(), Subdomain: app.GetSubdomain(), SharingLevel: string(sdk.ShareOwner),
+		HealthcheckUrl: clean(app.GetHealthcheckUrl()), HealthcheckInterval: app.GetHealthcheckInterval(), HealthcheckThreshold: app.GetHealthcheckThreshold(),
+		Health: string(sdk.AppDisabled), Hidden: app.GetHidden(), DisplayOrder: app.GetOrder(), DisplayGroup: clean(app.GetGroup()),
+		OpenIn: string(sdk.OpenInSlimWindow), Tooltip: clean(app.GetTooltip()),
+	}
+	switch share := sdk.AppShare(app.GetShare()); share {
+	case sdk.ShareAuthenticated, sdk.ShareOrganization, sdk.SharePublic:
+		p.SharingLevel = string(share)
+	}
+	if p.HealthcheckUrl != "" {
+		p.Health = string(sdk.AppInitializing)
+	}
+	if app.GetOpenIn() == string(sdk.OpenInTab) {
+		p.OpenIn = string(sdk.OpenInTab)
+	}
+	return p
+}
+
+// reset starts the states of an agent anew that an earlier build made: new scripts, new log, and unless it is still
+// connected, not seen yet.
+func (s *storing) reset(ctx context.Context, before dbsqlc.WorkspaceAgent) error {
+	id := before.ID
+	err := errors.Join(s.DeleteAgentLogs(ctx, id), s.ResetAgentLogs(ctx, id), s.ResetLogSources(ctx, id), s.ResetScripts(ctx, id), s.ResetApps(ctx, id))
+	if err != nil {
+		return fmt.Errorf("reset agent: %w", err)
+	}
+	if before.LastConnectedAt != nil && before.DisconnectedAt == nil {
+		return nil
+	}
+	if err := s.ResetAgentConnection(ctx, id); err != nil {
+		return fmt.Errorf("reset agent's connection: %w", err)
+	}
+	return nil
+}
+
+// id is the id Terraform knows a thing by; without one, and in a plan, one that follows from the agent's.
+func (s *storing) id(raw []byte, agent uuid.UUID, kind string, index int) uuid.UUID {
+	if id, err := uuid.FromBytes(raw); err == nil && id != uuid.Nil && s.batch.WorkspaceID != uuid.Nil {
+		return id
+	}
+	return uuid.NewSHA1(agent, []byte(kind+"/"+strconv.Itoa(index)))
+}
+
+func marshal(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode json: %w", err)
+	}
+	return data, nil
+}
+
+// clean makes text from a template fit for PostgreSQL: valid UTF-8 without NUL.
+func clean(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "") }

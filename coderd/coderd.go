@@ -1,0 +1,225 @@
+// Package coderd assembles the server: it makes the services, gives them what they need, and starts and stops them in
+// order. What they do is theirs; nothing is decided here.
+//
+//	HTTP ──▶ httpapi ──▶ users, templates, workspaces, agents, jobs ──▶ database
+//	          │                                  ▲          ▲
+//	          └──▶ mesh: coordinator, relay      │          │
+//	                 node ──▶ RPC: AgentService ─┘          │
+//	                          ProvisionerService ───────────┘
+package coderd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/mesh"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/slim"
+	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/coderd/users"
+	"github.com/codermesh/codermesh/coderd/workspaces"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/provisionerd"
+	"github.com/codermesh/codermesh/provisionerd/job"
+)
+
+// Options are what a server is made of. Its owner opens the database and the listeners, and closes the database after Stop.
+type Options struct {
+	Logger *slog.Logger
+	DB     *database.DB
+	// AccessURL is how users and workspaces reach the server.
+	AccessURL *url.URL
+	// HTTP serves plain HTTP and TLS serves HTTPS. One may be nil.
+	HTTP, TLS net.Listener
+	// STUNAddress is as in mesh.Options.
+	STUNAddress string
+	// CacheDir keeps what can be made again: unpacked binaries.
+	CacheDir string
+	// StateDir keeps the journals of the built-in provisioners.
+	StateDir string
+	// Executors run the jobs of the built-in provisioners, one each. None: only external provisioners.
+	Executors []job.Executor
+	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
+	ProvisionerPSK secret.Token
+}
+
+// Server is one coderd. It goes through New, Start and Stop once.
+type Server struct {
+	opts Options
+	log  *slog.Logger
+
+	pubsub     *pubsub.Postgres
+	jobs       *jobs.Service
+	agents     *agents.Service
+	workspaces *workspaces.Service
+	mesh       *mesh.Service
+	binaries   *slim.Binaries
+	mux        *httpapi.Mux
+	http       *http.Server
+	builtIn    []*provisionerd.Participant
+
+	failed  chan error // capacity 1
+	running sync.WaitGroup
+	cancel  context.CancelFunc
+}
+
+// New makes the services. It blocks for a few queries.
+func New(ctx context.Context, opts Options) (_ *Server, err error) {
+	s := &Server{opts: opts, log: opts.Logger, failed: make(chan error, 1)}
+	s.pubsub = pubsub.NewPostgres(opts.DB, opts.Logger)
+	accessURL := opts.AccessURL.String()
+	org, err := opts.DB.GetDefaultOrganization(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read default organization: %w", err)
+	}
+	accounts := users.New(users.Deps{DB: opts.DB, Logger: opts.Logger, AccessURL: opts.AccessURL})
+	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
+	s.agents = agents.New(agents.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL})
+	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, Logger: opts.Logger, AccessURL: accessURL})
+	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, Logger: opts.Logger, AccessURL: accessURL})
+	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
+		return nil, err
+	}
+	s.mesh, err = mesh.New(mesh.Options{
+		Logger: opts.Logger,
+		AuthenticateAgent: func(ctx context.Context, token secret.Token) (mesh.Agent, error) {
+			a, err := s.agents.AuthenticateAgent(ctx, token)
+			return mesh.Agent{ID: a.ID, Name: a.Name}, err
+		},
+		MayConnect:      s.agents.MayConnect,
+		Authenticate:    accounts.Authenticate,
+		MayStillConnect: accounts.Active,
+		Organization:    org.ID,
+		ProvisionerPSK:  opts.ProvisionerPSK,
+		STUNAddress:     opts.STUNAddress,
+		LocalURL:        localURL(opts.HTTP),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.agents.OnRevoked(s.mesh.RevokeAgents)
+	accounts.OnRevoked(func(userID uuid.UUID) {
+		// Whoever revokes does not wait for the mesh; an undecided tunnel is tried again by its own next change.
+		s.running.Go(func() {
+			if err := s.mesh.Recheck(context.WithoutCancel(ctx), userID); err != nil {
+				s.log.Warn("tunnels not rechecked", "user", userID, "err", err)
+			}
+		})
+	})
+
+	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, AccessURL: opts.AccessURL})
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.mesh} {
+		service.Routes(s.mux)
+	}
+	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
+	s.http = &http.Server{
+		Handler:           s.mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// localURL is how this process reaches its own plain HTTP listener.
+func localURL(l net.Listener) *url.URL {
+	if l == nil {
+		return nil
+	}
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	host := addr.Addr().Unmap()
+	if host.IsUnspecified() {
+		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return &url.URL{Scheme: "http", Host: netip.AddrPortFrom(host, addr.Port()).String()}
+}
+
+// Start serves. It returns when requests are answered; built-in provisioners join in the background.
+func (s *Server) Start(ctx context.Context) error {
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.jobs.Start(ctx); err != nil {
+		return err
+	}
+	s.agents.Start()
+	s.workspaces.Start()
+	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {
+		if listener == nil {
+			continue
+		}
+		s.running.Go(func() {
+			if err := s.http.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				s.fail(fmt.Errorf("serve %s: %w", listener.Addr(), err))
+			}
+		})
+	}
+	rpc := http.NewServeMux()
+	rpc.Handle(s.agents.RPCHandler(s.mesh.CallingAgent))
+	rpc.Handle(s.jobs.RPCHandler(s.callingProvisioner))
+	if err := s.mesh.Start(rpc); err != nil {
+		return err
+	}
+	s.running.Go(func() {
+		if err := s.binaries.Prepare(ctx); err != nil && ctx.Err() == nil {
+			s.log.Error("binaries for workspaces not unpacked", "err", err)
+		}
+	})
+	return s.startBuiltIn()
+}
+
+// callingProvisioner is the daemon that holds a mesh address, as the queue knows daemons.
+func (s *Server) callingProvisioner(addr netip.Addr) (jobs.Daemon, bool) {
+	p, ok := s.mesh.CallingProvisioner(addr)
+	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, BuiltIn: p.BuiltIn}, ok
+}
+
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default: // one is enough
+	}
+}
+
+// Failed receives an error when the server cannot go on.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// Routes lists what the server answers.
+func (s *Server) Routes() []httpapi.Route { return s.mux.Routes() }
+
+// Stop ends the server: built-in provisioners finish their jobs until ctx ends, then interrupt them. It waits for everything
+// that Start began and works after a Start that failed.
+func (s *Server) Stop(ctx context.Context) error {
+	var errs []error
+	errs = append(errs, s.stopBuiltIn(ctx))
+	if s.cancel != nil {
+		s.cancel()
+	}
+	// Requests that are being answered get a moment; websockets and the relay's connections are ended by their owners.
+	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	s.agents.Stop()
+	s.workspaces.Stop()
+	s.jobs.Stop()
+	errs = append(errs, s.mesh.Close())
+	if err := s.http.Shutdown(soon); err != nil {
+		errs = append(errs, s.http.Close())
+	}
+	s.running.Wait()
+	s.pubsub.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,187 @@
+//go:build unix
+
+// Package dbtest gives tests a real PostgreSQL: one server per test process, and in it one database per test, cloned from a
+// template that has the whole schema. It runs no goroutine of its own, so leak detectors see only the code under test.
+//
+// The server is the child of a shell that waits for this process to end, however it ends, and then stops the server and
+// removes its files: nothing is left, even after a crash or a kill.
+package dbtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/embedded"
+)
+
+// startLimit bounds how long the server may take to start: never met, it ends a test that would hang.
+const startLimit = time.Minute
+
+const template = "migrated"
+
+var (
+	server  = sync.OnceValues(start)
+	counter atomic.Int64
+	// cloning lets one clone at a time be made: PostgreSQL refuses a template that somebody else is copying from.
+	cloning sync.Mutex
+	// alive is the shell's standard input. It ends with this process.
+	alive *os.File
+)
+
+// New is a database with the whole schema, empty, and this test's alone. It is dropped when the test ends.
+func New(t testing.TB) *database.DB {
+	t.Helper()
+	db, err := database.Open(t.Context(), URL(t), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatalf("open test database: %v", err)
+	}
+	t.Cleanup(db.Close)
+	return db
+}
+
+// URL is that of a new database like New's, for tests that open it themselves.
+func URL(t testing.TB) string {
+	t.Helper()
+	return create(t, "TEMPLATE "+template)
+}
+
+// EmptyURL is that of a new database without any schema.
+func EmptyURL(t testing.TB) string {
+	t.Helper()
+	return create(t, "TEMPLATE template0")
+}
+
+func create(t testing.TB, options string) string {
+	t.Helper()
+	socket, err := server()
+	if err != nil {
+		t.Fatalf("start PostgreSQL for tests: %v", err)
+	}
+	name := fmt.Sprintf("test_%d", counter.Add(1))
+	cloning.Lock()
+	err = admin(t.Context(), socket, "CREATE DATABASE "+name+" "+options)
+	cloning.Unlock()
+	if err != nil {
+		t.Fatalf("create test database: %v", err)
+	}
+	t.Cleanup(func() {
+		// The test's own context has ended by now.
+		if err := admin(context.Background(), socket, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("drop test database: %v", err)
+		}
+	})
+	return address(socket, name)
+}
+
+func address(socket, name string) string {
+	u := url.URL{Scheme: "postgres", User: url.User("coder"), Path: "/" + name}
+	u.RawQuery = url.Values{"host": {socket}, "port": {"5432"}}.Encode()
+	return u.String()
+}
+
+func admin(ctx context.Context, socket, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, address(socket, "postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+// watch runs the server until this process ends. $1 is its folder, the rest the server.
+const watch = `
+dir=$1; shift
+"$@" </dev/null &
+pg=$!
+cat >/dev/null
+kill -QUIT "$pg"
+wait "$pg"
+rm -rf -- "$dir"
+`
+
+// start runs a server and prepares the template. It returns the folder of its socket.
+func start() (socket string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	// Short, for the socket's address: a test's own folder has a long name.
+	parent, err := os.MkdirTemp("", "pgtest-")
+	if err != nil {
+		return "", err
+	}
+	install, err := embedded.Find(ctx, parent, "")
+	if err != nil {
+		return "", err
+	}
+	data := parent + "-data" // beside, so that its owner may remove it whole
+	if err := os.Remove(parent); err != nil {
+		return "", err
+	}
+	if err := install.InitDB(ctx, data, false); err != nil {
+		return "", err
+	}
+	cmd, closeAfter, err := install.Command(data, append([]string{"max_connections=400", "wal_init_zero=off", "wal_recycle=off"}, embedded.Volatile...)...)
+	if err != nil {
+		return "", err
+	}
+	defer closeAfter()
+	cmd.Args = append([]string{"sh", "-c", watch, "sh", data}, cmd.Args...)
+	if cmd.Path, err = exec.LookPath("sh"); err != nil {
+		return "", err
+	}
+	stdin, writer, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	log, err := os.Create(filepath.Join(data, "log"))
+	if err != nil {
+		return "", err
+	}
+	alive = writer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, log, log
+	err = cmd.Start()
+	stdin.Close()
+	log.Close()
+	if err != nil {
+		return "", err
+	}
+	if err := awaitReady(ctx, data); err != nil {
+		return "", err
+	}
+	if err := admin(ctx, data, "CREATE DATABASE "+template+" TEMPLATE template0"); err != nil {
+		return "", fmt.Errorf("create template: %w", err)
+	}
+	db, err := database.Open(ctx, address(data, template), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return "", err
+	}
+	db.Close()
+	return data, nil
+}
+
+func awaitReady(ctx context.Context, data string) error {
+	for ctx.Err() == nil {
+		status, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+		if lines := strings.Split(string(status), "\n"); err == nil && len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready" {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	log, err := os.ReadFile(filepath.Join(data, "log"))
+	return fmt.Errorf("PostgreSQL did not become ready: %w: %s (%v)", ctx.Err(), log, err)
+}

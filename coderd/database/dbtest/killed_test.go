@@ -1,0 +1,62 @@
+package dbtest_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/database/dbtest"
+)
+
+// asVictim makes TestVictim a test that never ends by itself.
+const asVictim = "DBTEST_VICTIM"
+
+func TestVictim(t *testing.T) {
+	if os.Getenv(asVictim) == "" {
+		t.Skip("only as the child of TestKilled")
+	}
+	fmt.Println(dbtest.URL(t))
+	select {}
+}
+
+// TestKilled: a test process that is killed leaves no server and no files.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestVictim$")
+	cmd.Env = append(os.Environ(), asVictim+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := url.Parse(strings.TrimSpace(line))
+	if err != nil || address.Query().Get("host") == "" {
+		t.Fatalf("the victim says %q, %v", line, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("the victim ended well")
+	}
+	// The folder goes after the server.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(address.Query().Get("host")); os.IsNotExist(err) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is still there", address.Query().Get("host"))
+		}
+	}
+}

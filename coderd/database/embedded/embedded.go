@@ -1,0 +1,237 @@
+//go:build unix
+
+// Package embedded runs PostgreSQL for a server that was given no database: it finds the programs, makes a data folder,
+// starts them as a child that only this machine's user can reach (a unix socket in that folder), and keeps them running. It
+// knows nothing of what is stored.
+//
+// Layout below Options.Dir:
+//
+//	postgres/lock       held by the process that runs PostgreSQL here
+//	postgres/data       PostgreSQL's own, with its socket; never group or world readable
+//	postgres/data.new   a data folder being made; thrown away at the next start
+//	pg/<version>        programs that Fetch brought
+//
+// PostgreSQL refuses to run as root. Started by root, it runs as the user postgres or nobody, who then owns postgres/data. The
+// folders above may be closed to that user: on Linux the data folder is handed over as an open file instead of a path.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+const (
+	// socketPathMax is what fits into a socket's address on every system (103 bytes on macOS, 107 on Linux).
+	socketPathMax = 103
+	socketName    = ".s.PGSQL.5432"
+	superuser     = "coder"
+
+	stopGrace = 30 * time.Second // for a shutdown that writes everything back
+	killGrace = 5 * time.Second  // for one that leaves it to recovery
+)
+
+// Options say where PostgreSQL works.
+type Options struct {
+	// Dir is the server's data folder; made when missing.
+	Dir    string
+	Logger *slog.Logger
+	// BinDir holds PostgreSQL's programs. "": they are looked for.
+	BinDir string
+}
+
+// Server is a running PostgreSQL. Its methods are safe for concurrent use.
+type Server struct {
+	log     *slog.Logger
+	install Install
+	data    string   // the data folder
+	socket  string   // the folder that the URL names: data, or a short link to it
+	lock    *os.File // held until the end
+
+	stop     context.CancelFunc
+	finished chan struct{} // closed when nothing runs any more
+}
+
+// Start finds PostgreSQL, makes the data folder if there is none, takes over from a server that was killed, and returns when
+// the database accepts connections. It blocks for the time that takes: a second at first, a tenth later, longer after a crash;
+// ctx bounds it. Errors that an operator can act on are faults. Call Stop in the end.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	dir, err := filepath.Abs(filepath.Join(o.Dir, "postgres"))
+	if err != nil {
+		return nil, fmt.Errorf("find data folder: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, folderFault(err, dir)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, folderFault(err, dir)
+	}
+	lock, err := acquire(filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{log: o.Logger, data: filepath.Join(dir, "data"), lock: lock, finished: make(chan struct{})}
+	if err := s.start(ctx, o); err != nil {
+		s.release()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, o Options) (err error) {
+	if s.install, err = Find(ctx, o.Dir, o.BinDir); err != nil {
+		return err
+	}
+	if err := stopOrphan(ctx, s.data, s.log); err != nil {
+		return err
+	}
+	if err := s.ensureData(ctx); err != nil {
+		return err
+	}
+	if s.socket, err = socketFolder(s.data); err != nil {
+		return err
+	}
+	began := time.Now()
+	p, err := s.launch(ctx)
+	if err != nil {
+		return err
+	}
+	s.log.Info("PostgreSQL runs", "version", s.install.Version, "addr", s.data, "duration", time.Since(began))
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	go s.supervise(run, p)
+	return nil
+}
+
+// URL is how to connect. It holds no password: who can reach the socket may connect.
+func (s *Server) URL() string {
+	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/postgres"}
+	u.RawQuery = url.Values{"host": {s.socket}, "port": {"5432"}}.Encode()
+	return u.String()
+}
+
+// Stop ends PostgreSQL after what it holds is written back, and returns when it has ended: usually within a tenth of a second;
+// after half a minute it is stopped the hard way, which loses nothing but makes the next start recover. When ctx ends first its
+// error is returned and the stopping goes on. Stop may be called again.
+func (s *Server) Stop(ctx context.Context) error {
+	s.stop()
+	select {
+	case <-s.finished:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop PostgreSQL: %w", ctx.Err())
+	}
+}
+
+// supervise owns PostgreSQL until stop: it starts it again when it ends by itself.
+func (s *Server) supervise(ctx context.Context, p *process) {
+	defer close(s.finished)
+	defer s.release()
+	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 30 * time.Second}
+	for {
+		began := time.Now()
+		select {
+		case <-ctx.Done():
+			p.end(s.log)
+			return
+		case <-p.done:
+		}
+		if time.Since(began) > time.Minute {
+			retry.Reset()
+		}
+		s.log.Error("PostgreSQL ended by itself", "err", p.err, "reason", p.log.reason())
+		for p = nil; p == nil; {
+			if retry.Wait(ctx) != nil {
+				return
+			}
+			var err error
+			if p, err = s.launch(ctx); err != nil {
+				if ctx.Err() != nil {
+					return
+				}
+				s.log.Error("start PostgreSQL again", "err", err)
+			}
+		}
+		s.log.Info("PostgreSQL runs again")
+	}
+}
+
+// launch starts PostgreSQL and waits until it accepts connections.
+func (s *Server) launch(ctx context.Context) (*process, error) {
+	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+	for try := 1; ; try++ {
+		p, err := startProcess(s.install, s.data, s.log)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.awaitReady(ctx, s.data, s.log); err == nil {
+			return p, nil
+		} else if !p.log.has("shared memory block") || try == 8 || retry.Wait(ctx) != nil {
+			p.end(s.log)
+			return nil, err
+		}
+		// Children of a killed PostgreSQL end a moment after it; the folder is theirs until then.
+	}
+}
+
+func (s *Server) release() {
+	if s.socket != "" && s.socket != s.data {
+		if err := os.RemoveAll(filepath.Dir(s.socket)); err != nil {
+			s.log.Warn("remove link to PostgreSQL's socket", "err", err)
+		}
+	}
+	s.lock.Close() // ends the lock; nothing was written
+}
+
+// ensureData makes the data folder unless it is there. It appears under its name only when it is complete.
+func (s *Server) ensureData(ctx context.Context) error {
+	switch _, err := os.Lstat(filepath.Join(s.data, "PG_VERSION")); {
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return folderFault(err, s.data)
+	}
+	fresh := s.data + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return folderFault(err, fresh)
+	}
+	began := time.Now()
+	if err := s.install.InitDB(ctx, fresh, true); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, s.data); err != nil {
+		return folderFault(err, s.data)
+	}
+	s.log.Info("PostgreSQL data folder made", "addr", s.data, "version", s.install.Version, "duration", time.Since(began))
+	return nil
+}
+
+// socketFolder is a path of the data folder that is short enough for a socket's address.
+func socketFolder(data string) (string, error) {
+	if len(data)+1+len(socketName) <= socketPathMax {
+		return data, nil
+	}
+	dir, err := os.MkdirTemp("", "codermesh-")
+	if err != nil {
+		return "", fmt.Errorf("make a short name for PostgreSQL's socket: %w", err)
+	}
+	link := filepath.Join(dir, "pg")
+	if err := os.Symlink(data, link); err != nil {
+		return "", errors.Join(fmt.Errorf("make a short name for PostgreSQL's socket: %w", err), os.RemoveAll(dir))
+	}
+	return link, nil
+}
+
+func folderFault(err error, dir string) error {
+	return fault.New(fault.Unavailable, "The data folder %s cannot be used: %w", dir, err).
+		WithDetail("Make it writable, or name another with CODER_CACHE_DIRECTORY.")
+}

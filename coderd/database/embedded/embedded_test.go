@@ -1,0 +1,420 @@
+//go:build unix
+
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// asServer, set to a data folder, makes the test program a server that runs PostgreSQL there until it is killed.
+const asServer = "EMBEDDED_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(asServer); dir != "" {
+		srv, err := embedded.Start(context.Background(), embedded.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println(srv.URL())
+		select {}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience bounds waits that never last in a test that passes.
+const patience = 30 * time.Second
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func start(t *testing.T, o embedded.Options) *embedded.Server {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = quiet
+	}
+	srv, err := embedded.Start(t.Context(), o)
+	if err != nil {
+		t.Fatalf("start: %v", err)
+	}
+	t.Cleanup(func() { stop(t, srv) })
+	return srv
+}
+
+func stop(t *testing.T, srv *embedded.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := srv.Stop(ctx); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+// query runs a statement and returns its one value.
+func query(ctx context.Context, url, sql string) (string, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	rows, err := conn.Query(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return "", err
+	}
+	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return strings.Join(values, ","), err
+}
+
+func mustQuery(t *testing.T, url, sql string) string {
+	t.Helper()
+	got, err := query(t.Context(), url, sql)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return got
+}
+
+func postmaster(t *testing.T, dir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.Split(string(text), "\n")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); syscall.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d is still there", pid)
+		}
+	}
+}
+
+// closedFolder is below a folder that only its owner may enter, as a home often is, with a name too long for a socket.
+func closedFolder(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), "closed", strings.Repeat("long", 25), "cache")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestLifecycle(t *testing.T) {
+	t.Parallel()
+	dir := closedFolder(t)
+	srv := start(t, embedded.Options{Dir: dir})
+	mustQuery(t, srv.URL(), "CREATE TABLE kept (v text)")
+	mustQuery(t, srv.URL(), "INSERT INTO kept VALUES ('first')")
+	if got := mustQuery(t, srv.URL(), "SELECT setting FROM pg_settings WHERE name IN ('listen_addresses', 'fsync', 'server_encoding') ORDER BY name"); got != "on,,UTF8" {
+		t.Errorf("fsync, listen_addresses, server_encoding: got %q", got)
+	}
+	info, err := os.Stat(filepath.Join(dir, "postgres", "data"))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("data folder: %v, %v: others may enter", info.Mode(), err)
+	}
+	if os.Geteuid() == 0 {
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid == 0 {
+			t.Error("PostgreSQL's folder belongs to root")
+		}
+	}
+	pid := postmaster(t, dir)
+	stop(t, srv)
+	stop(t, srv) // again
+	gone(t, pid)
+
+	again := start(t, embedded.Options{Dir: dir})
+	if got := mustQuery(t, again.URL(), "SELECT v FROM kept"); got != "first" {
+		t.Errorf("after a restart: got %q", got)
+	}
+}
+
+// TestDoubleStart: of two at once on one folder, one runs and the other says who has it.
+func TestDoubleStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var wg sync.WaitGroup
+	servers, errs := make([]*embedded.Server, 4), make([]error, 4)
+	for i := range servers {
+		wg.Go(func() {
+			servers[i], errs[i] = embedded.Start(t.Context(), embedded.Options{Dir: dir, Logger: quiet})
+		})
+	}
+	wg.Wait()
+	running := 0
+	for i, srv := range servers {
+		if srv != nil {
+			running++
+			stop(t, srv)
+			continue
+		}
+		if f := fault.As(errs[i]); f == nil || f.Code != fault.Conflict {
+			t.Errorf("another start: got %v, want a conflict", errs[i])
+		}
+	}
+	if running != 1 {
+		t.Errorf("%d servers ran at once", running)
+	}
+	start(t, embedded.Options{Dir: dir}) // and afterwards it is free
+}
+
+// TestServerKilled: kill -9 of the server leaves a database that the next start takes over with everything committed.
+func TestServerKilled(t *testing.T) {
+	t.Parallel()
+	dir := closedFolder(t)
+	for round := range 3 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), asServer+"="+dir)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line := make([]byte, 4096)
+		n, err := out.Read(line)
+		if err != nil {
+			t.Fatalf("server: %v: %s", err, &stderr)
+		}
+		url := strings.TrimSpace(string(line[:n]))
+		if round == 0 {
+			mustQuery(t, url, "CREATE TABLE kept (v int)")
+		}
+		mustQuery(t, url, fmt.Sprintf("INSERT INTO kept VALUES (%d)", round))
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		// The next round's server starts at once, while this one's PostgreSQL may still be there.
+	}
+	srv := start(t, embedded.Options{Dir: dir})
+	if got := mustQuery(t, srv.URL(), "SELECT count(*)::text FROM kept"); got != "3" {
+		t.Errorf("rows after three kills: got %s, want 3", got)
+	}
+}
+
+// TestOrphan: a PostgreSQL that outlived its server is stopped, and what another process left as its trace is ignored.
+func TestOrphan(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stop(t, start(t, embedded.Options{Dir: dir}))
+	data := filepath.Join(dir, "postgres", "data")
+
+	install, err := embedded.Find(t.Context(), dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, closeAfter, err := install.Command(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	closeAfter()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if text, err := os.ReadFile(filepath.Join(data, "postmaster.pid")); err == nil && strings.Contains(string(text), "ready") {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal("the orphan does not start")
+		}
+	}
+	srv := start(t, embedded.Options{Dir: dir})
+	if err := <-ended; err != nil {
+		t.Errorf("the orphan ended with %v, want an orderly stop", err)
+	}
+	if got := postmaster(t, dir); got == cmd.Process.Pid {
+		t.Error("the orphan still runs")
+	}
+	stop(t, srv)
+
+	// A trace with the number of a living process of the same user that is no PostgreSQL.
+	if err := os.WriteFile(filepath.Join(data, "postmaster.pid"), fmt.Appendf(nil, "%d\n%s\n", os.Getpid(), data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, start(t, embedded.Options{Dir: dir}))
+	// A trace that a crash of the machine tore.
+	if err := os.WriteFile(filepath.Join(data, "postmaster.pid"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, embedded.Options{Dir: dir})
+}
+
+// TestSupervised: PostgreSQL is started again when it is killed.
+func TestSupervised(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	srv := start(t, embedded.Options{Dir: dir})
+	mustQuery(t, srv.URL(), "CREATE TABLE kept AS SELECT 'here' AS v")
+	for range 2 {
+		if err := syscall.Kill(postmaster(t, dir), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(patience)
+		for {
+			got, err := query(t.Context(), srv.URL(), "SELECT v FROM kept")
+			if err == nil && got == "here" {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("after a kill: %q, %v", got, err)
+			}
+			time.Sleep(5 * time.Millisecond) // between looks at what has no signal
+		}
+	}
+}
+
+// TestInterruptedInit: what an initdb that was killed left is made anew.
+func TestInterruptedInit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	half := filepath.Join(dir, "postgres", "data.new")
+	if err := os.MkdirAll(filepath.Join(half, "base"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	srv := start(t, embedded.Options{Dir: dir})
+	if got := mustQuery(t, srv.URL(), "SELECT 'up'"); got != "up" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := os.Stat(half); err == nil {
+		t.Error("the half-made folder is still there")
+	}
+}
+
+// script is a folder with programs that are none of PostgreSQL's.
+func script(t *testing.T, programs map[string]string) string {
+	dir := t.TempDir()
+	for parent := dir; parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
+		if err := os.Chmod(parent, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range programs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const version15 = `echo "postgres (PostgreSQL) 15.0"`
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	full := `echo "initdb: error: could not write file: No space left on device" >&2; exit 1`
+	t.Run("no PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		wantFault(t, embedded.Options{Dir: t.TempDir(), BinDir: t.TempDir()}, "apt install postgresql")
+	})
+	t.Run("too old", func(t *testing.T) {
+		t.Parallel()
+		bin := script(t, map[string]string{"postgres": `echo "postgres (PostgreSQL) 12.9"`, "initdb": "exit 1"})
+		wantFault(t, embedded.Options{Dir: t.TempDir(), BinDir: bin}, "13 or newer")
+	})
+	t.Run("disk full at initdb", func(t *testing.T) {
+		t.Parallel()
+		bin := script(t, map[string]string{"postgres": version15, "initdb": full})
+		wantFault(t, embedded.Options{Dir: t.TempDir(), BinDir: bin}, "is full")
+	})
+	t.Run("disk full at start", func(t *testing.T) {
+		t.Parallel()
+		bin := script(t, map[string]string{
+			"postgres": `[ "$1" = --version ] && exec echo "postgres (PostgreSQL) 15.0"; echo "FATAL:  could not write lock file: No space left on device" >&2; exit 1`,
+			"initdb":   `echo 15 > "$2/PG_VERSION"`,
+		})
+		wantFault(t, embedded.Options{Dir: t.TempDir(), BinDir: bin}, "is full")
+	})
+	t.Run("does not start", func(t *testing.T) {
+		t.Parallel()
+		bin := script(t, map[string]string{
+			"postgres": `[ "$1" = --version ] && exec echo "postgres (PostgreSQL) 15.0"; echo "FATAL:  stars are wrong" >&2; exit 1`,
+			"initdb":   `echo 15 > "$2/PG_VERSION"`,
+		})
+		wantFault(t, embedded.Options{Dir: t.TempDir(), BinDir: bin}, "stars are wrong")
+	})
+	t.Run("data of another version", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, "postgres", "data"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "postgres", "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantFault(t, embedded.Options{Dir: dir}, "pg_upgrade")
+	})
+	t.Run("not a folder", func(t *testing.T) {
+		t.Parallel()
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantFault(t, embedded.Options{Dir: file}, "CODER_CACHE_DIRECTORY")
+	})
+	t.Run("start given up", func(t *testing.T) {
+		t.Parallel()
+		bin := script(t, map[string]string{
+			"postgres": `[ "$1" = --version ] && exec echo "postgres (PostgreSQL) 15.0"; exec sleep 1000`,
+			"initdb":   `echo 15 > "$2/PG_VERSION"`,
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := embedded.Start(ctx, embedded.Options{Dir: t.TempDir(), BinDir: bin, Logger: quiet}); err == nil || ctx.Err() == nil {
+			t.Errorf("got %v before the deadline", err)
+		}
+	})
+}
+
+func wantFault(t *testing.T, o embedded.Options, words string) {
+	t.Helper()
+	o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	srv, err := embedded.Start(t.Context(), o)
+	if err == nil {
+		stop(t, srv)
+	}
+	if f := fault.As(err); f == nil || !strings.Contains(f.Error(), words) {
+		t.Errorf("got %v, want a fault with %q", err, words)
+	}
+}
+
+// TestFindWrapped: a wrapper on PATH does not hide the real programs.
+func TestFindWrapped(t *testing.T) {
+	real, err := embedded.Find(t.Context(), t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := script(t, map[string]string{"postgres": "exit 1", "pg_config": "echo " + real.BinDir})
+	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	got, err := embedded.Find(t.Context(), t.TempDir(), "")
+	if err != nil || got.BinDir != real.BinDir {
+		t.Errorf("got %+v, %v, want %+v", got, err, real)
+	}
+}

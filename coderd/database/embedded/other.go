@@ -1,0 +1,37 @@
+//go:build !unix
+
+package embedded
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Options say where PostgreSQL works.
+type Options struct {
+	Dir    string
+	Logger *slog.Logger
+	BinDir string
+}
+
+// Server is a running PostgreSQL; there is none on this system.
+type Server struct{}
+
+// Start says that this system is not one of those where PostgreSQL is run for the server.
+func Start(context.Context, Options) (*Server, error) { return nil, unsupported() }
+
+// Fetch says the same.
+func Fetch(context.Context, string, *slog.Logger) error { return unsupported() }
+
+func unsupported() error {
+	return fault.New(fault.Unavailable, "The server does not run PostgreSQL itself on this system.").
+		WithDetail("Name a database with --postgres-url.")
+}
+
+// URL is that of no database.
+func (*Server) URL() string { return "" }
+
+// Stop does nothing.
+func (*Server) Stop(context.Context) error { return nil }

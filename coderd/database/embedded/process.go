@@ -1,0 +1,253 @@
+//go:build unix
+
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// readyPoll is how often PostgreSQL's status file is read while it starts. It has no other signal without a connection.
+const readyPoll = 5 * time.Millisecond
+
+// process is one run of PostgreSQL.
+type process struct {
+	pid  int
+	log  *logLines
+	done chan struct{} // closed after err is set
+	err  error
+}
+
+// startProcess starts PostgreSQL over a data folder. On Linux it ends when this process does, however that ends.
+func startProcess(in Install, data string, logger *slog.Logger) (*process, error) {
+	cmd, closeAfter, err := in.Command(data)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAfter()
+	p := &process{log: &logLines{log: logger}, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.WaitDelay = killGrace
+	endWithParent(cmd.SysProcAttr)
+	started := make(chan error)
+	go func() {
+		// The kernel takes the end of the thread that started a child for the end of its parent: keep the thread.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	p.pid = cmd.Process.Pid
+	return p, nil
+}
+
+// awaitReady returns when the database accepts connections, or with the reason why it will not.
+func (p *process) awaitReady(ctx context.Context, data string, logger *slog.Logger) error {
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	slow := time.NewTimer(10 * time.Second)
+	defer slow.Stop()
+	for {
+		select {
+		case <-p.done:
+			reason := p.log.reason()
+			if diskFull(reason) {
+				return fault.New(fault.Unavailable, "The disk that holds %s is full.", data).WithDetail("%s", reason)
+			}
+			return fault.New(fault.Unavailable, "PostgreSQL does not start: %w", p.err).WithDetail("%s", reason)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for PostgreSQL: %w", ctx.Err())
+		case <-slow.C:
+			logger.Warn("PostgreSQL takes long to start", "reason", p.log.reason())
+		case <-tick.C:
+			if status, err := readStatus(data); err == nil && status.pid == p.pid && status.ready {
+				return nil
+			}
+		}
+	}
+}
+
+// end stops the process and waits for it: first so that everything is written back, then harder.
+func (p *process) end(logger *slog.Logger) {
+	p.log.quiet()
+	for _, step := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGINT, stopGrace}, {syscall.SIGQUIT, killGrace}, {syscall.SIGKILL, killGrace}} {
+		if err := syscall.Kill(p.pid, step.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			logger.Warn("signal PostgreSQL", "err", err)
+		}
+		select {
+		case <-p.done:
+			return
+		case <-time.After(step.wait):
+			logger.Warn("PostgreSQL does not stop", "reason", step.signal.String())
+		}
+	}
+	<-p.done
+}
+
+// status is what PostgreSQL writes to postmaster.pid.
+type status struct {
+	pid   int
+	ready bool
+}
+
+func readStatus(data string) (status, error) {
+	text, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	if err != nil {
+		return status{}, err
+	}
+	lines := strings.Split(string(text), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
+	if err != nil || pid <= 0 {
+		return status{}, fmt.Errorf("read postmaster.pid: no process id in %q", lines[0])
+	}
+	return status{pid, len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready"}, nil
+}
+
+// stopOrphan ends a PostgreSQL that an earlier server left behind in the data folder, and removes the trace of one that is
+// gone where PostgreSQL could take it for alive. The caller holds the lock, so nobody else owns it.
+func stopOrphan(ctx context.Context, data string, logger *slog.Logger) error {
+	st, err := readStatus(data)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !serves(st.pid, data) {
+		// Torn by a crash, or its number is another process's now.
+		if err := os.Remove(filepath.Join(data, "postmaster.pid")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return folderFault(err, data)
+		}
+		return nil
+	}
+	logger.Info("stopping the PostgreSQL that an earlier server left", "addr", data)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} {
+		if err := syscall.Kill(st.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stop PostgreSQL of an earlier server, process %d: %w", st.pid, err)
+		}
+		gone, err := awaitGone(ctx, st.pid, data)
+		if gone || err != nil {
+			return err
+		}
+	}
+	return fault.New(fault.Unavailable, "An earlier server's PostgreSQL, process %d, still uses %s and does not stop.", st.pid, data).
+		WithDetail("Stop it with: kill -QUIT %d", st.pid)
+}
+
+func awaitGone(ctx context.Context, pid int, data string) (bool, error) {
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	limit := time.NewTimer(stopGrace)
+	defer limit.Stop()
+	for serves(pid, data) {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-limit.C:
+			return false, nil
+		case <-tick.C:
+		}
+	}
+	return true, nil
+}
+
+// logLines passes PostgreSQL's log on, line by line, and remembers why it may have ended.
+type logLines struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	rest []byte   // guarded by mu: a line without its end yet
+	last []string // guarded by mu: the last lines that say something is wrong
+	calm bool     // guarded by mu: it is being stopped, complaints are expected
+}
+
+// maxLine bounds a line that never ends, keep how many are remembered.
+const (
+	maxLine = 8 << 10
+	keep    = 5
+)
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	l.rest = append(l.rest, p...)
+	var lines []string
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
+		if !ok {
+			break
+		}
+		lines = append(lines, string(line))
+		l.rest = rest
+	}
+	if len(l.rest) > maxLine {
+		l.rest = nil
+	}
+	calm := l.calm
+	for _, line := range lines {
+		if severity(line) >= slog.LevelWarn {
+			l.last = append(l.last, line)
+			l.last = l.last[max(0, len(l.last)-keep):]
+		}
+	}
+	l.mu.Unlock()
+	for _, line := range lines {
+		level := severity(line)
+		if calm {
+			level = slog.LevelDebug
+		}
+		l.log.Log(context.Background(), level, "PostgreSQL says", "reason", line)
+	}
+	return len(p), nil
+}
+
+// severity of a line: LOG and its details are for debugging only, and so are clients that come while it starts or ends.
+func severity(line string) slog.Level {
+	if strings.HasPrefix(line, "FATAL:  the database system is ") || strings.HasPrefix(line, "FATAL:  terminating connection") {
+		return slog.LevelDebug
+	}
+	switch word, _, _ := strings.Cut(line, ":"); word {
+	case "PANIC":
+		return slog.LevelError
+	case "FATAL", "WARNING", "ERROR":
+		return slog.LevelWarn
+	case "LOG", "DETAIL", "HINT", "CONTEXT", "STATEMENT", "NOTICE", "INFO":
+		return slog.LevelDebug
+	default: // not PostgreSQL's own form: the dynamic linker, the kernel
+		return slog.LevelWarn
+	}
+}
+
+func (l *logLines) quiet() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calm = true
+}
+
+func (l *logLines) has(text string) bool { return strings.Contains(l.reason(), text) }
+
+func (l *logLines) reason() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.last, "; ")
+}

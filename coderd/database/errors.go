@@ -1,0 +1,107 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// PostgreSQL's error codes that are acted on (its manual, appendix A).
+const (
+	codeUniqueViolation     = "23505"
+	codeForeignKeyViolation = "23503"
+	codeCheckViolation      = "23514"
+	codeSerialization       = "40001"
+	codeDeadlock            = "40P01"
+	codeDiskFull            = "53100"
+	codeQueryCanceled       = "57014"
+	codeLockNotAvailable    = "55P03"
+	codeReadOnly            = "25006"
+	codeIdleInTransaction   = "25P03"
+)
+
+// IsNotFound reports whether a query for one row found none.
+func IsNotFound(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+
+// IsUniqueViolation reports whether err says that a row like it exists, by the named constraint or unique index, or by any
+// when constraint is "".
+func IsUniqueViolation(err error, constraint string) bool {
+	return violates(err, codeUniqueViolation, constraint)
+}
+
+// IsForeignKeyViolation is the same for a row that is not there, or that is still referred to.
+func IsForeignKeyViolation(err error, constraint string) bool {
+	return violates(err, codeForeignKeyViolation, constraint)
+}
+
+// IsCheckViolation is the same for a value that a CHECK refuses.
+func IsCheckViolation(err error, constraint string) bool {
+	return violates(err, codeCheckViolation, constraint)
+}
+
+func violates(err error, code, constraint string) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == code && (constraint == "" || pg.ConstraintName == constraint)
+}
+
+// IsUnavailable reports whether err says that the database is away, overloaded or out of space.
+func IsUnavailable(err error) bool {
+	return fault.CodeOf(translate(context.Background(), err)) == fault.Unavailable
+}
+
+// passing reports whether an error that PostgreSQL answered with may go away without anybody changing what was asked.
+func passing(code string) bool {
+	switch {
+	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"), strings.HasPrefix(code, "57P"), strings.HasPrefix(code, "58"):
+		return true
+	}
+	return slices.Contains([]string{codeLockNotAvailable, codeReadOnly, codeIdleInTransaction, codeQueryCanceled}, code)
+}
+
+// translate makes a fault of an error that means "the database cannot serve now", and returns every other as it is.
+func translate(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || fault.As(err) != nil {
+		return err
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch {
+		case pg.Code == codeDiskFull || strings.Contains(pg.Message, syscall.ENOSPC.Error()) || strings.Contains(pg.Message, "No space left"):
+			return unavailable(err, "The database's disk is full.", "Free some space where PostgreSQL keeps its data.")
+		case pg.Code == codeQueryCanceled || pg.Code == codeLockNotAvailable:
+			return unavailable(err, "The database took too long.", "It may be overloaded. Try again.")
+		case pg.Code == codeReadOnly:
+			return unavailable(err, "The database is read-only.", "The server may be connected to a standby.")
+		case passing(pg.Code):
+			return unavailable(err, "The database cannot serve now.", "It may be restarting. Try again in a moment.")
+		}
+		return err
+	}
+	if lost(err) {
+		return unavailable(err, "The database is not reachable.", "Try again in a moment; if it stays so, look at the server's log.")
+	}
+	return err
+}
+
+func lost(err error) bool {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || pgconn.SafeToRetry(err)
+}
+
+func unavailable(cause error, message, detail string) error {
+	return &fault.Error{Code: fault.Unavailable, Message: message, Detail: detail, Cause: cause}
+}

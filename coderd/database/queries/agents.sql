@@ -1,0 +1,221 @@
+-- name: InsertResource :exec
+INSERT INTO workspace_resources (id, job_id, transition, type, name, icon, hide, daily_cost, instance_type, metadata)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (id) DO UPDATE SET icon = EXCLUDED.icon, hide = EXCLUDED.hide, daily_cost = EXCLUDED.daily_cost, instance_type = EXCLUDED.instance_type,
+	metadata = EXCLUDED.metadata;
+
+-- name: DeleteResourcesExcept :exec
+-- Resources that were reported on the way and are gone at the end.
+DELETE FROM workspace_resources WHERE job_id = $1 AND transition = $2 AND id <> ALL (sqlc.arg(ids)::uuid[]);
+
+-- name: ListResources :many
+SELECT * FROM workspace_resources WHERE job_id = ANY (sqlc.arg(job_ids)::uuid[]) ORDER BY transition, type, name, id;
+
+-- name: UpsertAgent :execrows
+-- An agent of a build. The same agent of an earlier build moves here: its states start anew, except that one which is still
+-- connected stays so. 0 rows: the id belongs to another workspace.
+INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
+	token_hash = EXCLUDED.token_hash, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
+	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
+	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
+	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
+	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata
+WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id;
+
+-- name: GetAgentForUpdate :one
+SELECT * FROM workspace_agents WHERE id = $1 FOR UPDATE;
+
+-- name: ResetAgentConnection :exec
+-- The agent of a new build has not been seen yet.
+UPDATE workspace_agents SET created_at = now(), first_connected_at = NULL, last_connected_at = NULL, disconnected_at = NULL,
+	lifecycle_state = 'created', lifecycle_changed_at = NULL, started_at = NULL, ready_at = NULL, version = '', api_version = '',
+	expanded_directory = ''
+WHERE id = $1;
+
+-- name: ResetAgentLogs :exec
+UPDATE workspace_agents SET logs_length = 0, logs_overflowed = false WHERE id = $1;
+
+-- name: DeleteAgentLogs :exec
+DELETE FROM workspace_agent_logs WHERE agent_id = $1;
+
+-- name: DeleteLogSourcesExcept :exec
+DELETE FROM workspace_agent_log_sources WHERE agent_id = $1 AND id <> ALL (sqlc.arg(ids)::uuid[]);
+
+-- name: UpsertLogSource :execrows
+-- 0 rows: the id is another agent's.
+INSERT INTO workspace_agent_log_sources (id, agent_id, display_name, icon) VALUES ($1, $2, $3, $4)
+ON CONFLICT (id) DO UPDATE SET display_name = EXCLUDED.display_name, icon = EXCLUDED.icon
+WHERE workspace_agent_log_sources.agent_id = EXCLUDED.agent_id;
+
+-- name: ResetLogSources :exec
+UPDATE workspace_agent_log_sources SET last_seq = 0 WHERE agent_id = $1;
+
+-- name: DeleteScriptsExcept :exec
+DELETE FROM workspace_agent_scripts WHERE agent_id = $1 AND id <> ALL (sqlc.arg(ids)::uuid[]);
+
+-- name: UpsertScript :execrows
+-- 0 rows: the id is another agent's.
+INSERT INTO workspace_agent_scripts (id, agent_id, log_source_id, display_name, script, cron, log_path, start_blocks_login, run_on_start, run_on_stop,
+	timeout_seconds, position)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+ON CONFLICT (id) DO UPDATE SET log_source_id = EXCLUDED.log_source_id, display_name = EXCLUDED.display_name, script = EXCLUDED.script,
+	cron = EXCLUDED.cron, log_path = EXCLUDED.log_path, start_blocks_login = EXCLUDED.start_blocks_login, run_on_start = EXCLUDED.run_on_start,
+	run_on_stop = EXCLUDED.run_on_stop, timeout_seconds = EXCLUDED.timeout_seconds, position = EXCLUDED.position
+WHERE workspace_agent_scripts.agent_id = EXCLUDED.agent_id;
+
+-- name: ResetScripts :exec
+UPDATE workspace_agent_scripts SET exit_code = NULL, timed_out = false, started_at = NULL, ended_at = NULL WHERE agent_id = $1;
+
+-- name: DeleteAppsExcept :exec
+DELETE FROM workspace_apps WHERE agent_id = $1 AND id <> ALL (sqlc.arg(ids)::uuid[]);
+
+-- name: UpsertApp :execrows
+-- 0 rows: the id is another agent's. The health survives as long as the check stays the same.
+INSERT INTO workspace_apps (id, agent_id, slug, display_name, icon, command, url, external, subdomain, sharing_level, healthcheck_url,
+	healthcheck_interval, healthcheck_threshold, health, hidden, display_order, display_group, open_in, tooltip)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+ON CONFLICT (id) DO UPDATE SET slug = EXCLUDED.slug, display_name = EXCLUDED.display_name, icon = EXCLUDED.icon, command = EXCLUDED.command,
+	url = EXCLUDED.url, external = EXCLUDED.external, subdomain = EXCLUDED.subdomain, sharing_level = EXCLUDED.sharing_level,
+	health = CASE WHEN workspace_apps.healthcheck_url = EXCLUDED.healthcheck_url THEN workspace_apps.health ELSE EXCLUDED.health END,
+	healthcheck_url = EXCLUDED.healthcheck_url, healthcheck_interval = EXCLUDED.healthcheck_interval,
+	healthcheck_threshold = EXCLUDED.healthcheck_threshold, hidden = EXCLUDED.hidden, display_order = EXCLUDED.display_order,
+	display_group = EXCLUDED.display_group, open_in = EXCLUDED.open_in, tooltip = EXCLUDED.tooltip
+WHERE workspace_apps.agent_id = EXCLUDED.agent_id;
+
+-- name: ResetApps :exec
+UPDATE workspace_apps SET health = CASE WHEN healthcheck_url = '' THEN 'disabled' ELSE 'initializing' END WHERE agent_id = $1;
+
+-- name: ListAgentsOfResources :many
+SELECT * FROM workspace_agents WHERE resource_id = ANY (sqlc.arg(resource_ids)::uuid[]) ORDER BY display_order, name, id;
+
+-- name: ListAppsOfAgents :many
+SELECT * FROM workspace_apps WHERE agent_id = ANY (sqlc.arg(agent_ids)::uuid[]) ORDER BY display_order, display_name, slug;
+
+-- name: ListScriptsOfAgents :many
+SELECT * FROM workspace_agent_scripts WHERE agent_id = ANY (sqlc.arg(agent_ids)::uuid[]) ORDER BY position, id;
+
+-- name: ListLogSourcesOfAgents :many
+SELECT * FROM workspace_agent_log_sources WHERE agent_id = ANY (sqlc.arg(agent_ids)::uuid[]) ORDER BY created_at, id;
+
+-- name: GetAgent :one
+SELECT * FROM workspace_agents WHERE id = $1;
+
+-- name: GetAgentOwner :one
+-- Whose agent it is. Agents of imports and dry runs are nobody's and not found here.
+SELECT a.id, a.name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.deleted_at AS workspace_deleted_at, u.username AS owner_name
+FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
+WHERE a.id = $1;
+
+-- name: GetAdmittedAgent :one
+-- The agent that a token, or an id, stands for while it may be on the mesh: its workspace lives, its owner is not suspended, and
+-- the newest build that has begun is a start that is running or has succeeded. While a start runs, an agent of the build
+-- before may still be there.
+SELECT a.id, a.name, a.build_number, w.id AS workspace_id, w.owner_id
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id
+JOIN users u ON u.id = w.owner_id
+JOIN LATERAL (
+	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+WHERE (a.token_hash = sqlc.narg(token_hash)::bytea OR a.id = sqlc.narg(id)::uuid) AND a.token_hash IS NOT NULL
+	AND w.deleted_at IS NULL AND u.deleted_at IS NULL AND u.status <> 'suspended'
+	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+LIMIT 1;
+
+-- name: ListAdmittedAgents :many
+-- Those of the given agents that may be on the mesh, by the rule of GetAdmittedAgent.
+SELECT a.id
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id
+JOIN users u ON u.id = w.owner_id
+JOIN LATERAL (
+	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.token_hash IS NOT NULL
+	AND w.deleted_at IS NULL AND u.deleted_at IS NULL AND u.status <> 'suspended'
+	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number));
+
+-- name: GetAgentManifest :one
+-- What an agent is to know about itself and its workspace.
+SELECT sqlc.embed(a), w.name AS workspace_name, u.username AS owner_name, u.email AS owner_email
+FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
+WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL;
+
+-- name: AgentConnected :execrows
+-- A connection began.
+UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF(sqlc.arg(operating_system)::text, ''), operating_system),
+	architecture = COALESCE(NULLIF(sqlc.arg(architecture)::text, ''), architecture), expanded_directory = $4, ssh_host_key = $5,
+	first_connected_at = COALESCE(first_connected_at, sqlc.arg(at)::timestamptz), last_connected_at = sqlc.arg(at)::timestamptz, disconnected_at = NULL
+WHERE id = $1 AND token_hash IS NOT NULL;
+
+-- name: AgentDisconnected :execrows
+-- The connection that began at a given time ended. Another one has its own time.
+UPDATE workspace_agents SET disconnected_at = sqlc.arg(at)::timestamptz
+WHERE id = $1 AND last_connected_at = sqlc.arg(connected_at)::timestamptz AND disconnected_at IS NULL;
+
+-- name: SweepAgents :many
+-- Agents that were connected when the server ended and have not come back.
+UPDATE workspace_agents SET disconnected_at = sqlc.arg(at)::timestamptz
+WHERE last_connected_at IS NOT NULL AND disconnected_at IS NULL AND last_connected_at < sqlc.arg(before)::timestamptz AND id <> ALL (sqlc.arg(connected)::uuid[])
+RETURNING id, workspace_id;
+
+-- name: UpdateAgentLifecycle :execrows
+-- An older change than the stored one is ignored. "shutting_down" and what follows it is the last word of a build.
+UPDATE workspace_agents SET lifecycle_state = $2, lifecycle_changed_at = sqlc.arg(at)::timestamptz,
+	started_at = CASE WHEN $2 = 'starting' THEN sqlc.arg(at)::timestamptz ELSE started_at END,
+	ready_at = CASE WHEN $2 IN ('ready', 'start_error') THEN sqlc.arg(at)::timestamptz WHEN $2 = 'starting' THEN NULL ELSE ready_at END
+WHERE id = $1 AND (lifecycle_changed_at IS NULL OR lifecycle_changed_at <= sqlc.arg(at)::timestamptz) AND lifecycle_state <> $2;
+
+-- name: ListWorkspaceAgentIDs :many
+-- The agents of a workspace that may still be there.
+SELECT id FROM workspace_agents WHERE workspace_id = $1 AND token_hash IS NOT NULL ORDER BY id;
+
+-- name: RevokeAgents :many
+-- Ends the agents of a workspace that its newest build did not keep: their tokens are worth nothing, they are gone.
+UPDATE workspace_agents SET token_hash = NULL,
+	disconnected_at = CASE WHEN last_connected_at IS NOT NULL THEN COALESCE(disconnected_at, now()) END,
+	lifecycle_state = CASE WHEN lifecycle_state IN ('shutdown_timeout', 'shutdown_error') THEN lifecycle_state ELSE 'off' END,
+	lifecycle_changed_at = now()
+WHERE workspace_id = $1 AND id <> ALL (sqlc.arg(kept)::uuid[]) AND token_hash IS NOT NULL
+RETURNING id;
+
+-- name: NotifyAgentRevoked :exec
+-- The agent's mesh access ends when the transaction commits.
+SELECT pg_notify('agents_revoked', sqlc.arg(agent_id)::uuid::text);
+
+-- name: NotifyAgentShutdown :exec
+-- The agent is asked to run its stop scripts when the transaction commits.
+SELECT pg_notify('agents_shutdown', sqlc.arg(agent_id)::uuid::text);
+
+-- name: NotifyAgent :exec
+SELECT pg_notify('agent:' || sqlc.arg(agent_id)::uuid::text, sqlc.arg(agent_id)::uuid::text);
+
+-- name: LockAgentLogs :one
+-- Taken before the log source's lock: builds take them in this order too.
+SELECT workspace_id, logs_length, logs_overflowed FROM workspace_agents WHERE id = $1 AND token_hash IS NOT NULL FOR UPDATE;
+
+-- name: LockLogSource :one
+-- Held while lines are stored: the batches of one source come one after another.
+SELECT last_seq FROM workspace_agent_log_sources WHERE id = $1 AND agent_id = $2 FOR UPDATE;
+
+-- name: InsertAgentLogs :exec
+INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output)
+SELECT sqlc.arg(agent_id)::uuid, sqlc.arg(log_source_id)::uuid, unnest(sqlc.arg(created_at)::timestamptz[]), unnest(sqlc.arg(level)::text[]), unnest(sqlc.arg(output)::text[]);
+
+-- name: AdvanceLogSource :exec
+UPDATE workspace_agent_log_sources SET last_seq = $2 WHERE id = $1;
+
+-- name: AdvanceAgentLogs :exec
+UPDATE workspace_agents SET logs_length = $2, logs_overflowed = $3 WHERE id = $1;
+
+-- name: ListAgentLogsBefore :many
+-- In the order they were stored, between two ids.
+SELECT * FROM workspace_agent_logs WHERE agent_id = $1 AND id > sqlc.arg(after)::bigint AND id < sqlc.arg(before)::bigint ORDER BY id LIMIT sqlc.arg(page_limit)::int;
+
+-- name: FinishScript :execrows
+UPDATE workspace_agent_scripts SET exit_code = $3, timed_out = $4, started_at = $5, ended_at = $6 WHERE id = $1 AND agent_id = $2;

@@ -1,0 +1,8 @@
+-- name: InsertFile :one
+-- The same bytes of the same user are one file. inserted says whether they are new.
+INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (sha256, created_by) DO UPDATE SET mimetype = excluded.mimetype
+RETURNING id, (xmax = 0)::boolean AS inserted;
+
+-- name: GetFile :one
+SELECT * FROM files WHERE id = $1;

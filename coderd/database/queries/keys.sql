@@ -1,0 +1,48 @@
+-- name: GetCredential :one
+-- All that decides whether a token is good, and what its user may do.
+SELECT k.id, k.user_id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, u.username, u.status, u.roles
+FROM api_keys k JOIN users u ON u.id = k.user_id
+WHERE k.id = $1 AND u.deleted_at IS NULL;
+
+-- name: TouchAPIKey :exec
+-- A session lives on while it is used; a token keeps its end.
+UPDATE api_keys SET last_used_at = now(),
+	expires_at = CASE WHEN kind = 'token' THEN expires_at ELSE now() + make_interval(secs => lifetime_seconds) END
+WHERE id = $1;
+
+-- name: InsertAPIKey :one
+INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, sqlc.arg(lifetime_seconds)::bigint, now() + make_interval(secs => sqlc.arg(lifetime_seconds)::bigint)) RETURNING *;
+
+-- name: GetAPIKey :one
+SELECT * FROM api_keys WHERE id = $1 AND user_id = $2;
+
+-- name: GetTokenByName :one
+SELECT * FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token';
+
+-- name: ListTokens :many
+-- Long-lived tokens that are still good, of one user or (null) of all.
+SELECT sqlc.embed(k), u.username FROM api_keys k JOIN users u ON u.id = k.user_id
+WHERE k.kind = 'token' AND k.expires_at > now() AND (sqlc.narg(user_id)::uuid IS NULL OR k.user_id = sqlc.narg(user_id))
+ORDER BY k.created_at, k.id LIMIT 1000;
+
+-- name: DeleteAPIKey :execrows
+DELETE FROM api_keys WHERE id = $1 AND user_id = $2;
+
+-- name: DeleteUserKeys :exec
+-- Of the named kinds, but keep one ("": none).
+DELETE FROM api_keys WHERE user_id = $1 AND kind = ANY (sqlc.arg(kinds)::text[]) AND id <> sqlc.arg(kept_id)::text;
+
+-- name: DeleteExpiredKeys :exec
+DELETE FROM api_keys WHERE user_id = $1 AND expires_at < now();
+
+-- name: InsertGitSSHKeyOnce :exec
+-- The first pair stays; read it back.
+INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, $3) ON CONFLICT (user_id) DO NOTHING;
+
+-- name: ReplaceGitSSHKey :one
+INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, $3)
+ON CONFLICT (user_id) DO UPDATE SET private_key = excluded.private_key, public_key = excluded.public_key, updated_at = now() RETURNING *;
+
+-- name: GetGitSSHKey :one
+SELECT * FROM git_ssh_keys WHERE user_id = $1;

@@ -1,0 +1,155 @@
+-- name: InsertTemplate :one
+INSERT INTO templates (id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+RETURNING *;
+
+-- name: GetTemplate :one
+SELECT * FROM templates WHERE id = $1 AND deleted_at IS NULL;
+
+-- name: LockTemplate :one
+-- Held while it is deleted or changed.
+SELECT * FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE;
+
+-- name: HoldTemplate :one
+-- Held while a workspace is made from it: it is not deleted meanwhile.
+SELECT * FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE;
+
+-- name: GetTemplateByName :one
+SELECT * FROM templates WHERE organization_id = $1 AND lower(name) = lower(sqlc.arg(name)::text) AND deleted_at IS NULL;
+
+-- name: ListTemplateRows :many
+-- Everything a template's JSON shows. ids NULL: all that match the filters.
+SELECT sqlc.embed(t), u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
+	(SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) AS active_users
+FROM templates t
+JOIN users u ON u.id = t.created_by
+JOIN organizations o ON o.id = t.organization_id
+WHERE t.deleted_at IS NULL
+	AND (sqlc.narg(ids)::uuid[] IS NULL OR t.id = ANY (sqlc.narg(ids)::uuid[]))
+	AND (sqlc.narg(organization_id)::uuid IS NULL OR t.organization_id = sqlc.narg(organization_id))
+	AND (sqlc.arg(exact_name)::text = '' OR lower(t.name) = lower(sqlc.arg(exact_name)::text))
+	AND (sqlc.arg(search)::text = '' OR strpos(lower(t.name), lower(sqlc.arg(search)::text)) > 0
+		OR strpos(lower(t.display_name), lower(sqlc.arg(search)::text)) > 0)
+	AND (sqlc.narg(deprecated)::boolean IS NULL OR (t.deprecated <> '') = sqlc.narg(deprecated))
+ORDER BY lower(t.name), t.id;
+
+-- name: UpdateTemplate :one
+UPDATE templates SET name = $2, display_name = $3, description = $4, icon = $5, default_ttl_seconds = $6, require_active_version = $7,
+	deprecated = $8, updated_at = now()
+WHERE id = $1 AND deleted_at IS NULL
+RETURNING *;
+
+-- name: UpdateTemplateActiveVersion :exec
+UPDATE templates SET active_version_id = $2, updated_at = now() WHERE id = $1;
+
+-- name: SoftDeleteTemplate :exec
+UPDATE templates SET deleted_at = now(), updated_at = now() WHERE id = $1;
+
+-- name: ListTemplateWorkspaceNames :many
+-- Who still uses a template, "owner/name".
+SELECT (u.username || '/' || w.name)::text AS name FROM workspaces w JOIN users u ON u.id = w.owner_id
+WHERE w.template_id = $1 AND w.deleted_at IS NULL
+ORDER BY u.username, w.name LIMIT 20;
+
+-- name: InsertTemplateVersion :one
+INSERT INTO template_versions (id, organization_id, template_id, job_id, name, message, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+RETURNING *;
+
+-- name: GetTemplateVersion :one
+SELECT * FROM template_versions WHERE id = $1;
+
+-- name: GetTemplateVersionByJob :one
+SELECT * FROM template_versions WHERE job_id = $1;
+
+-- name: GetTemplateVersionByName :one
+SELECT * FROM template_versions WHERE template_id = $1 AND lower(name) = lower(sqlc.arg(name)::text);
+
+-- name: ListTemplateVersionRows :many
+-- Oldest first. One of ids and template_id is given; page_limit 0: all.
+SELECT sqlc.embed(v), u.username AS creator, u.name AS creator_name, j.file_id
+FROM template_versions v
+JOIN users u ON u.id = v.created_by
+JOIN provisioner_jobs j ON j.id = v.job_id
+WHERE (sqlc.narg(ids)::uuid[] IS NULL OR v.id = ANY (sqlc.narg(ids)::uuid[]))
+	AND (sqlc.narg(template_id)::uuid IS NULL OR v.template_id = sqlc.narg(template_id))
+	AND (sqlc.arg(include_archived)::boolean OR NOT v.archived)
+ORDER BY v.created_at, v.id
+LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
+
+-- name: UpdateTemplateVersion :one
+UPDATE template_versions SET name = $2, message = $3, updated_at = now() WHERE id = $1 RETURNING *;
+
+-- name: AttachTemplateVersion :execrows
+-- A version belongs to one template for ever.
+UPDATE template_versions SET template_id = $2, updated_at = now() WHERE id = $1 AND template_id IS NULL;
+
+-- name: FinishTemplateVersion :exec
+UPDATE template_versions SET readme = $2, names_owner_session_token = $3, names_owner_ssh_private_key = $4, updated_at = now() WHERE id = $1;
+
+-- name: UpsertTemplateVersionVariable :exec
+-- Before the import only names and values are known; the import brings the definitions.
+INSERT INTO template_version_variables (template_version_id, name, description, type, value, default_value, required, sensitive)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (template_version_id, name) DO UPDATE SET description = EXCLUDED.description, type = EXCLUDED.type, value = EXCLUDED.value,
+	default_value = EXCLUDED.default_value, required = EXCLUDED.required, sensitive = EXCLUDED.sensitive;
+
+-- name: DeleteTemplateVersionVariablesExcept :exec
+-- Values that were given for variables the template does not have.
+DELETE FROM template_version_variables WHERE template_version_id = $1 AND name <> ALL (sqlc.arg(names)::text[]);
+
+-- name: ListTemplateVersionVariables :many
+SELECT * FROM template_version_variables WHERE template_version_id = $1 ORDER BY name;
+
+-- name: DeleteTemplateVersionParameters :exec
+DELETE FROM template_version_parameters WHERE template_version_id = $1;
+
+-- name: InsertTemplateVersionParameter :exec
+INSERT INTO template_version_parameters (template_version_id, name, position, definition) VALUES ($1, $2, $3, $4);
+
+-- name: ListTemplateVersionParameters :many
+SELECT * FROM template_version_parameters WHERE template_version_id = $1 ORDER BY position, name;
+
+-- name: DeleteTemplateVersionPresets :exec
+DELETE FROM template_version_presets WHERE template_version_id = $1;
+
+-- name: InsertTemplateVersionPreset :exec
+INSERT INTO template_version_presets (id, template_version_id, name, description, icon, is_default, parameters)
+VALUES ($1, $2, $3, $4, $5, $6, $7);
+
+-- name: ListTemplateVersionPresets :many
+SELECT * FROM template_version_presets WHERE template_version_id = $1 ORDER BY is_default DESC, name;
+
+-- name: UpsertTemplateVersionExternalAuth :exec
+INSERT INTO template_version_external_auth (template_version_id, provider_id, optional) VALUES ($1, $2, $3)
+ON CONFLICT (template_version_id, provider_id) DO UPDATE SET optional = EXCLUDED.optional;
+
+-- name: ListTemplateVersionExternalAuth :many
+SELECT * FROM template_version_external_auth WHERE template_version_id = $1 ORDER BY provider_id;
+
+-- name: UpsertTemplateVersionTags :exec
+INSERT INTO template_version_tags (template_version_id, tags) VALUES ($1, $2)
+ON CONFLICT (template_version_id) DO UPDATE SET tags = EXCLUDED.tags;
+
+-- name: GetTemplateVersionTags :one
+SELECT tags FROM template_version_tags WHERE template_version_id = $1;
+
+-- name: GetTemplateJob :one
+-- A job by its kind: what a dry run route may show.
+SELECT * FROM provisioner_jobs WHERE id = $1 AND kind = $2;
+
+-- name: GetTemplateOwnerFacts :one
+-- What a template may read about a workspace's owner, without secrets.
+SELECT u.id, u.username, u.email, u.name, u.login_type, u.roles, COALESCE(k.public_key, '')::text AS ssh_public_key
+FROM users u LEFT JOIN git_ssh_keys k ON k.user_id = u.id
+WHERE u.id = $1;
+
+-- name: GetTemplateFile :one
+-- Whether a file is there and whose it is; not its bytes.
+SELECT id, created_by FROM files WHERE id = $1;
+
+-- name: GetOrganizationByReference :one
+-- By id, by name, or "default".
+SELECT * FROM organizations
+WHERE id::text = lower(sqlc.arg(reference)::text) OR name = sqlc.arg(reference)::text OR (sqlc.arg(reference)::text = 'default' AND is_default)
+ORDER BY is_default DESC LIMIT 1;

@@ -1,0 +1,56 @@
+-- name: LockUsers :exec
+-- Held to the end of the transaction: who is the first user, and who the last owner, is decided by one at a time.
+SELECT pg_advisory_xact_lock(7358001);
+
+-- name: HasUsers :one
+SELECT EXISTS (SELECT 1 FROM users WHERE deleted_at IS NULL);
+
+-- name: InsertUser :one
+INSERT INTO users (id, username, email, name, password_hash, login_type, status, roles)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *;
+
+-- name: GetUser :one
+SELECT * FROM users WHERE id = $1 AND deleted_at IS NULL;
+
+-- name: GetUserByName :one
+SELECT * FROM users WHERE lower(username) = lower(sqlc.arg(username)::text) AND deleted_at IS NULL;
+
+-- name: GetUserByEmail :one
+SELECT * FROM users WHERE lower(email) = lower(sqlc.arg(email)::text) AND deleted_at IS NULL;
+
+-- name: ListUsers :many
+-- One page by name, with the number of all that match. Filters that are null do not filter.
+SELECT sqlc.embed(users), count(*) OVER () AS total FROM users
+WHERE deleted_at IS NULL
+	AND (sqlc.narg(only_id)::uuid IS NULL OR id = sqlc.narg(only_id))
+	AND (sqlc.arg(statuses)::text[] = '{}' OR status = ANY (sqlc.arg(statuses)::text[]))
+	AND (sqlc.arg(role)::text = '' OR sqlc.arg(role)::text = ANY (roles))
+	AND (sqlc.arg(search)::text = '' OR strpos(lower(username), lower(sqlc.arg(search)::text)) > 0
+		OR strpos(lower(email), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(name), lower(sqlc.arg(search)::text)) > 0)
+ORDER BY lower(username) LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
+
+-- name: CountOtherOwners :one
+-- Owners who can sign in, besides this one.
+SELECT count(*) FROM users WHERE deleted_at IS NULL AND status <> 'suspended' AND 'owner' = ANY (roles) AND id <> $1;
+
+-- name: CountLivingWorkspaces :one
+SELECT count(*) FROM workspaces WHERE owner_id = $1 AND deleted_at IS NULL;
+
+-- name: UpdateUserProfile :one
+UPDATE users SET username = $2, name = $3, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING *;
+
+-- name: UpdateUserPassword :exec
+UPDATE users SET password_hash = $2, login_type = 'password', updated_at = now() WHERE id = $1 AND deleted_at IS NULL;
+
+-- name: UpdateUserStatus :one
+UPDATE users SET status = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING *;
+
+-- name: UpdateUserRoles :one
+UPDATE users SET roles = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING *;
+
+-- name: DeleteUser :exec
+-- The row stays: what the user made refers to it. The name and the address are free again.
+UPDATE users SET deleted_at = now(), updated_at = now(), password_hash = '', roles = '{}', status = 'suspended' WHERE id = $1 AND deleted_at IS NULL;
+
+-- name: TouchUser :exec
+UPDATE users SET last_seen_at = now() WHERE id = $1;

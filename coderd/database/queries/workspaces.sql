@@ -1,0 +1,107 @@
+-- name: InsertWorkspace :one
+INSERT INTO workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+RETURNING *;
+
+-- name: GetWorkspace :one
+-- Deleted ones too.
+SELECT * FROM workspaces WHERE id = $1;
+
+-- name: LockWorkspace :one
+-- Held while a build is made: builds of one workspace are numbered one after another.
+SELECT * FROM workspaces WHERE id = $1 FOR UPDATE;
+
+-- name: GetWorkspaceByOwnerAndName :one
+-- With include_deleted, the living one first, else the newest of the deleted.
+SELECT * FROM workspaces
+WHERE owner_id = $1 AND lower(name) = lower(sqlc.arg(name)::text) AND (deleted_at IS NULL OR sqlc.arg(include_deleted)::boolean)
+ORDER BY deleted_at DESC NULLS FIRST LIMIT 1;
+
+-- name: ListWorkspaceRows :many
+-- One page of workspaces with what a list shows. total counts all that match. status follows from the latest build as in
+-- workspaces.Status.
+SELECT sqlc.embed(w), u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
+	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
+	b.id AS latest_build_id,
+	EXISTS (SELECT 1 FROM workspace_favorites f WHERE f.workspace_id = w.id AND f.user_id = sqlc.arg(viewer_id)) AS favorite,
+	count(*) OVER () AS total
+FROM workspaces w
+JOIN users u ON u.id = w.owner_id
+JOIN organizations o ON o.id = w.organization_id
+JOIN templates t ON t.id = w.template_id
+JOIN LATERAL (
+	SELECT wb.id, wb.transition, wb.template_version_id, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+	WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+WHERE (sqlc.narg(ids)::uuid[] IS NULL OR w.id = ANY (sqlc.narg(ids)::uuid[]))
+	AND (sqlc.arg(include_deleted)::boolean OR w.deleted_at IS NULL)
+	AND (sqlc.narg(owner_id)::uuid IS NULL OR w.owner_id = sqlc.narg(owner_id))
+	AND (sqlc.narg(organization_id)::uuid IS NULL OR w.organization_id = sqlc.narg(organization_id))
+	AND (sqlc.arg(owner_name)::text = '' OR lower(u.username) = lower(sqlc.arg(owner_name)::text))
+	AND (sqlc.arg(name)::text = '' OR strpos(lower(w.name), lower(sqlc.arg(name)::text)) > 0)
+	AND (sqlc.arg(template_name)::text = '' OR lower(t.name) = lower(sqlc.arg(template_name)::text))
+	AND (sqlc.narg(outdated)::boolean IS NULL OR (b.template_version_id <> t.active_version_id) = sqlc.narg(outdated))
+	AND (sqlc.arg(status)::text = '' OR sqlc.arg(status)::text = CASE b.status
+		WHEN 'running' THEN CASE b.transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
+		WHEN 'succeeded' THEN CASE b.transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
+		ELSE b.status END)
+ORDER BY favorite DESC, (b.status = 'succeeded' AND b.transition = 'start') DESC, lower(u.username), lower(w.name), w.id
+LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
+
+-- name: RenameWorkspace :exec
+UPDATE workspaces SET name = $2, updated_at = now() WHERE id = $1;
+
+-- name: UpdateWorkspaceAutostart :exec
+UPDATE workspaces SET autostart_schedule = $2, updated_at = now() WHERE id = $1;
+
+-- name: UpdateWorkspaceTTL :exec
+UPDATE workspaces SET ttl_seconds = $2, updated_at = now() WHERE id = $1;
+
+-- name: UpdateWorkspaceAutomaticUpdates :exec
+UPDATE workspaces SET automatic_updates = $2, updated_at = now() WHERE id = $1;
+
+-- name: TouchWorkspace :execrows
+-- A use of the workspace; at most one write a minute.
+UPDATE workspaces SET last_used_at = now() WHERE id = $1 AND last_used_at < now() - interval '1 minute';
+
+-- name: BumpWorkspaceDeadline :execrows
+-- A workspace in use lives for at least another hour, within the bound it was given.
+UPDATE workspace_builds SET deadline = LEAST(now() + interval '1 hour', max_deadline), updated_at = now()
+WHERE id = $1 AND transition = 'start' AND deadline < now() + interval '59 minutes' AND (max_deadline IS NULL OR deadline < max_deadline);
+
+-- name: FavoriteWorkspace :exec
+INSERT INTO workspace_favorites (user_id, workspace_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: UnfavoriteWorkspace :exec
+DELETE FROM workspace_favorites WHERE user_id = $1 AND workspace_id = $2;
+
+-- name: MarkWorkspaceDeleted :exec
+UPDATE workspaces SET deleted_at = now(), updated_at = now() WHERE id = $1 AND deleted_at IS NULL;
+
+-- name: NotifyWorkspace :exec
+-- Something that a page about the workspace shows has changed. Delivered when the transaction commits.
+SELECT pg_notify('workspace:' || sqlc.arg(workspace_id)::uuid::text, sqlc.arg(workspace_id)::uuid::text);
+
+-- name: DeleteWorkspaceKeys :exec
+-- The session tokens that builds of this workspace were given.
+DELETE FROM api_keys WHERE workspace_id = $1 AND kind = 'workspace';
+
+-- name: ListOverdueWorkspaces :many
+-- Running workspaces whose time is over.
+SELECT w.id FROM workspaces w
+JOIN LATERAL (
+	SELECT wb.transition, wb.deadline, wb.job_id FROM workspace_builds wb WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+JOIN provisioner_jobs j ON j.id = b.job_id
+WHERE w.deleted_at IS NULL AND b.transition = 'start' AND j.status = 'succeeded' AND b.deadline <= sqlc.arg(at)::timestamptz
+ORDER BY b.deadline LIMIT 100;
+
+-- name: ListAutostartWorkspaces :many
+-- Stopped workspaces with a schedule, and since when they are stopped.
+SELECT w.id, w.autostart_schedule, j.completed_at FROM workspaces w
+JOIN users u ON u.id = w.owner_id
+JOIN LATERAL (
+	SELECT wb.transition, wb.job_id FROM workspace_builds wb WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+JOIN provisioner_jobs j ON j.id = b.job_id
+WHERE w.deleted_at IS NULL AND w.autostart_schedule IS NOT NULL AND b.transition = 'stop' AND j.status = 'succeeded' AND u.status <> 'suspended' AND u.deleted_at IS NULL;

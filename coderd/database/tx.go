@@ -1,0 +1,38 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/backoff"
+)
+
+// txTries bounds how often a transaction is run that PostgreSQL aborted for another's sake.
+const txTries = 5
+
+// InTx runs fn in one transaction, READ COMMITTED: committed when fn returns nil, else rolled back, and fn's error is
+// returned. When PostgreSQL aborts it because of a deadlock or a serialization conflict, fn is run again from the start, at
+// most five times: it must have no effect outside q. fn must not use db itself.
+func (db *DB) InTx(ctx context.Context, fn func(q *dbsqlc.Queries) error) error {
+	retry := backoff.Backoff{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond}
+	for try := 1; ; try++ {
+		err := pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error { return fn(dbsqlc.New(session{tx})) })
+		if !conflict(err) || try == txTries {
+			return translate(ctx, err)
+		}
+		if waitErr := retry.Wait(ctx); waitErr != nil {
+			return fmt.Errorf("repeat transaction: %w", errors.Join(waitErr, err))
+		}
+	}
+}
+
+func conflict(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == codeSerialization || pg.Code == codeDeadlock)
+}

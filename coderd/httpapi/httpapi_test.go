@@ -1,0 +1,430 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const goodToken = "goodgoodgo-goodgoodgoodgoodgoodgo"
+
+var alice = rbac.Actor{UserID: uuid.MustParse("11111111-1111-4111-8111-111111111111"), Username: "alice"}
+
+func authenticate(r *http.Request) (rbac.Actor, error) {
+	if token, _ := httpapi.Token(r); token == goodToken {
+		return alice, nil
+	}
+	return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
+}
+
+// newMux logs into log.
+func newMux(t *testing.T, log io.Writer) *httpapi.Mux {
+	t.Helper()
+	access, err := url.Parse("https://mesh.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return httpapi.NewMux(httpapi.Options{
+		Logger:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Authenticate:   authenticate,
+		AccessURL:      access,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+	})
+}
+
+func do(mux http.Handler, method, target string, edit func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	if edit != nil {
+		edit(r)
+	}
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, r)
+	return w
+}
+
+func withToken(r *http.Request) { r.Header.Set("Coder-Session-Token", goodToken) }
+
+func decode(t *testing.T, w *httptest.ResponseRecorder) (body sdk.Response) {
+	t.Helper()
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+		t.Fatalf("answer %d %q is not JSON: %v", w.Code, w.Body, err)
+	}
+	return body
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		err    error
+		status int
+		want   sdk.Response
+	}{
+		{
+			"fault", fault.New(fault.Invalid, "The name is bad.").WithDetail("Choose another.").WithField("name", "is bad"), 400,
+			sdk.Response{Message: "The name is bad.", Detail: "Choose another.", Validations: []sdk.Validation{{Field: "name", Detail: "is bad"}}},
+		},
+		{"wrapped fault", fmt.Errorf("read workspace: %w", rbac.NotFound(rbac.Workspace)), 404, sdk.Response{Message: "There is no such workspace, or you may not see it."}},
+		{"unavailable", fault.New(fault.Unavailable, "The database is not reachable."), 503, sdk.Response{Message: "The database is not reachable."}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			mux := newMux(t, io.Discard)
+			mux.Handle("GET /api/v2/x", rbac.Public, func(http.ResponseWriter, *http.Request) error { return row.err })
+			w := do(mux, "GET", "/api/v2/x", nil)
+			if w.Code != row.status {
+				t.Errorf("status: got %d, want %d", w.Code, row.status)
+			}
+			if diff := cmp.Diff(row.want, decode(t, w)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestInternalErrors: the user sees an id, the log has the cause under it.
+func TestInternalErrors(t *testing.T) {
+	t.Parallel()
+	const secret = "pq: password=hunter2"
+	for name, handler := range map[string]httpapi.HandlerFunc{
+		"error": func(http.ResponseWriter, *http.Request) error { return errors.New(secret) },
+		"fault": func(http.ResponseWriter, *http.Request) error { return fault.New(fault.Internal, secret) },
+		"panic": func(http.ResponseWriter, *http.Request) error { panic(secret) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			mux := newMux(t, &log)
+			mux.Handle("GET /api/v2/x", rbac.Public, handler)
+			w := do(mux, "GET", "/api/v2/x?coder_session_token="+goodToken, nil)
+			id := w.Header().Get("X-Coder-Request-Id")
+			if w.Code != 500 || id == "" || !strings.Contains(decode(t, w).Detail, id) {
+				t.Errorf("answer: got %d %q, want 500 with the id %q", w.Code, w.Body, id)
+			}
+			if strings.Contains(w.Body.String(), "hunter2") {
+				t.Errorf("the answer tells the cause: %q", w.Body)
+			}
+			if !strings.Contains(log.String(), "hunter2") || !strings.Contains(log.String(), id) {
+				t.Errorf("the log lacks the cause or the id: %s", &log)
+			}
+			if strings.Contains(log.String(), goodToken) {
+				t.Errorf("the log has the token: %s", &log)
+			}
+		})
+	}
+}
+
+func TestHeadersAndActor(t *testing.T) {
+	t.Parallel()
+	mux := newMux(t, io.Discard)
+	mux.Handle("GET /api/v2/whoami", rbac.SignedIn, func(w http.ResponseWriter, r *http.Request) error {
+		return httpapi.Write(w, http.StatusOK, httpapi.ActorFrom(r.Context()).Username)
+	})
+	for name, edit := range map[string]func(*http.Request){
+		"header": withToken,
+		"cookie": func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "coder_session_token", Value: goodToken}) },
+		"query":  func(r *http.Request) { r.URL.RawQuery = "coder_session_token=" + goodToken },
+	} {
+		w := do(mux, "GET", "/api/v2/whoami", edit)
+		if w.Code != 200 || strings.TrimSpace(w.Body.String()) != `"alice"` {
+			t.Errorf("token by %s: got %d %q", name, w.Code, w.Body)
+		}
+		if got := w.Header().Get("X-Coder-Build-Version"); got != buildinfo.Version() {
+			t.Errorf("X-Coder-Build-Version: got %q", got)
+		}
+	}
+	if w := do(mux, "GET", "/api/v2/whoami", nil); w.Code != 401 {
+		t.Errorf("without a token: got %d", w.Code)
+	}
+}
+
+func TestUnknownRoutes(t *testing.T) {
+	t.Parallel()
+	mux := newMux(t, io.Discard)
+	mux.Handle("GET /api/v2/users", rbac.Public, func(http.ResponseWriter, *http.Request) error { return nil })
+	mux.Handle("/", rbac.Public, func(w http.ResponseWriter, _ *http.Request) error { return httpapi.Write(w, 200, "page") })
+	for target, word := range map[string]string{"GET /api/v2/nonsense": "/api/v2/nonsense", "DELETE /api/v2/users": "GET"} {
+		method, path, _ := strings.Cut(target, " ")
+		w := do(mux, method, path, nil)
+		if body := decode(t, w); w.Code != 404 || !strings.Contains(body.Message, word) {
+			t.Errorf("%s: got %d %+v", target, w.Code, body)
+		}
+	}
+	if w := do(mux, "GET", "/workspaces", nil); w.Code != 200 {
+		t.Errorf("a page: got %d", w.Code)
+	}
+}
+
+// TestCrossOrigin: a page of another site cannot use the session of the browser's user.
+func TestCrossOrigin(t *testing.T) {
+	t.Parallel()
+	mux := newMux(t, io.Discard)
+	ok := func(w http.ResponseWriter, _ *http.Request) error { w.WriteHeader(204); return nil }
+	mux.Handle("POST /api/v2/x", rbac.SignedIn, ok)
+	mux.Handle("GET /api/v2/x", rbac.SignedIn, ok)
+	cookie := func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "coder_session_token", Value: goodToken}) }
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	evil, own := header("Origin", "https://evil.example"), header("Origin", "http://example.com") // httptest's host
+	socket := header("Upgrade", "websocket")
+	for _, row := range []struct {
+		name   string
+		method string
+		edits  []func(*http.Request)
+		want   int
+	}{
+		{"program without origin", "POST", []func(*http.Request){withToken}, 204},
+		{"own page", "POST", []func(*http.Request){cookie, own}, 204},
+		{"page at the access URL", "POST", []func(*http.Request){cookie, header("Origin", "https://mesh.example.com")}, 204},
+		{"another site's form", "POST", []func(*http.Request){cookie, evil}, 403},
+		{"the same by fetch metadata", "POST", []func(*http.Request){cookie, header("Sec-Fetch-Site", "cross-site")}, 403},
+		{"another port of this host", "POST", []func(*http.Request){cookie, header("Sec-Fetch-Site", "same-site")}, 403},
+		{"another site with the token itself", "POST", []func(*http.Request){withToken, evil}, 204},
+		{"another site with a made-up query token", "POST", []func(*http.Request){cookie, evil, func(r *http.Request) { r.URL.RawQuery = "coder_session_token=x" }}, 401},
+		{"another site reads", "GET", []func(*http.Request){cookie, evil}, 204}, // the browser keeps the answer from it
+		{"another site opens a websocket", "GET", []func(*http.Request){cookie, evil, socket}, 403},
+		{"own page opens a websocket", "GET", []func(*http.Request){cookie, own, socket}, 204},
+	} {
+		w := do(mux, row.method, "/api/v2/x", func(r *http.Request) {
+			for _, edit := range row.edits {
+				edit(r)
+			}
+		})
+		if w.Code != row.want {
+			t.Errorf("%s: got %d, want %d", row.name, w.Code, row.want)
+		}
+	}
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	type body struct {
+		Name  string `json:"name"`
+		Count int    `json:"count"`
+	}
+	for _, row := range []struct {
+		name, text string
+		want       fault.Code
+		field      string
+	}{
+		{"good", `{"name":"x","count":2,"newer":true}`, "", ""},
+		{"empty", ``, fault.Invalid, ""},
+		{"not JSON", `name=x`, fault.Invalid, ""},
+		{"cut off", `{"name":"x"`, fault.Invalid, ""},
+		{"wrong type", `{"count":"two"}`, fault.Invalid, "count"},
+		{"two values", `{} {}`, fault.Invalid, ""},
+		{"too large", `{"name":"` + strings.Repeat("x", 1<<20) + `"}`, fault.TooLarge, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var got body
+			err := httpapi.Read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(row.text)), &got)
+			if fault.CodeOf(err) != row.want {
+				t.Fatalf("got %v, want %q", err, row.want)
+			}
+			if row.field != "" && (len(fault.As(err).Fields) != 1 || fault.As(err).Fields[0].Field != row.field) {
+				t.Errorf("fields: got %+v, want %s", fault.As(err).Fields, row.field)
+			}
+			if row.want == "" && got != (body{"x", 2}) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// FuzzRead: whatever a client sends is read or refused as its fault, never an internal error.
+func FuzzRead(f *testing.F) {
+	for _, seed := range []string{`{"name":"x"}`, `[]`, `null`, `{"time":"yesterday"}`, `{"roles":[1]}`, "\x00", `{"a":{"b":[{}]}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var v struct {
+			Name  string         `json:"name"`
+			Time  time.Time      `json:"time"`
+			ID    uuid.UUID      `json:"id"`
+			Roles []string       `json:"roles"`
+			A     map[string]any `json:"a"`
+		}
+		err := httpapi.Read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", bytes.NewReader(data)), &v)
+		if code := fault.CodeOf(err); err != nil && code != fault.Invalid && code != fault.TooLarge {
+			t.Errorf("%q: got %v", data, err)
+		}
+	})
+}
+
+func TestQueryAndPath(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequest("GET", "/?limit=5&many=900&bad=x&flag&on=true", nil)
+	r.SetPathValue("good", "11111111-1111-4111-8111-111111111111")
+	r.SetPathValue("bad", "{11111111-1111-4111-8111-111111111111}")
+	if n, err := httpapi.QueryInt(r, "limit", 1, 10); n != 5 || err != nil {
+		t.Errorf("limit: %d, %v", n, err)
+	}
+	if n, err := httpapi.QueryInt(r, "absent", 7, 10); n != 7 || err != nil {
+		t.Errorf("absent: %d, %v", n, err)
+	}
+	for _, name := range []string{"many", "bad"} {
+		if _, err := httpapi.QueryInt(r, name, 1, 10); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, want := range map[string]bool{"flag": true, "on": true, "absent": false} {
+		if got, err := httpapi.QueryBool(r, name); got != want || err != nil {
+			t.Errorf("%s: %t, %v", name, got, err)
+		}
+	}
+	if _, err := httpapi.PathUUID(r, "good"); err != nil {
+		t.Error(err)
+	}
+	if _, err := httpapi.PathUUID(r, "bad"); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("bad id: %v", err)
+	}
+}
+
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	mux := newMux(t, io.Discard)
+	limit := httpapi.NewLimiter(3, time.Hour)
+	mux.Handle("POST /api/v2/login", rbac.Public, limit.Wrap(func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(204)
+		return nil
+	}))
+	from := func(addr, forwarded string) *httptest.ResponseRecorder {
+		return do(mux, "POST", "/api/v2/login", func(r *http.Request) {
+			r.RemoteAddr = addr
+			if forwarded != "" {
+				r.Header.Set("X-Forwarded-For", forwarded)
+			}
+		})
+	}
+	for i := range 5 {
+		// A client that is no proxy cannot choose its address.
+		w := from("203.0.113.7:1000", fmt.Sprintf("198.51.100.%d", i))
+		want := 204
+		if i >= 3 {
+			want = 429
+		}
+		if w.Code != want {
+			t.Errorf("try %d: got %d, want %d", i, w.Code, want)
+		}
+		if w.Header().Get("X-RateLimit-Limit") != "3" || w.Header().Get("X-RateLimit-Remaining") != fmt.Sprint(max(2-i, 0)) {
+			t.Errorf("try %d: headers %v", i, w.Header())
+		}
+	}
+	if w := from("203.0.113.8:1000", ""); w.Code != 204 {
+		t.Errorf("another address: got %d", w.Code)
+	}
+	for i := range 4 { // one /64
+		w := from(fmt.Sprintf("[2001:db8::%d]:1", i), "")
+		if want := map[bool]int{true: 429, false: 204}[i == 3]; w.Code != want {
+			t.Errorf("IPv6 try %d: got %d, want %d", i, w.Code, want)
+		}
+	}
+	for i := range 4 { // clients behind a trusted proxy are told apart; what they write themselves does not count
+		if w := from("10.0.0.1:1", fmt.Sprintf("1.2.3.4, 198.51.100.%d", i)); w.Code != 204 {
+			t.Errorf("behind the proxy, client %d: got %d", i, w.Code)
+		}
+	}
+}
+
+// TestStreams: a handler can flush and hijack through the mux.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	mux := newMux(t, io.Discard)
+	mux.Handle("GET /flush", rbac.Public, func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := io.WriteString(w, "first\n"); err != nil {
+			return err
+		}
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return nil
+	})
+	mux.Handle("GET /hijack", rbac.Public, func(w http.ResponseWriter, _ *http.Request) error {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nraw")
+		return errors.Join(err, errors.New("after hijacking nothing is answered"))
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+
+	resp, err := srv.Client().Get(srv.URL + "/flush")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(resp.Body).ReadString('\n')
+	if line != "first\n" || err != nil {
+		t.Errorf("flushed: got %q, %v", line, err)
+	}
+	resp.Body.Close()
+
+	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /hijack HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(conn)
+	if err != nil || !strings.HasSuffix(string(all), "\r\n\r\nraw") {
+		t.Errorf("hijacked: got %q, %v", all, err)
+	}
+}
+
+// recorder is a test that keeps its complaints.
+type recorder struct{ complaints []string }
+
+func (*recorder) Helper() {}
+func (r *recorder) Errorf(format string, args ...any) {
+	r.complaints = append(r.complaints, fmt.Sprintf(format, args...))
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	ok := func(w http.ResponseWriter, _ *http.Request) error { w.WriteHeader(204); return nil }
+	mux := newMux(t, io.Discard)
+	mux.Handle("GET /api/v2/open", rbac.Public, ok)
+	mux.Handle("PUT /api/v2/things/{thing}/{rest...}", rbac.SignedIn, ok)
+	httpapi.CheckPermissions(t, mux, "GET /api/v2/open")
+
+	var r recorder
+	httpapi.CheckPermissions(&r, mux, "PUT /api/v2/things/{thing}/{rest...}", "GET /api/v2/gone")
+	if len(r.complaints) != 4 {
+		t.Errorf("the guard overlooks something: %q", r.complaints)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a route without a permission was accepted")
+		}
+	}()
+	mux.Handle("GET /api/v2/forgotten", rbac.Permission{}, ok)
+}

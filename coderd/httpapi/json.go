@@ -1,0 +1,115 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// maxBody bounds a JSON body, in bytes. Files have their own route and bound.
+const maxBody = 1 << 20
+
+// Write answers with v as JSON. It is encoded before anything is sent, so that an error can still be answered.
+func Write(w http.ResponseWriter, status int, v any) error {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, err := w.Write(buf.Bytes())
+	return err
+}
+
+// writeError answers with a fault. A client that has gone does not hear it.
+func writeError(w http.ResponseWriter, f *fault.Error) {
+	body := sdk.Response{Message: f.Message, Detail: f.Detail}
+	for _, field := range f.Fields {
+		body.Validations = append(body.Validations, sdk.Validation{Field: field.Field, Detail: field.Detail})
+	}
+	_ = Write(w, f.Code.HTTPStatus(), body)
+}
+
+// Read decodes the request's JSON body into v. Its faults name the field where that is known. Unknown fields are ignored:
+// newer clients send more.
+func Read(w http.ResponseWriter, r *http.Request, v any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	if err := dec.Decode(v); err != nil {
+		return bodyFault(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fault.New(fault.Invalid, "The body holds more than one JSON value.")
+	}
+	return nil
+}
+
+func bodyFault(err error) error {
+	var tooLarge *http.MaxBytesError
+	var wrongType *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &tooLarge):
+		return fault.New(fault.TooLarge, "The body is larger than %d bytes.", tooLarge.Limit)
+	case errors.As(err, &wrongType):
+		f := fault.New(fault.Invalid, "The body does not have the expected form.")
+		if wrongType.Field == "" {
+			return f.WithDetail("It is a JSON %s.", wrongType.Value)
+		}
+		return f.WithField(wrongType.Field, fmt.Sprintf("is a %s, must be a %s", wrongType.Value, wrongType.Type))
+	case errors.As(err, &syntax):
+		return fault.New(fault.Invalid, "The body is not JSON.").WithDetail("At byte %d: %s.", syntax.Offset, syntax)
+	case errors.Is(err, io.EOF):
+		return fault.New(fault.Invalid, "The request needs a JSON body.")
+	default: // cut off, or a type's own UnmarshalJSON refused it
+		return fault.New(fault.Invalid, "The body cannot be read.").WithDetail("%v", err)
+	}
+}
+
+// PathUUID is the id in the named segment of the route's pattern.
+func PathUUID(r *http.Request, name string) (uuid.UUID, error) {
+	text := r.PathValue(name)
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != 36 {
+		return uuid.Nil, fault.New(fault.Invalid, "%q is not an id.", text).WithField(name, "must be a UUID")
+	}
+	return id, nil
+}
+
+// QueryInt is a number of the query: fallback when absent, a fault below 0 or above limit.
+func QueryInt(r *http.Request, name string, fallback, limit int) (int, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return fallback, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > limit {
+		return 0, fault.New(fault.Invalid, "The query's %s cannot be %q.", name, text).
+			WithField(name, fmt.Sprintf("must be a number from 0 to %d", limit))
+	}
+	return n, nil
+}
+
+// QueryBool is a truth value of the query: present without a value means true, absent false.
+func QueryBool(r *http.Request, name string) (bool, error) {
+	q := r.URL.Query()
+	if text := q.Get(name); text != "" {
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return false, fault.New(fault.Invalid, "The query's %s cannot be %q.", name, text).WithField(name, "must be true or false")
+		}
+		return b, nil
+	}
+	return q.Has(name), nil
+}

@@ -1,0 +1,204 @@
+// Package httpapi owns how the API is spoken: routes that each declare a permission, who asks, JSON in and out, errors,
+// limits, request ids and the guard against other sites' pages. It knows neither the database nor any feature.
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// HandlerFunc answers a request. An error that it returns is written as the answer, so it must not have written one itself:
+// a fault as it is, any other as an internal error whose text only the log has.
+type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// Serve makes a HandlerFunc of a handler that writes its own errors.
+func Serve(h http.Handler) HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		h.ServeHTTP(w, r)
+		return nil
+	}
+}
+
+// Options are a Mux's dependencies.
+type Options struct {
+	Logger *slog.Logger
+	// Authenticate says who sent a request, by the token that Token finds. It returns a fault: Unauthenticated when there is no
+	// valid token. Nil: nobody is ever signed in.
+	Authenticate func(*http.Request) (rbac.Actor, error)
+	// AccessURL is the address that users' browsers know; pages from its origin may use the API. Nil: only the same origin.
+	AccessURL *url.URL
+	// TrustedProxies may name the client's address in X-Forwarded-For. Nil: nobody may.
+	TrustedProxies []netip.Prefix
+}
+
+// Route is one pattern that the mux serves.
+type Route struct {
+	Pattern    string // "GET /api/v2/users/{user}"
+	Permission rbac.Permission
+}
+
+// Mux routes requests. Register everything before the first request; serving is safe for concurrent use.
+type Mux struct {
+	log          *slog.Logger
+	authenticate func(*http.Request) (rbac.Actor, error)
+	crossOrigin  *http.CrossOriginProtection
+	proxies      []netip.Prefix
+	mux          *http.ServeMux
+	routes       []Route
+}
+
+// NewMux returns a mux without routes. It panics when the access URL is not one.
+func NewMux(o Options) *Mux {
+	m := &Mux{
+		log:          o.Logger,
+		authenticate: o.Authenticate,
+		crossOrigin:  http.NewCrossOriginProtection(),
+		proxies:      o.TrustedProxies,
+		mux:          http.NewServeMux(),
+	}
+	if m.authenticate == nil {
+		m.authenticate = func(*http.Request) (rbac.Actor, error) { return rbac.Actor{}, nil }
+	}
+	if o.AccessURL != nil {
+		if err := m.crossOrigin.AddTrustedOrigin(o.AccessURL.Scheme + "://" + o.AccessURL.Host); err != nil {
+			panic(fmt.Sprintf("httpapi: access URL %s: %v", o.AccessURL.Redacted(), err))
+		}
+	}
+	return m
+}
+
+// Handle registers a handler for a pattern of net/http's. It panics when no permission is declared or the pattern is taken.
+func (m *Mux) Handle(pattern string, perm rbac.Permission, h HandlerFunc) {
+	if !perm.Declared() {
+		panic("httpapi: route " + pattern + " declares no permission")
+	}
+	m.routes = append(m.routes, Route{pattern, perm})
+	m.mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.fail(w, r, m.serve(w, r, perm, h))
+	}))
+}
+
+// Routes lists what was registered, in that order.
+func (m *Mux) Routes() []Route { return slices.Clone(m.routes) }
+
+func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission, h HandlerFunc) error {
+	if err := m.checkOrigin(r); err != nil {
+		return err
+	}
+	if perm.IsPublic() {
+		return h(w, r)
+	}
+	actor, err := m.authenticate(r)
+	if err != nil {
+		return err
+	}
+	if err := perm.Check(actor); err != nil {
+		return err
+	}
+	return h(w, r.WithContext(context.WithValue(r.Context(), actorKey{}, actor)))
+}
+
+// checkOrigin refuses what another site's page makes a browser send: such a request carries the session's cookie without its
+// user knowing. One that names its token itself cannot be made that way. Opening a websocket is as good as writing.
+func (m *Mux) checkOrigin(r *http.Request) error {
+	if token, fromCookie := Token(r); token != "" && !fromCookie {
+		return nil
+	}
+	checked := r
+	if r.Header.Get("Upgrade") != "" {
+		checked = &http.Request{Method: http.MethodPost, URL: r.URL, Header: r.Header, Host: r.Host}
+	}
+	if err := m.crossOrigin.Check(checked); err != nil {
+		return fault.New(fault.Forbidden, "This request comes from a page of another site.").
+			WithDetail("Open the dashboard at the server's access URL, or set --access-url to the address that you use.")
+	}
+	return nil
+}
+
+// ServeHTTP answers one request.
+func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	req := &request{id: uuid.NewString(), addr: m.clientAddr(r)}
+	w := &response{ResponseWriter: rw}
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
+	w.Header().Set("X-Coder-Build-Version", buildinfo.Version())
+	w.Header().Set("X-Coder-Request-Id", req.id)
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			m.log.Error("handler panicked", "request", req.id, "method", r.Method, "path", r.URL.Path, "err", p, "stack", string(debug.Stack()))
+			if !w.started() {
+				writeError(w, internal(req.id))
+			}
+		}
+		m.log.Debug("request", "request", req.id, "method", r.Method, "path", r.URL.Path, "status", w.status,
+			"bytes", w.bytes, "addr", req.addr, "duration", time.Since(start))
+	}()
+	if _, pattern := m.mux.Handler(r); strings.HasPrefix(r.URL.Path, "/api/") && !strings.Contains(pattern, "/api/") {
+		writeError(w, m.noRoute(r))
+		return
+	}
+	m.mux.ServeHTTP(w, r)
+}
+
+// noRoute says why no route of the API serves the request.
+func (m *Mux) noRoute(r *http.Request) *fault.Error {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
+		if _, pattern := m.mux.Handler(other); method != r.Method && strings.Contains(pattern, "/api/") {
+			return fault.New(fault.NotFound, "%s does not answer %s, but %s.", r.URL.Path, r.Method, method)
+		}
+	}
+	return fault.New(fault.NotFound, "This server has no %s.", r.URL.Path).
+		WithDetail("The client may be newer than the server, which is %s.", buildinfo.Version())
+}
+
+// fail writes err as the answer, if it is one.
+func (m *Mux) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if err == nil {
+		return
+	}
+	id := RequestID(r.Context())
+	if res, ok := w.(*response); ok && res.started() {
+		if r.Context().Err() == nil {
+			m.log.Warn("answer cut short", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
+		}
+		return
+	}
+	f := fault.As(err)
+	switch {
+	case f == nil && r.Context().Err() != nil: // the client has gone, and so has what was done for it
+		m.log.Debug("request abandoned", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
+		f = fault.New(fault.Unavailable, "The request was abandoned.")
+	case f == nil || f.Code == fault.Internal:
+		m.log.Error("request", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
+		f = internal(id)
+	case f.Code == fault.Unavailable:
+		cause := err
+		if f.Cause != nil {
+			cause = f.Cause
+		}
+		m.log.Warn("request", "request", id, "method", r.Method, "path", r.URL.Path, "err", cause)
+	}
+	writeError(w, f)
+}
+
+func internal(id string) *fault.Error {
+	return fault.New(fault.Internal, "The server failed at this request.").WithDetail("Its log has the cause under request %s.", id)
+}

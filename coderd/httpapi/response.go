@@ -1,0 +1,50 @@
+package httpapi
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+)
+
+// response remembers what was answered. Everything else passes through: flushing, hijacking, and http.ResponseController by
+// Unwrap.
+type response struct {
+	http.ResponseWriter
+	status   int // 0: nothing written yet
+	bytes    int64
+	hijacked bool
+}
+
+func (w *response) started() bool { return w.status != 0 || w.hijacked }
+
+func (w *response) WriteHeader(status int) {
+	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(p)
+	w.bytes += int64(n)
+	return n, err
+}
+
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *response) Flush() {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	// A writer that cannot flush buffers nothing either.
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	w.hijacked = w.hijacked || err == nil
+	return conn, rw, err
+}

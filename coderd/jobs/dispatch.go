@@ -1,0 +1,231 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// dispatch gives jobs to daemons with a free slot whenever a job, a slot or a daemon has come.
+func (s *Service) dispatch() {
+	// A job that is not taken at once gets a line in its log that says why.
+	sayWhy := time.NewTimer(sayWhyAfter)
+	defer sayWhy.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.wake:
+			for s.round() {
+			}
+			sayWhy.Reset(sayWhyAfter + 20*time.Millisecond)
+		case <-sayWhy.C:
+			if err := s.sayWhy(); err != nil && s.ctx.Err() == nil {
+				s.log.Warn("reasons of waiting jobs not logged", "err", err)
+				sayWhy.Reset(retryAfter)
+			}
+		}
+	}
+}
+
+// sayWhy writes the first line into the logs of jobs that have waited for a moment.
+func (s *Service) sayWhy() error {
+	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+	defer cancel()
+	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		rows, err := q.LockSilentJobs(ctx, sayWhyAfter.Seconds())
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		shown, err := s.show(ctx, q, rows)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			reason := cmp.Or(shown[row.ID].WaitingReason, "Waiting for a provisioner.")
+			line := &provisionerpb.LogLine{At: timestamppb.Now(), Level: provisionerpb.LogLevel_LOG_LEVEL_INFO, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: "Queued", Output: reason}
+			size, _, err := s.storeLogs(ctx, q, row, &provisionerpb.LogBatch{Lines: []*provisionerpb.LogLine{line}})
+			if err != nil {
+				return err
+			}
+			if err := q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: row.ID, LastSeq: row.LastSeq, Logged: size}); err != nil {
+				return fmt.Errorf("update job: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// round offers each daemon with a free slot one job, and reports whether any was taken.
+func (s *Service) round() (again bool) {
+	s.mu.Lock()
+	var free []*session
+	for _, x := range s.sessions {
+		if x.slots > 0 {
+			free = append(free, x)
+		}
+	}
+	s.mu.Unlock()
+	// The least busy first, so that work spreads; by name so that it is the same every time.
+	slices.SortFunc(free, func(a, b *session) int {
+		return cmp.Or(cmp.Compare(len(a.leases)+len(a.offers), len(b.leases)+len(b.offers)), cmp.Compare(a.daemon.Name, b.daemon.Name))
+	})
+	for _, x := range free {
+		taken, err := s.offer(x)
+		if err != nil {
+			if s.ctx.Err() == nil {
+				s.log.Error("job not offered, trying again", "peer", x.daemon.Name, "err", err)
+				time.AfterFunc(retryAfter, func() { s.poke(s.wake) })
+			}
+			return false
+		}
+		again = again || taken
+	}
+	return again
+}
+
+// offer claims the next job for a daemon and pushes it.
+func (s *Service) offer(x *session) (taken bool, err error) {
+	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+	defer cancel()
+	var job dbsqlc.ProvisionerJob
+	var offer *provisionerpb.Offer
+	var bad error // of the payload: the job's own fault
+	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		job, offer, bad = dbsqlc.ProvisionerJob{}, nil, nil
+		var err error
+		job, err = q.ClaimJob(ctx, dbsqlc.ClaimJobParams{WorkerID: &x.daemon.ID, OrganizationID: x.org, Tags: x.tags, Untagged: x.untagged})
+		if database.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("claim job: %w", err)
+		}
+		if offer, bad = s.payload(ctx, q, job); bad != nil {
+			return bad // rolled back: a broken statement has spoiled the transaction
+		}
+		return s.changed(ctx, q, job.ID)
+	})
+	if bad != nil && ctx.Err() == nil && !database.IsUnavailable(bad) {
+		s.log.Error("job cannot be offered", "job", job.ID, "err", bad)
+		// The claim was rolled back: the epoch is the one before.
+		return true, s.endNow(ctx, job.ID, job.Epoch-1, &provisionerpb.Result{Error: "The server could not prepare the job; its log says why."})
+	}
+	if err != nil && job.ID != uuid.Nil {
+		// The commit may have been done although its answer was lost. Giving back does nothing if it was not.
+		s.mu.Lock()
+		s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(retryAfter), giveBack: true}
+		s.mu.Unlock()
+		s.poke(s.recount)
+	}
+	if err != nil || offer == nil {
+		return false, err
+	}
+	s.mu.Lock()
+	there := s.sessions[x.daemon.ID] == x && x.slots > 0
+	if there {
+		x.slots--
+		x.offers[job.ID] = job.Epoch
+	}
+	s.mu.Unlock()
+	if !there { // it left while the job was claimed
+		return true, s.requeue(ctx, job.ID, job.Epoch)
+	}
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Offer{Offer: offer}})
+	time.AfterFunc(offerTimeout, func() { s.unanswered(x, job.ID, job.Epoch) })
+	return true, nil
+}
+
+func (s *Service) payload(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) (*provisionerpb.Offer, error) {
+	handler := s.handlers[job.Kind]
+	if handler == nil {
+		return nil, fmt.Errorf("no handler for %s", job.Kind)
+	}
+	sum, err := q.GetFileSHA256(ctx, job.FileID)
+	if err != nil {
+		return nil, fmt.Errorf("read source's hash: %w", err)
+	}
+	offer := &provisionerpb.Offer{JobId: job.ID[:], Epoch: uint64(job.Epoch), FileId: job.FileID[:], SourceSha256: sum}
+	if err := handler.Offer(ctx, q, job, offer); err != nil {
+		return nil, err
+	}
+	return offer, nil
+}
+
+// unanswered ends the session of a daemon that did not accept an offer in time: its state is not known, so it starts anew. What
+// it did not accept goes to another.
+func (s *Service) unanswered(x *session, id uuid.UUID, epoch int64) {
+	s.mu.Lock()
+	e, open := x.offers[id]
+	s.mu.Unlock()
+	if open && e == epoch {
+		s.log.Warn("offer not accepted in time", "peer", x.daemon.Name, "job", id)
+		x.cancel(errors.New("the offer was not accepted in time"))
+	}
+}
+
+// cancelRequested passes a cancel on to the daemon that runs the job, if its stream is here, and insists after a grace period.
+func (s *Service) cancelRequested(payload string) {
+	id, err := uuid.Parse(payload)
+	if err != nil {
+		s.lookForCanceling()
+		return
+	}
+	x, epoch := s.holder(id)
+	if x == nil {
+		return
+	}
+	s.sendCancel(x, id, epoch, false)
+	time.AfterFunc(s.deps.CancelGrace, func() {
+		if now, e := s.holder(id); now != nil && e == epoch {
+			s.sendCancel(now, id, epoch, true)
+		}
+	})
+}
+
+// holder is the session that runs a job.
+func (s *Service) holder(id uuid.UUID) (*session, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.sessions {
+		if epoch, ok := x.leases[id]; ok {
+			return x, epoch
+		}
+		if epoch, ok := x.offers[id]; ok {
+			return x, epoch
+		}
+	}
+	return nil, 0
+}
+
+func (s *Service) sendCancel(x *session, id uuid.UUID, epoch int64, force bool) {
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Cancel{Cancel: &provisionerpb.Cancel{JobId: id[:], Epoch: uint64(epoch), Force: force}}})
+}
+
+// lookForCanceling is for notifications that may have been lost.
+func (s *Service) lookForCanceling() {
+	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+	defer cancel()
+	jobs, err := s.deps.DB.ListLeasedJobs(ctx)
+	if err != nil {
+		if s.ctx.Err() == nil {
+			s.log.Warn("canceled jobs not listed", "err", err)
+		}
+		return
+	}
+	for _, job := range jobs {
+		if job.Status == statusCanceling {
+			s.cancelRequested(job.ID.String())
+		}
+	}
+}

@@ -1,0 +1,19 @@
+// Package jobs is the build queue: it keeps jobs in the order in which people asked, leases each to a provisioner daemon that may
+// take it, applies what the daemon reports exactly once, and says why a job waits. What a job means (an import, a build) is a
+// Handler's business; this package must not know templates or workspaces.
+//
+//	                      accept
+//	pending ──▶ running ─────────▶ (events) ──▶ succeeded │ failed
+//	   ▲  │  claim │                  │
+//	   │  │        │ not accepted     │ cancel
+//	   │  │        ▼ in 5 s           ▼
+//	   └──┼────────┘               canceling ──▶ canceled │ failed │ succeeded
+//	      └──▶ canceled
+//
+// A claim grows the job's epoch and is the daemon's lease. The lease outlives the daemon's stream by a grace period, and the
+// server's restart too; afterwards, or when the daemon comes back without the job, the job fails with the last state it
+// reached. Events carry the epoch and a number that grows by one: what was applied is acknowledged again and not applied
+// again, what belongs to an old epoch is refused. So a job's state has one writer.
+//
+// Lock order: Service.mu is held for map operations only; no query, send or handler runs under it.
+package jobs

@@ -1,0 +1,313 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// errStale: the event belongs to a lease that no longer holds.
+var errStale = errors.New("stale epoch")
+
+// receive applies what a daemon sends until its stream ends.
+func (s *Service) receive(ctx context.Context, x *session, in <-chan *provisionerpb.DaemonMessage) error {
+	quiet := time.NewTimer(silence)
+	defer quiet.Stop()
+	for {
+		quiet.Reset(silence)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-quiet.C:
+			return errSilent
+		case m, ok := <-in:
+			if !ok {
+				return context.Cause(ctx)
+			}
+			if err := s.message(ctx, x, m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *Service) message(ctx context.Context, x *session, m *provisionerpb.DaemonMessage) error {
+	switch m := m.GetMessage().(type) {
+	case *provisionerpb.DaemonMessage_Ready:
+		s.ready(ctx, x, int(min(m.Ready.GetSlots(), maxSlots)))
+		return nil
+	case *provisionerpb.DaemonMessage_Accept:
+		return s.accepted(x, m.Accept)
+	case *provisionerpb.DaemonMessage_Event:
+		return s.event(ctx, x, m.Event)
+	case *provisionerpb.DaemonMessage_Ping:
+		x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Pong{Pong: &provisionerpb.Pong{Nonce: m.Ping.GetNonce()}}})
+		return nil
+	default:
+		return fmt.Errorf("unexpected message %T", m)
+	}
+}
+
+// ready takes in how many offers a daemon can take. It counted without those that are on their way to it. A daemon that says 0
+// takes none of those either: it is stopping.
+func (s *Service) ready(ctx context.Context, x *session, slots int) {
+	var withdrawn map[uuid.UUID]int64
+	s.mu.Lock()
+	x.slots = max(slots-len(x.offers), 0)
+	if slots == 0 {
+		withdrawn, x.offers = x.offers, map[uuid.UUID]int64{}
+	}
+	s.mu.Unlock()
+	s.giveBack(ctx, withdrawn)
+	s.poke(s.wake)
+}
+
+// accepted makes an offer a lease and confirms it: only then the daemon begins.
+func (s *Service) accepted(x *session, a *provisionerpb.Accept) error {
+	id, err := uuid.FromBytes(a.GetJobId())
+	if err != nil {
+		return fmt.Errorf("accept: %w", err)
+	}
+	s.mu.Lock()
+	epoch, offered := x.offers[id]
+	if offered && uint64(epoch) == a.GetEpoch() {
+		delete(x.offers, id)
+		x.leases[id] = epoch
+	}
+	s.mu.Unlock()
+	if !offered || uint64(epoch) != a.GetEpoch() {
+		s.revoke(x, a.GetJobId(), a.GetEpoch(), "the job was not offered, or no longer")
+		return nil
+	}
+	// The daemon begins when it knows that its acceptance was heard.
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: a.GetJobId(), Epoch: a.GetEpoch()}}})
+	return nil
+}
+
+func (s *Service) revoke(x *session, job []byte, epoch uint64, reason string) {
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Revoked{Revoked: &provisionerpb.Revoked{JobId: job, Epoch: epoch, Reason: reason}}})
+}
+
+// event applies one event, once, and acknowledges it. A database that is away holds the stream up: the daemon keeps what is not
+// acknowledged.
+func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event) error {
+	id, err := uuid.FromBytes(e.GetJobId())
+	if err != nil {
+		return fmt.Errorf("event: %w", err)
+	}
+	var over bool
+	apply := func(e *provisionerpb.Event) error {
+		query, cancel := context.WithTimeout(ctx, queryTimeout)
+		defer cancel()
+		return s.deps.DB.InTx(query, func(q *dbsqlc.Queries) (err error) {
+			over, err = s.apply(query, q, x, id, e)
+			return err
+		})
+	}
+	err = apply(e)
+	for _, simpler := range fallbacks(e) {
+		if err == nil || errors.Is(err, errStale) || fault.CodeOf(err) == fault.Unavailable || ctx.Err() != nil {
+			break
+		}
+		// What cannot be stored would be sent again for ever.
+		s.log.Error("event not stored, storing less of it", "job", id, "err", err)
+		err = apply(simpler)
+	}
+	if errors.Is(err, errStale) {
+		s.drop(x, id, e.GetEpoch())
+		s.revoke(x, e.GetJobId(), e.GetEpoch(), "the job was given to another provisioner, or has ended")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("apply event of job %s: %w", id, err)
+	}
+	if over {
+		s.drop(x, id, e.GetEpoch())
+	}
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: e.GetJobId(), Epoch: e.GetEpoch(), Seq: e.GetSeq()}}})
+	return nil
+}
+
+// fallbacks are what to store instead of an event that cannot be stored, the best first: of a result at least its state and the
+// job's end, of anything else a line in the log.
+func fallbacks(e *provisionerpb.Event) []*provisionerpb.Event {
+	with := func(event *provisionerpb.Event) *provisionerpb.Event {
+		event.JobId, event.Epoch, event.Seq, event.At = e.GetJobId(), e.GetEpoch(), e.GetSeq(), e.GetAt()
+		return event
+	}
+	result := e.GetResult()
+	if result == nil {
+		return []*provisionerpb.Event{with(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: []*provisionerpb.LogLine{{
+			At: e.GetAt(), Level: provisionerpb.LogLevel_LOG_LEVEL_ERROR, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: "Storing",
+			Output: "The server could not store what the provisioner reported; its log says why.",
+		}}}}})}
+	}
+	broken := &provisionerpb.Result{Error: "The server could not store the job's result; its log says why."}
+	if result.GetError() != "" {
+		broken.Error = result.GetError()
+	}
+	out := []*provisionerpb.Event{}
+	if state := result.GetWorkspaceBuild().GetState(); len(state) > 0 {
+		kept := &provisionerpb.Result{Error: broken.GetError(), Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: state}}}
+		out = append(out, with(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: kept}}))
+	}
+	return append(out, with(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: broken}}))
+}
+
+func (s *Service) drop(x *session, id uuid.UUID, epoch uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if uint64(x.leases[id]) == epoch {
+		delete(x.leases, id)
+	}
+}
+
+// apply stores an event in one transaction, and reports whether the job has ended.
+func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id uuid.UUID, e *provisionerpb.Event) (over bool, err error) {
+	job, err := q.LockJob(ctx, id)
+	if database.IsNotFound(err) {
+		return false, errStale
+	}
+	if err != nil {
+		return false, fmt.Errorf("lock job: %w", err)
+	}
+	if uint64(job.Epoch) != e.GetEpoch() || job.WorkerID == nil || *job.WorkerID != x.daemon.ID {
+		return false, errStale
+	}
+	if e.GetSeq() <= uint64(job.LastSeq) {
+		return ended(job.Status), nil // applied before, and the acknowledgement was lost
+	}
+	if ended(job.Status) {
+		return true, errStale
+	}
+	if e.GetSeq() != uint64(job.LastSeq)+1 {
+		return false, fmt.Errorf("event %d follows %d", e.GetSeq(), job.LastSeq)
+	}
+	handler := s.handlers[job.Kind]
+	if handler == nil {
+		return false, fmt.Errorf("no handler for %s", job.Kind)
+	}
+	advance := dbsqlc.AdvanceJobParams{ID: id, LastSeq: int64(e.GetSeq())}
+	switch e := e.GetEvent().(type) {
+	case *provisionerpb.Event_Log:
+		if advance.Logged, advance.Overflowed, err = s.storeLogs(ctx, q, job, e.Log); err != nil {
+			return false, err
+		}
+	case *provisionerpb.Event_Checkpoint:
+		err = handler.Checkpoint(ctx, q, job, e.Checkpoint.GetState())
+	case *provisionerpb.Event_Resources:
+		err = handler.Resources(ctx, q, job, e.Resources.GetResources())
+	case *provisionerpb.Event_Result:
+		over, err = true, s.end(ctx, q, job, e.Result)
+	default:
+		return false, fmt.Errorf("unexpected event %T", e)
+	}
+	if err != nil {
+		return false, err
+	}
+	return over, q.AdvanceJob(ctx, advance)
+}
+
+var levels = map[provisionerpb.LogLevel]string{
+	provisionerpb.LogLevel_LOG_LEVEL_TRACE: "trace",
+	provisionerpb.LogLevel_LOG_LEVEL_DEBUG: "debug",
+	provisionerpb.LogLevel_LOG_LEVEL_INFO:  "info",
+	provisionerpb.LogLevel_LOG_LEVEL_WARN:  "warn",
+	provisionerpb.LogLevel_LOG_LEVEL_ERROR: "error",
+}
+
+// storeLogs stores lines up to the job's bound, and says once that there were more. Of what comes then only errors are kept:
+// why a job failed is at the end of its log.
+func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, batch *provisionerpb.LogBatch) (size int64, overflowed bool, err error) {
+	overflowed = job.LogOverflowed
+	p := dbsqlc.InsertJobLogsParams{JobID: job.ID}
+	add := func(at time.Time, source, level, stage, output string) {
+		p.CreatedAt = append(p.CreatedAt, at)
+		p.Sources, p.Levels = append(p.Sources, source), append(p.Levels, level)
+		p.Stages, p.Outputs = append(p.Stages, clean(cut(stage, 256))), append(p.Outputs, clean(output))
+		size += int64(len(output)) + 1 // an empty line counts: a log with a line is not empty
+	}
+	for _, line := range batch.GetLines() {
+		output := cut(line.GetOutput(), maxLineBytes)
+		level := cmp.Or(levels[line.GetLevel()], "info")
+		used := job.LogLength + size + int64(len(output))
+		if used > maxLogBytes && !overflowed {
+			add(time.Now(), "provisioner_daemon", "warn", line.GetStage(), fmt.Sprintf("The log is longer than %d MiB: from here on only errors are kept.", maxLogBytes>>20))
+			overflowed = true
+		}
+		if overflowed && (level != "error" || used > maxLogBytes+maxErrorBytes) {
+			continue
+		}
+		source, at := "provisioner", time.Now()
+		if line.GetSource() == provisionerpb.LogSource_LOG_SOURCE_DAEMON {
+			source = "provisioner_daemon"
+		}
+		if line.GetAt().IsValid() {
+			at = line.GetAt().AsTime()
+		}
+		add(at, source, level, line.GetStage(), output)
+	}
+	if len(p.Outputs) == 0 {
+		return 0, overflowed, nil
+	}
+	if err := q.InsertJobLogs(ctx, p); err != nil {
+		return 0, false, fmt.Errorf("insert job logs: %w", err)
+	}
+	return size, overflowed, s.changed(ctx, q, job.ID)
+}
+
+// clean is text as PostgreSQL takes it: valid UTF-8 without NUL.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// sourceChunk is the size of the pieces in which a source archive is sent, in bytes.
+const sourceChunk = 1 << 20
+
+// Source sends the archive of a job that the calling daemon holds.
+func (r *rpc) Source(ctx context.Context, req *connect.Request[provisionerpb.SourceRequest], stream *connect.ServerStream[provisionerpb.SourceChunk]) error {
+	daemon, err := r.daemon(req.Peer())
+	if err != nil {
+		return err
+	}
+	id, err := uuid.FromBytes(req.Msg.GetJobId())
+	if err != nil {
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	refused := connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on a job with that file"))
+	job, err := r.deps.DB.GetJob(ctx, id)
+	if database.IsNotFound(err) {
+		return refused
+	}
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read job: %w", err))
+	}
+	if job.WorkerID == nil || *job.WorkerID != daemon.ID || ended(job.Status) || string(job.FileID[:]) != string(req.Msg.GetFileId()) {
+		return refused
+	}
+	for at := int32(1); ; at += sourceChunk {
+		data, err := r.deps.DB.GetSourceChunk(ctx, dbsqlc.GetSourceChunkParams{ID: job.FileID, FirstByte: at, Size: sourceChunk})
+		if err != nil {
+			return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read file: %w", err))
+		}
+		if len(data) > 0 {
+			if err := stream.Send(&provisionerpb.SourceChunk{Data: data}); err != nil {
+				return err
+			}
+		}
+		if len(data) < sourceChunk {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package jobs
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// maxListed bounds a list of jobs.
+const maxListed = 1000
+
+// Routes registers the queue's routes.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerdaemons", rbac.Needs(rbac.Read, rbac.ProvisionerDaemon), s.listDaemons)
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs", rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.listJobs)
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs/{job}", rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.getJob)
+	mux.Handle("PATCH /api/v2/organizations/{organization}/provisionerjobs/{job}/cancel", rbac.Needs(rbac.Update, rbac.ProvisionerJob), s.cancelJob)
+}
+
+func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
+	org, err := s.deps.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
+	if database.IsNotFound(err) {
+		return org, rbac.NotFound(rbac.Organization)
+	}
+	if err != nil {
+		return org, fmt.Errorf("look up organization: %w", err)
+	}
+	return org, nil
+}
+
+func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
+	org, err := s.organization(r)
+	if err != nil {
+		return err
+	}
+	if err := httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Object{Resource: rbac.ProvisionerDaemon}); err != nil {
+		return err
+	}
+	rows, err := s.deps.DB.ListProvisioners(r.Context(), org.ID)
+	if err != nil {
+		return fmt.Errorf("list provisioners: %w", err)
+	}
+	ids := make([]uuid.UUID, len(rows))
+	for i, row := range rows {
+		ids[i] = row.ID
+	}
+	leased, err := s.deps.DB.ListLeasedJobs(r.Context())
+	if err != nil {
+		return fmt.Errorf("list running jobs: %w", err)
+	}
+	last, err := s.deps.DB.ListLastJobs(r.Context(), ids)
+	if err != nil {
+		return fmt.Errorf("list ended jobs: %w", err)
+	}
+	shown, err := s.show(r.Context(), s.deps.DB.Queries, slices.Concat(leased, last))
+	if err != nil {
+		return err
+	}
+	out := make([]sdk.ProvisionerDaemon, 0, len(rows))
+	for _, row := range rows {
+		d, err := s.daemonJSON(row, jobOf(row.ID, leased, shown), jobOf(row.ID, last, shown))
+		if err != nil {
+			return err
+		}
+		out = append(out, d)
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// jobOf is the daemon's first job of these, nil for none.
+func jobOf(daemon uuid.UUID, rows []dbsqlc.ProvisionerJob, shown map[uuid.UUID]sdk.ProvisionerJob) *sdk.ProvisionerDaemonJob {
+	for _, row := range rows {
+		if row.WorkerID != nil && *row.WorkerID == daemon {
+			m := shown[row.ID].Metadata
+			return &sdk.ProvisionerDaemonJob{
+				ID: row.ID, Status: sdk.JobStatus(row.Status), TemplateName: m.TemplateName, TemplateIcon: m.TemplateIcon, TemplateDisplayName: m.TemplateDisplayName,
+			}
+		}
+	}
+	return nil
+}
+
+// listJobs lists the jobs that the actor may see: their own, or all.
+func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
+	org, err := s.organization(r)
+	if err != nil {
+		return err
+	}
+	limit, err := httpapi.QueryInt(r, "limit", 50, maxListed)
+	if err != nil {
+		return err
+	}
+	statuses := []string{}
+	if text := r.URL.Query().Get("status"); text != "" {
+		statuses = strings.Split(text, ",")
+	}
+	p := dbsqlc.ListJobsParams{OrganizationID: org.ID, Statuses: statuses, MaxRows: int32(limit)}
+	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.ProvisionerJob) {
+		p.InitiatorID = &actor.UserID
+	}
+	rows, err := s.deps.DB.ListJobs(r.Context(), p)
+	if err != nil {
+		return fmt.Errorf("list jobs: %w", err)
+	}
+	shown, err := s.show(r.Context(), s.deps.DB.Queries, rows)
+	if err != nil {
+		return err
+	}
+	out := make([]sdk.ProvisionerJob, len(rows))
+	for i, row := range rows {
+		out[i] = shown[row.ID]
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// job is the one in the path, if the actor may do the action to it.
+func (s *Service) job(r *http.Request, action rbac.Action) (dbsqlc.ProvisionerJob, error) {
+	org, err := s.organization(r)
+	if err != nil {
+		return dbsqlc.ProvisionerJob{}, err
+	}
+	id, err := httpapi.PathUUID(r, "job")
+	if err != nil {
+		return dbsqlc.ProvisionerJob{}, err
+	}
+	row, err := s.deps.DB.GetJob(r.Context(), id)
+	if database.IsNotFound(err) || err == nil && row.OrganizationID != org.ID {
+		return row, rbac.NotFound(rbac.ProvisionerJob)
+	}
+	if err != nil {
+		return row, fmt.Errorf("read job: %w", err)
+	}
+	return row, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerJob, row.InitiatorID))
+}
+
+func (s *Service) getJob(w http.ResponseWriter, r *http.Request) error {
+	row, err := s.job(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	shown, err := s.show(r.Context(), s.deps.DB.Queries, []dbsqlc.ProvisionerJob{row})
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, shown[row.ID])
+}
+
+func (s *Service) cancelJob(w http.ResponseWriter, r *http.Request) error {
+	row, err := s.job(r, rbac.Update)
+	if err != nil {
+		return err
+	}
+	if err := s.Cancel(r.Context(), row.ID); err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The job is being canceled."})
+}

@@ -1,0 +1,208 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// JSON shows jobs as the API does, by id. The number of queries does not depend on the number of jobs.
+func (s *Service) JSON(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.ProvisionerJob, error) {
+	rows, err := q.ListJobsByID(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	return s.show(ctx, q, rows)
+}
+
+func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob) (map[uuid.UUID]sdk.ProvisionerJob, error) {
+	ids := make([]uuid.UUID, len(rows))
+	var pending []uuid.UUID
+	for i, row := range rows {
+		ids[i] = row.ID
+		if row.Status == statusPending {
+			pending = append(pending, row.ID)
+		}
+	}
+	about := map[uuid.UUID]dbsqlc.ListJobMetadataRow{}
+	metadata, err := q.ListJobMetadata(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list what jobs are for: %w", err)
+	}
+	for _, row := range metadata {
+		about[row.ID] = row
+	}
+	places := map[uuid.UUID]dbsqlc.ListPendingPositionsRow{}
+	daemons, err := s.daemons(ctx, q, rows)
+	if err != nil {
+		return nil, err
+	}
+	if len(pending) > 0 {
+		positions, err := q.ListPendingPositions(ctx, pending)
+		if err != nil {
+			return nil, fmt.Errorf("list queue positions: %w", err)
+		}
+		for _, p := range positions {
+			places[p.ID] = p
+		}
+	}
+	out := make(map[uuid.UUID]sdk.ProvisionerJob, len(rows))
+	for _, row := range rows {
+		tags, err := decodeTags(row.Tags)
+		if err != nil {
+			return nil, err
+		}
+		m := about[row.ID]
+		j := sdk.ProvisionerJob{
+			ID: row.ID, OrganizationID: row.OrganizationID, InitiatorID: row.InitiatorID, CreatedAt: row.CreatedAt, StartedAt: row.StartedAt,
+			CompletedAt: row.CompletedAt, CanceledAt: row.CanceledAt, Status: sdk.JobStatus(row.Status), Error: row.Error, ErrorCode: sdk.JobErrorCode(row.ErrorCode),
+			WorkerID: row.WorkerID, FileID: row.FileID, Tags: tags, Type: sdk.JobType(row.Kind), LogsOverflowed: row.LogOverflowed,
+			QueuePosition: int(places[row.ID].Position), QueueSize: int(places[row.ID].Size),
+			Input: sdk.ProvisionerJobInput{TemplateVersionID: m.TemplateVersionID, WorkspaceBuildID: m.WorkspaceBuildID},
+			Metadata: sdk.ProvisionerJobMetadata{
+				TemplateVersionName: m.TemplateVersionName, TemplateName: m.TemplateName, TemplateDisplayName: m.TemplateDisplayName, TemplateIcon: m.TemplateIcon,
+				WorkspaceID: m.WorkspaceID, WorkspaceName: m.WorkspaceName,
+			},
+		}
+		if m.TemplateID != nil {
+			j.Metadata.TemplateID = *m.TemplateID
+		}
+		if row.WorkerID != nil {
+			j.WorkerName = daemons.names[*row.WorkerID]
+		}
+		if row.Status == statusPending {
+			j.WaitingReason = waitingReason(tags, daemons.online, j.QueuePosition)
+		}
+		out[row.ID] = j
+	}
+	return out, nil
+}
+
+// fleet is what is known of the daemons.
+type fleet struct {
+	rows   []dbsqlc.ProvisionerDaemon
+	names  map[uuid.UUID]string
+	online []candidate
+}
+
+// daemons reads the daemons of the jobs' organization.
+func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.ProvisionerJob) (fleet, error) {
+	f := fleet{names: map[uuid.UUID]string{}}
+	if len(jobs) == 0 {
+		return f, nil
+	}
+	rows, err := q.ListProvisioners(ctx, jobs[0].OrganizationID)
+	if err != nil {
+		return f, fmt.Errorf("list provisioners: %w", err)
+	}
+	f.rows = rows
+	for _, row := range rows {
+		f.names[row.ID] = row.Name
+		if !row.Online {
+			continue
+		}
+		tags, err := decodeTags(row.Tags)
+		if err != nil {
+			return f, err
+		}
+		f.online = append(f.online, candidate{name: row.Name, tags: tags, busy: s.busy(row.ID)})
+	}
+	return f, nil
+}
+
+// busy reports whether a daemon has no free slot. One that is connected to another replica is taken for idle.
+func (s *Service) busy(id uuid.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.sessions[id]
+	return x != nil && x.slots == 0
+}
+
+func decodeTags(data []byte) (map[string]string, error) {
+	tags := map[string]string{}
+	if err := json.Unmarshal(data, &tags); err != nil {
+		return nil, fmt.Errorf("decode tags: %w", err)
+	}
+	return tags, nil
+}
+
+// Matched counts, by job, the daemons that may take it.
+func (s *Service) Matched(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.MatchedProvisioners, error) {
+	rows, err := q.ListJobsByID(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	f, err := s.daemons(ctx, q, rows)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uuid.UUID]sdk.MatchedProvisioners, len(rows))
+	for _, row := range rows {
+		job, err := decodeTags(row.Tags)
+		if err != nil {
+			return nil, err
+		}
+		var m sdk.MatchedProvisioners
+		for _, d := range f.rows {
+			tags, err := decodeTags(d.Tags)
+			if err != nil {
+				return nil, err
+			}
+			if !matches(job, tags) {
+				continue
+			}
+			m.Count++
+			seen := d.LastSeenAt
+			if d.Online {
+				m.Available++
+				now := time.Now()
+				seen = &now
+			}
+			if seen != nil && (m.MostRecentlySeen == nil || seen.After(*m.MostRecentlySeen)) {
+				m.MostRecentlySeen = seen
+			}
+		}
+		out[row.ID] = m
+	}
+	return out, nil
+}
+
+// Names of the ways by which a daemon may have joined, where clients expect a key's.
+const (
+	keyBuiltIn = "built-in"
+	keyUser    = "user-auth"
+	keyPSK     = "psk"
+)
+
+// daemonJSON shows a daemon and what it is doing.
+func (s *Service) daemonJSON(d dbsqlc.ProvisionerDaemon, current, previous *sdk.ProvisionerDaemonJob) (sdk.ProvisionerDaemon, error) {
+	tags, err := decodeTags(d.Tags)
+	if err != nil {
+		return sdk.ProvisionerDaemon{}, err
+	}
+	out := sdk.ProvisionerDaemon{
+		ID: d.ID, OrganizationID: d.OrganizationID, CreatedAt: d.CreatedAt, LastSeenAt: d.LastSeenAt, Name: d.Name, Version: d.Version, KeyName: keyPSK,
+		APIVersion: "1.0", Provisioners: []string{"terraform"}, Tags: tags, Status: sdk.ProvisionerOffline, CurrentJob: current, PreviousJob: previous,
+	}
+	switch {
+	case d.BuiltIn:
+		out.KeyName = keyBuiltIn
+	case tags[tagScope] == scopeUser:
+		out.KeyName = keyUser
+	}
+	if d.Online {
+		out.Status = sdk.ProvisionerIdle
+		if current != nil {
+			out.Status = sdk.ProvisionerBusy
+		}
+		now := time.Now()
+		out.LastSeenAt = &now
+	}
+	return out, nil
+}

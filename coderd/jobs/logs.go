@@ -1,0 +1,132 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// logPage is how many lines are read from the database at once.
+const logPage = 200
+
+// ServeLogs answers a request for a job's log: a JSON list, or with ?follow a websocket with one line a message that is closed
+// when the job has ended. ?after= skips the lines up to an id. The caller has checked that the actor may read the job.
+func (s *Service) ServeLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID) error {
+	var after int64
+	if text := r.URL.Query().Get("after"); text != "" {
+		var err error
+		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
+			return fault.New(fault.Invalid, "The query parameter after is %q", text).WithField("after", "must be the id of a log line")
+		}
+	}
+	if r.URL.Query().Has("follow") && r.URL.Query().Get("follow") != "false" {
+		return s.followLogs(w, r, job, after)
+	}
+	return s.listLogs(w, r, job, after)
+}
+
+// listLogs writes the list page by page, so that a long log is never in memory at once.
+func (s *Service) listLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID, after int64) error {
+	page, err := s.logs(r.Context(), job, after)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	encoder, separator := json.NewEncoder(w), "["
+	for ; len(page) > 0; page, err = s.logs(r.Context(), job, after) {
+		for _, line := range page {
+			if _, err := w.Write([]byte(separator)); err != nil {
+				return nil // the client left
+			}
+			if err := encoder.Encode(line); err != nil {
+				return nil
+			}
+			separator, after = ",", line.ID
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if separator == "[" {
+		w.Write([]byte("["))
+	}
+	w.Write([]byte("]\n"))
+	return nil
+}
+
+func (s *Service) logs(ctx context.Context, job uuid.UUID, after int64) ([]sdk.JobLog, error) {
+	rows, err := s.deps.DB.ListJobLogs(ctx, dbsqlc.ListJobLogsParams{JobID: job, After: after, Before: math.MaxInt64, MaxRows: logPage})
+	if err != nil {
+		return nil, fmt.Errorf("list job logs: %w", err)
+	}
+	out := make([]sdk.JobLog, len(rows))
+	for i, row := range rows {
+		out[i] = sdk.JobLog{ID: row.ID, CreatedAt: row.CreatedAt, Source: sdk.LogSource(row.Source), Level: sdk.LogLevel(row.Level), Stage: row.Stage, Output: row.Output}
+	}
+	return out, nil
+}
+
+// followLogs sends lines as they come. It looks at the database when the job is announced to have changed, and never holds more
+// than a page.
+func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID, after int64) error {
+	changed := make(chan struct{}, 1)
+	changed <- struct{}{} // look once at the beginning
+	cancel := s.deps.PubSub.Subscribe(Channel(job), func(string) { s.poke(changed) })
+	defer cancel()
+	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
+	if err != nil {
+		return nil // answered by Accept
+	}
+	ctx, done := ws.Drain(context.WithoutCancel(r.Context()))
+	defer done()
+	for {
+		select {
+		case <-ctx.Done():
+			return ws.Close(websock.StatusGoingAway, "")
+		case <-s.ctx.Done():
+			return ws.Close(websock.StatusTryAgain, "the server is stopping")
+		case <-changed:
+		}
+		over, err := s.sendLogs(ctx, ws, job, &after)
+		if err != nil {
+			s.log.Debug("job log not followed to its end", "job", job, "err", err)
+			return ws.Close(websock.StatusInternal, "the log cannot be read now")
+		}
+		if over {
+			return ws.Close(websock.StatusNormal, "")
+		}
+	}
+}
+
+// sendLogs sends what is new and reports whether the job has ended, in which case all of its log has been sent.
+func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, job uuid.UUID, after *int64) (over bool, err error) {
+	row, err := s.deps.DB.GetJob(ctx, job) // before the lines: an ended job writes no more
+	if err != nil {
+		return false, fmt.Errorf("read job: %w", err)
+	}
+	for {
+		page, err := s.logs(ctx, job, *after)
+		if err != nil {
+			return false, err
+		}
+		for _, line := range page {
+			if err := ws.WriteJSON(ctx, line); err != nil {
+				return false, err
+			}
+			*after = line.ID
+		}
+		if len(page) < logPage {
+			return ended(row.Status), nil
+		}
+	}
+}

@@ -1,0 +1,437 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// Channels. Payloads are job ids.
+const (
+	channelQueue  = "jobs"        // a job was queued, or a place became free
+	channelCancel = "jobs_cancel" // a running job is to be canceled
+	// channelRollCall asks every replica to say which daemons it has. The payload is empty.
+	channelRollCall = "provisioners"
+)
+
+// Channel is where changes of one job are announced: its status, its log.
+func Channel(job uuid.UUID) string { return "job:" + job.String() }
+
+// Defaults of Deps.
+const (
+	DefaultGrace       = 10 * time.Minute
+	DefaultCancelGrace = time.Minute
+	offerTimeout       = 5 * time.Second
+	helloTimeout       = 10 * time.Second
+	silence            = 20 * time.Second // four of the daemon's pings
+	queryTimeout       = 30 * time.Second
+	maxLogBytes        = 16 << 20  // per job
+	maxErrorBytes      = 256 << 10 // of error lines beyond it
+	maxLineBytes       = 64 << 10
+	// DefaultFence is how much longer than Grace the server waits: within Grace the daemon itself stops a job whose server it
+	// no longer hears, and this is the time it has for that.
+	DefaultFence = 30 * time.Second
+	// sayWhyAfter is how long a job waits before its log says why.
+	sayWhyAfter = 300 * time.Millisecond
+	// lookAround is how often leases that nobody watches (a replica died) are looked for.
+	lookAround = time.Minute
+	retryAfter = time.Second
+)
+
+// Handler is what a kind of job means. Its methods run inside transactions and may be run again when one is repeated.
+type Handler interface {
+	// Offer fills the payload of a job that has just been claimed.
+	Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error
+	// Checkpoint stores Terraform's state as of now.
+	Checkpoint(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, state []byte) error
+	// Resources stores what exists by now.
+	Resources(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, resources []*provisionerpb.Resource) error
+	// Finish stores the result, in the transaction that ends the job. A result that the server made itself (a job canceled
+	// before it ran, a lost provisioner) has no part of its kind: what earlier checkpoints stored stays.
+	Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error
+}
+
+// Deps is what the service needs. DB, PubSub and Logger are required.
+type Deps struct {
+	DB     *database.DB
+	PubSub pubsub.PubSub
+	Logger *slog.Logger
+	// Grace is how long a lease outlives its daemon's stream. 0 means DefaultGrace.
+	Grace time.Duration
+	// Fence is added to Grace before a job is given up. 0 means DefaultFence; negative none.
+	Fence time.Duration
+	// CancelGrace is how long a canceled job may take to end in order. 0 means DefaultCancelGrace.
+	CancelGrace time.Duration
+}
+
+// Service is the queue and its dispatcher. Safe for concurrent use.
+type Service struct {
+	deps     Deps
+	log      *slog.Logger
+	handlers map[string]Handler // set before Start
+
+	wake    chan struct{} // capacity 1: somebody may have a job to take
+	recount chan struct{} // capacity 1: a deadline was added
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	streams sync.WaitGroup // daemons' sessions; Add only while closed is false
+
+	mu        sync.Mutex
+	sessions  map[uuid.UUID]*session // by daemon
+	deadlines map[uuid.UUID]deadline // of leases without a stream, by job
+	closed    bool
+}
+
+// deadline is when a lease without a stream ends.
+type deadline struct {
+	epoch int64
+	at    time.Time
+	// giveBack: nobody has accepted the job, so it waits again instead of failing.
+	giveBack bool
+}
+
+// New returns a service that is not started.
+func New(deps Deps) *Service {
+	if deps.Grace == 0 {
+		deps.Grace = DefaultGrace
+	}
+	if deps.Fence == 0 {
+		deps.Fence = DefaultFence
+	}
+	deps.Fence = max(deps.Fence, 0)
+	if deps.CancelGrace == 0 {
+		deps.CancelGrace = DefaultCancelGrace
+	}
+	s := &Service{
+		deps: deps, log: deps.Logger, handlers: map[string]Handler{}, wake: make(chan struct{}, 1), recount: make(chan struct{}, 1),
+		sessions: map[uuid.UUID]*session{}, deadlines: map[uuid.UUID]deadline{},
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Handle sets the handler of a kind. Call it before Start.
+func (s *Service) Handle(kind string, h Handler) { s.handlers[kind] = h }
+
+// Start dispatches. Jobs that were running when the server ended keep their lease: their daemons have the grace period, from
+// now, to come back. It blocks for a few queries.
+func (s *Service) Start(ctx context.Context) error {
+	if err := s.deps.DB.CloseAllProvisioners(ctx); err != nil {
+		return fmt.Errorf("mark provisioners offline: %w", err)
+	}
+	if err := s.deps.DB.DeleteStaleProvisioners(ctx); err != nil {
+		return fmt.Errorf("forget old provisioners: %w", err)
+	}
+	if err := s.watchLeases(ctx); err != nil {
+		return err
+	}
+	cancels := []func(){
+		s.deps.PubSub.Subscribe(channelQueue, func(string) { s.poke(s.wake) }),
+		s.deps.PubSub.Subscribe(channelCancel, s.cancelRequested),
+		s.deps.PubSub.Subscribe(channelRollCall, func(string) { s.answerRollCall() }),
+	}
+	s.running.Go(func() {
+		defer func() {
+			for _, cancel := range cancels {
+				cancel()
+			}
+		}()
+		s.dispatch()
+	})
+	s.running.Go(s.expire)
+	s.poke(s.wake)
+	if err := s.deps.PubSub.Publish(ctx, channelRollCall, ""); err != nil {
+		s.log.Warn("other replicas not asked for their provisioners", "err", err)
+	}
+	return nil
+}
+
+// answerRollCall marks the daemons that are connected here as online.
+func (s *Service) answerRollCall() {
+	s.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.sessions))
+	s.mu.Unlock()
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+	defer cancel()
+	if err := s.deps.DB.ConfirmProvisioners(ctx, ids); err != nil && s.ctx.Err() == nil {
+		s.log.Warn("provisioners not marked online", "err", err)
+	}
+}
+
+// patience is how long a lease outlives its stream.
+func (s *Service) patience() time.Duration { return s.deps.Grace + s.deps.Fence }
+
+// watchLeases gives the leases whose daemons are not connected here, and which have no deadline yet, one.
+func (s *Service) watchLeases(ctx context.Context) error {
+	leased, err := s.deps.DB.ListLeasedJobs(ctx)
+	if err != nil {
+		return fmt.Errorf("list running jobs: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, job := range leased {
+		if job.WorkerID != nil && s.sessions[*job.WorkerID] != nil {
+			continue
+		}
+		if d, ok := s.deadlines[job.ID]; !ok || d.epoch != job.Epoch {
+			s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(s.patience())}
+		}
+	}
+	return nil
+}
+
+// Stop ends the daemons' sessions and waits for what runs. Leases stay. Idempotent; works before Start.
+func (s *Service) Stop() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.streams.Wait()
+	s.running.Wait()
+}
+
+func (s *Service) poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// NewJob is a job to queue.
+type NewJob struct {
+	Kind      string
+	Org       uuid.UUID
+	Initiator uuid.UUID
+	FileID    uuid.UUID // the template's source
+	Input     any       // what the handler needs to find its own rows; nil for none
+	Tags      map[string]string
+	Priority  int16 // lower first: 0 a person waits, 1 automatic
+}
+
+// Insert queues a job in the caller's transaction; it is dispatched when that commits.
+func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsqlc.ProvisionerJob, error) {
+	input := []byte("{}")
+	var err error
+	if j.Input != nil {
+		if input, err = json.Marshal(j.Input); err != nil {
+			return dbsqlc.ProvisionerJob{}, fmt.Errorf("encode job input: %w", err)
+		}
+	}
+	for key, value := range j.Tags {
+		if key == "" || len(key) > 64 || len(value) > 256 {
+			return dbsqlc.ProvisionerJob{}, fault.New(fault.Invalid, "The provisioner tag %q is not usable", key).WithField("tags", "a key has 1 to 64 bytes, a value up to 256")
+		}
+	}
+	wanted := normal(j.Tags)
+	if wanted[tagScope] == scopeUser {
+		wanted[tagOwner] = j.Initiator.String() // nobody sends a job to somebody else's provisioner
+	}
+	tags, err := json.Marshal(wanted)
+	if err != nil {
+		return dbsqlc.ProvisionerJob{}, fmt.Errorf("encode job tags: %w", err)
+	}
+	job, err := q.InsertJob(ctx, dbsqlc.InsertJobParams{
+		ID: uuid.New(), OrganizationID: j.Org, InitiatorID: j.Initiator, Kind: j.Kind, FileID: j.FileID, Input: input, Tags: tags, Priority: j.Priority,
+	})
+	if err != nil {
+		return job, fmt.Errorf("insert job: %w", err)
+	}
+	return job, q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: job.ID.String()})
+}
+
+// Cancel ends a waiting job at once and asks the daemon of a running one to interrupt it. A job that has ended is a Conflict.
+func (s *Service) Cancel(ctx context.Context, id uuid.UUID) error {
+	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		job, err := q.LockJob(ctx, id)
+		if database.IsNotFound(err) {
+			return rbac.NotFound(rbac.ProvisionerJob)
+		}
+		if err != nil {
+			return fmt.Errorf("lock job: %w", err)
+		}
+		switch job.Status {
+		case statusPending:
+			return s.end(ctx, q, job, &provisionerpb.Result{Canceled: true, Error: "The job was canceled before it ran."})
+		case statusRunning:
+			if err := q.CancelJob(ctx, id); err != nil {
+				return fmt.Errorf("cancel job: %w", err)
+			}
+			if err := q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelCancel, Payload: id.String()}); err != nil {
+				return err
+			}
+			return s.changed(ctx, q, id)
+		case statusCanceling:
+			return nil
+		default:
+			return fault.New(fault.Conflict, "The job has already ended: %s", job.Status)
+		}
+	})
+}
+
+// Statuses of a job.
+const (
+	statusPending   = "pending"
+	statusRunning   = "running"
+	statusCanceling = "canceling"
+	statusSucceeded = "succeeded"
+	statusCanceled  = "canceled"
+	statusFailed    = "failed"
+)
+
+func ended(status string) bool {
+	return status == statusSucceeded || status == statusCanceled || status == statusFailed
+}
+
+func (s *Service) changed(ctx context.Context, q *dbsqlc.Queries, job uuid.UUID) error {
+	return q.Notify(ctx, dbsqlc.NotifyParams{Channel: Channel(job), Payload: job.String()})
+}
+
+// end stores a job's result and its last status, in the caller's transaction.
+func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+	handler := s.handlers[job.Kind]
+	if handler == nil {
+		return fmt.Errorf("job %s: no handler for %s", job.ID, job.Kind)
+	}
+	status := statusSucceeded
+	switch {
+	case result.GetCanceled():
+		status = statusCanceled
+	case result.GetError() != "":
+		status = statusFailed
+	}
+	// The row first: a handler that looks at its job sees how it ended.
+	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: clean(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
+		return fmt.Errorf("end job: %w", err)
+	}
+	if err := handler.Finish(ctx, q, job, result); err != nil {
+		return fmt.Errorf("store result: %w", err)
+	}
+	if err := q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: job.ID.String()}); err != nil {
+		return err
+	}
+	return s.changed(ctx, q, job.ID)
+}
+
+// endNow is end in a transaction of its own, unless the job has moved on from the epoch. A result that cannot be stored ends
+// the job as failed, so that it does not hang.
+func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result *provisionerpb.Result) error {
+	try := func(result *provisionerpb.Result) error {
+		return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+			job, err := q.LockJob(ctx, id)
+			if err != nil {
+				return fmt.Errorf("lock job: %w", err)
+			}
+			if job.Epoch != epoch || ended(job.Status) {
+				return nil
+			}
+			return s.end(ctx, q, job, result)
+		})
+	}
+	err := try(result)
+	if err == nil || fault.CodeOf(err) == fault.Unavailable || ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, try(&provisionerpb.Result{Error: "The server could not store the job's result; its log says why."}))
+}
+
+// expire ends the jobs whose daemons did not come back in time, and gives back those that nobody accepted.
+func (s *Service) expire() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.recount:
+		}
+		next := lookAround
+		for id, d := range s.due() {
+			after, err := s.expired(id, d)
+			if err != nil && s.ctx.Err() == nil {
+				s.log.Error("lost job not settled, trying again", "job", id, "err", err)
+				after = 5 * time.Second
+			}
+			s.mu.Lock()
+			switch {
+			case s.deadlines[id] != d:
+			case after > 0:
+				d.at = time.Now().Add(after)
+				s.deadlines[id] = d
+			default:
+				delete(s.deadlines, id)
+			}
+			s.mu.Unlock()
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+		if err := s.watchLeases(ctx); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("running jobs not looked at", "err", err)
+		}
+		cancel()
+		s.mu.Lock()
+		for _, d := range s.deadlines {
+			next = min(next, max(time.Until(d.at), 10*time.Millisecond))
+		}
+		s.mu.Unlock()
+		timer.Reset(next)
+	}
+}
+
+// expired settles one lease whose time is over. again is when to look at it once more, 0 when it is settled.
+func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+	defer cancel()
+	if d.giveBack {
+		return 0, s.requeue(ctx, id, d.epoch)
+	}
+	job, err := s.deps.DB.GetJob(ctx, id)
+	if database.IsNotFound(err) || err == nil && (job.Epoch != d.epoch || ended(job.Status) || job.Status == statusPending) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read job: %w", err)
+	}
+	if job.WorkerID != nil {
+		online, err := s.deps.DB.IsProvisionerOnline(ctx, *job.WorkerID)
+		if err != nil && !database.IsNotFound(err) {
+			return 0, fmt.Errorf("read provisioner: %w", err)
+		}
+		if online {
+			return s.patience(), nil // with another replica
+		}
+	}
+	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{
+		Error: fmt.Sprintf("The provisioner was not seen for %s. The last state it reported is kept; the next build goes on from it.", s.deps.Grace),
+	})
+}
+
+func (s *Service) due() map[uuid.UUID]deadline {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[uuid.UUID]deadline{}
+	for id, d := range s.deadlines {
+		if !d.at.After(time.Now()) {
+			out[id] = d
+		}
+	}
+	return out
+}

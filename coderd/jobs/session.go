@@ -1,0 +1,412 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
+)
+
+// outgoing bounds the messages that wait for a slow daemon. One that lets it fill is cut; it resumes on a new stream.
+const outgoing = 256
+
+// protocolVersion is the only one there is.
+const protocolVersion = 1
+
+// sendTimeout bounds one write to a daemon.
+const sendTimeout = 30 * time.Second
+
+// maxSlots bounds how many jobs one daemon may have.
+const maxSlots = 64
+
+var (
+	errReplaced = errors.New("a newer session of the same daemon took this one's place")
+	errSlow     = errors.New("the daemon does not read")
+	errSilent   = errors.New("the daemon no longer speaks")
+	errStopping = errors.New("the server is stopping")
+)
+
+// session is one daemon's stream.
+type session struct {
+	daemon   Daemon
+	tags     []byte // JSON, normal
+	untagged bool
+	org      uuid.UUID
+	out      chan *provisionerpb.ServerMessage
+	cancel   context.CancelCauseFunc
+	opened   *time.Time // as the daemon's row has it
+
+	// Guarded by Service.mu.
+	slots  int                 // how many more offers it takes
+	offers map[uuid.UUID]int64 // epochs of jobs offered and not accepted yet
+	leases map[uuid.UUID]int64 // epochs of jobs accepted
+}
+
+// send never blocks.
+func (x *session) send(m *provisionerpb.ServerMessage) {
+	select {
+	case x.out <- m:
+	default:
+		x.cancel(errSlow)
+	}
+}
+
+// RPCHandler serves the build-job protocol. caller knows the daemon that holds a mesh address.
+func (s *Service) RPCHandler(caller func(netip.Addr) (Daemon, bool)) (string, http.Handler) {
+	path, h := provisionerpbconnect.NewProvisionerServiceHandler(&rpc{s, caller}, connect.WithReadMaxBytes(maxMessage))
+	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), controlKey{}, http.NewResponseController(w))))
+	})
+}
+
+// controlKey finds the exchange's deadlines, by which a read or write that hangs is ended; the RPC library hides them.
+type controlKey struct{}
+
+// maxMessage bounds one message, in bytes: a state of 64 MiB and what is around it.
+const maxMessage = 80 << 20
+
+type rpc struct {
+	*Service
+	caller func(netip.Addr) (Daemon, bool)
+}
+
+// daemon is who calls.
+func (r *rpc) daemon(peer connect.Peer) (Daemon, error) {
+	addr, err := netip.ParseAddrPort(peer.Addr)
+	if err != nil {
+		return Daemon{}, connect.NewError(connect.CodeInternal, fmt.Errorf("caller's address: %w", err))
+	}
+	d, ok := r.caller(addr.Addr())
+	if !ok {
+		return Daemon{}, connect.NewError(connect.CodePermissionDenied, errors.New("only provisioners that joined the mesh may call this"))
+	}
+	d.Tags = normal(d.Tags)
+	return d, nil
+}
+
+type stream = connect.BidiStream[provisionerpb.DaemonMessage, provisionerpb.ServerMessage]
+
+// Session serves one daemon until its stream ends.
+func (r *rpc) Session(ctx context.Context, st *stream) error {
+	daemon, err := r.daemon(st.Peer())
+	if err != nil {
+		return err
+	}
+	control, ok := ctx.Value(controlKey{}).(*http.ResponseController)
+	if !ok {
+		return connect.NewError(connect.CodeInternal, errors.New("the stream has no deadlines"))
+	}
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return connect.NewError(connect.CodeUnavailable, errStopping)
+	}
+	r.streams.Add(1)
+	r.mu.Unlock()
+	defer r.streams.Done()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stopped := context.AfterFunc(r.ctx, func() { cancel(errStopping) })
+	defer stopped()
+	in := make(chan *provisionerpb.DaemonMessage)
+	var helpers sync.WaitGroup
+	helpers.Go(func() { // reads, so that this goroutine can apply
+		defer close(in)
+		for {
+			m, err := st.Receive()
+			if err != nil {
+				cancel(err)
+				return
+			}
+			select {
+			case in <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	err = r.converse(ctx, cancel, daemon, st, in, control, &helpers)
+	cancel(err)
+	// Both fail only where deadlines are not supported, and there the end of the connection ends the reader.
+	_ = control.SetReadDeadline(time.Unix(1, 0))
+	helpers.Wait()
+	return rpcError(err)
+}
+
+// converse is the session from Hello on.
+func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daemon Daemon, st *stream, in <-chan *provisionerpb.DaemonMessage, control *http.ResponseController, helpers *sync.WaitGroup) error {
+	x, err := r.open(ctx, daemon, in, cancel)
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		r.log.Warn("provisioner refused", "peer", daemon.Name, "reason", refused.reason)
+		return st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Refused{Refused: &provisionerpb.Refused{Reason: refused.reason}}})
+	}
+	if err != nil {
+		return err
+	}
+	defer r.close(x)
+	helpers.Go(func() {
+		for {
+			select {
+			case m := <-x.out:
+				err := control.SetWriteDeadline(time.Now().Add(sendTimeout))
+				if err == nil {
+					err = st.Send(m)
+				}
+				if err != nil {
+					cancel(err)
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return r.receive(ctx, x, in)
+}
+
+// refusedError ends a session for good.
+type refusedError struct{ reason string }
+
+func (e *refusedError) Error() string { return e.reason }
+
+func rpcError(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return connect.NewError(connect.CodeUnavailable, errors.New("the session ended"))
+	}
+	return connect.NewError(connect.CodeUnavailable, err)
+}
+
+// open takes the Hello, settles the leases it names, and makes the session known.
+func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisionerpb.DaemonMessage, cancel context.CancelCauseFunc) (*session, error) {
+	var hello *provisionerpb.Hello
+	select {
+	case m := <-in:
+		hello = m.GetHello()
+	case <-time.After(helloTimeout):
+		return nil, errSilent
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if hello == nil {
+		return nil, errors.New("the session must begin with hello")
+	}
+	if v := hello.GetProtocolVersion(); v != protocolVersion {
+		return nil, &refusedError{fmt.Sprintf("The server speaks protocol version %d, not %d: run the same release on both sides.", protocolVersion, v)}
+	}
+	tags, err := json.Marshal(daemon.Tags)
+	if err != nil {
+		return nil, fmt.Errorf("encode tags: %w", err)
+	}
+	org, err := s.deps.DB.GetDefaultOrganization(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read organization: %w", err)
+	}
+	x := &session{
+		daemon: daemon, tags: tags, untagged: len(own(daemon.Tags)) == 0, org: org.ID, cancel: cancel,
+		out: make(chan *provisionerpb.ServerMessage, outgoing), offers: map[uuid.UUID]int64{}, leases: map[uuid.UUID]int64{},
+	}
+	s.replace(daemon.ID)
+	row, err := s.deps.DB.OpenProvisioner(ctx, dbsqlc.OpenProvisionerParams{
+		ID: daemon.ID, OrganizationID: org.ID, Name: daemon.Name, Version: clean(cut(hello.GetVersion(), 256)), Tags: tags, BuiltIn: daemon.BuiltIn,
+	})
+	if database.IsUniqueViolation(err, "") {
+		return nil, &refusedError{fmt.Sprintf("The name %q belongs to another provisioner: choose another with --name.", daemon.Name)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store provisioner: %w", err)
+	}
+	x.opened = row.LastSeenAt
+	welcome, canceling, err := s.settle(ctx, x, hello)
+	if err != nil {
+		return nil, err
+	}
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Welcome{Welcome: welcome}}) // before anybody else sends
+	s.mu.Lock()
+	s.sessions[daemon.ID] = x
+	for id := range x.leases {
+		delete(s.deadlines, id)
+	}
+	s.mu.Unlock()
+	for _, id := range canceling {
+		s.cancelRequested(id.String())
+	}
+	s.log.Info("provisioner connected", "peer", daemon.Name, "leases", len(x.leases))
+	// Who waits learns that a provisioner is there.
+	if err := s.deps.PubSub.Publish(ctx, channelQueue, ""); err != nil {
+		s.log.Warn("queue not announced", "err", err)
+	}
+	return x, nil
+}
+
+// replace ends an earlier session of the daemon, which a broken connection may have left, and waits until it is gone.
+func (s *Service) replace(id uuid.UUID) {
+	for {
+		s.mu.Lock()
+		old := s.sessions[id]
+		s.mu.Unlock()
+		if old == nil {
+			return
+		}
+		old.cancel(errReplaced)
+		s.forget(old)
+	}
+}
+
+// settle compares the daemon's leases with the database: which hold, and what of them has been applied.
+func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.Hello) (*provisionerpb.Welcome, []uuid.UUID, error) {
+	welcome := &provisionerpb.Welcome{Grace: durationpb.New(s.deps.Grace)}
+	var canceling []uuid.UUID
+	known := map[uuid.UUID]bool{}
+	for _, lease := range hello.GetLeases() {
+		id, err := uuid.FromBytes(lease.GetJobId())
+		if err != nil {
+			return nil, nil, fmt.Errorf("lease of hello: %w", err)
+		}
+		revoke := func(reason string) {
+			welcome.Revoked = append(welcome.Revoked, &provisionerpb.Revoked{JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Reason: reason})
+		}
+		job, err := s.deps.DB.GetJob(ctx, id)
+		switch {
+		case database.IsNotFound(err):
+			revoke("the server does not know this job")
+		case err != nil:
+			return nil, nil, fmt.Errorf("read leased job: %w", err)
+		case uint64(job.Epoch) != lease.GetEpoch() || job.WorkerID == nil || *job.WorkerID != x.daemon.ID:
+			revoke(staleReason(job))
+		case ended(job.Status) && (!lease.GetFinished() || uint64(job.LastSeq) < lease.GetLastSeq()):
+			revoke(staleReason(job))
+		default:
+			welcome.Acks = append(welcome.Acks, &provisionerpb.Ack{JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Seq: uint64(job.LastSeq)})
+			known[id] = true
+			if !ended(job.Status) {
+				x.leases[id] = job.Epoch
+			}
+			if job.Status == statusCanceling {
+				canceling = append(canceling, id)
+			}
+		}
+	}
+	running, err := s.deps.DB.ListWorkerJobs(ctx, &x.daemon.ID)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list the daemon's jobs: %w", err)
+	}
+	for _, job := range running {
+		if known[job.ID] {
+			continue
+		}
+		if err := s.disown(ctx, job); err != nil {
+			return nil, nil, err
+		}
+	}
+	return welcome, canceling, nil
+}
+
+func staleReason(job dbsqlc.ProvisionerJob) string {
+	if ended(job.Status) {
+		return "the job has ended: " + job.Status
+	}
+	return "the job was given to another provisioner"
+}
+
+// disown deals with a job that its daemon does not know. A daemon writes down a job before it runs it: one of which it never
+// reported anything was not begun, and waits again; any other was lost with the daemon's disk.
+func (s *Service) disown(ctx context.Context, job dbsqlc.ProvisionerJob) error {
+	if job.LastSeq == 0 && job.Status == statusRunning {
+		return s.requeue(ctx, job.ID, job.Epoch)
+	}
+	return s.endNow(ctx, job.ID, job.Epoch, &provisionerpb.Result{
+		Error: "The provisioner was restarted and no longer knows this job. The last state it reported is kept; the next build goes on from it.",
+	})
+}
+
+func (s *Service) requeue(ctx context.Context, id uuid.UUID, epoch int64) error {
+	err := s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		n, err := q.RequeueJob(ctx, dbsqlc.RequeueJobParams{ID: id, Epoch: epoch})
+		if err != nil {
+			return fmt.Errorf("requeue job: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		if err := q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: id.String()}); err != nil {
+			return err
+		}
+		return s.changed(ctx, q, id)
+	})
+	if err != nil {
+		return err
+	}
+	// Canceled meanwhile: nobody runs it, so it has ended.
+	return s.endIfCanceling(ctx, id, epoch)
+}
+
+func (s *Service) endIfCanceling(ctx context.Context, id uuid.UUID, epoch int64) error {
+	job, err := s.deps.DB.GetJob(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read job: %w", err)
+	}
+	if job.Status != statusCanceling || job.Epoch != epoch {
+		return nil
+	}
+	return s.endNow(ctx, id, epoch, &provisionerpb.Result{Canceled: true, Error: "The job was canceled before it ran."})
+}
+
+// forget takes a session out of the table: its leases wait for the daemon's return, what it did not accept waits for another.
+func (s *Service) forget(x *session) (offers map[uuid.UUID]int64, was bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[x.daemon.ID] != x {
+		return nil, false
+	}
+	delete(s.sessions, x.daemon.ID)
+	for id, epoch := range x.leases {
+		s.deadlines[id] = deadline{epoch: epoch, at: time.Now().Add(s.patience())}
+	}
+	offers, x.offers = x.offers, map[uuid.UUID]int64{}
+	s.poke(s.recount)
+	return offers, true
+}
+
+// close ends a session in the database, too.
+func (s *Service) close(x *session) {
+	offers, was := s.forget(x)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), queryTimeout)
+	defer cancel()
+	s.giveBack(ctx, offers)
+	if !was {
+		return // a newer session of the daemon is there
+	}
+	if err := s.deps.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{ID: x.daemon.ID, LastSeenAt: x.opened}); err != nil {
+		s.log.Warn("provisioner not marked offline", "peer", x.daemon.Name, "err", err)
+	}
+	s.log.Info("provisioner disconnected", "peer", x.daemon.Name, "leases", len(x.leases))
+}
+
+// giveBack lets jobs that were offered and not accepted wait again. What the database does not take now is tried again later.
+func (s *Service) giveBack(ctx context.Context, offers map[uuid.UUID]int64) {
+	for id, epoch := range offers {
+		if err := s.requeue(ctx, id, epoch); err != nil {
+			s.log.Warn("offered job not given back, trying again", "job", id, "err", err)
+			s.mu.Lock()
+			s.deadlines[id] = deadline{epoch: epoch, at: time.Now().Add(retryAfter), giveBack: true}
+			s.mu.Unlock()
+			s.poke(s.recount)
+		}
+	}
+}
+
+func cut(text string, limit int) string { return text[:min(len(text), limit)] }

@@ -1,0 +1,186 @@
+package jobs_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// tagsOf reads "k=v k=v". "user=ann" means scope=user with ann as the owner.
+func tagsOf(text string, people map[string]uuid.UUID) map[string]string {
+	out := map[string]string{}
+	for _, pair := range strings.Fields(text) {
+		k, v, _ := strings.Cut(pair, "=")
+		if k == "user" {
+			out["scope"], out["owner"] = "user", people[v].String()
+			continue
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// The truth table of who may take what.
+var truth = []struct {
+	job, daemon string
+	takes       bool
+}{
+	{"", "", true},
+	{"scope=organization", "", true},
+	{"scope=organization owner=", "scope=organization", true},
+	{"", "environment=on_prem", false},
+	{"", "scope=organization environment=on_prem", false},
+	{"", "user=ann", false},
+	{"", "user=bob", false},
+	{"environment=on_prem", "", false},
+	{"environment=on_prem", "environment=on_prem", true},
+	{"environment=on_prem", "environment=cloud", false},
+	{"environment=on_prem", "environment=On_Prem", false},
+	{"environment=on_prem", "environment=", false},
+	{"environment=", "environment=", true},
+	{"environment=on_prem", "environment=on_prem data_center=chicago", true},
+	{"environment=on_prem data_center=chicago", "environment=on_prem", false},
+	{"environment=on_prem data_center=chicago", "data_center=chicago environment=on_prem", true},
+	{"environment=on_prem data_center=chicago", "environment=on_prem data_center=paris", false},
+	{"environment=on_prem data_center=chicago", "environment=on_prem data_center=chicago gpu=yes", true},
+	{"environment=on_prem", "user=ann environment=on_prem", false},
+	{"user=ann", "", false},
+	{"user=ann", "environment=on_prem", false},
+	{"user=ann", "user=ann", true},
+	{"user=ann", "user=bob", false},
+	{"user=ann", "user=ann environment=on_prem", false},
+	{"user=ann environment=on_prem", "user=ann", false},
+	{"user=ann environment=on_prem", "user=ann environment=on_prem", true},
+	{"user=ann environment=on_prem", "user=ann environment=on_prem gpu=yes", true},
+	{"user=ann environment=on_prem", "user=bob environment=on_prem", false},
+	{"user=ann environment=on_prem", "environment=on_prem", false},
+	{"owner=ann", "", true},  // an owner means nothing without scope=user
+	{"scope=team", "", true}, // there are two scopes
+	{"a=1 b=2 c=3", "c=3 b=2 a=1", true},
+}
+
+// Matching in SQL, which claims jobs, and in Go, which explains them, says the same: what the table says.
+func TestTruthTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	people := map[string]uuid.UUID{"ann": w.user, "bob": uuid.New()}
+	for i, c := range truth {
+		t.Run(fmt.Sprintf("%d %q on %q", i, c.job, c.daemon), func(t *testing.T) {
+			p := w.start(fmt.Sprint("daemon-", i), tagsOf(c.daemon, people), nil, nil)
+			<-p.Started()
+			id := w.insert(tagsOf(c.job, people))
+			matched, err := w.service.Matched(t.Context(), w.db.Queries, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := matched[id].Available == 1; got != c.takes {
+				t.Errorf("counted as matching: %t, want %t", got, c.takes)
+			}
+			if c.takes {
+				w.await(id, "succeeded")
+			} else {
+				// The daemon would take the first job first: when it has run a later one that it may take, it has passed this one by.
+				tags := tagsOf(c.daemon, people)
+				maps.DeleteFunc(tags, func(k, _ string) bool { return k == "owner" })
+				if c.daemon != "user=bob" && !strings.Contains(c.daemon, "bob") {
+					w.await(w.insert(tags), "succeeded")
+				}
+				if row := w.row(id); row.Status != "pending" {
+					t.Errorf("the job is %s, want pending", row.Status)
+				}
+			}
+			if err := w.service.Cancel(t.Context(), id); c.takes == (err == nil) {
+				t.Errorf("cancel: %v", err)
+			}
+			p.kill()
+			w.eventually("the daemon is offline", func() bool {
+				var online int
+				if err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE online").Scan(&online); err != nil {
+					t.Fatal(err)
+				}
+				return online == 0
+			}, nil)
+			if _, err := w.db.Pool.Exec(t.Context(), "DELETE FROM provisioner_daemons"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// A job that names somebody else as its owner goes to its initiator's provisioners.
+func TestNobodySendsJobsToOthersProvisioners(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	victim := uuid.New()
+	theirs := w.start("theirs", map[string]string{"scope": "user", "owner": victim.String()}, nil, nil)
+	<-theirs.Started()
+	id := w.insert(map[string]string{"scope": "user", "owner": victim.String()})
+	w.start("mine", map[string]string{"scope": "user", "owner": w.user.String()}, nil, nil)
+	w.await(id, "succeeded")
+	if n := theirs.exec.runs(); n != 0 {
+		t.Errorf("%d jobs ran at the victim's", n)
+	}
+}
+
+func TestWaitingReason(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	reason := func(id uuid.UUID) string {
+		shown, err := w.service.JSON(t.Context(), w.db.Queries, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shown[id].WaitingReason
+	}
+	check := func(id uuid.UUID, want string) {
+		t.Helper()
+		if got := reason(id); got != want {
+			t.Errorf("reason is %q, want %q", got, want)
+		}
+	}
+	plain := w.insert(nil)
+	check(plain, "No provisioner is online.")
+	w.eventually("the log says why", func() bool {
+		var first string
+		err := w.db.Pool.QueryRow(t.Context(), "SELECT output FROM provisioner_job_logs WHERE job_id = $1 ORDER BY id LIMIT 1", plain).Scan(&first)
+		return err == nil && first == "No provisioner is online."
+	}, nil)
+
+	rack := w.start("rack-2", map[string]string{"environment": "on_prem"}, nil, nil)
+	<-rack.Started()
+	check(plain, "Every provisioner online has tags and takes only jobs with tags; this one has none. Nearest: rack-2.")
+	both := w.insert(map[string]string{"environment": "on_prem", "data_center": "chicago"})
+	check(both, "No provisioner online has data_center=chicago. Nearest: rack-2 lacks data_center=chicago.")
+	check(w.insert(map[string]string{"scope": "user"}), "No provisioner of this user (scope=user) is online.")
+
+	gate := make(chan struct{})
+	w.start("busy", nil, &executor{run: blockUntil(gate)}, nil)
+	defer close(gate)
+	w.await(plain, "running")
+	second, third := w.insert(nil), w.insert(nil)
+	check(second, "All 1 matching provisioners are busy; position 1 in the queue.")
+	shown, err := w.service.JSON(t.Context(), w.db.Queries, third, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := shown[third]; got.QueuePosition != 2 || got.QueueSize != 2 {
+		t.Errorf("position %d of %d, want 2 of 2", got.QueuePosition, got.QueueSize)
+	}
+	if got := shown[plain]; got.WorkerName != "busy" || got.WaitingReason != "" {
+		t.Errorf("worker %q, reason %q", got.WorkerName, got.WaitingReason)
+	}
+	matched, err := w.service.Matched(t.Context(), w.db.Queries, both, third)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := matched[both]; m.Count != 0 || m.MostRecentlySeen != nil {
+		t.Errorf("matched for both tags: %+v", m)
+	}
+	if m := matched[third]; m.Count != 1 || m.Available != 1 || m.MostRecentlySeen == nil {
+		t.Errorf("matched for no tags: %+v", m)
+	}
+
+}

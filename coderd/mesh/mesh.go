@@ -1,0 +1,268 @@
+// Package mesh is the server's own place in the mesh: its node, the coordinator and the relay. It turns a credential into the
+// principal of a connection, and answers who may see whom. What runs on the node (the RPC services) is given to it; it knows
+// neither jobs nor templates.
+//
+//	agent token, user session, provisioner key
+//	        |  GET /api/v2/mesh/coordinate
+//	        v
+//	   principal ---> coordinator ---> relay admits the key
+//	                      |
+//	                      +--- MaySee? client → its own workspaces' agents, agent and provisioner → this server
+//
+// A caller of an RPC on the node is known by its mesh source address, which WireGuard binds to its key.
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/tailnet/relay"
+)
+
+// Agent is who an agent token speaks for.
+type Agent struct {
+	ID   uuid.UUID
+	Name string // owner/workspace.agent, for people
+}
+
+// Options are a Service's dependencies.
+type Options struct {
+	Logger *slog.Logger
+	// AuthenticateAgent returns a fault, Unauthenticated, for a token that may not connect.
+	AuthenticateAgent func(ctx context.Context, token secret.Token) (Agent, error)
+	// MayConnect returns a fault unless the user may open connections into the agent's workspace.
+	MayConnect func(ctx context.Context, userID, agentID uuid.UUID) error
+	// Authenticate says which user a request comes from, as httpapi's does.
+	Authenticate func(*http.Request) (rbac.Actor, error)
+	// MayStillConnect returns a fault when a user that signed in earlier has been suspended or removed since.
+	MayStillConnect func(ctx context.Context, userID uuid.UUID) error
+	// Organization is the one that provisioners belong to.
+	Organization uuid.UUID
+	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
+	ProvisionerPSK secret.Token
+	// STUNAddress is the UDP address that answers STUN. Empty: DefaultSTUNAddress, or any free port when it is taken. "off":
+	// none.
+	STUNAddress string
+	// LocalURL is how this process reaches its own plain HTTP listener. Nil when there is none: then the relay opens one on
+	// loopback for this process.
+	LocalURL *url.URL
+}
+
+// DefaultSTUNAddress is STUN's registered port (RFC 8489) on all addresses.
+const DefaultSTUNAddress = ":3478"
+
+// regionID is the one relay region's.
+const regionID = 1
+
+// Service is the server's place in the mesh. New has everything but the node running; Start joins it.
+type Service struct {
+	opts     Options
+	log      *slog.Logger
+	relay    *relay.Server
+	coord    *coordinator.Server
+	stunPort int
+	localURL *url.URL
+
+	builtIn secret.Token // lets this process's own provisioners join, never leaves it
+
+	provisioners struct {
+		sync.Mutex
+		byID map[uuid.UUID]Provisioner // every one that ever joined this process: an RPC's caller may be lost for the moment
+	}
+
+	node   *tailnet.Node
+	client *coordinator.Client // the node's
+	rpc    *http.Server
+	done   sync.WaitGroup
+}
+
+// New opens the relay and the coordinator. It blocks only for the STUN socket.
+func New(opts Options) (*Service, error) {
+	r, err := relay.New(relay.Options{Logger: opts.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("start relay: %w", err)
+	}
+	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL}
+	s.provisioners.byID = map[uuid.UUID]Provisioner{}
+	if s.stunPort, err = s.listenSTUN(opts.STUNAddress); err != nil {
+		r.Close()
+		return nil, err
+	}
+	if s.localURL == nil {
+		if s.localURL, err = r.ListenLocal(); err != nil {
+			r.Close()
+			return nil, fmt.Errorf("open relay for this process: %w", err)
+		}
+	}
+	s.coord = coordinator.New(coordinator.Options{
+		Logger:     opts.Logger,
+		Authorizer: coordinator.AuthorizerFunc(s.maySee),
+		Relay:      r,
+		RelayMap:   s.relayMap,
+	})
+	return s, nil
+}
+
+func (s *Service) listenSTUN(addr string) (port int, err error) {
+	if addr == "off" {
+		return 0, nil
+	}
+	if addr != "" {
+		if port, err = s.relay.ListenSTUN(addr); err != nil {
+			return 0, fault.New(fault.Unavailable, "The STUN address %s cannot be used: %w", addr, err).
+				WithDetail("Choose another with --stun-address, or turn STUN off with --stun-address=off: peers behind NAT are relayed then.")
+		}
+		return port, nil
+	}
+	if port, err = s.relay.ListenSTUN(DefaultSTUNAddress); err == nil {
+		return port, nil
+	}
+	s.log.Info("default STUN port is taken, using another", "addr", DefaultSTUNAddress, "err", err)
+	if port, err = s.relay.ListenSTUN(":0"); err != nil {
+		return 0, fmt.Errorf("listen for STUN: %w", err)
+	}
+	return port, nil
+}
+
+// relayMap names no URL: each participant reaches the relay by the URL by which it reached this server.
+func (s *Service) relayMap() tailnet.RelayMap {
+	return tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: regionID, Code: "server", Name: "This server", STUNPort: s.stunPort}}}
+}
+
+// RelayMap is what participants are told.
+func (s *Service) RelayMap() tailnet.RelayMap { return s.relayMap() }
+
+// LocalURL is how this process's own nodes reach the server, by plain HTTP on loopback.
+func (s *Service) LocalURL() *url.URL { return s.localURL }
+
+// Start joins this server's own node and serves rpc on its mesh address, which is the only place where it is served. The
+// relay must be reachable at LocalURL by then or soon.
+func (s *Service) Start(rpc http.Handler) error {
+	id := uuid.New()
+	node, err := tailnet.New(tailnet.Options{ID: id, Logger: s.log})
+	if err != nil {
+		return fmt.Errorf("start mesh node: %w", err)
+	}
+	s.node = node
+	listener, err := node.Listen(meshport.ServerRPC)
+	if err != nil {
+		return fmt.Errorf("listen on the mesh: %w", err)
+	}
+	s.client = s.coord.Attach(coordinator.Principal{Kind: coordinator.KindServer, ID: id, Name: "server"}, coordinator.ClientOptions{
+		Logger:  s.log,
+		URL:     s.localURL,
+		Key:     node.PublicKey(),
+		NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
+		Inbound: inboundAtServer,
+	})
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true) // WireGuard encrypts
+	s.rpc = &http.Server{Handler: rpc, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	s.done.Go(func() {
+		if err := s.rpc.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			s.log.Error("mesh RPC service ended", "err", err)
+		}
+	})
+	return nil
+}
+
+// inboundAtServer is what each kind of peer may open at this server's node: agents and provisioners reach the RPC services,
+// people nothing.
+func inboundAtServer(kind coordinator.Kind) tailnet.Inbound {
+	switch kind {
+	case coordinator.KindAgent, coordinator.KindProvisioner:
+		return tailnet.InboundPorts(meshport.ServerRPC)
+	default:
+		return tailnet.InboundNone
+	}
+}
+
+// Close leaves the mesh: participants are told that the server is stopping and keep their tunnels. Idempotent.
+func (s *Service) Close() error {
+	var errs []error
+	if s.rpc != nil {
+		errs = append(errs, s.rpc.Close())
+	}
+	s.done.Wait()
+	errs = append(errs, s.coord.Close())
+	if s.client != nil {
+		errs = append(errs, s.client.Close())
+	}
+	if s.node != nil {
+		errs = append(errs, s.node.Close())
+	}
+	errs = append(errs, s.relay.Close())
+	return errors.Join(errs...)
+}
+
+// Routes registers the coordinator's websocket and the relay. The relay is public because it asks every key for proof and
+// admits only those that the coordinator has bound.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate) // by credential, in coordinate: agents are no users
+	for _, pattern := range []string{"GET /derp", "GET /derp/", "HEAD /derp/latency-check"} {
+		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
+	}
+}
+
+// maySee is who may see whom. Agents and provisioners see this server, as the coordinator itself allows them nothing else.
+func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coordinator.Target) error {
+	switch from.Kind {
+	case coordinator.KindAgent, coordinator.KindProvisioner:
+		if to.Kind == coordinator.KindServer {
+			return nil
+		}
+	case coordinator.KindServer:
+		return nil
+	case coordinator.KindClient:
+		if err := s.opts.MayStillConnect(ctx, from.Subject); err != nil {
+			return err
+		}
+		return s.opts.MayConnect(ctx, from.Subject, to.ID)
+	}
+	return rbac.NotFound(rbac.Agent)
+}
+
+// RevokeAgents ends the agents' place in the mesh, as when their workspace stopped or was deleted.
+func (s *Service) RevokeAgents(ids ...uuid.UUID) {
+	for _, id := range ids {
+		s.coord.Revoke(id, "the workspace was stopped or deleted")
+	}
+}
+
+// Recheck asks again whether the user's clients may see whom they see, as when the user was suspended or lost a role. It
+// blocks until every answer is in.
+func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
+	var ids []uuid.UUID
+	for _, peer := range s.coord.Peers() {
+		if peer.Principal.Kind == coordinator.KindClient && peer.Principal.Subject == userID {
+			ids = append(ids, peer.Principal.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return s.coord.Recheck(ctx, ids...)
+}
+
+// CallingAgent is the agent that holds a mesh address.
+func (s *Service) CallingAgent(addr netip.Addr) (uuid.UUID, bool) {
+	p, ok := s.coord.Lookup(addr)
+	return p.ID, ok && p.Kind == coordinator.KindAgent
+}

@@ -1,0 +1,168 @@
+// Package pubsub tells the parts of the server, and its replicas, that something changed. Payloads are ids, never data: whoever
+// hears of a change reads it from the database. It knows no feature.
+package pubsub
+
+import (
+	"context"
+	"sync"
+)
+
+// PubSub passes messages to everybody who listens on a channel. Messages may be lost while the connection is: afterwards every
+// subscriber is called with the payload "", which means "look again".
+type PubSub interface {
+	// Publish sends a payload to the channel's subscribers, of all replicas. To announce a change, rather send it in the
+	// transaction of the change: SELECT pg_notify(channel, payload).
+	Publish(ctx context.Context, channel, payload string) error
+
+	// Subscribe calls fn for every message of a channel from now on, one at a time and in order. Subscribe first, then read the
+	// state: nothing is missed. A subscriber that is slow loses messages and is then called once with "". cancel ends it
+	// without waiting; a call that has begun may still run. fn may call cancel.
+	Subscribe(channel string, fn func(payload string)) (cancel func())
+}
+
+// queueLength bounds the messages that wait for one subscriber. More become one "look again".
+const queueLength = 64
+
+// subscriber calls one function, in a goroutine of its own.
+type subscriber struct {
+	fn     func(string)
+	signal chan struct{} // holds one token while there is something to do
+
+	mu     sync.Mutex
+	queue  []string // guarded by mu
+	closed bool     // guarded by mu
+}
+
+func newSubscriber(fn func(string)) *subscriber {
+	return &subscriber{fn: fn, signal: make(chan struct{}, 1)}
+}
+
+// push never blocks.
+func (s *subscriber) push(payload string) {
+	s.mu.Lock()
+	if payload == "" || len(s.queue) >= queueLength {
+		s.queue = append(s.queue[:0], "") // one look covers all that was queued
+	} else if len(s.queue) != 1 || s.queue[0] != "" {
+		s.queue = append(s.queue, payload)
+	}
+	s.mu.Unlock()
+	s.wake()
+}
+
+func (s *subscriber) wake() {
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (s *subscriber) close() {
+	s.mu.Lock()
+	s.closed, s.queue = true, nil
+	s.mu.Unlock()
+	s.wake()
+}
+
+// run calls fn until close.
+func (s *subscriber) run() {
+	for range s.signal {
+		for {
+			s.mu.Lock()
+			if s.closed {
+				s.mu.Unlock()
+				return
+			}
+			if len(s.queue) == 0 {
+				s.mu.Unlock()
+				break
+			}
+			payload := s.queue[0]
+			s.queue = s.queue[1:]
+			s.mu.Unlock()
+			s.fn(payload)
+		}
+	}
+}
+
+// table holds the subscribers of all channels. The zero value is ready.
+type table struct {
+	mu       sync.Mutex
+	channels map[string]map[*subscriber]struct{} // guarded by mu
+	closed   bool                                // guarded by mu
+	running  sync.WaitGroup
+}
+
+// add starts a subscriber. After close it adds nothing.
+func (t *table) add(channel string, s *subscriber) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
+	if t.channels == nil {
+		t.channels = map[string]map[*subscriber]struct{}{}
+	}
+	if t.channels[channel] == nil {
+		t.channels[channel] = map[*subscriber]struct{}{}
+	}
+	t.channels[channel][s] = struct{}{}
+	t.running.Go(s.run)
+}
+
+// remove reports whether nobody listens on the channel any more.
+func (t *table) remove(channel string, s *subscriber) (last bool) {
+	s.close()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.channels[channel][s]; !ok {
+		return false
+	}
+	delete(t.channels[channel], s)
+	if last = len(t.channels[channel]) == 0; last {
+		delete(t.channels, channel)
+	}
+	return last
+}
+
+func (t *table) deliver(channel, payload string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s := range t.channels[channel] {
+		s.push(payload) // does not block
+	}
+}
+
+// lookAgain tells everybody that messages may have been lost.
+func (t *table) lookAgain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, subscribers := range t.channels {
+		for s := range subscribers {
+			s.push("")
+		}
+	}
+}
+
+func (t *table) names() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := make([]string, 0, len(t.channels))
+	for name := range t.channels {
+		names = append(names, name)
+	}
+	return names
+}
+
+// close ends all subscriptions and waits for the calls that have begun.
+func (t *table) close() {
+	t.mu.Lock()
+	t.closed = true
+	for _, subscribers := range t.channels {
+		for s := range subscribers {
+			s.close()
+		}
+	}
+	t.channels = nil
+	t.mu.Unlock()
+	t.running.Wait()
+}

@@ -1,0 +1,74 @@
+package rbac
+
+import (
+	"fmt"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Permission is what a route declares. It is checked before the route's handler runs, without knowing the object; the
+// handler asks May with the object itself. The zero value is no declaration: a route may not have it.
+type Permission struct {
+	kind     permissionKind
+	action   Action
+	resource Resource
+}
+
+type permissionKind int
+
+const (
+	undeclared permissionKind = iota
+	public
+	signedIn
+	needs
+)
+
+var (
+	// Public is open to everybody; the request is not authenticated.
+	Public = Permission{kind: public}
+	// SignedIn is open to every user.
+	SignedIn = Permission{kind: signedIn}
+)
+
+// Needs asks for the right to do action to at least some object of the kind. It panics when the table has no such row.
+func Needs(action Action, resource Resource) Permission {
+	if _, ok := table[resource][action]; !ok {
+		panic(fmt.Sprintf("rbac: the permission table has no row for %s %s", action, resource))
+	}
+	return Permission{needs, action, resource}
+}
+
+// Declared reports whether the permission says anything.
+func (p Permission) Declared() bool { return p.kind != undeclared }
+
+// IsPublic reports whether nobody needs to sign in.
+func (p Permission) IsPublic() bool { return p.kind == public }
+
+// Check returns nil when the actor may use the route, else a fault.
+func (p Permission) Check(a Actor) error {
+	switch {
+	case p.kind == public:
+		return nil
+	case p.kind == undeclared:
+		return fault.New(fault.Forbidden, "Nobody may use this.")
+	case !a.SignedIn():
+		return fault.New(fault.Unauthenticated, "You are not signed in.")
+	case p.kind == signedIn || a.allowed(p.action, p.resource, true):
+		return nil
+	default:
+		return forbidden(p.action, p.resource)
+	}
+}
+
+func (p Permission) String() string {
+	switch p.kind {
+	case public:
+		return "public"
+	case signedIn:
+		return "signed in"
+	case needs:
+		return fmt.Sprintf("%s %s", p.action, p.resource)
+	default:
+		return "undeclared"
+	}
+}

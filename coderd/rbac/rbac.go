@@ -1,0 +1,132 @@
+// Package rbac owns the one permission table: which role may do what to whose objects. It knows neither HTTP nor the
+// database; an Actor and an Object are all it sees.
+//
+// Three roles exist. Everyone signed in is a member. Template admins also look after templates and provisioners. Owners may do
+// everything. An object has an owner, or belongs to the deployment.
+package rbac
+
+import (
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Action is what somebody wants to do.
+type Action string
+
+const (
+	Create  Action = "create"
+	Read    Action = "read"
+	Update  Action = "update"
+	Delete  Action = "delete"
+	Manage  Action = "manage"  // decide over an account: its status and roles
+	Connect Action = "connect" // reach into: a shell, ports, apps
+)
+
+// Resource is a kind of object.
+type Resource string
+
+const (
+	Agent              Resource = "agent"
+	APIKey             Resource = "API key"
+	Deployment         Resource = "deployment"
+	File               Resource = "file"
+	Mesh               Resource = "mesh"
+	Organization       Resource = "organization"
+	OrganizationMember Resource = "organization member" // name and id only
+	ProvisionerDaemon  Resource = "provisioner"
+	ProvisionerJob     Resource = "provisioner job"
+	ProvisionerKey     Resource = "provisioner key"
+	SSHKey             Resource = "SSH key"
+	Template           Resource = "template"
+	TemplateVersion    Resource = "template version"
+	User               Resource = "user"
+	Workspace          Resource = "workspace"
+	WorkspaceBuild     Resource = "workspace build"
+	WorkspaceState     Resource = "workspace state" // Terraform's: holds credentials
+)
+
+// The stored roles. Everyone is a member besides.
+const (
+	RoleOwner         = "owner"
+	RoleTemplateAdmin = "template-admin"
+)
+
+// Object is what an action is done to.
+type Object struct {
+	Resource Resource
+	Owner    uuid.UUID // zero: the deployment's
+}
+
+// Of is the object of kind r that owner owns; uuid.Nil for the deployment's.
+func Of(r Resource, owner uuid.UUID) Object { return Object{Resource: r, Owner: owner} }
+
+// Actor is who acts. The zero value is nobody and may do nothing.
+type Actor struct {
+	UserID   uuid.UUID
+	Username string
+	Roles    []string // stored roles, without member
+	KeyID    string   // public half of the token that was shown
+
+	// FromWorkspace says that the token is the one given to a workspace. The workspace's template can read it, so it never
+	// carries an owner's powers over others, and cannot make or change credentials.
+	FromWorkspace bool
+}
+
+// SignedIn reports whether the actor is somebody.
+func (a Actor) SignedIn() bool { return a.UserID != uuid.Nil }
+
+// May returns nil when the actor may do it. Otherwise a fault: Unauthenticated for nobody, NotFound when the actor may not
+// even know the object, Forbidden when it is visible and only this action is refused.
+func (a Actor) May(action Action, object Object) error {
+	if !a.SignedIn() {
+		return fault.New(fault.Unauthenticated, "You are not signed in.")
+	}
+	own := object.Owner == a.UserID
+	if a.allowed(action, object.Resource, own) {
+		return nil
+	}
+	if !a.allowed(Read, object.Resource, own) {
+		return NotFound(object.Resource)
+	}
+	return forbidden(action, object.Resource)
+}
+
+// Sees reports whether the actor may read every object of the kind, whoever owns it: what decides the extent of a list.
+func (a Actor) Sees(resource Resource) bool {
+	return a.SignedIn() && a.allowed(Read, resource, false)
+}
+
+// NotFound is the answer about an object that does not exist, and about one that the actor may not see: they must not differ.
+func NotFound(resource Resource) error {
+	return fault.New(fault.NotFound, "There is no such %s, or you may not see it.", resource)
+}
+
+func forbidden(action Action, resource Resource) error {
+	return fault.New(fault.Forbidden, "You may not %s this %s.", action, resource).
+		WithDetail("Ask an owner of this deployment for the role that allows it.")
+}
+
+func (a Actor) allowed(action Action, resource Resource, own bool) bool {
+	g, ok := table[resource][action]
+	if !ok {
+		return false
+	}
+	owner, templateAdmin := slices.Contains(a.Roles, RoleOwner), slices.Contains(a.Roles, RoleTemplateAdmin)
+	if a.FromWorkspace {
+		if g.personal {
+			return false
+		}
+		owner, templateAdmin = false, owner || templateAdmin
+	}
+	switch {
+	case owner:
+		return true
+	case templateAdmin && g.templateAdmin.covers(own):
+		return true
+	default:
+		return g.member.covers(own)
+	}
+}

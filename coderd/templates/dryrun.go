@@ -1,0 +1,150 @@
+package templates
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	var req sdk.CreateDryRunRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if len(req.UserVariableValues) > 0 {
+		if err := actor.May(rbac.Update, rbac.Of(rbac.TemplateVersion, uuid.Nil)); err != nil {
+			return err
+		}
+	}
+	var job dbsqlc.ProvisionerJob
+	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		imports, err := q.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
+		if err != nil {
+			return err
+		}
+		if err := imported(v, imports); err != nil {
+			return err
+		}
+		definitions, err := Parameters(ctx, q, v.ID)
+		if err != nil {
+			return err
+		}
+		values, err := Resolve(definitions, Values{Given: req.RichParameterValues})
+		if err != nil {
+			return err
+		}
+		tags, err := Tags(ctx, q, v.ID)
+		if err != nil {
+			return err
+		}
+		job, err = s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
+			Kind: string(sdk.JobTemplateDryRun), Org: v.OrganizationID, Initiator: actor.UserID, FileID: imports.FileID, Tags: tags,
+			Input: dryRunInput{TemplateVersionID: v.ID, WorkspaceName: clean(req.WorkspaceName), Parameters: values, Variables: req.UserVariableValues},
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create dry run: %w", err)
+	}
+	return s.writeJob(w, r, http.StatusCreated, job.ID)
+}
+
+func (s *Service) writeJob(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
+	shown, err := s.deps.Jobs.JSON(r.Context(), s.deps.DB.Queries, id)
+	if err != nil {
+		return fmt.Errorf("show dry run: %w", err)
+	}
+	return httpapi.Write(w, status, shown[id])
+}
+
+// dryRun is the job in the path: a dry run of the version in the path, that the actor may do the action to.
+func (s *Service) dryRun(r *http.Request, action rbac.Action) (dbsqlc.ProvisionerJob, error) {
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return dbsqlc.ProvisionerJob{}, err
+	}
+	id, err := httpapi.PathUUID(r, "job")
+	if err != nil {
+		return dbsqlc.ProvisionerJob{}, err
+	}
+	job, err := s.deps.DB.GetTemplateJob(r.Context(), dbsqlc.GetTemplateJobParams{ID: id, Kind: string(sdk.JobTemplateDryRun)})
+	if database.IsNotFound(err) {
+		return job, rbac.NotFound(rbac.ProvisionerJob)
+	}
+	if err != nil {
+		return job, fmt.Errorf("read dry run: %w", err)
+	}
+	var in dryRunInput
+	if err := json.Unmarshal(job.Input, &in); err != nil {
+		return job, fmt.Errorf("decode dry run: %w", err)
+	}
+	if in.TemplateVersionID != v.ID {
+		return job, rbac.NotFound(rbac.ProvisionerJob)
+	}
+	return job, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerJob, job.InitiatorID))
+}
+
+func (s *Service) getDryRun(w http.ResponseWriter, r *http.Request) error {
+	job, err := s.dryRun(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	return s.writeJob(w, r, http.StatusOK, job.ID)
+}
+
+func (s *Service) dryRunLogs(w http.ResponseWriter, r *http.Request) error {
+	job, err := s.dryRun(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	return s.deps.Jobs.ServeLogs(w, r, job.ID)
+}
+
+func (s *Service) dryRunResources(w http.ResponseWriter, r *http.Request) error {
+	job, err := s.dryRun(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	if job.CompletedAt == nil {
+		return fault.New(fault.Conflict, "The dry run has not ended yet.").WithDetail("It is %s.", job.Status)
+	}
+	return s.writeResources(w, r, job.ID)
+}
+
+func (s *Service) dryRunProvisioners(w http.ResponseWriter, r *http.Request) error {
+	job, err := s.dryRun(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	matched, err := s.deps.Jobs.Matched(r.Context(), s.deps.DB.Queries, job.ID)
+	if err != nil {
+		return fmt.Errorf("match provisioners: %w", err)
+	}
+	return httpapi.Write(w, http.StatusOK, matched[job.ID])
+}
+
+func (s *Service) cancelDryRun(w http.ResponseWriter, r *http.Request) error {
+	job, err := s.dryRun(r, rbac.Update)
+	if err != nil {
+		return err
+	}
+	if err := s.deps.Jobs.Cancel(r.Context(), job.ID); err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The dry run is being canceled."})
+}

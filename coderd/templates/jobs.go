@@ -1,0 +1,325 @@
+package templates
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// Metadata returns what a template may read about a workspace's owner, without secrets.
+func Metadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, owner uuid.UUID) (*provisionerpb.Metadata, error) {
+	u, err := q.GetTemplateOwnerFacts(ctx, owner)
+	if err != nil {
+		return nil, fmt.Errorf("read owner: %w", err)
+	}
+	return &provisionerpb.Metadata{
+		AccessUrl: accessURL, OwnerId: u.ID[:], OwnerName: u.Username, OwnerEmail: u.Email, OwnerFullName: u.Name, OwnerGroups: []string{"Everyone"},
+		OwnerLoginType: u.LoginType, OwnerRoles: append([]string{"member"}, u.Roles...), OwnerSshPublicKey: u.SshPublicKey,
+	}, nil
+}
+
+// Variables returns the values a version's variables have, for Terraform.
+func Variables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]*provisionerpb.VariableValue, error) {
+	rows, err := q.ListTemplateVersionVariables(ctx, version)
+	if err != nil {
+		return nil, fmt.Errorf("list variables: %w", err)
+	}
+	var out []*provisionerpb.VariableValue
+	for _, row := range rows {
+		out = append(out, &provisionerpb.VariableValue{Name: row.Name, Value: row.Value, Sensitive: row.Sensitive})
+	}
+	return out, nil
+}
+
+// Tags returns what a version's workspaces ask of a provisioner.
+func Tags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) (map[string]string, error) {
+	data, err := q.GetTemplateVersionTags(ctx, version)
+	if err != nil {
+		return nil, fmt.Errorf("read tags: %w", err)
+	}
+	tags := map[string]string{}
+	if err := json.Unmarshal(data, &tags); err != nil {
+		return nil, fmt.Errorf("decode tags: %w", err)
+	}
+	return tags, nil
+}
+
+// importHandler runs imports.
+type importHandler struct{ *Service }
+
+func (h importHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error {
+	v, err := q.GetTemplateVersionByJob(ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("read template version: %w", err)
+	}
+	metadata, err := versionMetadata(ctx, q, h.deps.AccessURL, job.InitiatorID, v)
+	if err != nil {
+		return err
+	}
+	variables, err := Variables(ctx, q, v.ID)
+	if err != nil {
+		return err
+	}
+	offer.Job = &provisionerpb.Offer_TemplateImport{TemplateImport: &provisionerpb.TemplateImport{Variables: variables, Metadata: metadata}}
+	return nil
+}
+
+func versionMetadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, owner uuid.UUID, v dbsqlc.TemplateVersion) (*provisionerpb.Metadata, error) {
+	m, err := Metadata(ctx, q, accessURL, owner)
+	if err != nil {
+		return nil, err
+	}
+	m.TemplateVersion = v.Name
+	if v.TemplateID != nil {
+		t, err := q.GetTemplate(ctx, *v.TemplateID)
+		if err != nil {
+			return nil, fmt.Errorf("read template: %w", err)
+		}
+		m.TemplateId, m.TemplateName = t.ID[:], t.Name
+	}
+	return m, nil
+}
+
+// Checkpoint is not sent by imports: they keep no state.
+func (importHandler) Checkpoint(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []byte) error {
+	return nil
+}
+
+// Resources is not sent by imports: nothing exists by them.
+func (importHandler) Resources(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []*provisionerpb.Resource) error {
+	return nil
+}
+
+func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+	found := result.GetTemplateImport()
+	if found == nil {
+		return nil
+	}
+	v, err := q.GetTemplateVersionByJob(ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("read template version: %w", err)
+	}
+	// A failed import knows its variables too: they tell what is missing.
+	if err := storeVariables(ctx, q, v.ID, found.GetVariables()); err != nil {
+		return err
+	}
+	if result.GetError() != "" || result.GetCanceled() {
+		return nil
+	}
+	if err := q.FinishTemplateVersion(ctx, dbsqlc.FinishTemplateVersionParams{
+		ID: v.ID, Readme: clean(found.GetReadme()), NamesOwnerSessionToken: found.GetNamesOwnerSessionToken(), NamesOwnerSshPrivateKey: found.GetNamesOwnerSshPrivateKey(),
+	}); err != nil {
+		return fmt.Errorf("finish template version: %w", err)
+	}
+	if err := storeParameters(ctx, q, v.ID, found); err != nil {
+		return err
+	}
+	if err := storeTags(ctx, q, v.ID, job, found.GetWorkspaceTags()); err != nil {
+		return err
+	}
+	for _, auth := range found.GetExternalAuth() {
+		if err := q.UpsertTemplateVersionExternalAuth(ctx, dbsqlc.UpsertTemplateVersionExternalAuthParams{
+			TemplateVersionID: v.ID, ProviderID: clean(auth.GetId()), Optional: auth.GetOptional(),
+		}); err != nil {
+			return fmt.Errorf("store external auth: %w", err)
+		}
+	}
+	for transition, resources := range map[sdk.Transition][]*provisionerpb.Resource{
+		sdk.TransitionStart: found.GetStartResources(), sdk.TransitionStop: found.GetStopResources(),
+	} {
+		if _, err := agents.Store(ctx, q, h.log, agents.Batch{JobID: job.ID, Transition: transition, Resources: resources, Final: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storeVariables writes the definitions; a value that was given stays.
+func storeVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, variables []*provisionerpb.TemplateVariable) error {
+	rows, err := q.ListTemplateVersionVariables(ctx, version)
+	if err != nil {
+		return fmt.Errorf("list variables: %w", err)
+	}
+	given := map[string]string{}
+	for _, row := range rows {
+		given[row.Name] = row.Value
+	}
+	names := []string{}
+	for _, v := range variables {
+		name := clean(v.GetName())
+		names = append(names, name)
+		value, ok := given[name]
+		if !ok {
+			value = clean(v.GetDefaultValue())
+		}
+		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{
+			TemplateVersionID: version, Name: name, Description: clean(v.GetDescription()), Type: clean(v.GetType()), Value: value,
+			DefaultValue: clean(v.GetDefaultValue()), Required: v.GetRequired(), Sensitive: v.GetSensitive(),
+		}); err != nil {
+			return fmt.Errorf("store variable: %w", err)
+		}
+	}
+	if err := q.DeleteTemplateVersionVariablesExcept(ctx, dbsqlc.DeleteTemplateVersionVariablesExceptParams{TemplateVersionID: version, Names: names}); err != nil {
+		return fmt.Errorf("delete unknown variables: %w", err)
+	}
+	return nil
+}
+
+func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, found *provisionerpb.ImportResult) error {
+	if err := q.DeleteTemplateVersionParameters(ctx, version); err != nil {
+		return fmt.Errorf("delete parameters: %w", err)
+	}
+	parameters := slices.SortedStableFunc(slices.Values(found.GetParameters()), func(a, b *provisionerpb.Parameter) int {
+		return cmp.Or(cmp.Compare(a.GetOrder(), b.GetOrder()), strings.Compare(a.GetName(), b.GetName()))
+	})
+	for i, p := range parameters {
+		definition, err := json.Marshal(parameterJSON(p))
+		if err != nil {
+			return fmt.Errorf("encode parameter: %w", err)
+		}
+		if err := q.InsertTemplateVersionParameter(ctx, dbsqlc.InsertTemplateVersionParameterParams{
+			TemplateVersionID: version, Name: clean(p.GetName()), Position: int32(i), Definition: definition,
+		}); err != nil {
+			return fmt.Errorf("store parameter: %w", err)
+		}
+	}
+	if err := q.DeleteTemplateVersionPresets(ctx, version); err != nil {
+		return fmt.Errorf("delete presets: %w", err)
+	}
+	for _, p := range found.GetPresets() {
+		values := []sdk.PresetParameter{}
+		for _, v := range p.GetParameters() {
+			values = append(values, sdk.PresetParameter{Name: clean(v.GetName()), Value: clean(v.GetValue())})
+		}
+		data, err := json.Marshal(values)
+		if err != nil {
+			return fmt.Errorf("encode preset: %w", err)
+		}
+		if err := q.InsertTemplateVersionPreset(ctx, dbsqlc.InsertTemplateVersionPresetParams{
+			ID: uuid.New(), TemplateVersionID: version, Name: clean(p.GetName()), Description: clean(p.GetDescription()), Icon: clean(p.GetIcon()),
+			IsDefault: p.GetDefault(), Parameters: data,
+		}); err != nil {
+			return fmt.Errorf("store preset: %w", err)
+		}
+	}
+	return nil
+}
+
+func parameterJSON(p *provisionerpb.Parameter) sdk.TemplateVersionParameter {
+	out := sdk.TemplateVersionParameter{
+		Name: clean(p.GetName()), DisplayName: clean(p.GetDisplayName()), Description: clean(p.GetDescription()), DescriptionPlaintext: clean(p.GetDescription()),
+		Type: clean(p.GetType()), FormType: clean(p.GetFormType()), Mutable: p.GetMutable(), DefaultValue: clean(p.GetDefaultValue()), Icon: clean(p.GetIcon()),
+		Required: p.GetRequired(), Ephemeral: p.GetEphemeral(), Options: []sdk.TemplateVersionParamOption{},
+	}
+	for _, o := range p.GetOptions() {
+		out.Options = append(out.Options, sdk.TemplateVersionParamOption{
+			Name: clean(o.GetName()), Description: clean(o.GetDescription()), Value: clean(o.GetValue()), Icon: clean(o.GetIcon()),
+		})
+	}
+	if v := p.GetValidation(); v != nil {
+		out.ValidationRegex, out.ValidationError, out.ValidationMonotonic = clean(v.GetRegex()), clean(v.GetError()), clean(v.GetMonotonic())
+		out.ValidationMin, out.ValidationMax = v.Min, v.Max
+	}
+	return out
+}
+
+// storeTags merges the template's own tags over the import's.
+func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, own map[string]string) error {
+	tags := map[string]string{}
+	if err := json.Unmarshal(job.Tags, &tags); err != nil {
+		return fmt.Errorf("decode tags: %w", err)
+	}
+	maps.Copy(tags, own)
+	data, err := json.Marshal(tags)
+	if err != nil {
+		return fmt.Errorf("encode tags: %w", err)
+	}
+	if err := q.UpsertTemplateVersionTags(ctx, dbsqlc.UpsertTemplateVersionTagsParams{TemplateVersionID: version, Tags: data}); err != nil {
+		return fmt.Errorf("store tags: %w", err)
+	}
+	return nil
+}
+
+// dryRunInput is what a dry run is made of.
+type dryRunInput struct {
+	TemplateVersionID uuid.UUID            `json:"template_version_id"`
+	WorkspaceName     string               `json:"workspace_name"`
+	Parameters        []sdk.ParameterValue `json:"parameters"`
+	Variables         []sdk.VariableValue  `json:"variables,omitempty"`
+}
+
+// dryRunHandler runs dry runs.
+type dryRunHandler struct{ *Service }
+
+func (h dryRunHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error {
+	var in dryRunInput
+	if err := json.Unmarshal(job.Input, &in); err != nil {
+		return fmt.Errorf("decode dry run: %w", err)
+	}
+	v, err := q.GetTemplateVersion(ctx, in.TemplateVersionID)
+	if err != nil {
+		return fmt.Errorf("read template version: %w", err)
+	}
+	metadata, err := versionMetadata(ctx, q, h.deps.AccessURL, job.InitiatorID, v)
+	if err != nil {
+		return err
+	}
+	metadata.WorkspaceName = in.WorkspaceName
+	variables, err := Variables(ctx, q, v.ID)
+	if err != nil {
+		return err
+	}
+	for _, given := range in.Variables {
+		for _, known := range variables {
+			if known.Name == given.Name {
+				known.Value = given.Value
+			}
+		}
+	}
+	offer.Job = &provisionerpb.Offer_TemplateDryRun{TemplateDryRun: &provisionerpb.TemplateDryRun{
+		Variables: variables, Parameters: ParameterValues(in.Parameters), Metadata: metadata,
+	}}
+	return nil
+}
+
+// ParameterValues turns values into what a provisioner is sent.
+func ParameterValues(values []sdk.ParameterValue) []*provisionerpb.ParameterValue {
+	out := make([]*provisionerpb.ParameterValue, len(values))
+	for i, v := range values {
+		out[i] = &provisionerpb.ParameterValue{Name: v.Name, Value: v.Value}
+	}
+	return out
+}
+
+// Checkpoint is not sent by dry runs: they keep no state.
+func (dryRunHandler) Checkpoint(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []byte) error {
+	return nil
+}
+
+// Resources is not sent by dry runs: nothing exists by them.
+func (dryRunHandler) Resources(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []*provisionerpb.Resource) error {
+	return nil
+}
+
+func (h dryRunHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+	found := result.GetTemplateDryRun()
+	if found == nil || result.GetError() != "" || result.GetCanceled() {
+		return nil
+	}
+	_, err := agents.Store(ctx, q, h.log, agents.Batch{JobID: job.ID, Transition: sdk.TransitionStart, Resources: found.GetResources(), Final: true})
+	return err
+}
+
+// clean makes text from a template fit for PostgreSQL: valid UTF-8 without NUL.
+func clean(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "") }

@@ -1,0 +1,64 @@
+package templates
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+var (
+	templateName = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
+	versionName  = regexp.MustCompile(`^[a-zA-Z0-9]+([_.-][a-zA-Z0-9]+)*$`)
+)
+
+// Limits of what people write, in bytes.
+const (
+	maxTemplateName = 32
+	maxVersionName  = 64
+	maxDisplayName  = 64
+	maxDescription  = 128 << 10
+	maxIcon         = 256
+	maxMessage      = 1 << 20
+)
+
+// CheckName returns a fault when a template cannot be called so.
+func CheckName(name string) error {
+	if len(name) > maxTemplateName || !templateName.MatchString(name) {
+		return fault.New(fault.Invalid, "A template cannot be called %q.", name).
+			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens or underscores between, at most %d", maxTemplateName))
+	}
+	return nil
+}
+
+// CheckVersionName returns a fault when a version cannot be called so.
+func CheckVersionName(name string) error {
+	if len(name) > maxVersionName || !versionName.MatchString(name) {
+		return fault.New(fault.Invalid, "A template version cannot be called %q.", name).
+			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens, dots or underscores between, at most %d", maxVersionName))
+	}
+	return nil
+}
+
+var (
+	firstWords = []string{
+		"amber", "brave", "brisk", "calm", "clear", "clever", "cosmic", "crisp", "daring", "eager", "early", "fair", "fancy", "fleet",
+		"fresh", "gentle", "golden", "grand", "happy", "honest", "humble", "jolly", "keen", "kind", "light", "lively", "lucid", "lucky",
+		"mellow", "merry", "mighty", "modest", "neat", "nimble", "noble", "patient", "plain", "polite", "proud", "quick", "quiet", "rapid",
+		"ready", "rustic", "sharp", "shiny", "silent", "silver", "simple", "sleek", "smooth", "snowy", "solid", "steady", "sunny", "swift",
+		"tidy", "tranquil", "upbeat", "vivid", "warm", "wise", "witty", "young",
+	}
+	secondWords = []string{
+		"acorn", "badger", "beacon", "birch", "bison", "breeze", "brook", "canyon", "cedar", "comet", "coral", "crane", "creek", "dolphin",
+		"dune", "eagle", "ember", "falcon", "fern", "finch", "fjord", "forest", "fox", "garnet", "glacier", "harbor", "hazel", "heron",
+		"island", "ivy", "jasper", "juniper", "kestrel", "lagoon", "lark", "lynx", "maple", "marsh", "meadow", "meteor", "moss", "nebula",
+		"oak", "orchid", "osprey", "otter", "owl", "pebble", "pine", "planet", "puffin", "quartz", "raven", "reef", "ridge", "river",
+		"sparrow", "spruce", "summit", "thistle", "tundra", "valley", "willow", "wren",
+	}
+)
+
+// newVersionName is a name for a version that was given none: two words and two digits, one of 409 600.
+func newVersionName() string {
+	return fmt.Sprintf("%s_%s%02d", firstWords[rand.N(len(firstWords))], secondWords[rand.N(len(secondWords))], rand.N(100))
+}

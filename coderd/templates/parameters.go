@@ -1,0 +1,218 @@
+package templates
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// The types of a parameter.
+const (
+	typeString = "string"
+	typeNumber = "number"
+	typeBool   = "bool"
+	typeList   = "list(string)"
+)
+
+// maxValue bounds a parameter's value, in bytes.
+const maxValue = 64 << 10
+
+// Values is where a build's parameters may come from, strongest first. Then comes the parameter's own default.
+type Values struct {
+	Given    []sdk.ParameterValue // by the request
+	Preset   []sdk.ParameterValue // of the preset that the request names
+	Previous []sdk.ParameterValue // of the build before
+	// Ending is set for builds that stop or delete: they carry on with what there is, because a workspace must be able to end
+	// whatever became of its template. Only what the request itself gives is checked.
+	Ending bool
+}
+
+// Resolve finds the value of every parameter that the template defines, in the order of the definitions. The error is a fault
+// that names every value which is refused and why.
+func Resolve(definitions []sdk.TemplateVersionParameter, from Values) ([]sdk.ParameterValue, error) {
+	given, preset, previous := byName(from.Given), byName(from.Preset), byName(from.Previous)
+	refused := fault.New(fault.Invalid, "The parameters do not fit the template.")
+	for i, v := range from.Given {
+		switch {
+		case !slices.ContainsFunc(definitions, func(d sdk.TemplateVersionParameter) bool { return d.Name == v.Name }):
+			refused.WithField(v.Name, "the template has no parameter of this name")
+		case slices.ContainsFunc(from.Given[:i], func(o sdk.ParameterValue) bool { return o.Name == v.Name }):
+			refused.WithField(v.Name, "is given twice")
+		}
+	}
+	out := make([]sdk.ParameterValue, 0, len(definitions))
+	for _, d := range definitions {
+		before, hadBefore := previous[d.Name]
+		value, fresh := d.DefaultValue, false
+		if v, ok := given[d.Name]; ok {
+			value, fresh = v, true
+		} else if v, ok := preset[d.Name]; ok {
+			value, fresh = v, true
+		} else if hadBefore && !d.Ephemeral {
+			value = before
+		} else if d.Required && !from.Ending {
+			refused.WithField(d.Name, "is required: the template has no default for it")
+			continue
+		}
+		out = append(out, sdk.ParameterValue{Name: d.Name, Value: value})
+		if from.Ending && !fresh {
+			continue
+		}
+		if fresh && hadBefore && !d.Mutable && !d.Ephemeral && value != before {
+			refused.WithField(d.Name, fmt.Sprintf("cannot be changed after the workspace was made (it is %q)", before))
+			continue
+		}
+		if !hadBefore || d.Ephemeral {
+			before = ""
+		}
+		if problem := Check(d, value, before); problem != "" {
+			refused.WithField(d.Name, problem)
+		}
+	}
+	if len(refused.Fields) > 0 {
+		return nil, refused
+	}
+	return out, nil
+}
+
+func byName(values []sdk.ParameterValue) map[string]string {
+	out := make(map[string]string, len(values))
+	for _, v := range values {
+		out[v.Name] = v.Value
+	}
+	return out
+}
+
+// Check says what is wrong with a parameter's value, "" when nothing is. previous is the value of the build before, "" for
+// none.
+func Check(d sdk.TemplateVersionParameter, value, previous string) string {
+	if len(value) > maxValue {
+		return fmt.Sprintf("is longer than %d bytes", maxValue)
+	}
+	if strings.ContainsRune(value, 0) {
+		return "contains a NUL character"
+	}
+	switch d.Type {
+	case typeNumber:
+		return checkNumber(d, value, previous)
+	case typeBool:
+		if value != "true" && value != "false" {
+			return fmt.Sprintf("must be true or false, not %q", value)
+		}
+	case typeList:
+		return checkList(d, value)
+	case typeString, "":
+	default:
+		return fmt.Sprintf("has a type that is not known: %q", d.Type)
+	}
+	if problem := checkOption(d, value); problem != "" {
+		return problem
+	}
+	return checkPattern(d, value)
+}
+
+var numberForm = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+
+func parseNumber(value string) (float64, bool) {
+	if !numberForm.MatchString(value) {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(value, 64)
+	return f, err == nil && !math.IsInf(f, 0)
+}
+
+func checkNumber(d sdk.TemplateVersionParameter, value, previous string) string {
+	f, ok := parseNumber(value)
+	if !ok {
+		return fmt.Sprintf("must be a number, not %q", value)
+	}
+	if problem := checkOption(d, value); problem != "" {
+		return problem
+	}
+	if d.ValidationMin != nil && f < float64(*d.ValidationMin) {
+		return inWords(d, value, fmt.Sprintf("must be at least %d", *d.ValidationMin))
+	}
+	if d.ValidationMax != nil && f > float64(*d.ValidationMax) {
+		return inWords(d, value, fmt.Sprintf("must be at most %d", *d.ValidationMax))
+	}
+	before, ok := parseNumber(previous)
+	if !ok {
+		return ""
+	}
+	switch {
+	case d.ValidationMonotonic == "increasing" && f < before:
+		return inWords(d, value, "can only grow: it is "+previous)
+	case d.ValidationMonotonic == "decreasing" && f > before:
+		return inWords(d, value, "can only shrink: it is "+previous)
+	}
+	return ""
+}
+
+func checkList(d sdk.TemplateVersionParameter, value string) string {
+	var items []string
+	if err := json.Unmarshal([]byte(value), &items); err != nil || items == nil {
+		return `must be a JSON list of texts, like ["a","b"]`
+	}
+	if len(d.Options) == 0 || checkOption(d, value) == "" {
+		return ""
+	}
+	if d.FormType != "" && d.FormType != "multi-select" {
+		return checkOption(d, value)
+	}
+	for _, item := range items {
+		if problem := checkOption(d, item); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+func checkOption(d sdk.TemplateVersionParameter, value string) string {
+	if len(d.Options) == 0 {
+		return ""
+	}
+	values := make([]string, len(d.Options))
+	for i, o := range d.Options {
+		if o.Value == value {
+			return ""
+		}
+		values[i] = strconv.Quote(o.Value)
+	}
+	return fmt.Sprintf("must be one of %s, not %q", strings.Join(values, ", "), value)
+}
+
+func checkPattern(d sdk.TemplateVersionParameter, value string) string {
+	if d.ValidationRegex == "" {
+		return ""
+	}
+	pattern, err := regexp.Compile(d.ValidationRegex)
+	if err != nil {
+		return fmt.Sprintf("cannot be checked: the template's pattern %q is not valid", d.ValidationRegex)
+	}
+	if !pattern.MatchString(value) {
+		return inWords(d, value, fmt.Sprintf("must match %s", d.ValidationRegex))
+	}
+	return ""
+}
+
+// inWords prefers the template's own words. {min}, {max} and {value} stand for what they name.
+func inWords(d sdk.TemplateVersionParameter, value, fallback string) string {
+	if d.ValidationError == "" {
+		return fallback
+	}
+	pairs := []string{"{value}", value}
+	if d.ValidationMin != nil {
+		pairs = append(pairs, "{min}", strconv.FormatInt(*d.ValidationMin, 10))
+	}
+	if d.ValidationMax != nil {
+		pairs = append(pairs, "{max}", strconv.FormatInt(*d.ValidationMax, 10))
+	}
+	return strings.NewReplacer(pairs...).Replace(d.ValidationError)
+}

@@ -1,0 +1,88 @@
+package templates
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Deps is what the service needs. All of it is required.
+type Deps struct {
+	DB        *database.DB
+	Jobs      *jobs.Service
+	Agents    *agents.Service
+	Logger    *slog.Logger
+	AccessURL string // the server's public URL, as templates see it
+}
+
+// Service serves templates. Safe for concurrent use.
+type Service struct {
+	deps Deps
+	log  *slog.Logger
+}
+
+// New returns the service and makes it the jobs' handler of imports and dry runs.
+func New(deps Deps) *Service {
+	s := &Service{deps: deps, log: deps.Logger}
+	deps.Jobs.Handle(string(sdk.JobTemplateImport), importHandler{s})
+	deps.Jobs.Handle(string(sdk.JobTemplateDryRun), dryRunHandler{s})
+	return s
+}
+
+// Routes registers the templates' routes.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	read, readVersion, update := rbac.Needs(rbac.Read, rbac.Template), rbac.Needs(rbac.Read, rbac.TemplateVersion), rbac.Needs(rbac.Update, rbac.Template)
+	updateVersion := rbac.Needs(rbac.Update, rbac.TemplateVersion)
+
+	mux.Handle("POST /api/v2/organizations/{organization}/templates", rbac.Needs(rbac.Create, rbac.Template), s.createTemplate)
+	mux.Handle("GET /api/v2/organizations/{organization}/templates", read, s.listTemplates)
+	mux.Handle("GET /api/v2/organizations/{organization}/templates/{templatename}", read, s.getTemplateByName)
+	mux.Handle("GET /api/v2/organizations/{organization}/templates/{templatename}/versions/{versionname}", readVersion, s.getVersionByNames)
+	mux.Handle("GET /api/v2/templates", read, s.listTemplates)
+	mux.Handle("GET /api/v2/templates/{template}", read, s.getTemplate)
+	mux.Handle("PATCH /api/v2/templates/{template}", update, s.updateTemplate)
+	mux.Handle("DELETE /api/v2/templates/{template}", rbac.Needs(rbac.Delete, rbac.Template), s.deleteTemplate)
+	mux.Handle("GET /api/v2/templates/{template}/versions", readVersion, s.listVersions)
+	mux.Handle("PATCH /api/v2/templates/{template}/versions", update, s.updateActiveVersion)
+	mux.Handle("GET /api/v2/templates/{template}/versions/{versionname}", readVersion, s.getVersionByName)
+	mux.Handle("GET /api/v2/templates/{template}/acl", read, s.getACL)
+	mux.Handle("PATCH /api/v2/templates/{template}/acl", update, s.updateACL)
+
+	mux.Handle("POST /api/v2/organizations/{organization}/templateversions", rbac.Needs(rbac.Create, rbac.TemplateVersion), s.createVersion)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}", readVersion, s.getVersion)
+	mux.Handle("PATCH /api/v2/templateversions/{templateversion}", updateVersion, s.updateVersion)
+	mux.Handle("PATCH /api/v2/templateversions/{templateversion}/cancel", updateVersion, s.cancelVersion)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/logs", readVersion, s.versionLogs)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/rich-parameters", readVersion, s.listParameters)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/presets", readVersion, s.listPresets)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/resources", readVersion, s.listResources)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/variables", updateVersion, s.listVariables)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/external-auth", readVersion, s.listExternalAuth)
+
+	mux.Handle("POST /api/v2/templateversions/{templateversion}/dry-run", readVersion, s.createDryRun)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/dry-run/{job}", readVersion, s.getDryRun)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/dry-run/{job}/logs", readVersion, s.dryRunLogs)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/dry-run/{job}/resources", readVersion, s.dryRunResources)
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/dry-run/{job}/matched-provisioners", readVersion, s.dryRunProvisioners)
+	mux.Handle("PATCH /api/v2/templateversions/{templateversion}/dry-run/{job}/cancel", readVersion, s.cancelDryRun)
+}
+
+// organization is the one in the path.
+func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
+	org, err := s.deps.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
+	if database.IsNotFound(err) {
+		return org, rbac.NotFound(rbac.Organization)
+	}
+	if err != nil {
+		return org, fmt.Errorf("look up organization: %w", err)
+	}
+	return org, httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Object{Resource: rbac.Organization})
+}

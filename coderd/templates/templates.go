@@ -1,0 +1,402 @@
+package templates
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// activityBump is how much longer a workspace lives when it is used: the same for all templates.
+const activityBump = time.Hour
+
+func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	org, err := s.organization(r)
+	if err != nil {
+		return err
+	}
+	if err := actor.May(rbac.Create, rbac.Of(rbac.Template, uuid.Nil)); err != nil {
+		return err
+	}
+	var req sdk.CreateTemplateRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	p := dbsqlc.InsertTemplateParams{
+		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, DisplayName: req.DisplayName, Description: req.Description, Icon: req.Icon,
+		ActiveVersionID: req.VersionID, RequireActiveVersion: req.RequireActiveVersion, CreatedBy: actor.UserID,
+	}
+	if err := checkTexts(req.Name, req.DisplayName, req.Description, req.Icon); err != nil {
+		return err
+	}
+	if p.DefaultTtlSeconds, err = seconds(req.DefaultTTLMillis, 0); err != nil {
+		return err
+	}
+	if err := onlyDefaults(req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
+		return err
+	}
+	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if _, _, err := ready(ctx, q, req.VersionID, nil); err != nil {
+			return err
+		}
+		if _, err := q.InsertTemplate(ctx, p); err != nil {
+			return err
+		}
+		n, err := q.AttachTemplateVersion(ctx, dbsqlc.AttachTemplateVersionParams{ID: req.VersionID, TemplateID: &p.ID})
+		if err == nil && n == 0 {
+			return fault.New(fault.Conflict, "This version belongs to another template.").WithField("template_version_id", "upload the source again")
+		}
+		return err
+	})
+	if err != nil {
+		return nameTaken(err, req.Name, "create template")
+	}
+	return s.writeTemplate(w, r, http.StatusCreated, p.ID)
+}
+
+func nameTaken(err error, name, doing string) error {
+	if database.IsUniqueViolation(err, "templates_name") {
+		return fault.New(fault.Conflict, "A template called %q exists already.", name).WithField("name", "is taken")
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
+	p := dbsqlc.ListTemplateRowsParams{}
+	if r.PathValue("organization") != "" {
+		org, err := s.organization(r)
+		if err != nil {
+			return err
+		}
+		p.OrganizationID = &org.ID
+	}
+	terms, err := ParseSearch(r.URL.Query().Get("q"), "name", "exact_name", "organization", "deprecated")
+	if err != nil {
+		return err
+	}
+	p.ExactName = terms["exact_name"]
+	p.Search = strings.TrimSpace(terms["name"] + terms[""])
+	if name, ok := terms["organization"]; ok {
+		org, err := s.deps.DB.GetOrganizationByReference(r.Context(), name)
+		if database.IsNotFound(err) {
+			return httpapi.Write(w, http.StatusOK, []sdk.Template{})
+		}
+		if err != nil {
+			return fmt.Errorf("look up organization: %w", err)
+		}
+		p.OrganizationID = &org.ID
+	}
+	switch terms["deprecated"] {
+	case "":
+	case "true", "false":
+		deprecated := terms["deprecated"] == "true"
+		p.Deprecated = &deprecated
+	default:
+		return fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", "deprecated: must be true or false")
+	}
+	rows, err := s.deps.DB.ListTemplateRows(r.Context(), p)
+	if err != nil {
+		return fmt.Errorf("list templates: %w", err)
+	}
+	out := make([]sdk.Template, len(rows))
+	for i, row := range rows {
+		out[i] = templateJSON(row)
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
+	t := row.Template
+	return sdk.Template{
+		ID: t.ID, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, OrganizationID: t.OrganizationID, OrganizationName: row.OrganizationName,
+		OrganizationDisplayName: row.OrganizationDisplayName, Name: t.Name, DisplayName: t.DisplayName, Description: t.Description, Icon: t.Icon,
+		Provisioner: sdk.ProvisionerTerraform, ActiveVersionID: t.ActiveVersionID, ActiveUserCount: int(row.ActiveUsers),
+		Deprecated: t.Deprecated != "", DeprecationMessage: t.Deprecated, DefaultTTLMillis: t.DefaultTtlSeconds * 1000,
+		ActivityBumpMillis: activityBump.Milliseconds(), CreatedByID: t.CreatedBy, CreatedByName: row.Creator, AllowUserAutostart: true, AllowUserAutostop: true,
+		AllowUserCancelWorkspaceJobs: true, RequireActiveVersion: t.RequireActiveVersion, MaxPortShareLevel: sdk.ShareOwner, UseClassicParameterFlow: true,
+		AutostopRequirement:  sdk.AutostopRequirement{Weeks: 1},
+		AutostartRequirement: sdk.AutostartRequirement{DaysOfWeek: []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}},
+	}
+}
+
+// writeTemplate answers with the template as it is now.
+func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
+	rows, err := s.deps.DB.ListTemplateRows(r.Context(), dbsqlc.ListTemplateRowsParams{Ids: []uuid.UUID{id}})
+	if err != nil {
+		return fmt.Errorf("read template: %w", err)
+	}
+	if len(rows) == 0 {
+		return rbac.NotFound(rbac.Template)
+	}
+	return httpapi.Write(w, status, templateJSON(rows[0]))
+}
+
+// template is the one in the path, if the actor may do the action to it.
+func (s *Service) template(r *http.Request, action rbac.Action) (dbsqlc.Template, error) {
+	id, err := httpapi.PathUUID(r, "template")
+	if err != nil {
+		return dbsqlc.Template{}, err
+	}
+	t, err := s.deps.DB.GetTemplate(r.Context(), id)
+	if database.IsNotFound(err) {
+		return t, rbac.NotFound(rbac.Template)
+	}
+	if err != nil {
+		return t, fmt.Errorf("read template: %w", err)
+	}
+	return t, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Template, uuid.Nil))
+}
+
+// templateByName is the one in the path by organization and name.
+func (s *Service) templateByName(r *http.Request) (dbsqlc.Template, error) {
+	org, err := s.organization(r)
+	if err != nil {
+		return dbsqlc.Template{}, err
+	}
+	t, err := s.deps.DB.GetTemplateByName(r.Context(), dbsqlc.GetTemplateByNameParams{OrganizationID: org.ID, Name: r.PathValue("templatename")})
+	if database.IsNotFound(err) {
+		return t, rbac.NotFound(rbac.Template)
+	}
+	if err != nil {
+		return t, fmt.Errorf("look up template: %w", err)
+	}
+	return t, nil
+}
+
+func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.template(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	return s.writeTemplate(w, r, http.StatusOK, t.ID)
+}
+
+func (s *Service) getTemplateByName(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.templateByName(r)
+	if err != nil {
+		return err
+	}
+	return s.writeTemplate(w, r, http.StatusOK, t.ID)
+}
+
+func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.template(r, rbac.Update)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateTemplateRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if err := onlyDefaults(req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
+		return err
+	}
+	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		t, err := q.LockTemplate(r.Context(), t.ID)
+		if database.IsNotFound(err) {
+			return rbac.NotFound(rbac.Template)
+		}
+		if err != nil {
+			return err
+		}
+		p := dbsqlc.UpdateTemplateParams{
+			ID: t.ID, Name: or(req.Name, t.Name), DisplayName: or(req.DisplayName, t.DisplayName), Description: or(req.Description, t.Description),
+			Icon: or(req.Icon, t.Icon), RequireActiveVersion: or(req.RequireActiveVersion, t.RequireActiveVersion),
+			Deprecated: or(req.DeprecationMessage, t.Deprecated),
+		}
+		if err := checkTexts(p.Name, p.DisplayName, p.Description, p.Icon); err != nil {
+			return err
+		}
+		if p.DefaultTtlSeconds, err = seconds(req.DefaultTTLMillis, t.DefaultTtlSeconds); err != nil {
+			return err
+		}
+		_, err = q.UpdateTemplate(r.Context(), p)
+		return err
+	})
+	if err != nil {
+		return nameTaken(err, or(req.Name, ""), "update template")
+	}
+	return s.writeTemplate(w, r, http.StatusOK, t.ID)
+}
+
+func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.template(r, rbac.Delete)
+	if err != nil {
+		return err
+	}
+	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		if _, err := q.LockTemplate(r.Context(), t.ID); err != nil {
+			return err
+		}
+		names, err := q.ListTemplateWorkspaceNames(r.Context(), t.ID)
+		if err != nil {
+			return err
+		}
+		if len(names) > 0 {
+			return fault.New(fault.Conflict, "The template %q is still used by workspaces: delete them first.", t.Name).
+				WithDetail("%s", strings.Join(names, ", "))
+		}
+		return q.SoftDeleteTemplate(r.Context(), t.ID)
+	})
+	if database.IsNotFound(err) {
+		return rbac.NotFound(rbac.Template)
+	}
+	if err != nil {
+		return fmt.Errorf("delete template: %w", err)
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The template is deleted."})
+}
+
+func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.template(r, rbac.Update)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateActiveVersionRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		if _, _, err := ready(r.Context(), q, req.ID, &t.ID); err != nil {
+			return err
+		}
+		return q.UpdateTemplateActiveVersion(r.Context(), dbsqlc.UpdateTemplateActiveVersionParams{ID: t.ID, ActiveVersionID: req.ID})
+	})
+	if err != nil {
+		return fmt.Errorf("change active version: %w", err)
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "This version is active now."})
+}
+
+// Every user may use every template: the one group that there is has that right, and no other can be given.
+func (s *Service) getACL(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.template(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	everyone := sdk.TemplateGroup{ID: t.OrganizationID, Name: "Everyone", DisplayName: "Everyone", Members: []sdk.MinimalUser{}, Role: "use"}
+	return httpapi.Write(w, http.StatusOK, sdk.TemplateACL{Users: []sdk.TemplateUser{}, Groups: []sdk.TemplateGroup{everyone}})
+}
+
+func (s *Service) updateACL(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.template(r, rbac.Update)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateTemplateACLRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	refused := fault.New(fault.Invalid, "Every user may use every template, and template admins may change them: this server has no finer rights.")
+	for id, role := range req.GroupPerms {
+		if id != t.OrganizationID.String() || role != "use" {
+			refused.WithField("group_perms", id+" cannot be given the role "+fmt.Sprintf("%q", role))
+		}
+	}
+	for id, role := range req.UserPerms {
+		if role != "" {
+			refused.WithField("user_perms", id+" cannot be given the role "+fmt.Sprintf("%q", role))
+		}
+	}
+	if len(refused.Fields) > 0 {
+		return refused
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "Every user may use the template."})
+}
+
+// ready returns a version that is imported, and the template's where one is given, with its import. Else the error is a fault.
+func ready(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, template *uuid.UUID) (dbsqlc.TemplateVersion, dbsqlc.ProvisionerJob, error) {
+	v, err := q.GetTemplateVersion(ctx, id)
+	if database.IsNotFound(err) || err == nil && template != nil && (v.TemplateID == nil || *v.TemplateID != *template) {
+		return v, dbsqlc.ProvisionerJob{}, fault.New(fault.Invalid, "There is no such version of the template.").WithField("template_version_id", "does not exist")
+	}
+	if err != nil {
+		return v, dbsqlc.ProvisionerJob{}, fmt.Errorf("read template version: %w", err)
+	}
+	job, err := q.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
+	if err != nil {
+		return v, job, fmt.Errorf("read import job: %w", err)
+	}
+	return v, job, imported(v, job)
+}
+
+// imported returns a fault unless workspaces can be built from the version.
+func imported(v dbsqlc.TemplateVersion, job dbsqlc.ProvisionerJob) error {
+	switch status := sdk.JobStatus(job.Status); {
+	case status == sdk.JobSucceeded:
+		return nil
+	case status.Ended():
+		return fault.New(fault.Invalid, "The import of version %q has %s: it cannot be used.", v.Name, status).
+			WithDetail("%s", job.Error).WithField("template_version_id", "its import has "+job.Status)
+	default:
+		return fault.New(fault.Conflict, "The import of version %q is not done yet.", v.Name).WithDetail("It is %s. Try again when it has ended.", status)
+	}
+}
+
+func checkTexts(name, displayName, description, icon string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	for _, t := range []struct {
+		field, value string
+		limit        int
+	}{{"display_name", displayName, maxDisplayName}, {"description", description, maxDescription}, {"icon", icon, maxIcon}} {
+		if len(t.value) > t.limit || strings.ContainsRune(t.value, 0) {
+			return fault.New(fault.Invalid, "The template's %s is not accepted.", strings.ReplaceAll(t.field, "_", " ")).
+				WithField(t.field, fmt.Sprintf("must be text of at most %d bytes", t.limit))
+		}
+	}
+	return nil
+}
+
+// onlyDefaults refuses settings that exist in the API and are fixed here.
+func onlyDefaults(bump *int64, autostart, autostop, cancel *bool) error {
+	refused := fault.New(fault.Invalid, "This server does not have these settings.")
+	if bump != nil && *bump != activityBump.Milliseconds() {
+		refused.WithField("activity_bump_ms", fmt.Sprintf("is always %d", activityBump.Milliseconds()))
+	}
+	for field, value := range map[string]*bool{"allow_user_autostart": autostart, "allow_user_autostop": autostop, "allow_user_cancel_workspace_jobs": cancel} {
+		if value != nil && !*value {
+			refused.WithField(field, "is always true")
+		}
+	}
+	if len(refused.Fields) > 0 {
+		return refused
+	}
+	return nil
+}
+
+// seconds turns milliseconds of a request into what is stored.
+func seconds(millis *int64, unchanged int64) (int64, error) {
+	if millis == nil {
+		return unchanged, nil
+	}
+	if *millis < 0 || *millis > (365*24*time.Hour).Milliseconds() {
+		return 0, fault.New(fault.Invalid, "The time to live is not accepted.").WithField("default_ttl_ms", "must be from 0 to a year")
+	}
+	return *millis / 1000, nil
+}
+
+func or[T any](p *T, fallback T) T {
+	if p != nil {
+		return *p
+	}
+	return fallback
+}
+
+// Ready returns a version of the template that workspaces can be built from, and its source file. Else the error is a fault.
+func Ready(ctx context.Context, q *dbsqlc.Queries, version, template uuid.UUID) (dbsqlc.TemplateVersion, uuid.UUID, error) {
+	v, job, err := ready(ctx, q, version, &template)
+	return v, job.FileID, err
+}

@@ -1,0 +1,321 @@
+package templates_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// found is what an import finds in a rich template.
+func found() *provisionerpb.ImportResult {
+	return &provisionerpb.ImportResult{
+		Readme: "# hello",
+		Variables: []*provisionerpb.TemplateVariable{
+			{Name: "image", Type: "string", DefaultValue: "debian"},
+			{Name: "secret", Type: "string", Required: true, Sensitive: true, DefaultValue: ""},
+		},
+		Parameters: []*provisionerpb.Parameter{
+			{Name: "zone", Type: "string", Order: 2, DefaultValue: "a", Options: []*provisionerpb.ParameterOption{{Name: "A", Value: "a"}, {Name: "B", Value: "b"}}},
+			{Name: "cpus", Type: "number", Order: 1, DefaultValue: "2", Mutable: true, Validation: &provisionerpb.ParameterValidation{Max: ptr[int64](8)}},
+		},
+		Presets:        []*provisionerpb.Preset{{Name: "big", Default: true, Parameters: []*provisionerpb.ParameterValue{{Name: "cpus", Value: "8"}}}},
+		ExternalAuth:   []*provisionerpb.ExternalAuth{{Id: "github", Optional: true}},
+		WorkspaceTags:  map[string]string{"zone": "a"},
+		StartResources: []*provisionerpb.Resource{worldtest.Resource(uuid.Nil), {Type: "docker_volume", Name: "home"}},
+		StopResources:  []*provisionerpb.Resource{{Type: "docker_volume", Name: "home"}},
+	}
+}
+
+func TestImport(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	tom := w.As("tom")
+	made, err := tom.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{
+		StorageMethod: "file", FileID: w.File("tom"), Provisioner: "terraform", Tags: sdk.Map[string]{},
+		UserVariableValues: []sdk.VariableValue{{Name: "secret", Value: "hush"}, {Name: "unknown", Value: "x"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Name == "" || made.Job.Status != sdk.JobPending && made.Job.Status != sdk.JobRunning || made.CreatedBy.Username != "tom" || made.TemplateID != nil {
+		t.Errorf("new version: %+v", made)
+	}
+	if made.MatchedProvisioners == nil || made.MatchedProvisioners.Count != 1 {
+		t.Errorf("matched provisioners: %+v", made.MatchedProvisioners)
+	}
+	if _, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "x", VersionID: made.ID}); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("template of a version that is not imported: %v, want conflict", err)
+	}
+	job := w.Daemon.Next()
+	offer := job.GetTemplateImport()
+	if len(offer.GetVariables()) != 2 || offer.GetVariables()[0].GetValue() != "hush" || offer.GetMetadata().GetOwnerName() != "tom" ||
+		offer.GetMetadata().GetAccessUrl() == "" || offer.GetMetadata().GetOwnerSessionToken() != "" {
+		t.Errorf("offer: %v", offer)
+	}
+	job.Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: found()}})
+	v, err := tom.TemplateVersion(t.Context(), made.ID)
+	if err != nil || v.Job.Status != sdk.JobSucceeded || v.Job.CompletedAt == nil || v.Readme != "# hello" {
+		t.Fatalf("imported version: %+v, %v", v, err)
+	}
+	parameters, err := w.As("ann").TemplateVersionParameters(t.Context(), v.ID)
+	if err != nil || len(parameters) != 2 || parameters[0].Name != "cpus" || *parameters[0].ValidationMax != 8 || len(parameters[1].Options) != 2 {
+		t.Errorf("parameters: %+v, %v", parameters, err)
+	}
+	presets, err := w.As("ann").TemplateVersionPresets(t.Context(), v.ID)
+	if err != nil || len(presets) != 1 || !presets[0].Default || presets[0].Parameters[0].Value != "8" {
+		t.Errorf("presets: %+v, %v", presets, err)
+	}
+	variables, err := tom.TemplateVersionVariables(t.Context(), v.ID)
+	want := []sdk.TemplateVersionVariable{
+		{Name: "image", Type: "string", Value: "debian", DefaultValue: "debian"},
+		{Name: "secret", Type: "string", Required: true, Sensitive: true},
+	}
+	if diff := cmp.Diff(want, variables); err != nil || diff != "" {
+		t.Errorf("variables (-want +got): %v\n%s", err, diff)
+	}
+	resources, err := tom.TemplateVersionResources(t.Context(), v.ID)
+	if err != nil || len(resources) != 3 {
+		t.Errorf("resources: %+v, %v", resources, err)
+	}
+	auth, err := tom.TemplateVersionExternalAuth(t.Context(), v.ID)
+	if err != nil || len(auth) != 1 || auth[0].ID != "github" || !auth[0].Optional {
+		t.Errorf("external auth: %+v, %v", auth, err)
+	}
+	if logs, err := tom.TemplateVersionLogs(t.Context(), v.ID, 0); err != nil || len(logs) != 0 {
+		t.Errorf("logs: %v, %v", logs, err)
+	}
+
+	// The next version of the template has the values that nobody could read.
+	template, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "rich", VersionID: v.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tom.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{TemplateID: &template.ID, FileID: w.File("tom")}); err != nil {
+		t.Fatal(err)
+	}
+	next := w.Daemon.Next().GetTemplateImport()
+	if len(next.GetVariables()) != 1 || next.GetVariables()[0].GetValue() != "hush" || next.GetMetadata().GetTemplateName() != "rich" {
+		t.Errorf("next import: %v", next)
+	}
+}
+
+func TestFailedImport(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	v, err := w.As("tom").CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{FileID: w.File("tom")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Daemon.Next().Finish(&provisionerpb.Result{
+		Error: "variable secret is not set", ErrorCode: "REQUIRED_TEMPLATE_VARIABLES",
+		Of: &provisionerpb.Result_TemplateImport{TemplateImport: found()},
+	})
+	if v, err = w.As("tom").TemplateVersion(t.Context(), v.ID); err != nil || v.Job.Status != sdk.JobFailed || v.Job.ErrorCode != sdk.JobErrorMissingVariables {
+		t.Errorf("version: %+v, %v", v, err)
+	}
+	if variables, err := w.As("tom").TemplateVersionVariables(t.Context(), v.ID); err != nil || len(variables) != 2 {
+		t.Errorf("variables: %+v, %v: a failed import names them", variables, err)
+	}
+	if parameters, err := w.As("tom").TemplateVersionParameters(t.Context(), v.ID); err != nil || len(parameters) != 0 {
+		t.Errorf("parameters: %+v, %v, want none", parameters, err)
+	}
+	if _, err := w.As("tom").CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "x", VersionID: v.ID}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("template of a failed version: %v, want invalid", err)
+	}
+}
+
+func TestVersionRequestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	file := w.File("tom")
+	for name, req := range map[string]sdk.CreateTemplateVersionRequest{
+		"name":           {FileID: file, Name: "no spaces"},
+		"storage":        {FileID: file, StorageMethod: "git"},
+		"provisioner":    {FileID: file, Provisioner: "pulumi"},
+		"no file":        {FileID: uuid.New()},
+		"no template":    {FileID: file, TemplateID: ptr(uuid.New())},
+		"variable twice": {FileID: file, UserVariableValues: []sdk.VariableValue{{Name: "a"}, {Name: "a"}}},
+	} {
+		if _, err := w.As("tom").CreateTemplateVersion(t.Context(), "default", req); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: %v, want invalid", name, err)
+		}
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	tom, ann := w.As("tom"), w.As("ann")
+	template := w.Template("process", found())
+	if _, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "other", VersionID: template.ActiveVersionID}); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("a version in two templates: %v, want conflict", err)
+	}
+	second := w.Version(nil, found())
+	if _, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "PROCESS", VersionID: second.ID}); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("name taken: %v, want conflict", err)
+	}
+	if _, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "no spaces", VersionID: second.ID}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("name: %v, want invalid", err)
+	}
+	updated, err := tom.UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{DisplayName: ptr("Process"), DefaultTTLMillis: ptr[int64](3600_000)})
+	if err != nil || updated.DisplayName != "Process" || updated.DefaultTTLMillis != 3600_000 || updated.Name != "process" {
+		t.Errorf("update: %+v, %v", updated, err)
+	}
+	if _, err := tom.UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{AllowUserAutostop: ptr(false)}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a setting that there is not: %v, want invalid", err)
+	}
+	for q, want := range map[string]int{"": 1, "name:proc": 1, "exact_name:proc": 0, "exact_name:process": 1, "deprecated:true": 0, "organization:default": 1, "organization:x": 0} {
+		if got, err := ann.Templates(t.Context(), q); err != nil || len(got) != want {
+			t.Errorf("templates %q: %d, %v, want %d", q, len(got), err, want)
+		}
+	}
+	if _, err := ann.Templates(t.Context(), "color:red"); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("unknown search: %v, want invalid", err)
+	}
+	if got, err := ann.TemplateByName(t.Context(), "default", "process"); err != nil || got.ID != template.ID || got.CreatedByName != "tom" {
+		t.Errorf("by name: %+v, %v", got, err)
+	}
+
+	next := w.Version(&template.ID, found())
+	if err := tom.UpdateActiveVersion(t.Context(), template.ID, sdk.UpdateActiveVersionRequest{ID: second.ID}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("another template's version made active: %v, want invalid", err)
+	}
+	if err := tom.UpdateActiveVersion(t.Context(), template.ID, sdk.UpdateActiveVersionRequest{ID: next.ID}); err != nil {
+		t.Fatal(err)
+	}
+	versions, err := ann.TemplateVersions(t.Context(), template.ID)
+	if err != nil || len(versions) != 2 || versions[1].ID != next.ID {
+		t.Errorf("versions: %+v, %v, want two, the newest last", versions, err)
+	}
+	if got, err := tom.UpdateTemplateVersion(t.Context(), next.ID, sdk.UpdateTemplateVersionRequest{Name: "v2.0", Message: ptr("better")}); err != nil || got.Name != "v2.0" || got.Message != "better" {
+		t.Errorf("renamed version: %+v, %v", got, err)
+	}
+	if _, err := tom.UpdateTemplateVersion(t.Context(), next.ID, sdk.UpdateTemplateVersionRequest{Name: versions[0].Name}); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("version's name taken: %v, want conflict", err)
+	}
+	if got, err := ann.TemplateVersionByName(t.Context(), template.ID, "V2.0"); err != nil || got.ID != next.ID {
+		t.Errorf("version by name: %+v, %v", got, err)
+	}
+	acl, err := ann.TemplateACL(t.Context(), template.ID)
+	if err != nil || len(acl.Groups) != 1 || acl.Groups[0].Role != "use" {
+		t.Errorf("acl: %+v, %v", acl, err)
+	}
+	if err := tom.UpdateTemplateACL(t.Context(), template.ID, sdk.UpdateTemplateACLRequest{UserPerms: map[string]string{uuid.NewString(): "admin"}}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a right that there is not: %v, want invalid", err)
+	}
+
+	ws := w.Workspace("ann", "dev", template.ID)
+	err = tom.DeleteTemplate(t.Context(), template.ID)
+	if f := fault.As(err); f == nil || f.Code != fault.Conflict || !strings.Contains(f.Detail, "ann/dev") {
+		t.Errorf("template in use deleted: %v, want a conflict that names ann/dev", err)
+	}
+	w.Exec(`UPDATE workspaces SET deleted_at = now() WHERE id = $1`, ws.ID)
+	if err := tom.DeleteTemplate(t.Context(), template.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tom.Template(t.Context(), template.ID); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("deleted template: %v, want not found", err)
+	}
+	// Its name is free again.
+	if _, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "process", VersionID: second.ID}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMembersMayNotChangeTemplates(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", found())
+	ann := w.As("ann")
+	_, create := ann.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "mine", VersionID: template.ActiveVersionID})
+	_, upload := ann.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{FileID: w.File("tom")})
+	_, update := ann.UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{Name: ptr("mine")})
+	_, rename := ann.UpdateTemplateVersion(t.Context(), template.ActiveVersionID, sdk.UpdateTemplateVersionRequest{Name: "mine"})
+	_, variables := ann.TemplateVersionVariables(t.Context(), template.ActiveVersionID)
+	for name, err := range map[string]error{
+		"create": create, "upload": upload, "update": update, "rename version": rename, "variables": variables,
+		"delete":   ann.DeleteTemplate(t.Context(), template.ID),
+		"activate": ann.UpdateActiveVersion(t.Context(), template.ID, sdk.UpdateActiveVersionRequest{ID: template.ActiveVersionID}),
+		"cancel":   ann.CancelTemplateVersion(t.Context(), template.ActiveVersionID),
+		"acl":      ann.UpdateTemplateACL(t.Context(), template.ID, sdk.UpdateTemplateACLRequest{}),
+	} {
+		if fault.CodeOf(err) != fault.Forbidden {
+			t.Errorf("%s: %v, want forbidden", name, err)
+		}
+	}
+	httpapi.CheckPermissions(t, w.Mux)
+	if _, err := w.As("nobody").Templates(t.Context(), ""); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("nobody: %v, want unauthenticated", err)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", func() *provisionerpb.ImportResult { f := found(); f.WorkspaceTags = nil; return f }())
+	version, other := template.ActiveVersionID, w.Version(nil, found()).ID
+	ann := w.As("ann")
+	if _, err := ann.CreateDryRun(t.Context(), version, sdk.CreateDryRunRequest{RichParameterValues: []sdk.ParameterValue{{Name: "cpus", Value: "99"}}}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("parameter out of bounds: %v, want invalid", err)
+	}
+	run, err := ann.CreateDryRun(t.Context(), version, sdk.CreateDryRunRequest{WorkspaceName: "dev", RichParameterValues: []sdk.ParameterValue{{Name: "cpus", Value: "4"}}})
+	if err != nil || run.Type != sdk.JobTemplateDryRun {
+		t.Fatalf("dry run: %+v, %v", run, err)
+	}
+	if _, err := ann.DryRunResources(t.Context(), version, run.ID); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("resources before the end: %v, want conflict", err)
+	}
+	if m, err := ann.DryRunMatchedProvisioners(t.Context(), version, run.ID); err != nil || m.Count != 1 {
+		t.Errorf("matched provisioners: %+v, %v", m, err)
+	}
+	if _, err := w.As("bob").DryRun(t.Context(), version, run.ID); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("another's dry run: %v, want not found", err)
+	}
+	if _, err := ann.DryRun(t.Context(), other, run.ID); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("dry run of another version: %v, want not found", err)
+	}
+	if err := w.As("bob").CancelDryRun(t.Context(), version, run.ID); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("another's dry run canceled: %v, want not found", err)
+	}
+}
+
+func TestDryRunRuns(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", func() *provisionerpb.ImportResult { f := found(); f.WorkspaceTags = nil; return f }())
+	ann := w.As("ann")
+	run, err := ann.CreateDryRun(t.Context(), template.ActiveVersionID, sdk.CreateDryRunRequest{WorkspaceName: "dev", RichParameterValues: []sdk.ParameterValue{{Name: "cpus", Value: "4"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := w.Daemon.Next()
+	offer := job.GetTemplateDryRun()
+	if offer.GetMetadata().GetWorkspaceName() != "dev" || len(offer.GetParameters()) != 2 || offer.GetParameters()[0].GetValue() != "4" {
+		t.Errorf("offer: %v", offer)
+	}
+	job.Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateDryRun{TemplateDryRun: &provisionerpb.DryRunResult{Resources: []*provisionerpb.Resource{worldtest.Resource(uuid.Nil)}}}})
+	if run, err = ann.DryRun(t.Context(), template.ActiveVersionID, run.ID); err != nil || run.Status != sdk.JobSucceeded {
+		t.Errorf("dry run: %+v, %v", run, err)
+	}
+	resources, err := ann.DryRunResources(t.Context(), template.ActiveVersionID, run.ID)
+	if err != nil || len(resources) != 1 || len(resources[0].Agents) != 1 {
+		t.Errorf("resources: %+v, %v", resources, err)
+	}
+	if resp, err := http.Get(w.URL.String() + "/api/v2/templateversions/" + template.ActiveVersionID.String() + "/dry-run/" + run.ID.String()); err != nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a token: %v, %v", resp, err)
+	} else {
+		resp.Body.Close()
+	}
+}

@@ -1,0 +1,433 @@
+package templates
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// nameTries bounds how often another name is picked for a version that was given none.
+const nameTries = 5
+
+func (s *Service) createVersion(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	org, err := s.organization(r)
+	if err != nil {
+		return err
+	}
+	if err := actor.May(rbac.Create, rbac.Of(rbac.TemplateVersion, uuid.Nil)); err != nil {
+		return err
+	}
+	var req sdk.CreateTemplateVersionRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if err := checkVersionRequest(req); err != nil {
+		return err
+	}
+	var id uuid.UUID
+	for try := 1; ; try++ {
+		name := req.Name
+		if name == "" {
+			name = newVersionName()
+		}
+		err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+			id, err = s.insertVersion(ctx, q, org, actor, name, req)
+			return err
+		})
+		if !database.IsUniqueViolation(err, "template_versions_name") {
+			break
+		}
+		if req.Name != "" || try == nameTries {
+			return fault.New(fault.Conflict, "The template has a version called %q already.", name).WithField("name", "is taken")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create template version: %w", err)
+	}
+	return s.writeVersion(w, r, http.StatusCreated, id)
+}
+
+func checkVersionRequest(req sdk.CreateTemplateVersionRequest) error {
+	if req.Name != "" {
+		if err := CheckVersionName(req.Name); err != nil {
+			return err
+		}
+	}
+	refused := fault.New(fault.Invalid, "The template version is not accepted.")
+	if req.StorageMethod != "" && req.StorageMethod != sdk.StorageFile {
+		refused.WithField("storage_method", "must be "+sdk.StorageFile)
+	}
+	if !slices.Contains([]string{"", sdk.ProvisionerTerraform, "echo"}, req.Provisioner) {
+		refused.WithField("provisioner", "must be "+sdk.ProvisionerTerraform)
+	}
+	if len(req.Message) > maxMessage || strings.ContainsRune(req.Message, 0) {
+		refused.WithField("message", fmt.Sprintf("must be text of at most %d bytes", maxMessage))
+	}
+	seen := map[string]bool{}
+	for _, v := range req.UserVariableValues {
+		if v.Name == "" || seen[v.Name] || strings.ContainsRune(v.Name+v.Value, 0) {
+			refused.WithField("user_variable_values", fmt.Sprintf("%q is empty, given twice or holds a NUL character", v.Name))
+		}
+		seen[v.Name] = true
+	}
+	if len(refused.Fields) > 0 {
+		return refused
+	}
+	return nil
+}
+
+// insertVersion writes the version, the values of its variables and its import job.
+func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsqlc.Organization, actor rbac.Actor, name string, req sdk.CreateTemplateVersionRequest) (uuid.UUID, error) {
+	file, err := q.GetTemplateFile(ctx, req.FileID)
+	if database.IsNotFound(err) || err == nil && actor.May(rbac.Read, rbac.Of(rbac.File, file.CreatedBy)) != nil {
+		return uuid.Nil, fault.New(fault.Invalid, "There is no such file: upload the source first.").WithField("file_id", "does not exist")
+	}
+	if err != nil {
+		return uuid.Nil, err
+	}
+	values := req.UserVariableValues
+	if req.TemplateID != nil {
+		t, err := q.GetTemplate(ctx, *req.TemplateID)
+		if database.IsNotFound(err) {
+			return uuid.Nil, fault.New(fault.Invalid, "There is no such template.").WithField("template_id", "does not exist")
+		}
+		if err != nil {
+			return uuid.Nil, err
+		}
+		if values, err = withActiveValues(ctx, q, t, values); err != nil {
+			return uuid.Nil, err
+		}
+	}
+	id := uuid.New()
+	job, err := s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
+		Kind: string(sdk.JobTemplateImport), Org: org.ID, Initiator: actor.UserID, FileID: req.FileID, Input: importInput{TemplateVersionID: id}, Tags: req.Tags,
+	})
+	if err != nil {
+		return uuid.Nil, err
+	}
+	if _, err := q.InsertTemplateVersion(ctx, dbsqlc.InsertTemplateVersionParams{
+		ID: id, OrganizationID: org.ID, TemplateID: req.TemplateID, JobID: job.ID, Name: name, Message: req.Message, CreatedBy: actor.UserID,
+	}); err != nil {
+		return uuid.Nil, err
+	}
+	for _, v := range values {
+		// Until the import says otherwise it may be a secret.
+		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{TemplateVersionID: id, Name: v.Name, Value: v.Value, Sensitive: true}); err != nil {
+			return uuid.Nil, err
+		}
+	}
+	return id, nil
+}
+
+// importInput is what an import job keeps besides its version's rows.
+type importInput struct {
+	TemplateVersionID uuid.UUID `json:"template_version_id"`
+}
+
+// withActiveValues adds the values that the active version was given: nobody can read the sensitive ones to give them again.
+func withActiveValues(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, given []sdk.VariableValue) ([]sdk.VariableValue, error) {
+	rows, err := q.ListTemplateVersionVariables(ctx, t.ActiveVersionID)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(given)
+	for _, row := range rows {
+		isGiven := slices.ContainsFunc(given, func(v sdk.VariableValue) bool { return v.Name == row.Name })
+		if !isGiven && row.Value != row.DefaultValue {
+			out = append(out, sdk.VariableValue{Name: row.Name, Value: row.Value})
+		}
+	}
+	return out, nil
+}
+
+// version is the one in the path, if the actor may do the action to it.
+func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateVersion, error) {
+	id, err := httpapi.PathUUID(r, "templateversion")
+	if err != nil {
+		return dbsqlc.TemplateVersion{}, err
+	}
+	v, err := s.deps.DB.GetTemplateVersion(r.Context(), id)
+	if database.IsNotFound(err) {
+		return v, rbac.NotFound(rbac.TemplateVersion)
+	}
+	if err != nil {
+		return v, fmt.Errorf("read template version: %w", err)
+	}
+	return v, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.TemplateVersion, uuid.Nil))
+}
+
+// versionsJSON shows versions with their jobs; the number of queries does not grow with them.
+func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVersionRowsRow) ([]sdk.TemplateVersion, error) {
+	ids := make([]uuid.UUID, len(rows))
+	for i, row := range rows {
+		ids[i] = row.TemplateVersion.JobID
+	}
+	shown, err := s.deps.Jobs.JSON(ctx, s.deps.DB.Queries, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("show import jobs: %w", err)
+	}
+	matched, err := s.deps.Jobs.Matched(ctx, s.deps.DB.Queries, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("match provisioners: %w", err)
+	}
+	out := make([]sdk.TemplateVersion, len(rows))
+	for i, row := range rows {
+		v := row.TemplateVersion
+		out[i] = sdk.TemplateVersion{
+			ID: v.ID, TemplateID: v.TemplateID, OrganizationID: v.OrganizationID, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Name: v.Name,
+			Message: v.Message, Job: shown[v.JobID], Readme: v.Readme, Archived: v.Archived,
+			CreatedBy: sdk.MinimalUser{ID: v.CreatedBy, Username: row.Creator, Name: row.CreatorName},
+		}
+		if m, ok := matched[v.JobID]; ok {
+			out[i].MatchedProvisioners = &m
+		}
+	}
+	return out, nil
+}
+
+func (s *Service) writeVersion(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
+	rows, err := s.deps.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{Ids: []uuid.UUID{id}, IncludeArchived: true})
+	if err != nil {
+		return fmt.Errorf("read template version: %w", err)
+	}
+	if len(rows) == 0 {
+		return rbac.NotFound(rbac.TemplateVersion)
+	}
+	shown, err := s.versionsJSON(r.Context(), rows)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, status, shown[0])
+}
+
+func (s *Service) getVersion(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	return s.writeVersion(w, r, http.StatusOK, v.ID)
+}
+
+func (s *Service) getVersionByName(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.template(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	return s.writeNamedVersion(w, r, t)
+}
+
+func (s *Service) getVersionByNames(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.templateByName(r)
+	if err != nil {
+		return err
+	}
+	return s.writeNamedVersion(w, r, t)
+}
+
+func (s *Service) writeNamedVersion(w http.ResponseWriter, r *http.Request, t dbsqlc.Template) error {
+	v, err := s.deps.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{TemplateID: &t.ID, Name: r.PathValue("versionname")})
+	if database.IsNotFound(err) {
+		return rbac.NotFound(rbac.TemplateVersion)
+	}
+	if err != nil {
+		return fmt.Errorf("look up template version: %w", err)
+	}
+	return s.writeVersion(w, r, http.StatusOK, v.ID)
+}
+
+func (s *Service) listVersions(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.template(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	limit, err := httpapi.QueryInt(r, "limit", 0, 1000)
+	if err != nil {
+		return err
+	}
+	offset, err := httpapi.QueryInt(r, "offset", 0, 1<<30)
+	if err != nil {
+		return err
+	}
+	archived, err := httpapi.QueryBool(r, "include_archived")
+	if err != nil {
+		return err
+	}
+	rows, err := s.deps.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{
+		TemplateID: &t.ID, IncludeArchived: archived, PageLimit: int32(limit), PageOffset: int32(offset),
+	})
+	if err != nil {
+		return fmt.Errorf("list template versions: %w", err)
+	}
+	shown, err := s.versionsJSON(r.Context(), rows)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, shown)
+}
+
+func (s *Service) updateVersion(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Update)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateTemplateVersionRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if err := checkVersionRequest(sdk.CreateTemplateVersionRequest{Name: req.Name, Message: or(req.Message, "")}); err != nil {
+		return err
+	}
+	p := dbsqlc.UpdateTemplateVersionParams{ID: v.ID, Name: v.Name, Message: or(req.Message, v.Message)}
+	if req.Name != "" {
+		p.Name = req.Name
+	}
+	if _, err := s.deps.DB.UpdateTemplateVersion(r.Context(), p); err != nil {
+		if database.IsUniqueViolation(err, "template_versions_name") {
+			return fault.New(fault.Conflict, "The template has a version called %q already.", req.Name).WithField("name", "is taken")
+		}
+		return fmt.Errorf("update template version: %w", err)
+	}
+	return s.writeVersion(w, r, http.StatusOK, v.ID)
+}
+
+func (s *Service) cancelVersion(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Update)
+	if err != nil {
+		return err
+	}
+	if err := s.deps.Jobs.Cancel(r.Context(), v.JobID); err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The import is being canceled."})
+}
+
+func (s *Service) versionLogs(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	return s.deps.Jobs.ServeLogs(w, r, v.JobID)
+}
+
+// Parameters returns what a version asks for, in the order of display.
+func Parameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]sdk.TemplateVersionParameter, error) {
+	rows, err := q.ListTemplateVersionParameters(ctx, version)
+	if err != nil {
+		return nil, fmt.Errorf("list parameters: %w", err)
+	}
+	out := make([]sdk.TemplateVersionParameter, len(rows))
+	for i, row := range rows {
+		if err := json.Unmarshal(row.Definition, &out[i]); err != nil {
+			return nil, fmt.Errorf("decode parameter %s: %w", row.Name, err)
+		}
+	}
+	return out, nil
+}
+
+// Presets returns a version's presets, the default first.
+func Presets(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]sdk.Preset, error) {
+	rows, err := q.ListTemplateVersionPresets(ctx, version)
+	if err != nil {
+		return nil, fmt.Errorf("list presets: %w", err)
+	}
+	out := make([]sdk.Preset, len(rows))
+	for i, row := range rows {
+		out[i] = sdk.Preset{ID: row.ID, Name: row.Name, Description: row.Description, Icon: row.Icon, Default: row.IsDefault}
+		if err := json.Unmarshal(row.Parameters, &out[i].Parameters); err != nil {
+			return nil, fmt.Errorf("decode preset %s: %w", row.Name, err)
+		}
+	}
+	return out, nil
+}
+
+func (s *Service) listParameters(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	out, err := Parameters(r.Context(), s.deps.DB.Queries, v.ID)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func (s *Service) listPresets(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	out, err := Presets(r.Context(), s.deps.DB.Queries, v.ID)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func (s *Service) listResources(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	return s.writeResources(w, r, v.JobID)
+}
+
+func (s *Service) writeResources(w http.ResponseWriter, r *http.Request, job uuid.UUID) error {
+	byJob, err := s.deps.Agents.Resources(r.Context(), s.deps.DB.Queries, map[uuid.UUID]agents.Place{job: {}})
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.List[sdk.WorkspaceResource](byJob[job]))
+}
+
+func (s *Service) listVariables(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Update)
+	if err != nil {
+		return err
+	}
+	rows, err := s.deps.DB.ListTemplateVersionVariables(r.Context(), v.ID)
+	if err != nil {
+		return fmt.Errorf("list variables: %w", err)
+	}
+	out := make([]sdk.TemplateVersionVariable, len(rows))
+	for i, row := range rows {
+		out[i] = sdk.TemplateVersionVariable{
+			Name: row.Name, Description: row.Description, Type: row.Type, Value: row.Value, DefaultValue: row.DefaultValue, Required: row.Required, Sensitive: row.Sensitive,
+		}
+		if row.Sensitive {
+			out[i].Value, out[i].DefaultValue = "", ""
+		}
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func (s *Service) listExternalAuth(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	rows, err := s.deps.DB.ListTemplateVersionExternalAuth(r.Context(), v.ID)
+	if err != nil {
+		return fmt.Errorf("list external auth: %w", err)
+	}
+	out := make([]sdk.TemplateVersionExternalAuth, len(rows))
+	for i, row := range rows {
+		out[i] = sdk.TemplateVersionExternalAuth{ID: row.ProviderID, DisplayName: row.ProviderID, Optional: row.Optional}
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}

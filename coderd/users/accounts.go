@@ -1,0 +1,277 @@
+package users
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// maxPage bounds a list.
+const maxPage = 100
+
+func (s *Service) hasFirst(w http.ResponseWriter, r *http.Request) error {
+	exists, err := s.db.HasUsers(r.Context())
+	if err != nil {
+		return fmt.Errorf("look for users: %w", err)
+	}
+	if !exists {
+		return fault.New(fault.NotFound, "This deployment has no user yet.").WithDetail("Create the first with: coder login <url>")
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The first user has been created."})
+}
+
+func (s *Service) createFirst(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.CreateFirstUserRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	// Asked again when it counts; here it spares the hash.
+	if exists, err := s.db.HasUsers(r.Context()); err != nil || exists {
+		return firstTaken(err)
+	}
+	user, err := s.insert(r.Context(), newUser{
+		Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: sdk.LoginPassword,
+		Status: sdk.UserActive, Roles: []string{rbac.RoleOwner}, First: true,
+	})
+	if err != nil {
+		return err
+	}
+	org, err := s.db.GetDefaultOrganization(r.Context())
+	if err != nil {
+		return fmt.Errorf("read organization: %w", err)
+	}
+	s.log.Info("first user created", "user", user.Username, "addr", httpapi.ClientAddr(r.Context()))
+	return httpapi.Write(w, http.StatusCreated, sdk.CreateFirstUserResponse{UserID: user.ID, OrganizationID: org.ID})
+}
+
+func firstTaken(err error) error {
+	if err != nil {
+		return fmt.Errorf("look for users: %w", err)
+	}
+	return fault.New(fault.Conflict, "The first user has been created already.").WithDetail("Sign in, or ask an owner for an account.")
+}
+
+// CreateOwner adds an owner, for an operator who has the database but no account.
+func (s *Service) CreateOwner(ctx context.Context, req sdk.CreateFirstUserRequest) (uuid.UUID, error) {
+	user, err := s.insert(ctx, newUser{
+		Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: sdk.LoginPassword,
+		Status: sdk.UserActive, Roles: []string{rbac.RoleOwner},
+	})
+	return user.ID, err
+}
+
+func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
+	if err := httpapi.ActorFrom(r.Context()).May(rbac.Create, rbac.Of(rbac.User, uuid.Nil)); err != nil {
+		return err
+	}
+	var req sdk.CreateUserRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	n := newUser{Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: req.LoginType, Status: sdk.UserActive}
+	if n.LoginType == "" {
+		n.LoginType = sdk.LoginPassword
+	}
+	if req.UserStatus != nil {
+		n.Status = *req.UserStatus
+	}
+	user, err := s.insert(r.Context(), n)
+	if err != nil {
+		return err
+	}
+	return s.write(w, r, http.StatusCreated, user)
+}
+
+// newUser is an account to be made.
+type newUser struct {
+	Email, Username, Name, Password string
+	LoginType                       sdk.LoginType
+	Status                          sdk.UserStatus
+	Roles                           []string
+	First                           bool // only if there is none
+}
+
+// insert checks and stores a new user, with a key pair for git.
+func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
+	n.Email, n.Username, n.Name = strings.TrimSpace(n.Email), strings.TrimSpace(n.Username), strings.TrimSpace(n.Name)
+	f := fault.New(fault.Invalid, "The account cannot be created like that.")
+	check(f, "username", checkUsername(n.Username))
+	check(f, "email", checkEmail(n.Email))
+	check(f, "name", checkName(n.Name))
+	var hash string
+	switch n.LoginType {
+	case sdk.LoginPassword:
+		check(f, "password", checkPassword(n.Password, n.Username, n.Email))
+	case sdk.LoginNone:
+		if n.Password != "" {
+			check(f, "password", "must be empty for a user who does not sign in with one")
+		}
+	default:
+		check(f, "login_type", "must be password or none")
+	}
+	if n.Status != sdk.UserActive && n.Status != sdk.UserDormant {
+		check(f, "user_status", "must be active or dormant")
+	}
+	if len(f.Fields) > 0 {
+		return dbsqlc.User{}, f
+	}
+	var err error
+	if n.LoginType == sdk.LoginPassword {
+		if hash, err = s.passwords.hash(ctx, n.Password); err != nil {
+			return dbsqlc.User{}, fmt.Errorf("hash password: %w", err)
+		}
+	}
+	private, public, err := newSSHKey()
+	if err != nil {
+		return dbsqlc.User{}, err
+	}
+	var user dbsqlc.User
+	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if n.First {
+			if err := q.LockUsers(ctx); err != nil {
+				return err
+			}
+			if exists, err := q.HasUsers(ctx); err != nil || exists {
+				return firstTaken(err)
+			}
+		}
+		user, err = q.InsertUser(ctx, dbsqlc.InsertUserParams{
+			ID: uuid.New(), Username: n.Username, Email: n.Email, Name: n.Name, PasswordHash: hash,
+			LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...),
+		})
+		if err != nil {
+			return err
+		}
+		return q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: user.ID, PrivateKey: private, PublicKey: public})
+	})
+	return user, taken(err)
+}
+
+// taken makes a fault of a name or address that somebody has.
+func taken(err error) error {
+	switch {
+	case database.IsUniqueViolation(err, "users_username"):
+		return fault.New(fault.Conflict, "Somebody has this username.").WithField("username", "is taken")
+	case database.IsUniqueViolation(err, "users_email"):
+		return fault.New(fault.Conflict, "Somebody has this email address.").WithField("email", "is taken")
+	case err != nil:
+		return fmt.Errorf("store user: %w", err)
+	}
+	return nil
+}
+
+func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
+	limit, err := httpapi.QueryInt(r, "limit", maxPage, 1<<30)
+	if err != nil {
+		return err
+	}
+	offset, err := httpapi.QueryInt(r, "offset", 0, 1<<30)
+	if err != nil {
+		return err
+	}
+	p, err := parseSearch(r.URL.Query().Get("q"))
+	if err != nil {
+		return err
+	}
+	if limit == 0 || limit > maxPage {
+		limit = maxPage
+	}
+	p.PageLimit, p.PageOffset = int32(limit), int32(offset)
+	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.User) {
+		p.OnlyID = &actor.UserID
+	}
+	rows, err := s.db.ListUsers(r.Context(), p)
+	if err == nil && len(rows) == 0 && offset > 0 { // past the end: only how many there are
+		p.PageLimit, p.PageOffset = 1, 0
+		var first []dbsqlc.ListUsersRow
+		first, err = s.db.ListUsers(r.Context(), p)
+		if err == nil && len(first) > 0 {
+			return httpapi.Write(w, http.StatusOK, sdk.UsersResponse{Count: int(first[0].Total)})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("list users: %w", err)
+	}
+	org, err := s.db.GetDefaultOrganization(r.Context())
+	if err != nil {
+		return fmt.Errorf("read organization: %w", err)
+	}
+	var out sdk.UsersResponse
+	for _, row := range rows {
+		out.Users, out.Count = append(out.Users, toUser(row.User, org.ID)), int(row.Total)
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// parseSearch reads "status:active role:owner name". A key that is not known finds nobody, so it is refused.
+func parseSearch(q string) (dbsqlc.ListUsersParams, error) {
+	p := dbsqlc.ListUsersParams{Statuses: []string{}}
+	for _, term := range strings.Fields(q) {
+		key, value, ok := strings.Cut(term, ":")
+		switch {
+		case !ok:
+			p.Search = key
+		case key == "name" || key == "search":
+			p.Search = value
+		case key == "status":
+			p.Statuses = append(p.Statuses, strings.ToLower(value))
+		case key == "role":
+			p.Role = strings.ToLower(value)
+		default:
+			return p, fault.New(fault.Invalid, "Users cannot be searched by %q.", key).WithField("q", "knows name, status and role")
+		}
+	}
+	return p, nil
+}
+
+func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Read, rbac.User)
+	if err != nil {
+		return err
+	}
+	return s.write(w, r, http.StatusOK, user)
+}
+
+func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Delete, rbac.User)
+	if err != nil {
+		return err
+	}
+	ctx := r.Context()
+	if user.ID == httpapi.ActorFrom(ctx).UserID {
+		return fault.New(fault.Invalid, "You cannot delete your own account.").WithDetail("Another owner can.")
+	}
+	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if err := keepOwner(ctx, q, user); err != nil {
+			return err
+		}
+		n, err := q.CountLivingWorkspaces(ctx, user.ID)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			return fault.New(fault.Conflict, "%s still has workspaces, %d of them.", user.Username, n).WithDetail("Delete them first: what they hold is lost with them.")
+		}
+		if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession, kindToken, kindWorkspace}}); err != nil {
+			return err
+		}
+		return q.DeleteUser(ctx, user.ID)
+	})
+	if err != nil {
+		return fmt.Errorf("delete user: %w", err)
+	}
+	s.log.Info("user deleted", "user", user.Username)
+	s.tellRevoked(user.ID)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

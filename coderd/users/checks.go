@@ -1,0 +1,50 @@
+package users
+
+import (
+	"net/mail"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+var usernameForm = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
+
+func checkUsername(name string) string {
+	switch {
+	case name == "":
+		return "is required"
+	case len(name) > 32:
+		return "must have at most 32 characters"
+	case !usernameForm.MatchString(name):
+		return "must be letters and digits, with single hyphens between them"
+	case slices.Contains([]string{sdk.Me, sdk.DefaultOrganization, "first", "login", "logout", "authmethods"}, strings.ToLower(name)):
+		return "is a word that stands for something else"
+	}
+	return ""
+}
+
+func checkEmail(email string) string {
+	if email == "" {
+		return "is required"
+	}
+	if addr, err := mail.ParseAddress(email); err != nil || addr.Address != email || len(email) > 320 {
+		return "must be an email address"
+	}
+	return ""
+}
+
+func checkName(name string) string {
+	if len(name) > 128 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
+		return "must have at most 128 characters, on one line"
+	}
+	return ""
+}
+
+func check(f *fault.Error, field, problem string) {
+	if problem != "" {
+		f.Fields = append(f.Fields, fault.Field{Field: field, Detail: problem})
+	}
+}

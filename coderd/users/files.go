@@ -1,0 +1,106 @@
+package users
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// maxFile bounds an uploaded archive, and what a zip unpacks to, in bytes.
+const maxFile = 10 << 20
+
+// upload stores an archive, as tar.
+func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
+	actor := httpapi.ActorFrom(r.Context())
+	if err := actor.May(rbac.Create, rbac.Of(rbac.File, actor.UserID)); err != nil {
+		return err
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxFile))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return archiveTooLarge()
+	}
+	if err != nil {
+		return fault.New(fault.Invalid, "The upload was cut off: %w", err)
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		kind = ""
+	}
+	switch kind {
+	case sdk.ContentTypeTar:
+	case sdk.ContentTypeZip, "application/x-zip-compressed":
+		if data, err = tarOfZip(data); err != nil {
+			return err
+		}
+	default:
+		return fault.New(fault.Invalid, "Files of type %q cannot be stored.", kind).
+			WithField("Content-Type", "must be "+sdk.ContentTypeTar+" or "+sdk.ContentTypeZip)
+	}
+	if err := checkTar(data); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	file, err := s.db.InsertFile(r.Context(), dbsqlc.InsertFileParams{
+		ID: uuid.New(), Sha256: hex.EncodeToString(sum[:]), Mimetype: sdk.ContentTypeTar, Data: data, CreatedBy: actor.UserID,
+	})
+	if err != nil {
+		return fmt.Errorf("store file: %w", err)
+	}
+	status := http.StatusOK
+	if file.Inserted {
+		status = http.StatusCreated
+	}
+	return httpapi.Write(w, status, sdk.UploadResponse{ID: file.ID})
+}
+
+func (s *Service) download(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpapi.PathUUID(r, "file")
+	if err != nil {
+		return err
+	}
+	file, err := s.db.GetFile(r.Context(), id)
+	if database.IsNotFound(err) {
+		return rbac.NotFound(rbac.File)
+	}
+	if err != nil {
+		return fmt.Errorf("read file: %w", err)
+	}
+	if err := httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Of(rbac.File, file.CreatedBy)); err != nil {
+		return err
+	}
+	data, kind := file.Data, file.Mimetype
+	switch format := r.URL.Query().Get("format"); format {
+	case "", "tar":
+	case "zip":
+		if data, err = zipOfTar(data); err != nil {
+			return fmt.Errorf("convert file: %w", err)
+		}
+		kind = sdk.ContentTypeZip
+	default:
+		return fault.New(fault.Invalid, "Files cannot be sent as %q.", format).WithField("format", "must be tar or zip")
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, err = w.Write(data)
+	return err
+}
+
+func archiveTooLarge() error {
+	return fault.New(fault.TooLarge, "The archive is larger than %d MB.", maxFile>>20).
+		WithDetail("A template is text: leave out what is not, such as .terraform, binaries and state.")
+}

@@ -1,0 +1,180 @@
+package users
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+const (
+	tokenLifetime    = 30 * 24 * time.Hour
+	maxTokenLifetime = 100 * 365 * 24 * time.Hour
+)
+
+var tokenNameForm = regexp.MustCompile(`^[a-zA-Z0-9]+([ ._-][a-zA-Z0-9]+)*$`)
+
+func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Read, rbac.APIKey)
+	if err != nil {
+		return err
+	}
+	all, err := httpapi.QueryBool(r, "include_all")
+	if err != nil {
+		return err
+	}
+	only := &user.ID
+	if all && httpapi.ActorFrom(r.Context()).Sees(rbac.APIKey) {
+		only = nil
+	}
+	rows, err := s.db.ListTokens(r.Context(), only)
+	if err != nil {
+		return fmt.Errorf("list tokens: %w", err)
+	}
+	out := sdk.List[sdk.APIKey]{}
+	for _, row := range rows {
+		key := toKey(row.ApiKey)
+		key.Username = row.Username
+		out = append(out, key)
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Create, rbac.APIKey)
+	if err != nil {
+		return err
+	}
+	var req sdk.CreateTokenRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if err := maySignIn(user); err != nil {
+		return err
+	}
+	if req.Lifetime == 0 {
+		req.Lifetime = tokenLifetime
+	}
+	if req.TokenName = strings.TrimSpace(req.TokenName); req.TokenName == "" {
+		req.TokenName = "token-" + strings.ToLower(uuid.NewString()[:8])
+	}
+	f := fault.New(fault.Invalid, "The token cannot be created like that.")
+	if req.Lifetime < time.Minute || req.Lifetime > maxTokenLifetime {
+		check(f, "lifetime", fmt.Sprintf("must be between 1m and %s", maxTokenLifetime))
+	}
+	if len(req.TokenName) > 64 || !tokenNameForm.MatchString(req.TokenName) {
+		check(f, "token_name", "must be at most 64 letters and digits, with single hyphens, dots or spaces between them")
+	}
+	if req.Scope != "" && req.Scope != "all" {
+		check(f, "scope", "must be all")
+	}
+	if len(f.Fields) > 0 {
+		return f
+	}
+	token, _, err := newKey(r.Context(), s.db.Queries, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindToken, Name: req.TokenName}, req.Lifetime)
+	if database.IsUniqueViolation(err, "api_keys_token_name") {
+		return fault.New(fault.Conflict, "You have a token with the name %q.", req.TokenName).WithField("token_name", "is taken")
+	}
+	if err != nil {
+		return err
+	}
+	s.log.Info("token created", "user", user.Username)
+	return httpapi.Write(w, http.StatusCreated, sdk.CreateTokenResponse{Key: token.Reveal()})
+}
+
+// maySignIn refuses a token for somebody who could not use it.
+func maySignIn(user dbsqlc.User) error {
+	if user.Status == string(sdk.UserSuspended) {
+		return fault.New(fault.Invalid, "%s is suspended.", user.Username).WithDetail("Activate the account first.")
+	}
+	return nil
+}
+
+// createSession makes another session of the user's.
+func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Create, rbac.APIKey)
+	if err != nil {
+		return err
+	}
+	if err := maySignIn(user); err != nil {
+		return err
+	}
+	token, _, err := newKey(r.Context(), s.db.Queries, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusCreated, sdk.CreateTokenResponse{Key: token.Reveal()})
+}
+
+func (s *Service) tokenConfig(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.target(r, rbac.Read, rbac.APIKey); err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.TokenConfig{MaxTokenLifetime: maxTokenLifetime})
+}
+
+func (s *Service) getToken(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Read, rbac.APIKey)
+	if err != nil {
+		return err
+	}
+	key, err := s.db.GetTokenByName(r.Context(), dbsqlc.GetTokenByNameParams{UserID: user.ID, Name: r.PathValue("name")})
+	return writeKey(w, key, err)
+}
+
+func (s *Service) getKey(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Read, rbac.APIKey)
+	if err != nil {
+		return err
+	}
+	key, err := s.db.GetAPIKey(r.Context(), dbsqlc.GetAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
+	return writeKey(w, key, err)
+}
+
+func writeKey(w http.ResponseWriter, key dbsqlc.ApiKey, err error) error {
+	if database.IsNotFound(err) {
+		return rbac.NotFound(rbac.APIKey)
+	}
+	if err != nil {
+		return fmt.Errorf("read key: %w", err)
+	}
+	return httpapi.Write(w, http.StatusOK, toKey(key))
+}
+
+func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Delete, rbac.APIKey)
+	if err != nil {
+		return err
+	}
+	n, err := s.db.DeleteAPIKey(r.Context(), dbsqlc.DeleteAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
+	if err != nil {
+		return fmt.Errorf("delete key: %w", err)
+	}
+	if n == 0 {
+		return rbac.NotFound(rbac.APIKey)
+	}
+	s.tellRevoked(user.ID)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func toKey(k dbsqlc.ApiKey) sdk.APIKey {
+	login := sdk.LoginPassword
+	if k.Kind != kindSession {
+		login = sdk.LoginToken
+	}
+	return sdk.APIKey{
+		ID: k.ID, UserID: k.UserID, LastUsed: k.LastUsedAt, ExpiresAt: k.ExpiresAt, CreatedAt: k.CreatedAt, UpdatedAt: k.LastUsedAt,
+		LoginType: login, Scope: "all", Scopes: sdk.List[string]{"all"}, TokenName: k.Name, LifetimeSeconds: k.LifetimeSeconds,
+	}
+}

@@ -1,0 +1,140 @@
+package users
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Every user is a member of the one organization; what a role allows, it allows everywhere.
+
+func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
+	org, err := s.db.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
+	if database.IsNotFound(err) {
+		return org, rbac.NotFound(rbac.Organization)
+	}
+	if err != nil {
+		return org, fmt.Errorf("read organization: %w", err)
+	}
+	return org, httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Of(rbac.Organization, uuid.Nil))
+}
+
+func (s *Service) listOrganizations(w http.ResponseWriter, r *http.Request) error {
+	orgs, err := s.db.ListOrganizations(r.Context())
+	if err != nil {
+		return fmt.Errorf("list organizations: %w", err)
+	}
+	out := sdk.List[sdk.Organization]{}
+	for _, org := range orgs {
+		out = append(out, toOrganization(org))
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func (s *Service) getOrganization(w http.ResponseWriter, r *http.Request) error {
+	org, err := s.organization(r)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, toOrganization(org))
+}
+
+func (s *Service) userOrganizations(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.target(r, rbac.Read, rbac.User); err != nil {
+		return err
+	}
+	return s.listOrganizations(w, r)
+}
+
+func (s *Service) userOrganization(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.target(r, rbac.Read, rbac.User); err != nil {
+		return err
+	}
+	return s.getOrganization(w, r)
+}
+
+func (s *Service) listMembers(w http.ResponseWriter, r *http.Request) error {
+	org, err := s.organization(r)
+	if err != nil {
+		return err
+	}
+	actor := httpapi.ActorFrom(r.Context())
+	out := sdk.List[sdk.OrganizationMember]{}
+	for offset := int32(0); ; offset += maxPage {
+		rows, err := s.db.ListUsers(r.Context(), dbsqlc.ListUsersParams{Statuses: []string{}, PageLimit: maxPage, PageOffset: offset})
+		if err != nil {
+			return fmt.Errorf("list members: %w", err)
+		}
+		for _, row := range rows {
+			out = append(out, toMember(actor, row.User, org))
+		}
+		if len(rows) < maxPage {
+			return httpapi.Write(w, http.StatusOK, out)
+		}
+	}
+}
+
+func (s *Service) getMember(w http.ResponseWriter, r *http.Request) error {
+	org, err := s.organization(r)
+	if err != nil {
+		return err
+	}
+	actor := httpapi.ActorFrom(r.Context())
+	user, err := s.Find(r.Context(), actor, r.PathValue("user"))
+	if err != nil {
+		return err
+	}
+	if err := actor.May(rbac.Read, rbac.Of(rbac.OrganizationMember, user.ID)); err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, toMember(actor, user, org))
+}
+
+func toOrganization(o dbsqlc.Organization) sdk.Organization {
+	return sdk.Organization{
+		ID: o.ID, Name: o.Name, DisplayName: o.DisplayName, CreatedAt: o.CreatedAt, UpdatedAt: o.CreatedAt, IsDefault: o.IsDefault,
+	}
+}
+
+// toMember tells the address and the roles to those only who may see the account.
+func toMember(actor rbac.Actor, u dbsqlc.User, org dbsqlc.Organization) sdk.OrganizationMember {
+	m := sdk.OrganizationMember{
+		UserID: u.ID, OrganizationID: org.ID, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt, Username: u.Username, Name: u.Name,
+	}
+	if actor.May(rbac.Read, rbac.Of(rbac.User, u.ID)) == nil {
+		m.Email, m.GlobalRoles = u.Email, toRoles(u.Roles)
+	}
+	return m
+}
+
+func toUser(u dbsqlc.User, orgID uuid.UUID) sdk.User {
+	return sdk.User{
+		ID: u.ID, Username: u.Username, Name: u.Name, Email: u.Email, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt,
+		LastSeenAt: u.LastSeenAt, Status: sdk.UserStatus(u.Status), LoginType: sdk.LoginType(u.LoginType),
+		OrganizationIDs: sdk.List[uuid.UUID]{orgID}, Roles: toRoles(u.Roles),
+	}
+}
+
+func toRoles(names []string) sdk.List[sdk.Role] {
+	titles := map[string]string{rbac.RoleOwner: "Owner", rbac.RoleTemplateAdmin: "Template Admin"}
+	out := sdk.List[sdk.Role]{}
+	for _, name := range names {
+		out = append(out, sdk.Role{Name: name, DisplayName: titles[name]})
+	}
+	return out
+}
+
+func (s *Service) write(w http.ResponseWriter, r *http.Request, status int, u dbsqlc.User) error {
+	org, err := s.db.GetDefaultOrganization(r.Context())
+	if err != nil {
+		return fmt.Errorf("read organization: %w", err)
+	}
+	return httpapi.Write(w, status, toUser(u, org.ID))
+}

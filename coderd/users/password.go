@@ -1,0 +1,145 @@
+package users
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/argon2"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Argon2id's costs: the least that OWASP's password storage cheat sheet recommends, because of the memory.
+const (
+	argonMemory  = 19 * 1024 // KiB
+	argonTime    = 2
+	argonThreads = 1
+	argonSalt    = 16 // bytes
+	argonKey     = 32 // bytes
+)
+
+const (
+	minPassword = 8
+	maxPassword = 128 // characters
+	// maxWaiting bounds the sign-ins that wait for their turn.
+	maxWaiting = 32
+)
+
+// hasher computes one hash at a time: each takes 19 MiB.
+type hasher struct {
+	turn    chan struct{} // holds a token while a hash is computed
+	waiting chan struct{} // holds a token for each that waits or computes
+}
+
+func newHasher() *hasher {
+	return &hasher{turn: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
+}
+
+func (h *hasher) key(ctx context.Context, password string, salt []byte, time, memory uint32, threads uint8) ([]byte, error) {
+	select {
+	case h.waiting <- struct{}{}:
+		defer func() { <-h.waiting }()
+	default:
+		return nil, fault.New(fault.Unavailable, "Too many people sign in at this moment.").WithDetail("Try again in a few seconds.")
+	}
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	key := argon2.IDKey([]byte(password), salt, time, memory, threads, argonKey)
+	if len(h.waiting) == 1 {
+		debug.FreeOSMemory() // sign-ins are rare: do not keep what they needed
+	}
+	return key, nil
+}
+
+// hash is what is stored of a password, in PHC form.
+func (h *hasher) hash(ctx context.Context, password string) (string, error) {
+	salt := make([]byte, argonSalt)
+	rand.Read(salt)
+	key, err := h.key(ctx, password, salt, argonTime, argonMemory, argonThreads)
+	if err != nil {
+		return "", err
+	}
+	b64 := base64.RawStdEncoding
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
+}
+
+// verify reports whether a password is the one that was stored. For "" it takes as long and says no.
+func (h *hasher) verify(ctx context.Context, password, stored string) (bool, error) {
+	if utf8.RuneCountInString(password) > maxPassword {
+		return false, nil
+	}
+	if stored == "" {
+		_, err := h.key(ctx, password, make([]byte, argonSalt), argonTime, argonMemory, argonThreads)
+		return false, err
+	}
+	var version int
+	var memory, time uint32
+	var threads uint8
+	parts := strings.Split(stored, "$")
+	if len(parts) != 6 || parts[1] != "argon2id" {
+		return false, fmt.Errorf("read stored password: not argon2id")
+	}
+	if _, err := fmt.Sscanf(parts[2]+" "+parts[3], "v=%d m=%d,t=%d,p=%d", &version, &memory, &time, &threads); err != nil || version != argon2.Version {
+		return false, fmt.Errorf("read stored password's costs: version %d: %w", version, err)
+	}
+	salt, err := base64.RawStdEncoding.DecodeString(parts[4])
+	if err != nil {
+		return false, fmt.Errorf("read stored password's salt: %w", err)
+	}
+	want, err := base64.RawStdEncoding.DecodeString(parts[5])
+	if err != nil {
+		return false, fmt.Errorf("read stored password's key: %w", err)
+	}
+	got, err := h.key(ctx, password, salt, time, memory, threads)
+	if err != nil {
+		return false, err
+	}
+	return subtle.ConstantTimeCompare(got, want) == 1, nil
+}
+
+// common are the passwords tried first by everybody who guesses, of 8 characters and more.
+var common = map[string]bool{
+	"password": true, "password1": true, "password12": true, "password123": true, "password1234": true, "passw0rd": true,
+	"p@ssw0rd": true, "p@ssword": true, "12345678": true, "123456789": true, "1234567890": true, "123123123": true,
+	"987654321": true, "87654321": true, "qwertyuiop": true, "qwerty123": true, "qwertyui": true, "1q2w3e4r": true,
+	"1q2w3e4r5t": true, "1qaz2wsx": true, "qazwsxedc": true, "iloveyou": true, "sunshine": true, "princess": true,
+	"football": true, "baseball": true, "superman": true, "trustno1": true, "welcome1": true, "welcome123": true,
+	"letmein1": true, "letmein123": true, "admin123": true, "administrator": true, "changeme": true, "changeme123": true,
+	"abcd1234": true, "abc12345": true, "asdfghjkl": true, "starwars": true, "computer": true, "secret123": true,
+	"codercoder": true, "testtest": true, "test1234": true, "temp1234": true,
+}
+
+// checkPassword says what is wrong with a new password, "" when nothing is.
+func checkPassword(password, username, email string) string {
+	lower := strings.ToLower(password)
+	local, _, _ := strings.Cut(strings.ToLower(email), "@")
+	kinds := map[rune]bool{}
+	for _, r := range password {
+		kinds[r] = true
+	}
+	switch n := utf8.RuneCountInString(password); {
+	case password == "":
+		return "is required"
+	case n < minPassword:
+		return fmt.Sprintf("must have at least %d characters", minPassword)
+	case n > maxPassword:
+		return fmt.Sprintf("must have at most %d characters", maxPassword)
+	case common[lower]:
+		return "is one of the passwords that are guessed first"
+	case len(kinds) < 4:
+		return "must have at least 4 different characters"
+	case lower == strings.ToLower(username), lower == strings.ToLower(email), lower == local:
+		return "must not be the username or the email address"
+	}
+	return ""
+}

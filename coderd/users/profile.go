@@ -1,0 +1,103 @@
+package users
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func (s *Service) setProfile(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Update, rbac.User)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateUserProfileRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	req.Username, req.Name = strings.TrimSpace(req.Username), strings.TrimSpace(req.Name)
+	f := fault.New(fault.Invalid, "The profile cannot be changed like that.")
+	check(f, "username", checkUsername(req.Username))
+	check(f, "name", checkName(req.Name))
+	if len(f.Fields) > 0 {
+		return f
+	}
+	user, err = s.db.UpdateUserProfile(r.Context(), dbsqlc.UpdateUserProfileParams{ID: user.ID, Username: req.Username, Name: req.Name})
+	if database.IsNotFound(err) {
+		return rbac.NotFound(rbac.User)
+	}
+	if err := taken(err); err != nil {
+		return err
+	}
+	return s.write(w, r, http.StatusOK, user)
+}
+
+func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Update, rbac.User)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateUserPasswordRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	ctx := r.Context()
+	actor := httpapi.ActorFrom(ctx)
+	if actor.UserID == user.ID && user.PasswordHash != "" {
+		good, err := s.passwords.verify(ctx, req.OldPassword, user.PasswordHash)
+		if err != nil {
+			return err
+		}
+		if !good {
+			return fault.New(fault.Invalid, "The old password is wrong.").WithField("old_password", "is wrong")
+		}
+		if req.OldPassword == req.Password {
+			return fault.New(fault.Invalid, "The new password is the old one.").WithField("password", "must be another than the old one")
+		}
+	}
+	if err := s.changePassword(ctx, user, req.Password, actor.KeyID); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// ResetPassword gives a user a new password, for an operator who has the database but no account.
+func (s *Service) ResetPassword(ctx context.Context, username, password string) error {
+	user, err := s.Find(ctx, rbac.Actor{}, username)
+	if err != nil {
+		return err
+	}
+	return s.changePassword(ctx, user, password, "")
+}
+
+// changePassword stores it and ends the user's sessions, except one.
+func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password, keptKey string) error {
+	if problem := checkPassword(password, user.Username, user.Email); problem != "" {
+		return fault.New(fault.Invalid, "The new password %s.", problem).WithField("password", problem)
+	}
+	hash, err := s.passwords.hash(ctx, password)
+	if err != nil {
+		return fmt.Errorf("hash password: %w", err)
+	}
+	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if err := q.UpdateUserPassword(ctx, dbsqlc.UpdateUserPasswordParams{ID: user.ID, PasswordHash: hash}); err != nil {
+			return err
+		}
+		return q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession}, KeptID: keptKey})
+	})
+	if err != nil {
+		return fmt.Errorf("store password: %w", err)
+	}
+	s.log.Info("user's password changed", "user", user.Username)
+	s.tellRevoked(user.ID)
+	return nil
+}

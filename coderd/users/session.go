@@ -1,0 +1,216 @@
+package users
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// Kinds of API keys.
+const (
+	kindSession   = "session"   // from a sign-in; lives on while it is used
+	kindToken     = "token"     // made by its user, with a name and a fixed end
+	kindWorkspace = "workspace" // given to a workspace's template; ends with the workspace's next build
+)
+
+const (
+	sessionLifetime   = 7 * 24 * time.Hour
+	workspaceLifetime = 30 * 24 * time.Hour
+
+	// touchEvery is how often a key in use is written: its use, and with it the end of a session.
+	touchEvery = time.Hour
+
+	keyIDLength, keySecretLength = 10, 22
+)
+
+// tokenForm is that of a token: the key's id and its secret.
+var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
+
+// Authenticate says who sent a request, with one query. Its faults are Unauthenticated and Unavailable.
+func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
+	token, _ := httpapi.Token(r)
+	if token == "" {
+		return rbac.Actor{}, unauthenticated("You are not signed in.")
+	}
+	return s.AuthenticateToken(r.Context(), token)
+}
+
+// AuthenticateToken is Authenticate for a token by itself.
+func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rbac.Actor, error) {
+	text := token.Reveal()
+	if !tokenForm.MatchString(text) {
+		return rbac.Actor{}, unauthenticated("The session token is not valid.")
+	}
+	id, half, _ := strings.Cut(text, "-")
+	key, err := s.db.GetCredential(ctx, id)
+	if database.IsNotFound(err) {
+		return rbac.Actor{}, unauthenticated("The session has ended, or its token is not valid.")
+	}
+	if err != nil {
+		return rbac.Actor{}, fmt.Errorf("look up session: %w", err)
+	}
+	now := time.Now()
+	switch {
+	case !secret.Token(half).Matches(key.SecretHash):
+		return rbac.Actor{}, unauthenticated("The session has ended, or its token is not valid.")
+	case now.After(key.ExpiresAt):
+		return rbac.Actor{}, unauthenticated("The session has expired.")
+	case key.Status == string(sdk.UserSuspended):
+		return rbac.Actor{}, suspended()
+	}
+	if now.Sub(key.LastUsedAt) > touchEvery {
+		s.touch(ctx, key)
+	}
+	return rbac.Actor{
+		UserID:        key.UserID,
+		Username:      key.Username,
+		Roles:         key.Roles,
+		KeyID:         key.ID,
+		FromWorkspace: key.Kind == kindWorkspace,
+	}, nil
+}
+
+// touch notes the use of a key. A request does not fail for it: the next one tries again.
+func (s *Service) touch(ctx context.Context, key dbsqlc.GetCredentialRow) {
+	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if err := q.TouchAPIKey(ctx, key.ID); err != nil {
+			return err
+		}
+		return q.TouchUser(ctx, key.UserID)
+	})
+	if err != nil {
+		s.log.Warn("note the use of a session", "user", key.UserID, "err", err)
+	}
+}
+
+// Active returns a fault, Unauthenticated, when the user has been suspended or deleted.
+func (s *Service) Active(ctx context.Context, userID uuid.UUID) error {
+	_, err := s.Actor(ctx, userID)
+	return err
+}
+
+// Actor is the user as they would act now, for what is done later in their name. A fault, Unauthenticated, says that they may
+// not act any more.
+func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, error) {
+	user, err := s.db.GetUser(ctx, userID)
+	switch {
+	case database.IsNotFound(err):
+		return rbac.Actor{}, unauthenticated("The account does not exist any more.")
+	case err != nil:
+		return rbac.Actor{}, fmt.Errorf("look up user: %w", err)
+	case user.Status == string(sdk.UserSuspended):
+		return rbac.Actor{}, suspended()
+	}
+	return rbac.Actor{UserID: user.ID, Username: user.Username, Roles: user.Roles}, nil
+}
+
+func unauthenticated(message string) error {
+	return fault.New(fault.Unauthenticated, "%s", message).WithDetail("Sign in with: coder login <url>")
+}
+
+func suspended() error {
+	return fault.New(fault.Unauthenticated, "Your account is suspended.").WithDetail("Ask an owner of this deployment to activate it.")
+}
+
+func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.LoginRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	ctx := r.Context()
+	user, err := s.db.GetUserByEmail(ctx, strings.TrimSpace(req.Email))
+	if err != nil && !database.IsNotFound(err) {
+		return fmt.Errorf("look up user: %w", err)
+	}
+	// For a user that does not exist the same work is done, so that the time does not tell.
+	good, verifyErr := s.passwords.verify(ctx, req.Password, user.PasswordHash)
+	if verifyErr != nil {
+		return verifyErr
+	}
+	if !good || err != nil || user.LoginType != string(sdk.LoginPassword) {
+		return fault.New(fault.Unauthenticated, "The email address or the password is wrong.")
+	}
+	if user.Status == string(sdk.UserSuspended) {
+		return suspended()
+	}
+	var token secret.Token
+	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if user.Status == string(sdk.UserDormant) {
+			if _, err := q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(sdk.UserActive)}); err != nil {
+				return err
+			}
+		}
+		if err := q.DeleteExpiredKeys(ctx, user.ID); err != nil {
+			return err
+		}
+		if err := q.TouchUser(ctx, user.ID); err != nil {
+			return err
+		}
+		token, _, err = newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("sign in: %w", err)
+	}
+	s.log.Info("user signed in", "user", user.Username, "addr", httpapi.ClientAddr(ctx))
+	http.SetCookie(w, s.cookie(token.Reveal(), int(sessionLifetime/time.Second)))
+	return httpapi.Write(w, http.StatusCreated, sdk.LoginResponse{SessionToken: token.Reveal()})
+}
+
+// logout ends the session that the request shows.
+func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
+	actor := httpapi.ActorFrom(r.Context())
+	if _, err := s.db.DeleteAPIKey(r.Context(), dbsqlc.DeleteAPIKeyParams{ID: actor.KeyID, UserID: actor.UserID}); err != nil {
+		return fmt.Errorf("end session: %w", err)
+	}
+	s.tellRevoked(actor.UserID)
+	http.SetCookie(w, s.cookie("", -1))
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "You are signed out."})
+}
+
+func (s *Service) cookie(value string, maxAge int) *http.Cookie {
+	return &http.Cookie{
+		Name: "coder_session_token", Value: value, Path: "/", MaxAge: maxAge,
+		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.accessURL != nil && s.accessURL.Scheme == "https",
+	}
+}
+
+// newKey stores a new key and returns its token, which nobody can read again.
+func newKey(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration) (secret.Token, dbsqlc.ApiKey, error) {
+	half := secret.Token(secret.Text(keySecretLength))
+	p.ID, p.SecretHash, p.LifetimeSeconds = secret.Text(keyIDLength), half.Hash(), int64(lifetime/time.Second)
+	key, err := q.InsertAPIKey(ctx, p)
+	if err != nil {
+		return "", dbsqlc.ApiKey{}, fmt.Errorf("store key: %w", err)
+	}
+	return secret.Token(p.ID + "-" + half.Reveal()), key, nil
+}
+
+// SessionFor makes the token that a workspace's template may read, and ends the one that an earlier build was given. It acts
+// for the user with the powers of a member or template admin, and cannot make other credentials.
+func (s *Service) SessionFor(ctx context.Context, q *dbsqlc.Queries, userID, workspaceID uuid.UUID) (secret.Token, error) {
+	if err := q.DeleteWorkspaceKeys(ctx, &workspaceID); err != nil {
+		return "", fmt.Errorf("end the workspace's earlier session: %w", err)
+	}
+	token, _, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: userID, Kind: kindWorkspace, WorkspaceID: &workspaceID}, workspaceLifetime)
+	return token, err
+}
+
+// isRole reports whether a role can be given; "member" is everybody's and need not be.
+func isRole(name string) bool {
+	return slices.Contains([]string{rbac.RoleOwner, rbac.RoleTemplateAdmin}, name)
+}

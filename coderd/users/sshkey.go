@@ -1,0 +1,98 @@
+package users
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// SSHKey is a user's key pair for git: the public key as a line of authorized_keys, the private one in OpenSSH's form.
+type SSHKey struct {
+	Public  string
+	Private secret.Token
+}
+
+// SSHKey returns the user's key pair, and makes it when there is none.
+func (s *Service) SSHKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUID) (SSHKey, error) {
+	row, err := sshKey(ctx, q, userID)
+	return SSHKey{Public: row.PublicKey, Private: secret.Token(row.PrivateKey)}, err
+}
+
+func sshKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUID) (dbsqlc.GitSshKey, error) {
+	row, err := q.GetGitSSHKey(ctx, userID)
+	if database.IsNotFound(err) {
+		private, public, makeErr := newSSHKey()
+		if makeErr != nil {
+			return row, makeErr
+		}
+		if err := q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: userID, PrivateKey: private, PublicKey: public}); err != nil {
+			return row, fmt.Errorf("store SSH key: %w", err)
+		}
+		row, err = q.GetGitSSHKey(ctx, userID)
+	}
+	if err != nil {
+		return row, fmt.Errorf("read SSH key: %w", err)
+	}
+	return row, nil
+}
+
+func newSSHKey() (private, public string, err error) {
+	pub, priv, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return "", "", fmt.Errorf("make SSH key: %w", err)
+	}
+	block, err := ssh.MarshalPrivateKey(priv, "")
+	if err != nil {
+		return "", "", fmt.Errorf("encode SSH key: %w", err)
+	}
+	sshPub, err := ssh.NewPublicKey(pub)
+	if err != nil {
+		return "", "", fmt.Errorf("encode SSH key: %w", err)
+	}
+	return string(pem.EncodeToMemory(block)), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(sshPub))), nil
+}
+
+func (s *Service) getSSHKey(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Read, rbac.SSHKey)
+	if err != nil {
+		return err
+	}
+	row, err := sshKey(r.Context(), s.db.Queries, user.ID)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, toSSHKey(row))
+}
+
+func (s *Service) replaceSSHKey(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Update, rbac.SSHKey)
+	if err != nil {
+		return err
+	}
+	private, public, err := newSSHKey()
+	if err != nil {
+		return err
+	}
+	row, err := s.db.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{UserID: user.ID, PrivateKey: private, PublicKey: public})
+	if err != nil {
+		return fmt.Errorf("replace SSH key: %w", err)
+	}
+	return httpapi.Write(w, http.StatusOK, toSSHKey(row))
+}
+
+func toSSHKey(k dbsqlc.GitSshKey) sdk.GitSSHKey {
+	return sdk.GitSSHKey{UserID: k.UserID, CreatedAt: k.CreatedAt, UpdatedAt: k.UpdatedAt, PublicKey: k.PublicKey}
+}

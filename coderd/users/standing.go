@@ -1,0 +1,126 @@
+package users
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// keepOwner refuses to take the last owner away, under a lock that lasts as long as the transaction.
+func keepOwner(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) error {
+	if err := q.LockUsers(ctx); err != nil {
+		return err
+	}
+	current, err := q.GetUser(ctx, user.ID)
+	if database.IsNotFound(err) {
+		return rbac.NotFound(rbac.User)
+	}
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(current.Roles, rbac.RoleOwner) {
+		return nil
+	}
+	others, err := q.CountOtherOwners(ctx, user.ID)
+	if err == nil && others == 0 {
+		return fault.New(fault.Conflict, "%s is the last owner.", user.Username).WithDetail("Make somebody else an owner first.")
+	}
+	return err
+}
+
+func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		user, err := s.target(r, rbac.Manage, rbac.User)
+		if err != nil {
+			return err
+		}
+		ctx := r.Context()
+		suspend := status == sdk.UserSuspended
+		if suspend && user.ID == httpapi.ActorFrom(ctx).UserID {
+			return fault.New(fault.Invalid, "You cannot suspend your own account.").WithDetail("Another owner can.")
+		}
+		err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+			if suspend {
+				if err := keepOwner(ctx, q, user); err != nil {
+					return err
+				}
+				// Tokens are kept, and refused until the account is active again; sessions end for good.
+				if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession}}); err != nil {
+					return err
+				}
+			}
+			user, err = q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(status)})
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("change the user's status: %w", err)
+		}
+		s.log.Info("user's status changed", "user", user.Username, "reason", status)
+		if suspend {
+			s.tellRevoked(user.ID)
+		}
+		return s.write(w, r, http.StatusOK, user)
+	}
+}
+
+func (s *Service) getRoles(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Read, rbac.User)
+	if err != nil {
+		return err
+	}
+	org, err := s.db.GetDefaultOrganization(r.Context())
+	if err != nil {
+		return fmt.Errorf("read organization: %w", err)
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.UserRoles{
+		Roles:             append([]string{}, user.Roles...),
+		OrganizationRoles: sdk.Map[sdk.List[string]]{org.ID.String(): nil},
+	})
+}
+
+func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Manage, rbac.User)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateRolesRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	roles := []string{}
+	for _, role := range req.Roles {
+		switch {
+		case role == "member" || slices.Contains(roles, role):
+		case isRole(role):
+			roles = append(roles, role)
+		default:
+			return fault.New(fault.Invalid, "There is no role %q.", role).WithField("roles", "knows owner, template-admin and member")
+		}
+	}
+	slices.Sort(roles)
+	ctx := r.Context()
+	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if !slices.Contains(roles, rbac.RoleOwner) {
+			if err := keepOwner(ctx, q, user); err != nil {
+				return err
+			}
+		}
+		user, err = q.UpdateUserRoles(ctx, dbsqlc.UpdateUserRolesParams{ID: user.ID, Roles: roles})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("change the user's roles: %w", err)
+	}
+	s.log.Info("user's roles changed", "user", user.Username, "reason", strings.Join(roles, ","))
+	s.tellRevoked(user.ID)
+	return s.write(w, r, http.StatusOK, user)
+}

@@ -1,0 +1,156 @@
+// Package users owns accounts: who they are, how they sign in, their tokens and keys, the files they upload, and the few
+// facts about the deployment that clients ask first. It decides who sent a request. It knows no template, workspace or mesh;
+// who needs to hear that somebody lost a right registers with OnRevoked.
+package users
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Tries to sign in that one address has per minute.
+const loginTries = 60
+
+// Deps are what a Service needs.
+type Deps struct {
+	DB     *database.DB
+	Logger *slog.Logger
+	// AccessURL is the address that users know the server by. It decides whether cookies need TLS.
+	AccessURL *url.URL
+}
+
+// Service serves accounts. Safe for concurrent use.
+type Service struct {
+	db        *database.DB
+	log       *slog.Logger
+	accessURL *url.URL
+	passwords *hasher
+
+	mu      sync.Mutex
+	revoked []func(uuid.UUID) // guarded by mu
+}
+
+// New returns the service.
+func New(d Deps) *Service {
+	return &Service{db: d.DB, log: d.Logger, accessURL: d.AccessURL, passwords: newHasher()}
+}
+
+// OnRevoked has fn called, after the change is stored, with a user who was suspended or deleted, whose roles changed, or whose
+// tokens were taken away. fn must not block.
+func (s *Service) OnRevoked(fn func(userID uuid.UUID)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revoked = append(s.revoked, fn)
+}
+
+func (s *Service) tellRevoked(userID uuid.UUID) {
+	s.mu.Lock()
+	hooks := slices.Clone(s.revoked)
+	s.mu.Unlock()
+	for _, fn := range hooks {
+		fn(userID)
+	}
+}
+
+// Routes registers the routes.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	const v2 = "/api/v2/"
+	login := httpapi.NewLimiter(loginTries, time.Minute)
+	needs := rbac.Needs
+
+	mux.Handle("GET /healthz", rbac.Public, s.health)
+	mux.Handle("GET "+v2+"{$}", rbac.Public, s.ping)
+	mux.Handle("GET "+v2+"buildinfo", rbac.Public, s.buildInfo)
+	mux.Handle("GET "+v2+"appearance", rbac.Public, s.appearance)
+	mux.Handle("GET "+v2+"entitlements", rbac.SignedIn, s.entitlements)
+	mux.Handle("GET "+v2+"experiments", rbac.SignedIn, s.experiments)
+	mux.Handle("GET "+v2+"deployment/ssh", rbac.SignedIn, s.sshConfig)
+
+	mux.Handle("GET "+v2+"users/first", rbac.Public, s.hasFirst)
+	mux.Handle("POST "+v2+"users/first", rbac.Public, login.Wrap(s.createFirst))
+	mux.Handle("POST "+v2+"users/login", rbac.Public, login.Wrap(s.login))
+	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout)
+	mux.Handle("GET "+v2+"users/authmethods", rbac.Public, s.authMethods)
+
+	mux.Handle("GET "+v2+"users", needs(rbac.Read, rbac.User), s.list)
+	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create)
+	mux.Handle("GET "+v2+"users/{user}", needs(rbac.Read, rbac.User), s.get)
+	mux.Handle("DELETE "+v2+"users/{user}", needs(rbac.Delete, rbac.User), s.remove)
+	mux.Handle("PUT "+v2+"users/{user}/status/suspend", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserSuspended))
+	mux.Handle("PUT "+v2+"users/{user}/status/activate", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserActive))
+	mux.Handle("GET "+v2+"users/{user}/roles", needs(rbac.Read, rbac.User), s.getRoles)
+	mux.Handle("PUT "+v2+"users/{user}/roles", needs(rbac.Manage, rbac.User), s.setRoles)
+	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile)
+	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), login.Wrap(s.setPassword))
+
+	mux.Handle("GET "+v2+"users/{user}/keys/tokens", needs(rbac.Read, rbac.APIKey), s.listTokens)
+	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken)
+	mux.Handle("GET "+v2+"users/{user}/keys/tokens/tokenconfig", needs(rbac.Read, rbac.APIKey), s.tokenConfig)
+	mux.Handle("GET "+v2+"users/{user}/keys/tokens/{name}", needs(rbac.Read, rbac.APIKey), s.getToken)
+	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession)
+	mux.Handle("GET "+v2+"users/{user}/keys/{key}", needs(rbac.Read, rbac.APIKey), s.getKey)
+	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey)
+
+	mux.Handle("GET "+v2+"users/{user}/gitsshkey", needs(rbac.Read, rbac.SSHKey), s.getSSHKey)
+	mux.Handle("PUT "+v2+"users/{user}/gitsshkey", needs(rbac.Update, rbac.SSHKey), s.replaceSSHKey)
+
+	mux.Handle("POST "+v2+"files", needs(rbac.Create, rbac.File), s.upload)
+	mux.Handle("GET "+v2+"files/{file}", needs(rbac.Read, rbac.File), s.download)
+
+	mux.Handle("GET "+v2+"organizations", needs(rbac.Read, rbac.Organization), s.listOrganizations)
+	mux.Handle("GET "+v2+"organizations/{organization}", needs(rbac.Read, rbac.Organization), s.getOrganization)
+	mux.Handle("GET "+v2+"users/{user}/organizations", needs(rbac.Read, rbac.User), s.userOrganizations)
+	mux.Handle("GET "+v2+"users/{user}/organizations/{organization}", needs(rbac.Read, rbac.User), s.userOrganization)
+	mux.Handle("GET "+v2+"organizations/{organization}/members", needs(rbac.Read, rbac.OrganizationMember), s.listMembers)
+	mux.Handle("GET "+v2+"organizations/{organization}/members/{user}", needs(rbac.Read, rbac.OrganizationMember), s.getMember)
+}
+
+// Find returns the living user that a path's segment names: "me", an id or a username. It does not ask whether the actor may
+// see the user; a fault NotFound says that there is none.
+func (s *Service) Find(ctx context.Context, actor rbac.Actor, reference string) (dbsqlc.User, error) {
+	var user dbsqlc.User
+	id, err := uuid.Parse(reference)
+	switch {
+	case reference == sdk.Me:
+		user, err = s.db.GetUser(ctx, actor.UserID)
+	case err == nil:
+		user, err = s.db.GetUser(ctx, id)
+	default:
+		user, err = s.db.GetUserByName(ctx, reference)
+	}
+	if database.IsNotFound(err) {
+		return dbsqlc.User{}, rbac.NotFound(rbac.User)
+	}
+	if err != nil {
+		return dbsqlc.User{}, fmt.Errorf("find user: %w", err)
+	}
+	return user, nil
+}
+
+// target is the user in the path, when the actor may do the action to what the resource names of theirs.
+func (s *Service) target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error) {
+	actor := httpapi.ActorFrom(r.Context())
+	user, err := s.Find(r.Context(), actor, r.PathValue("user"))
+	if err != nil {
+		return dbsqlc.User{}, err
+	}
+	// Whether somebody exists is told to those only who may see them.
+	if err := actor.May(rbac.Read, rbac.Of(rbac.User, user.ID)); err != nil {
+		return dbsqlc.User{}, err
+	}
+	return user, actor.May(action, rbac.Of(resource, user.ID))
+}

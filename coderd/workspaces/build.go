@@ -1,0 +1,166 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Priorities of build jobs, lower first.
+const (
+	priorityPerson    = 0
+	priorityAutomatic = 1
+)
+
+// buildRequest is a build to be made.
+type buildRequest struct {
+	transition sdk.Transition
+	version    uuid.UUID // zero: the one before, or the active one where that is the rule
+	preset     uuid.UUID // zero: none
+	given      []sdk.ParameterValue
+	initiator  uuid.UUID
+	reason     sdk.BuildReason
+	logLevel   string
+	state      []byte // nil: as the build before left it
+	priority   int16
+	anyVersion bool // the initiator may use other versions than the active one where that is the rule
+}
+
+// reasons are what a client may say; the rest is the server's own.
+var reasons = []sdk.BuildReason{
+	sdk.ReasonInitiator, sdk.ReasonDashboard, sdk.ReasonCLI, sdk.ReasonSSH, sdk.ReasonVSCode, sdk.ReasonJetBrains,
+}
+
+// build makes a workspace's next build, with its parameters and its job. The caller's transaction holds the workspace's row lock.
+func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, req buildRequest) (uuid.UUID, error) {
+	if w.DeletedAt != nil {
+		return uuid.Nil, fault.New(fault.Conflict, "The workspace %q is deleted.", w.Name)
+	}
+	latest, err := q.GetLatestBuild(ctx, w.ID)
+	first := database.IsNotFound(err)
+	if err != nil && !first {
+		return uuid.Nil, fmt.Errorf("read latest build: %w", err)
+	}
+	if !first {
+		if status := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)); !sdk.JobStatus(latest.JobStatus).Ended() {
+			return uuid.Nil, fault.New(fault.Conflict, "Another build of the workspace %q is active.", w.Name).
+				WithDetail("Build %d (%s) is %s. Wait for its end or cancel it.", latest.BuildNumber, latest.Transition, status)
+		}
+	}
+	t, err := q.GetTemplate(ctx, w.TemplateID)
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("read template: %w", err)
+	}
+	var before *uuid.UUID
+	if !first {
+		before = &latest.TemplateVersionID
+	}
+	version, file, err := chooseVersion(ctx, q, w, t, before, req)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	values, err := resolve(ctx, q, w, version.ID, latest.BuildNumber, req)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	tags, err := templates.Tags(ctx, q, version.ID)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	id := uuid.New()
+	job, err := s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
+		Kind: string(sdk.JobWorkspaceBuild), Org: w.OrganizationID, Initiator: req.initiator, FileID: file, Tags: ownerTags(tags, w.OwnerID), Priority: req.priority,
+		Input: map[string]uuid.UUID{"workspace_build_id": id},
+	})
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("insert job: %w", err)
+	}
+	if _, err := q.InsertBuild(ctx, dbsqlc.InsertBuildParams{
+		ID: id, WorkspaceID: w.ID, BuildNumber: latest.BuildNumber + 1, TemplateVersionID: version.ID, JobID: job.ID, Transition: string(req.transition),
+		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: req.state,
+	}); err != nil {
+		return uuid.Nil, fmt.Errorf("insert build: %w", err)
+	}
+	if len(values) > 0 {
+		p := dbsqlc.InsertBuildParametersParams{WorkspaceBuildID: id}
+		for _, v := range values {
+			p.Names, p.ParameterValues = append(p.Names, v.Name), append(p.ParameterValues, v.Value)
+		}
+		if err := q.InsertBuildParameters(ctx, p); err != nil {
+			return uuid.Nil, fmt.Errorf("insert parameters: %w", err)
+		}
+	}
+	if err := q.NotifyWorkspace(ctx, w.ID); err != nil {
+		return uuid.Nil, fmt.Errorf("notify watchers: %w", err)
+	}
+	return id, nil
+}
+
+// chooseVersion returns the version to build with, and its source file.
+func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t dbsqlc.Template, before *uuid.UUID, req buildRequest) (dbsqlc.TemplateVersion, uuid.UUID, error) {
+	starting := req.transition == sdk.TransitionStart
+	id := req.version
+	if id == uuid.Nil {
+		id = t.ActiveVersionID
+		follow := starting && (t.RequireActiveVersion || w.AutomaticUpdates == string(sdk.UpdatesAlways))
+		if before != nil && !follow {
+			id = *before
+		}
+	}
+	if starting && t.RequireActiveVersion && id != t.ActiveVersionID && !req.anyVersion {
+		return dbsqlc.TemplateVersion{}, uuid.Nil, fault.New(fault.Forbidden, "The template %q is used in its active version only.", t.Name).
+			WithDetail("Leave the version out, or update the workspace.").WithField("template_version_id", "is not the active version")
+	}
+	v, file, err := templates.Ready(ctx, q, id, t.ID)
+	return v, file, err
+}
+
+// resolve finds the values of the version's parameters. number is the build before's, 0 for none.
+func resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version uuid.UUID, number int32, req buildRequest) ([]sdk.ParameterValue, error) {
+	definitions, err := templates.Parameters(ctx, q, version)
+	if err != nil {
+		return nil, err
+	}
+	from := templates.Values{Given: req.given, Ending: req.transition != sdk.TransitionStart}
+	if number > 0 {
+		rows, err := q.ListPreviousBuildParameters(ctx, dbsqlc.ListPreviousBuildParametersParams{WorkspaceID: w.ID, BuildNumber: number + 1})
+		if err != nil {
+			return nil, fmt.Errorf("list parameters of the build before: %w", err)
+		}
+		for _, row := range rows {
+			from.Previous = append(from.Previous, sdk.ParameterValue{Name: row.Name, Value: row.Value})
+		}
+	}
+	if req.preset != uuid.Nil {
+		presets, err := templates.Presets(ctx, q, version)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(presets, func(p sdk.Preset) bool { return p.ID == req.preset })
+		if i < 0 {
+			return nil, fault.New(fault.Invalid, "The template version has no such preset.").WithField("template_version_preset_id", "does not exist")
+		}
+		for _, v := range presets[i].Parameters {
+			from.Preset = append(from.Preset, sdk.ParameterValue{Name: v.Name, Value: v.Value})
+		}
+	}
+	return templates.Resolve(definitions, from)
+}
+
+// ownerTags names the workspace's owner to provisioners that serve one user only.
+func ownerTags(tags map[string]string, owner uuid.UUID) map[string]string {
+	if strings.EqualFold(tags["scope"], "user") {
+		tags["owner"] = owner.String()
+	}
+	return tags
+}

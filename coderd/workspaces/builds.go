@@ -1,0 +1,328 @@
+package workspaces
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// maxState bounds Terraform's state as a request carries it, in bytes of JSON.
+const maxState = 64 << 20
+
+// buildRequestOf checks a request and turns it into a build to be made.
+func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest) (buildRequest, error) {
+	out := buildRequest{
+		transition: req.Transition, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
+		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, anyVersion: mayChangeTemplates(actor),
+	}
+	refused := fault.New(fault.Invalid, "The build is not accepted.")
+	switch req.Transition {
+	case sdk.TransitionStart, sdk.TransitionStop, sdk.TransitionDelete:
+	default:
+		refused.WithField("transition", "must be start, stop or delete")
+	}
+	if out.reason == "" {
+		out.reason = sdk.ReasonInitiator
+	} else if !slices.Contains(reasons, out.reason) {
+		refused.WithField("reason", "is not one that a client can give")
+	}
+	if req.LogLevel != "" && req.LogLevel != string(sdk.LogDebug) {
+		refused.WithField("log_level", "must be empty or debug")
+	}
+	if req.DryRun {
+		refused.WithField("dry_run", "is not possible for a build: make a dry run of the template version")
+	}
+	if req.Orphan && req.Transition != sdk.TransitionDelete {
+		refused.WithField("orphan", "is for deleting only")
+	}
+	if req.Orphan && len(req.ProvisionerState) > 0 {
+		refused.WithField("state", "cannot be given with orphan")
+	}
+	if len(refused.Fields) > 0 {
+		return out, refused
+	}
+	if req.Transition == sdk.TransitionDelete {
+		if err := actor.May(rbac.Delete, rbac.Of(rbac.Workspace, ws.OwnerID)); err != nil {
+			return out, err
+		}
+	}
+	switch {
+	case req.Orphan:
+		// What is forgotten may go on running and cost: the template's keepers decide.
+		if err := actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil)); err != nil {
+			return out, err
+		}
+		out.state = []byte{}
+	case len(req.ProvisionerState) > 0:
+		if err := actor.May(rbac.Update, rbac.Of(rbac.WorkspaceState, ws.OwnerID)); err != nil {
+			return out, fault.New(fault.Forbidden, "You may not replace Terraform's state.").WithField("state", "is for owners of the deployment")
+		}
+		out.state = req.ProvisionerState
+	}
+	return out, nil
+}
+
+func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	ws, err := s.workspace(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	if err := actor.May(rbac.Create, rbac.Of(rbac.WorkspaceBuild, ws.OwnerID)); err != nil {
+		return err
+	}
+	var req sdk.CreateBuildRequest
+	if actor.May(rbac.Update, rbac.Of(rbac.WorkspaceState, ws.OwnerID)) == nil {
+		err = readState(w, r, &req)
+	} else {
+		err = httpapi.Read(w, r, &req)
+	}
+	if err != nil {
+		return err
+	}
+	build, err := buildRequestOf(actor, ws, req)
+	if err != nil {
+		return err
+	}
+	var id uuid.UUID
+	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		locked, err := q.LockWorkspace(ctx, ws.ID)
+		if err != nil {
+			return err
+		}
+		id, err = s.build(ctx, q, locked, build)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create build: %w", err)
+	}
+	return s.writeBuild(w, r, http.StatusCreated, id)
+}
+
+// readState is httpapi.Read for bodies with a state in them.
+func readState(w http.ResponseWriter, r *http.Request, v any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxState)).Decode(v); err != nil {
+		return fault.New(fault.Invalid, "The body cannot be read.").WithDetail("%v", err)
+	}
+	return nil
+}
+
+func (s *Service) writeBuild(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
+	shown, err := s.showBuilds(r.Context(), []uuid.UUID{id})
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, status, shown[id])
+}
+
+func (s *Service) listBuilds(w http.ResponseWriter, r *http.Request) error {
+	ws, err := s.workspace(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	p := dbsqlc.ListBuildRowsParams{WorkspaceID: &ws.ID}
+	limit, err := httpapi.QueryInt(r, "limit", 0, maxPages)
+	if err != nil {
+		return err
+	}
+	offset, err := httpapi.QueryInt(r, "offset", 0, maxPages)
+	if err != nil {
+		return err
+	}
+	p.PageLimit, p.PageOffset = int32(limit), int32(offset)
+	if text := r.URL.Query().Get("since"); text != "" {
+		since, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return fault.New(fault.Invalid, "The query's since cannot be %q.", text).WithField("since", "must be an RFC 3339 time")
+		}
+		p.Since = &since
+	}
+	rows, err := s.deps.DB.ListBuildRows(r.Context(), p)
+	if err != nil {
+		return fmt.Errorf("list builds: %w", err)
+	}
+	out, err := s.showRows(r.Context(), rows)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func (s *Service) getBuildByNumber(w http.ResponseWriter, r *http.Request) error {
+	ws, err := s.named(r)
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(r.PathValue("buildnumber"), 10, 32)
+	if err != nil {
+		return fault.New(fault.Invalid, "%q is not a build's number.", r.PathValue("buildnumber")).WithField("buildnumber", "must be a number")
+	}
+	number := int32(n)
+	rows, err := s.deps.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: &ws.ID, BuildNumber: &number})
+	if err != nil {
+		return fmt.Errorf("look up build: %w", err)
+	}
+	if len(rows) == 0 {
+		return rbac.NotFound(rbac.WorkspaceBuild)
+	}
+	return s.writeBuild(w, r, http.StatusOK, rows[0].ID)
+}
+
+// buildInPath is the build in the path with its workspace, if the actor may do the action to the resource that belongs to it.
+func (s *Service) buildInPath(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.GetBuildRow, dbsqlc.Workspace, error) {
+	id, err := httpapi.PathUUID(r, "workspacebuild")
+	if err != nil {
+		return dbsqlc.GetBuildRow{}, dbsqlc.Workspace{}, err
+	}
+	b, err := s.deps.DB.GetBuild(r.Context(), id)
+	if database.IsNotFound(err) {
+		return b, dbsqlc.Workspace{}, rbac.NotFound(rbac.WorkspaceBuild)
+	}
+	if err != nil {
+		return b, dbsqlc.Workspace{}, fmt.Errorf("read build: %w", err)
+	}
+	ws, err := s.deps.DB.GetWorkspace(r.Context(), b.WorkspaceID)
+	if err != nil {
+		return b, ws, fmt.Errorf("read workspace: %w", err)
+	}
+	actor := httpapi.ActorFrom(r.Context())
+	if err := actor.May(rbac.Read, rbac.Of(rbac.WorkspaceBuild, ws.OwnerID)); err != nil {
+		return b, ws, err
+	}
+	if actor.May(action, rbac.Of(resource, ws.OwnerID)) != nil {
+		return b, ws, fault.New(fault.Forbidden, "You may not %s this %s.", action, resource)
+	}
+	return b, ws, nil
+}
+
+func (s *Service) getBuild(w http.ResponseWriter, r *http.Request) error {
+	b, _, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
+	if err != nil {
+		return err
+	}
+	return s.writeBuild(w, r, http.StatusOK, b.ID)
+}
+
+func (s *Service) getBuildParameters(w http.ResponseWriter, r *http.Request) error {
+	b, _, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
+	if err != nil {
+		return err
+	}
+	rows, err := s.deps.DB.ListBuildParameters(r.Context(), b.ID)
+	if err != nil {
+		return fmt.Errorf("list parameters: %w", err)
+	}
+	out := make([]sdk.ParameterValue, len(rows))
+	for i, row := range rows {
+		out[i] = sdk.ParameterValue{Name: row.Name, Value: row.Value}
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func (s *Service) getBuildResources(w http.ResponseWriter, r *http.Request) error {
+	b, _, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
+	if err != nil {
+		return err
+	}
+	rows, err := s.deps.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{Ids: []uuid.UUID{b.ID}})
+	if err != nil || len(rows) == 0 {
+		return fmt.Errorf("read build: %w", err)
+	}
+	place := agents.Place{Workspace: rows[0].WorkspaceName, Owner: rows[0].WorkspaceOwnerName}
+	byJob, err := s.deps.Agents.Resources(r.Context(), s.deps.DB.Queries, map[uuid.UUID]agents.Place{b.JobID: place})
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.List[sdk.WorkspaceResource](byJob[b.JobID]))
+}
+
+func (s *Service) getBuildLogs(w http.ResponseWriter, r *http.Request) error {
+	b, _, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
+	if err != nil {
+		return err
+	}
+	return s.deps.Jobs.ServeLogs(w, r, b.JobID)
+}
+
+func (s *Service) getBuildState(w http.ResponseWriter, r *http.Request) error {
+	b, _, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceState)
+	if err != nil {
+		return err
+	}
+	state, err := s.deps.DB.GetBuildState(r.Context(), b.ID)
+	if err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(len(state)))
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+	_, err = w.Write(state)
+	return err
+}
+
+func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
+	b, ws, err := s.buildInPath(r, rbac.Update, rbac.WorkspaceState)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateStateRequest
+	if err := readState(w, r, &req); err != nil {
+		return err
+	}
+	if len(req.State) > 0 && !json.Valid(req.State) {
+		return fault.New(fault.Invalid, "This is not a Terraform state.").WithField("state", "must be JSON")
+	}
+	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		if _, err := q.LockWorkspace(r.Context(), ws.ID); err != nil {
+			return err
+		}
+		latest, err := q.GetLatestBuild(r.Context(), ws.ID)
+		if err != nil {
+			return err
+		}
+		if latest.ID != b.ID {
+			return fault.New(fault.Conflict, "Build %d is not the latest of the workspace %q.", b.BuildNumber, ws.Name).
+				WithDetail("The next build starts from the state of build %d.", latest.BuildNumber)
+		}
+		if !sdk.JobStatus(latest.JobStatus).Ended() {
+			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).WithDetail("Wait for its end or cancel it.")
+		}
+		if req.State == nil {
+			req.State = []byte{}
+		}
+		return q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: req.State})
+	})
+	if err != nil {
+		return fmt.Errorf("replace state: %w", err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Service) cancelBuild(w http.ResponseWriter, r *http.Request) error {
+	b, ws, err := s.buildInPath(r, rbac.Update, rbac.WorkspaceBuild)
+	if err != nil {
+		return err
+	}
+	if err := s.deps.Jobs.Cancel(r.Context(), b.JobID); err != nil {
+		return err
+	}
+	if err := s.deps.DB.NotifyWorkspace(r.Context(), ws.ID); err != nil {
+		return fmt.Errorf("notify watchers: %w", err)
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The build is being canceled."})
+}

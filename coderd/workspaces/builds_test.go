@@ -1,0 +1,307 @@
+package workspaces_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+func TestOneBuildAtATime(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	ws := w.Workspace("ann", "dev", w.Template("process", process()).ID)
+	refused := func(doing string) {
+		t.Helper()
+		_, err := w.As("ann").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStop})
+		if f := fault.As(err); f == nil || f.Code != fault.Conflict || !strings.Contains(f.Detail, "Build 1") {
+			t.Errorf("build while another is %s: %v, want a conflict that names it", doing, err)
+		}
+	}
+	refused("pending")
+	job := w.Daemon.Next()
+	refused("running")
+	job.Finish(worldtest.Built("s"))
+	// Many at once: one is made.
+	results := make(chan error, 8)
+	for range cap(results) {
+		go func() {
+			_, err := w.As("ann").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStop})
+			results <- err
+		}()
+	}
+	made := 0
+	for range cap(results) {
+		switch err := <-results; fault.CodeOf(err) {
+		case "":
+			made++
+		case fault.Conflict:
+		default:
+			t.Error(err)
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d builds were made at once, want 1", made)
+	}
+}
+
+func TestBuildRequestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", process())
+	foreign := w.Template("other", process())
+	ws, _ := w.Running("ann", "dev", template.ID)
+	for name, req := range map[string]sdk.CreateBuildRequest{
+		"transition":      {Transition: "pause"},
+		"orphan":          {Transition: sdk.TransitionStop, Orphan: true},
+		"log level":       {Transition: sdk.TransitionStop, LogLevel: "trace"},
+		"reason":          {Transition: sdk.TransitionStop, Reason: sdk.ReasonAutostop},
+		"version":         {Transition: sdk.TransitionStart, TemplateVersionID: foreign.ActiveVersionID},
+		"immutable":       {Transition: sdk.TransitionStart, RichParameterValues: []sdk.ParameterValue{{Name: "region", Value: "us"}}},
+		"unknown":         {Transition: sdk.TransitionStart, RichParameterValues: []sdk.ParameterValue{{Name: "color", Value: "red"}}},
+		"dry run":         {Transition: sdk.TransitionStart, DryRun: true},
+		"what the preset": {Transition: sdk.TransitionStart, TemplateVersionPresetID: uuid.New()},
+	} {
+		_, err := w.As("ann").CreateBuild(t.Context(), ws.ID, req)
+		if f := fault.As(err); f == nil || f.Code != fault.Invalid || len(f.Fields) == 0 {
+			t.Errorf("%s: %v, want invalid with the field named", name, err)
+		}
+	}
+}
+
+// The state travels on, also over builds that fail.
+func TestStateIsCarriedOver(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
+	next := func(transition sdk.Transition) *worldtest.Job {
+		t.Helper()
+		w.Build("ann", ws.ID, transition)
+		return w.Daemon.Next()
+	}
+	starts := func(job *worldtest.Job, want string) {
+		t.Helper()
+		if got := string(job.GetWorkspaceBuild().GetState()); got != want {
+			t.Errorf("build starts from %q, want %q", got, want)
+		}
+	}
+	failed := func(state string) *provisionerpb.Result {
+		r := worldtest.Built(state)
+		r.Error = "boom"
+		return r
+	}
+	job := next(sdk.TransitionStop)
+	starts(job, "state 1")
+	job.Checkpoint("state 2a")
+	job.Finish(failed("state 2b"))
+	if got := w.Get(ws.ID).LatestBuild; got.Status != sdk.WorkspaceFailed || got.Job.Error != "boom" {
+		t.Errorf("failed build: %+v", got)
+	}
+	job = next(sdk.TransitionStop)
+	starts(job, "state 2b")
+	job.Checkpoint("state 3")
+	job.Finish(&provisionerpb.Result{Error: "the provisioner was lost"}) // without a part of its own
+	job = next(sdk.TransitionStop)
+	starts(job, "state 3")
+	job.Finish(failed(""))
+	job = next(sdk.TransitionStart)
+	starts(job, "state 3")
+	job.Finish(failed(""))
+	// A build that is canceled before it runs leaves it too.
+	b := w.Build("ann", ws.ID, sdk.TransitionStop)
+	if err := w.As("ann").CancelBuild(t.Context(), b.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Get(ws.ID).LatestBuild.Status; got != sdk.WorkspaceCanceled {
+		t.Errorf("canceled build: %s", got)
+	}
+	if err := w.As("ann").CancelBuild(t.Context(), b.ID); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("canceled again: %v, want conflict", err)
+	}
+	job = next(sdk.TransitionStop)
+	starts(job, "state 3")
+	job.Finish(failed(""))
+
+	olga := w.As("olga")
+	latest := w.Get(ws.ID).LatestBuild
+	var state bytes.Buffer
+	if err := olga.BuildState(t.Context(), latest.ID, &state); err != nil || state.String() != "state 3" {
+		t.Errorf("state: %q, %v", state.String(), err)
+	}
+	if err := olga.UpdateBuildState(t.Context(), latest.ID, sdk.UpdateStateRequest{State: []byte(`not json`)}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("state that is none: %v, want invalid", err)
+	}
+	if err := olga.UpdateBuildState(t.Context(), b.ID, sdk.UpdateStateRequest{State: []byte(`{}`)}); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("state of an old build: %v, want conflict", err)
+	}
+	if err := olga.UpdateBuildState(t.Context(), latest.ID, sdk.UpdateStateRequest{State: []byte(`{"pushed":1}`)}); err != nil {
+		t.Fatal(err)
+	}
+	job = next(sdk.TransitionStop)
+	starts(job, `{"pushed":1}`)
+	if err := olga.UpdateBuildState(t.Context(), w.Get(ws.ID).LatestBuild.ID, sdk.UpdateStateRequest{State: []byte(`{}`)}); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("state of an active build: %v, want conflict", err)
+	}
+	job.Finish(failed(""))
+	if _, err := olga.CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: true}); err != nil {
+		t.Fatal(err)
+	}
+	job = w.Daemon.Next()
+	starts(job, "")
+	job.Finish(worldtest.Built(""))
+}
+
+func TestFailedStartLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	w.Workspace("ann", "dev", w.Template("process", process()).ID)
+	agent := uuid.New()
+	job := w.Daemon.Next()
+	job.Resources(worldtest.Resource(agent))
+	job.Finish(&provisionerpb.Result{Error: "boom", Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
+		State: []byte("s"), Resources: []*provisionerpb.Resource{worldtest.Resource(agent)},
+	}}})
+	if _, err := w.Agents.AuthenticateAgent(t.Context(), worldtest.Token(agent)); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("agent: %v, want unauthenticated", err)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", process())
+	ws, _ := w.Running("ann", "dev", template.ID)
+	next := w.Version(&template.ID, process())
+	if err := w.As("tom").UpdateActiveVersion(t.Context(), template.ID, sdk.UpdateActiveVersionRequest{ID: next.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Get(ws.ID); !got.Outdated || got.TemplateActiveVersionID != next.ID {
+		t.Errorf("workspace: %+v, want it outdated", got)
+	}
+	start := func(req sdk.CreateBuildRequest) uuid.UUID {
+		t.Helper()
+		req.Transition = sdk.TransitionStart
+		b, err := w.As("ann").CreateBuild(t.Context(), ws.ID, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Daemon.Next().Finish(worldtest.Built("s"))
+		return b.TemplateVersionID
+	}
+	if got := start(sdk.CreateBuildRequest{}); got != template.ActiveVersionID {
+		t.Errorf("a plain start took version %s, want the one before", got)
+	}
+	if got := start(sdk.CreateBuildRequest{TemplateVersionID: next.ID}); got != next.ID {
+		t.Errorf("an update took version %s, want %s", got, next.ID)
+	}
+	start(sdk.CreateBuildRequest{TemplateVersionID: template.ActiveVersionID})
+	if err := w.As("ann").UpdateAutomaticUpdates(t.Context(), ws.ID, sdk.UpdateAutomaticUpdatesRequest{AutomaticUpdates: sdk.UpdatesAlways}); err != nil {
+		t.Fatal(err)
+	}
+	if got := start(sdk.CreateBuildRequest{}); got != next.ID {
+		t.Errorf("a start with automatic updates took version %s, want %s", got, next.ID)
+	}
+	if _, err := w.As("tom").UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{RequireActiveVersion: ptr(true)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.As("ann").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: template.ActiveVersionID}); fault.CodeOf(err) != fault.Forbidden {
+		t.Errorf("an old version where the active one is required: %v, want forbidden", err)
+	}
+	if got := w.Get(ws.ID); got.Outdated {
+		t.Error("workspace is still outdated")
+	}
+}
+
+func TestOwnersSecretsOnlyWhereNamed(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	found := process()
+	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey = true, true
+	ws := w.Workspace("ann", "dev", w.Template("process", found).ID)
+	job := w.Daemon.Next()
+	m := job.GetWorkspaceBuild().GetMetadata()
+	if !strings.Contains(m.GetOwnerSshPrivateKey(), "PRIVATE KEY") || len(m.GetOwnerSessionToken()) != 10+1+22 {
+		t.Error("the secrets that the template names are not offered")
+	}
+	keys := func() (n int) {
+		if err := w.DB.Pool.QueryRow(t.Context(), `SELECT count(*) FROM api_keys WHERE workspace_id = $1`, ws.ID).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if got := keys(); got != 1 {
+		t.Errorf("%d session tokens of the workspace, want 1", got)
+	}
+	job.Finish(worldtest.Built("s"))
+	w.Build("ann", ws.ID, sdk.TransitionDelete)
+	w.Daemon.Next().Finish(worldtest.Built("s"))
+	if got := keys(); got != 0 {
+		t.Errorf("%d session tokens of a deleted workspace, want none", got)
+	}
+}
+
+func TestBuildRoutes(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
+	ann := w.As("ann")
+	b, err := ann.BuildByNumber(t.Context(), "ann", "dev", 1)
+	if err != nil || b.ID != ws.LatestBuild.ID {
+		t.Errorf("by number: %+v, %v", b, err)
+	}
+	if _, err := ann.BuildByNumber(t.Context(), "ann", "dev", 2); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("no such number: %v, want not found", err)
+	}
+	parameters, err := ann.BuildParameters(t.Context(), b.ID)
+	want := []sdk.ParameterValue{{Name: "cpus", Value: "2"}, {Name: "once", Value: "no"}, {Name: "region", Value: "eu"}}
+	if diff := cmp.Diff(want, parameters); err != nil || diff != "" {
+		t.Errorf("parameters (-want +got): %v\n%s", err, diff)
+	}
+	resources, err := ann.BuildResources(t.Context(), b.ID)
+	if err != nil || len(resources) != 1 {
+		t.Errorf("resources: %+v, %v", resources, err)
+	}
+	if logs, err := ann.BuildLogs(t.Context(), b.ID, 0); err != nil || len(logs) != 0 {
+		t.Errorf("logs: %v, %v", logs, err)
+	}
+	if _, err := ann.Build(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("no such build: %v, want not found", err)
+	}
+	presets, err := ann.TemplateVersionPresets(t.Context(), b.TemplateVersionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := ann.CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionPresetID: presets[0].ID, Reason: sdk.ReasonVSCode, LogLevel: "debug"})
+	if err != nil || made.Reason != sdk.ReasonVSCode {
+		t.Fatalf("build: %+v, %v", made, err)
+	}
+	offer := w.Daemon.Next().GetWorkspaceBuild()
+	if got := values(offer.GetParameters()); !slices.Contains(got, "cpus=8") || offer.GetLogLevel() != "debug" {
+		t.Errorf("offer: %v with log level %q, want the preset's", got, offer.GetLogLevel())
+	}
+	if err := ann.CancelBuild(t.Context(), made.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Get(ws.ID).LatestBuild.Status; got != sdk.WorkspaceCanceling {
+		t.Errorf("status: %s, want canceling", got)
+	}
+	if got := fmt.Sprint(len(must(ann.Builds(t.Context(), ws.ID)))); got != "2" {
+		t.Errorf("%s builds, want 2", got)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,215 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// buildHandler runs builds.
+type buildHandler struct{ *Service }
+
+var transitions = map[sdk.Transition]provisionerpb.Transition{
+	sdk.TransitionStart:  provisionerpb.Transition_TRANSITION_START,
+	sdk.TransitionStop:   provisionerpb.Transition_TRANSITION_STOP,
+	sdk.TransitionDelete: provisionerpb.Transition_TRANSITION_DELETE,
+}
+
+func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error {
+	b, err := q.GetBuildByJob(ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("read build: %w", err)
+	}
+	w, err := q.GetWorkspace(ctx, b.WorkspaceID)
+	if err != nil {
+		return fmt.Errorf("read workspace: %w", err)
+	}
+	v, err := q.GetTemplateVersion(ctx, b.TemplateVersionID)
+	if err != nil {
+		return fmt.Errorf("read template version: %w", err)
+	}
+	metadata, err := h.metadata(ctx, q, b, w, v)
+	if err != nil {
+		return err
+	}
+	variables, err := templates.Variables(ctx, q, v.ID)
+	if err != nil {
+		return err
+	}
+	build := &provisionerpb.WorkspaceBuild{
+		Transition: transitions[sdk.Transition(b.Transition)], Variables: variables, Metadata: metadata, LogLevel: b.LogLevel,
+	}
+	if build.State, err = q.GetBuildState(ctx, b.ID); err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	values, err := q.ListBuildParameters(ctx, b.ID)
+	if err != nil {
+		return fmt.Errorf("list parameters: %w", err)
+	}
+	for _, v := range values {
+		build.Parameters = append(build.Parameters, &provisionerpb.ParameterValue{Name: v.Name, Value: v.Value})
+	}
+	previous, err := q.ListPreviousBuildParameters(ctx, dbsqlc.ListPreviousBuildParametersParams{WorkspaceID: w.ID, BuildNumber: b.BuildNumber})
+	if err != nil {
+		return fmt.Errorf("list previous parameters: %w", err)
+	}
+	for _, v := range previous {
+		build.PreviousParameters = append(build.PreviousParameters, &provisionerpb.ParameterValue{Name: v.Name, Value: v.Value})
+	}
+	offer.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: build}
+	if sdk.Transition(b.Transition) != sdk.TransitionStart {
+		if err := agents.Shutdown(ctx, q, w.ID); err != nil {
+			return err
+		}
+	}
+	return q.NotifyWorkspace(ctx, w.ID)
+}
+
+// metadata is what the template may read. The owner's secrets are in it only where the template's source names them.
+func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, v dbsqlc.TemplateVersion) (*provisionerpb.Metadata, error) {
+	m, err := templates.Metadata(ctx, q, h.deps.AccessURL, w.OwnerID)
+	if err != nil {
+		return nil, err
+	}
+	t, err := q.GetTemplate(ctx, w.TemplateID)
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	m.WorkspaceId, m.WorkspaceName, m.BuildId = w.ID[:], w.Name, b.ID[:]
+	m.TemplateId, m.TemplateName, m.TemplateVersion = t.ID[:], t.Name, v.Name
+	key, err := h.deps.Users.SSHKey(ctx, q, w.OwnerID)
+	if err != nil {
+		return nil, fmt.Errorf("read owner's SSH key: %w", err)
+	}
+	m.OwnerSshPublicKey = key.Public
+	if v.NamesOwnerSshPrivateKey {
+		m.OwnerSshPrivateKey = key.Private.Reveal()
+	}
+	if v.NamesOwnerSessionToken {
+		token, err := h.deps.Users.SessionFor(ctx, q, w.OwnerID, w.ID)
+		if err != nil {
+			return nil, fmt.Errorf("make owner's session: %w", err)
+		}
+		m.OwnerSessionToken = token.Reveal()
+	}
+	return m, nil
+}
+
+func (h buildHandler) Checkpoint(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, state []byte) error {
+	b, err := q.GetBuildByJob(ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("read build: %w", err)
+	}
+	return storeState(ctx, q, b.ID, state)
+}
+
+// storeState keeps the newest state that is not empty: a job that broke before it had one leaves what was there.
+func storeState(ctx context.Context, q *dbsqlc.Queries, build uuid.UUID, state []byte) error {
+	if len(state) == 0 {
+		return nil
+	}
+	if err := q.UpdateBuildState(ctx, dbsqlc.UpdateBuildStateParams{ID: build, State: state}); err != nil {
+		return fmt.Errorf("store state: %w", err)
+	}
+	return nil
+}
+
+func (h buildHandler) Resources(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, resources []*provisionerpb.Resource) error {
+	b, err := q.GetBuildByJob(ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("read build: %w", err)
+	}
+	if _, err := agents.Store(ctx, q, h.log, batch(b, resources, false)); err != nil {
+		return err
+	}
+	return q.NotifyWorkspace(ctx, b.WorkspaceID)
+}
+
+func batch(b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource, final bool) agents.Batch {
+	return agents.Batch{
+		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber, Resources: resources, Final: final,
+	}
+}
+
+func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+	b, err := q.GetBuildByJob(ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("read build: %w", err)
+	}
+	w, err := q.LockWorkspace(ctx, b.WorkspaceID)
+	if err != nil {
+		return fmt.Errorf("lock workspace: %w", err)
+	}
+	succeeded := result.GetError() == "" && !result.GetCanceled()
+	built := result.GetWorkspaceBuild()
+	if err := storeState(ctx, q, b.ID, built.GetState()); err != nil {
+		return err
+	}
+	var kept []uuid.UUID
+	if succeeded || len(built.GetResources()) > 0 {
+		if kept, err = h.storeResources(ctx, q, b, built.GetResources()); err != nil {
+			return err
+		}
+	}
+	if succeeded {
+		if err := h.succeeded(ctx, q, b, w); err != nil {
+			return err
+		}
+	}
+	// A job that was canceled before it began has changed nothing.
+	if job.StartedAt != nil {
+		if !succeeded || sdk.Transition(b.Transition) != sdk.TransitionStart {
+			kept = nil
+		}
+		if err := agents.Revoke(ctx, q, w.ID, kept); err != nil {
+			return err
+		}
+	}
+	return q.NotifyWorkspace(ctx, w.ID)
+}
+
+func (h buildHandler) storeResources(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource) ([]uuid.UUID, error) {
+	kept, err := agents.Store(ctx, q, h.log, batch(b, resources, true))
+	if err != nil {
+		return nil, err
+	}
+	var cost int32
+	for _, r := range resources {
+		cost += r.GetDailyCost()
+	}
+	if err := q.UpdateBuildCost(ctx, dbsqlc.UpdateBuildCostParams{ID: b.ID, DailyCost: cost}); err != nil {
+		return nil, fmt.Errorf("store cost: %w", err)
+	}
+	return kept, nil
+}
+
+// succeeded does what the transition was for.
+func (h buildHandler) succeeded(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace) error {
+	switch sdk.Transition(b.Transition) {
+	case sdk.TransitionStart:
+		if w.TtlSeconds == nil {
+			return nil
+		}
+		deadline := time.Now().Add(time.Duration(*w.TtlSeconds) * time.Second)
+		if err := q.UpdateBuildDeadline(ctx, dbsqlc.UpdateBuildDeadlineParams{ID: b.ID, Deadline: &deadline}); err != nil {
+			return fmt.Errorf("store deadline: %w", err)
+		}
+		return nil
+	case sdk.TransitionDelete:
+		if err := q.MarkWorkspaceDeleted(ctx, w.ID); err != nil {
+			return fmt.Errorf("mark workspace deleted: %w", err)
+		}
+	}
+	if err := q.DeleteWorkspaceKeys(ctx, &w.ID); err != nil {
+		return fmt.Errorf("delete session token: %w", err)
+	}
+	return nil
+}

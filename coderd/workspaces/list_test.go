@@ -1,0 +1,138 @@
+package workspaces_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Every status that a list can be asked for is the one that the object shows.
+func TestListByStatus(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	ws := w.Workspace("ann", "dev", w.Template("process", process()).ID)
+	job := ws.LatestBuild.Job.ID
+	for _, transition := range []sdk.Transition{sdk.TransitionStart, sdk.TransitionStop, sdk.TransitionDelete} {
+		w.Exec(`UPDATE workspace_builds SET transition = $2 WHERE job_id = $1`, job, string(transition))
+		for _, status := range []sdk.JobStatus{sdk.JobPending, sdk.JobRunning, sdk.JobSucceeded, sdk.JobCanceling, sdk.JobCanceled, sdk.JobFailed} {
+			w.Exec(`UPDATE provisioner_jobs SET status = $2, started_at = now(), completed_at = CASE WHEN $3 THEN now() END WHERE id = $1`, job, string(status), status.Ended())
+			want := transition.Status(status)
+			got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{Q: "status:" + string(want)})
+			if err != nil || got.Count != 1 || len(got.Workspaces) != 1 || got.Workspaces[0].LatestBuild.Status != want {
+				t.Errorf("%s %s: status:%s lists %+v, %v", transition, status, want, got, err)
+			}
+			other := sdk.WorkspaceFailed
+			if want == other {
+				other = sdk.WorkspaceRunning
+			}
+			if got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{Q: "status:" + string(other)}); err != nil || got.Count != 0 {
+				t.Errorf("%s %s: status:%s lists %d, %v", transition, status, other, got.Count, err)
+			}
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	process, other := w.Template("process", process()), w.Template("other", process())
+	w.Workspace("ann", "dev", process.ID)
+	w.Workspace("ann", "docs", other.ID)
+	w.Workspace("bob", "dev", process.ID)
+	for _, tt := range []struct {
+		who, q        string
+		limit, offset int
+		want          []string
+		count         int
+	}{
+		{"ann", "", 0, 0, []string{"ann/dev", "ann/docs"}, 2},
+		{"ann", "owner:me", 0, 0, []string{"ann/dev", "ann/docs"}, 2},
+		{"ann", "owner:bob", 0, 0, nil, 0},
+		{"tom", "", 0, 0, []string{"ann/dev", "ann/docs", "bob/dev"}, 3},
+		{"tom", "owner:me", 0, 0, nil, 0},
+		{"tom", "owner:BOB", 0, 0, []string{"bob/dev"}, 1},
+		{"tom", "owner:" + w.Users["bob"].String(), 0, 0, []string{"bob/dev"}, 1},
+		{"tom", "name:DE", 0, 0, []string{"ann/dev", "bob/dev"}, 2},
+		{"tom", "name:%", 0, 0, nil, 0},
+		{"tom", "doc", 0, 0, []string{"ann/docs"}, 1},
+		{"tom", "ann/dev", 0, 0, []string{"ann/dev"}, 1},
+		{"tom", "template:other", 0, 0, []string{"ann/docs"}, 1},
+		{"tom", "owner:ann template:process name:dev status:pending", 0, 0, []string{"ann/dev"}, 1},
+		{"tom", "outdated:true", 0, 0, nil, 0},
+		{"tom", "", 1, 1, []string{"ann/docs"}, 3},
+		{"tom", "", 2, 2, []string{"bob/dev"}, 3},
+		{"tom", "", 2, 10, nil, 3},
+	} {
+		got, err := w.As(tt.who).Workspaces(t.Context(), sdk.WorkspacesQuery{Q: tt.q, Limit: tt.limit, Offset: tt.offset})
+		if err != nil {
+			t.Errorf("%s %q: %v", tt.who, tt.q, err)
+			continue
+		}
+		var names []string
+		for _, ws := range got.Workspaces {
+			names = append(names, ws.OwnerName+"/"+ws.Name)
+		}
+		if diff := cmp.Diff(tt.want, names); diff != "" || got.Count != tt.count {
+			t.Errorf("%s %q from %d: count %d, want %d (-want +got):\n%s", tt.who, tt.q, tt.offset, got.Count, tt.count, diff)
+		}
+	}
+	for _, q := range []string{"status:broken", "color:red", "id:x", "outdated:maybe"} {
+		if _, err := w.As("tom").Workspaces(t.Context(), sdk.WorkspacesQuery{Q: q}); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%q: %v, want invalid", q, err)
+		}
+	}
+}
+
+// fill makes n running workspaces of ann's with an agent each, without running jobs.
+func fill(t testing.TB, w *worldtest.World, template sdk.Template, n int) {
+	t.Helper()
+	w.Exec(`
+		WITH n AS (SELECT i, gen_random_uuid() w, gen_random_uuid() j, gen_random_uuid() r, gen_random_uuid() a, gen_random_uuid() s FROM generate_series(1, $1) i),
+		ws AS (INSERT INTO workspaces (id, organization_id, owner_id, template_id, name) SELECT w, $2, $3, $4, 'w' || i || '-' || substr(w::text, 1, 8) FROM n),
+		jb AS (INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, status, started_at, completed_at)
+			SELECT n.j, $2, $3, 'workspace_build', f.id, 'succeeded', now(), now() FROM n, (SELECT id FROM files LIMIT 1) f),
+		bl AS (INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id) SELECT gen_random_uuid(), w, 1, $5, j, 'start', $3 FROM n),
+		rs AS (INSERT INTO workspace_resources (id, job_id, transition, type, name) SELECT r, j, 'start', 'terraform_data', 'dev' FROM n),
+		ag AS (INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name) SELECT a, r, w, 1, 'main' FROM n),
+		lg AS (INSERT INTO workspace_agent_log_sources (id, agent_id, display_name) SELECT s, a, 'startup' FROM n)
+		INSERT INTO workspace_agent_scripts (id, agent_id, log_source_id, script) SELECT gen_random_uuid(), a, s, 'true' FROM n`,
+		n, w.Org, w.Users["ann"], template.ID, template.ActiveVersionID)
+}
+
+func TestListMakesAConstantNumberOfQueries(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", process())
+	count := func() int {
+		t.Helper()
+		before := w.Tracer.Count()
+		if _, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{}); err != nil {
+			t.Fatal(err)
+		}
+		return w.Tracer.Count() - before
+	}
+	fill(t, w, template, 2)
+	few := count()
+	fill(t, w, template, 998)
+	list, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{})
+	if err != nil || list.Count != 1000 || len(list.Workspaces) != 1000 || len(list.Workspaces[999].LatestBuild.Resources[0].Agents[0].Scripts) != 1 {
+		t.Fatalf("list: %d of %d, %v", len(list.Workspaces), list.Count, err)
+	}
+	if many := count(); many != few || few == 0 {
+		t.Errorf("%d queries for 1000 workspaces, %d for 2", many, few)
+	}
+}
+
+func BenchmarkList1000(b *testing.B) {
+	w := worldtest.New(b)
+	fill(b, w, w.Template("process", process()), 1000)
+	for b.Loop() {
+		if _, err := w.As("ann").Workspaces(b.Context(), sdk.WorkspacesQuery{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+const (
+	// scheduleEvery is how often the clock is compared with deadlines and schedules.
+	scheduleEvery = 30 * time.Second
+	// lateStart is how late a scheduled start may still be made, after the server was down.
+	lateStart = time.Hour
+)
+
+// Start begins to stop workspaces at their deadline and to start them on schedule. It does not block.
+func (s *Service) Start() {
+	s.stopped = make(chan struct{})
+	go func() {
+		ctx := s.life
+		defer close(s.stopped)
+		for {
+			// Replicas should not all look at once.
+			timer := time.NewTimer(scheduleEvery/2 + rand.N(scheduleEvery/2))
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			if err := s.RunSchedule(ctx, time.Now()); err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "scheduled builds could not be made, trying again", "err", err)
+			}
+		}
+	}()
+}
+
+// Stop ends watches, and what Start began, which it waits for. It is idempotent, and works before Start.
+func (s *Service) Stop() {
+	s.stop()
+	if s.stopped != nil {
+		<-s.stopped
+	}
+}
+
+// RunSchedule makes the builds that are due at the given time. Several replicas may do so at once: the workspace's lock and its
+// latest build decide.
+func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, scheduleEvery)
+	defer cancel()
+	overdue, err := s.deps.DB.ListOverdueWorkspaces(ctx, now)
+	if err != nil {
+		return fmt.Errorf("list overdue workspaces: %w", err)
+	}
+	for _, id := range overdue {
+		due := func(b dbsqlc.GetLatestBuildRow) bool {
+			return sdk.Transition(b.Transition) == sdk.TransitionStart && b.Deadline != nil && !b.Deadline.After(now)
+		}
+		s.automatic(ctx, id, sdk.TransitionStop, sdk.ReasonAutostop, due)
+	}
+	stopped, err := s.deps.DB.ListAutostartWorkspaces(ctx)
+	if err != nil {
+		return fmt.Errorf("list workspaces with a schedule: %w", err)
+	}
+	for _, w := range stopped {
+		if w.AutostartSchedule == nil || w.CompletedAt == nil || !startDue(now, *w.AutostartSchedule, *w.CompletedAt) {
+			continue
+		}
+		due := func(b dbsqlc.GetLatestBuildRow) bool { return sdk.Transition(b.Transition) == sdk.TransitionStop }
+		s.automatic(ctx, w.ID, sdk.TransitionStart, sdk.ReasonAutostart, due)
+	}
+	return nil
+}
+
+// startDue says whether the schedule came between the stop and now, and not too long ago.
+func startDue(now time.Time, text string, stopped time.Time) bool {
+	schedule, err := parseSchedule(text)
+	if err != nil {
+		return false
+	}
+	since := now.Add(-lateStart)
+	if stopped.After(since) {
+		since = stopped
+	}
+	return !schedule.Next(since).After(now)
+}
+
+// automatic makes a build for the owner, if it is still due once the workspace is locked. What stands in its way is the
+// owner's to see: it is logged, and tried again next time.
+func (s *Service) automatic(ctx context.Context, id uuid.UUID, transition sdk.Transition, reason sdk.BuildReason, due func(dbsqlc.GetLatestBuildRow) bool) {
+	err := s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		w, err := q.LockWorkspace(ctx, id)
+		if err != nil {
+			return err
+		}
+		latest, err := q.GetLatestBuild(ctx, id)
+		if err != nil || w.DeletedAt != nil || !sdk.JobStatus(latest.JobStatus).Ended() || !due(latest) {
+			return err
+		}
+		_, err = s.build(ctx, q, w, buildRequest{transition: transition, initiator: w.OwnerID, reason: reason, priority: priorityAutomatic})
+		return err
+	})
+	switch {
+	case err == nil:
+	case fault.CodeOf(err) == fault.Internal:
+		s.log.ErrorContext(ctx, "scheduled build is not made", "workspace", id, "reason", reason, "err", err)
+	default:
+		s.log.InfoContext(ctx, "scheduled build is not made", "workspace", id, "reason", reason, "err", err)
+	}
+}

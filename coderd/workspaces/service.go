@@ -1,0 +1,77 @@
+package workspaces
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/users"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Deps is what the service needs. All of it is required.
+type Deps struct {
+	DB        *database.DB
+	Jobs      *jobs.Service
+	Agents    *agents.Service
+	Users     *users.Service
+	PubSub    pubsub.PubSub
+	Logger    *slog.Logger
+	AccessURL string // the server's public URL, as templates see it
+}
+
+// Service serves workspaces and their builds. Safe for concurrent use.
+type Service struct {
+	deps Deps
+	log  *slog.Logger
+
+	life    context.Context // ends with Stop
+	stop    context.CancelFunc
+	stopped chan struct{} // closed when the scheduler has ended; nil before Start
+}
+
+// New returns the service, not started, and makes it the jobs' handler of builds.
+func New(deps Deps) *Service {
+	s := &Service{deps: deps, log: deps.Logger}
+	s.life, s.stop = context.WithCancel(context.Background())
+	deps.Jobs.Handle(string(sdk.JobWorkspaceBuild), buildHandler{s})
+	return s
+}
+
+// Routes registers the workspaces' and builds' routes.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	create, read, update := rbac.Needs(rbac.Create, rbac.Workspace), rbac.Needs(rbac.Read, rbac.Workspace), rbac.Needs(rbac.Update, rbac.Workspace)
+	readBuild := rbac.Needs(rbac.Read, rbac.WorkspaceBuild)
+
+	mux.Handle("POST /api/v2/users/{user}/workspaces", create, s.create)
+	mux.Handle("POST /api/v2/organizations/{organization}/members/{user}/workspaces", create, s.create)
+	mux.Handle("GET /api/v2/workspaces", read, s.list)
+	mux.Handle("GET /api/v2/workspaces/{workspace}", read, s.get)
+	mux.Handle("PATCH /api/v2/workspaces/{workspace}", update, s.rename)
+	mux.Handle("GET /api/v2/users/{user}/workspace/{workspacename}", read, s.getByName)
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/autostart", update, s.putAutostart)
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/ttl", update, s.putTTL)
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/extend", update, s.putExtend)
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/autoupdates", update, s.putAutomaticUpdates)
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/favorite", read, s.putFavorite)
+	mux.Handle("DELETE /api/v2/workspaces/{workspace}/favorite", read, s.deleteFavorite)
+	mux.Handle("POST /api/v2/workspaces/{workspace}/usage", rbac.Needs(rbac.Connect, rbac.Workspace), s.postUsage)
+	mux.Handle("GET /api/v2/workspaces/{workspace}/watch", read, s.watch)
+	mux.Handle("GET /api/v2/workspaces/{workspace}/watch-ws", read, s.watchWebsocket)
+
+	mux.Handle("POST /api/v2/workspaces/{workspace}/builds", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.createBuild)
+	mux.Handle("GET /api/v2/workspaces/{workspace}/builds", readBuild, s.listBuilds)
+	mux.Handle("GET /api/v2/users/{user}/workspace/{workspacename}/builds/{buildnumber}", readBuild, s.getBuildByNumber)
+	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}", readBuild, s.getBuild)
+	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/parameters", readBuild, s.getBuildParameters)
+	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/resources", readBuild, s.getBuildResources)
+	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/logs", readBuild, s.getBuildLogs)
+	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/state", readBuild, s.getBuildState)
+	mux.Handle("PUT /api/v2/workspacebuilds/{workspacebuild}/state", readBuild, s.putBuildState)
+	mux.Handle("PATCH /api/v2/workspacebuilds/{workspacebuild}/cancel", rbac.Needs(rbac.Update, rbac.WorkspaceBuild), s.cancelBuild)
+}

@@ -1,0 +1,192 @@
+package workspaces
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// change runs fn in a transaction with the workspace in the path, locked, tells its watchers, and answers with no content.
+func (s *Service) change(w http.ResponseWriter, r *http.Request, action rbac.Action, fn func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error) error {
+	ws, err := s.workspace(r, action)
+	if err != nil {
+		return err
+	}
+	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		locked, err := q.LockWorkspace(r.Context(), ws.ID)
+		if err != nil {
+			return err
+		}
+		if err := fn(q, locked); err != nil {
+			return err
+		}
+		return q.NotifyWorkspace(r.Context(), ws.ID)
+	})
+	if err != nil {
+		return fmt.Errorf("change workspace: %w", err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Service) rename(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.UpdateWorkspaceRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	err := s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+		if req.Name == "" || req.Name == ws.Name {
+			return nil
+		}
+		if err := CheckName(req.Name); err != nil {
+			return err
+		}
+		return q.RenameWorkspace(r.Context(), dbsqlc.RenameWorkspaceParams{ID: ws.ID, Name: req.Name})
+	})
+	if database.IsUniqueViolation(err, "workspaces_name") {
+		return fault.New(fault.Conflict, "There is a workspace called %q already.", req.Name).WithField("name", "is taken")
+	}
+	return err
+}
+
+func (s *Service) putAutostart(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.UpdateAutostartRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if req.Schedule != nil && *req.Schedule == "" {
+		req.Schedule = nil
+	}
+	if req.Schedule != nil {
+		if _, err := parseSchedule(*req.Schedule); err != nil {
+			return err
+		}
+	}
+	return s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+		return q.UpdateWorkspaceAutostart(r.Context(), dbsqlc.UpdateWorkspaceAutostartParams{ID: ws.ID, AutostartSchedule: req.Schedule})
+	})
+}
+
+// ttl turns milliseconds of a request into what is stored: nil for none.
+func ttl(millis *int64) (*int64, error) {
+	if millis == nil || *millis == 0 {
+		return nil, nil
+	}
+	// Compared in milliseconds: as nanoseconds the number may not fit.
+	if *millis < minTTL.Milliseconds() || *millis > maxTTL.Milliseconds() {
+		return nil, fault.New(fault.Invalid, "The time to live is not accepted.").WithField("ttl_ms", "must be from a minute to 30 days, or null for no end")
+	}
+	seconds := *millis / 1000
+	return &seconds, nil
+}
+
+func (s *Service) putTTL(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.UpdateTTLRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	seconds, err := ttl(req.TTLMillis)
+	if err != nil {
+		return err
+	}
+	return s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+		if err := q.UpdateWorkspaceTTL(r.Context(), dbsqlc.UpdateWorkspaceTTLParams{ID: ws.ID, TtlSeconds: seconds}); err != nil || seconds != nil {
+			return err // a new time to live counts from the next start
+		}
+		latest, err := q.GetLatestBuild(r.Context(), ws.ID)
+		if err != nil {
+			return err
+		}
+		return q.UpdateBuildDeadline(r.Context(), dbsqlc.UpdateBuildDeadlineParams{ID: latest.ID})
+	})
+}
+
+func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.ExtendRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	return s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+		latest, err := q.GetLatestBuild(r.Context(), ws.ID)
+		if err != nil {
+			return err
+		}
+		running := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)) == sdk.WorkspaceRunning
+		if !running || latest.Deadline == nil {
+			return fault.New(fault.Conflict, "The workspace %q has no deadline now.", ws.Name).WithDetail("It is not running, or has no time to live.")
+		}
+		if !req.Deadline.After(time.Now()) || req.Deadline.After(time.Now().Add(maxTTL)) {
+			return fault.New(fault.Invalid, "The deadline is not accepted.").WithField("deadline", "must be within the next 30 days")
+		}
+		if latest.MaxDeadline != nil && req.Deadline.After(*latest.MaxDeadline) {
+			return fault.New(fault.Invalid, "The deadline is not accepted.").WithField("deadline", "must not be after "+latest.MaxDeadline.Format(time.RFC3339))
+		}
+		return q.UpdateBuildDeadline(r.Context(), dbsqlc.UpdateBuildDeadlineParams{ID: latest.ID, Deadline: &req.Deadline})
+	})
+}
+
+func checkUpdates(u sdk.AutomaticUpdates) error {
+	if u != sdk.UpdatesAlways && u != sdk.UpdatesNever {
+		return fault.New(fault.Invalid, "Automatic updates cannot be %q.", u).WithField("automatic_updates", "must be always or never")
+	}
+	return nil
+}
+
+func (s *Service) putAutomaticUpdates(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.UpdateAutomaticUpdatesRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if err := checkUpdates(req.AutomaticUpdates); err != nil {
+		return err
+	}
+	return s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+		return q.UpdateWorkspaceAutomaticUpdates(r.Context(), dbsqlc.UpdateWorkspaceAutomaticUpdatesParams{ID: ws.ID, AutomaticUpdates: string(req.AutomaticUpdates)})
+	})
+}
+
+func (s *Service) putFavorite(w http.ResponseWriter, r *http.Request) error {
+	return s.change(w, r, rbac.Read, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+		return q.FavoriteWorkspace(r.Context(), dbsqlc.FavoriteWorkspaceParams{UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID})
+	})
+}
+
+func (s *Service) deleteFavorite(w http.ResponseWriter, r *http.Request) error {
+	return s.change(w, r, rbac.Read, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+		return q.UnfavoriteWorkspace(r.Context(), dbsqlc.UnfavoriteWorkspaceParams{UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID})
+	})
+}
+
+// postUsage notes that somebody works in the workspace. It writes at most once a minute.
+func (s *Service) postUsage(w http.ResponseWriter, r *http.Request) error {
+	ws, err := s.workspace(r, rbac.Connect)
+	if err != nil {
+		return err
+	}
+	if err := s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		touched, err := q.TouchWorkspace(r.Context(), ws.ID)
+		if err != nil {
+			return err
+		}
+		latest, err := q.GetLatestBuild(r.Context(), ws.ID)
+		if err != nil {
+			return err
+		}
+		bumped, err := q.BumpWorkspaceDeadline(r.Context(), latest.ID)
+		if err != nil || touched+bumped == 0 {
+			return err
+		}
+		return q.NotifyWorkspace(r.Context(), ws.ID)
+	}); err != nil {
+		return fmt.Errorf("note usage: %w", err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

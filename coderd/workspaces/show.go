@@ -1,0 +1,142 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// show returns workspaces as the API shows them. The number of queries does not grow with them.
+func (s *Service) show(ctx context.Context, rows []dbsqlc.ListWorkspaceRowsRow) ([]sdk.Workspace, error) {
+	ids := make([]uuid.UUID, len(rows))
+	for i, row := range rows {
+		ids[i] = row.LatestBuildID
+	}
+	builds, err := s.showBuilds(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	out := make([]sdk.Workspace, len(rows))
+	for i, row := range rows {
+		out[i] = workspaceJSON(now, row, builds[row.LatestBuildID])
+	}
+	return out, nil
+}
+
+func workspaceJSON(now time.Time, row dbsqlc.ListWorkspaceRowsRow, latest sdk.WorkspaceBuild) sdk.Workspace {
+	w := row.Workspace
+	out := sdk.Workspace{
+		ID: w.ID, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, OwnerID: w.OwnerID, OwnerName: row.OwnerName, OrganizationID: w.OrganizationID,
+		OrganizationName: row.OrganizationName, TemplateID: w.TemplateID, TemplateName: row.TemplateName, TemplateDisplayName: row.TemplateDisplayName,
+		TemplateIcon: row.TemplateIcon, TemplateAllowUserCancelWorkspaceJobs: true, TemplateActiveVersionID: row.TemplateActiveVersionID,
+		TemplateRequireActiveVersion: row.TemplateRequireActiveVersion, TemplateUseClassicParameterFlow: true, LatestBuild: latest,
+		Outdated: latest.TemplateVersionID != row.TemplateActiveVersionID, Name: w.Name, AutostartSchedule: w.AutostartSchedule,
+		LastUsedAt: w.LastUsedAt, Health: health(latest), AutomaticUpdates: sdk.AutomaticUpdates(w.AutomaticUpdates), AllowRenames: true, Favorite: row.Favorite,
+	}
+	if w.TtlSeconds != nil {
+		ms := *w.TtlSeconds * 1000
+		out.TTLMillis = &ms
+	}
+	if w.AutostartSchedule != nil && latest.Status == sdk.WorkspaceStopped {
+		if schedule, err := parseSchedule(*w.AutostartSchedule); err == nil {
+			next := schedule.Next(now)
+			out.NextStartAt = &next
+		}
+	}
+	return out
+}
+
+// health of a workspace is its agents', while it is meant to run.
+func health(b sdk.WorkspaceBuild) sdk.WorkspaceHealth {
+	h := sdk.WorkspaceHealth{FailingAgents: []uuid.UUID{}}
+	if b.Status == sdk.WorkspaceRunning {
+		for _, r := range b.Resources {
+			for _, a := range r.Agents {
+				if !a.Health.Healthy {
+					h.FailingAgents = append(h.FailingAgents, a.ID)
+				}
+			}
+		}
+	}
+	h.Healthy = len(h.FailingAgents) == 0
+	return h
+}
+
+// showBuilds returns builds as the API shows them, by id.
+func (s *Service) showBuilds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]sdk.WorkspaceBuild, error) {
+	rows, err := s.deps.DB.ListBuildRows(ctx, dbsqlc.ListBuildRowsParams{Ids: ids})
+	if err != nil {
+		return nil, fmt.Errorf("list builds: %w", err)
+	}
+	shown, err := s.showRows(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uuid.UUID]sdk.WorkspaceBuild, len(shown))
+	for _, b := range shown {
+		out[b.ID] = b
+	}
+	return out, nil
+}
+
+// showRows returns builds with their jobs and resources, in the same order.
+func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) ([]sdk.WorkspaceBuild, error) {
+	q := s.deps.DB.Queries
+	jobIDs := make([]uuid.UUID, len(rows))
+	places := make(map[uuid.UUID]agents.Place, len(rows))
+	for i, row := range rows {
+		jobIDs[i] = row.JobID
+		places[row.JobID] = agents.Place{Workspace: row.WorkspaceName, Owner: row.WorkspaceOwnerName}
+	}
+	jobs, err := s.deps.Jobs.JSON(ctx, q, jobIDs...)
+	if err != nil {
+		return nil, fmt.Errorf("show jobs: %w", err)
+	}
+	matched, err := s.deps.Jobs.Matched(ctx, q, jobIDs...)
+	if err != nil {
+		return nil, fmt.Errorf("match provisioners: %w", err)
+	}
+	resources, err := s.deps.Agents.Resources(ctx, q, places)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sdk.WorkspaceBuild, len(rows))
+	for i, row := range rows {
+		job := jobs[row.JobID]
+		out[i] = sdk.WorkspaceBuild{
+			ID: row.ID, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt, WorkspaceID: row.WorkspaceID, WorkspaceName: row.WorkspaceName,
+			WorkspaceOwnerID: row.WorkspaceOwnerID, WorkspaceOwnerName: row.WorkspaceOwnerName, TemplateVersionID: row.TemplateVersionID,
+			TemplateVersionName: row.TemplateVersionName, BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition),
+			InitiatorID: row.InitiatorID, InitiatorName: row.InitiatorName, Job: job, Reason: sdk.BuildReason(row.Reason), Resources: resources[row.JobID],
+			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
+		}
+		if m, ok := matched[row.JobID]; ok {
+			out[i].MatchedProvisioners = &m
+		}
+	}
+	return out, nil
+}
+
+// one returns a workspace as a user sees it.
+func (s *Service) one(ctx context.Context, viewer uuid.UUID, id uuid.UUID) (sdk.Workspace, error) {
+	rows, err := s.deps.DB.ListWorkspaceRows(ctx, dbsqlc.ListWorkspaceRowsParams{Ids: []uuid.UUID{id}, IncludeDeleted: true, ViewerID: viewer})
+	if err != nil {
+		return sdk.Workspace{}, fmt.Errorf("read workspace: %w", err)
+	}
+	if len(rows) == 0 {
+		return sdk.Workspace{}, rbac.NotFound(rbac.Workspace)
+	}
+	shown, err := s.show(ctx, rows)
+	if err != nil {
+		return sdk.Workspace{}, err
+	}
+	return shown[0], nil
+}

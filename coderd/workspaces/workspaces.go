@@ -1,0 +1,339 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+const (
+	maxName  = 32
+	maxPages = 1 << 30
+	minTTL   = time.Minute
+	maxTTL   = 30 * 24 * time.Hour
+)
+
+var nameForm = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
+
+// CheckName returns a fault when a workspace cannot be called so.
+func CheckName(name string) error {
+	if len(name) > maxName || !nameForm.MatchString(name) {
+		return fault.New(fault.Invalid, "A workspace cannot be called %q.", name).
+			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens between, at most %d", maxName))
+	}
+	return nil
+}
+
+func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	if ref := r.PathValue("organization"); ref != "" {
+		if _, err := s.deps.DB.GetOrganizationByReference(ctx, ref); database.IsNotFound(err) {
+			return rbac.NotFound(rbac.Organization)
+		} else if err != nil {
+			return fmt.Errorf("look up organization: %w", err)
+		}
+	}
+	owner, err := s.user(r)
+	if err != nil {
+		return err
+	}
+	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner.ID)); err != nil {
+		return err
+	}
+	var req sdk.CreateWorkspaceRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	id := uuid.New()
+	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error { return s.insert(ctx, q, actor, owner, id, req) })
+	if database.IsUniqueViolation(err, "workspaces_name") {
+		return fault.New(fault.Conflict, "%s has a workspace called %q already.", owner.Username, req.Name).WithField("name", "is taken")
+	}
+	if err != nil {
+		return fmt.Errorf("create workspace: %w", err)
+	}
+	made, err := s.one(ctx, actor.UserID, id)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusCreated, made)
+}
+
+// insert writes the workspace and its first build.
+func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, owner dbsqlc.User, id uuid.UUID, req sdk.CreateWorkspaceRequest) error {
+	if err := CheckName(req.Name); err != nil {
+		return err
+	}
+	if owner.Status == string(sdk.UserSuspended) {
+		return fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
+	}
+	t, err := requestedTemplate(ctx, q, req)
+	if err != nil {
+		return err
+	}
+	if t.Deprecated != "" {
+		return fault.New(fault.Conflict, "The template %q is deprecated.", t.Name).WithDetail("%s", t.Deprecated)
+	}
+	p := dbsqlc.InsertWorkspaceParams{
+		ID: id, OrganizationID: t.OrganizationID, OwnerID: owner.ID, TemplateID: t.ID, Name: req.Name, AutomaticUpdates: string(sdk.UpdatesNever),
+	}
+	if req.AutostartSchedule != nil && *req.AutostartSchedule != "" {
+		if _, err := parseSchedule(*req.AutostartSchedule); err != nil {
+			return err
+		}
+		p.AutostartSchedule = req.AutostartSchedule
+	}
+	switch {
+	case req.TTLMillis != nil:
+		if p.TtlSeconds, err = ttl(req.TTLMillis); err != nil {
+			return err
+		}
+	case t.DefaultTtlSeconds > 0:
+		p.TtlSeconds = &t.DefaultTtlSeconds
+	}
+	if req.AutomaticUpdates != "" {
+		if err := checkUpdates(req.AutomaticUpdates); err != nil {
+			return err
+		}
+		p.AutomaticUpdates = string(req.AutomaticUpdates)
+	}
+	made, err := q.InsertWorkspace(ctx, p)
+	if err != nil {
+		return err
+	}
+	_, err = s.build(ctx, q, made, buildRequest{
+		transition: sdk.TransitionStart, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
+		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChangeTemplates(actor),
+	})
+	return err
+}
+
+// requestedTemplate is the template that a request names, itself or by a version. It stays until the transaction ends.
+func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, req sdk.CreateWorkspaceRequest) (dbsqlc.Template, error) {
+	id := req.TemplateID
+	if req.TemplateVersionID != uuid.Nil {
+		v, err := q.GetTemplateVersion(ctx, req.TemplateVersionID)
+		if database.IsNotFound(err) || err == nil && (v.TemplateID == nil || id != uuid.Nil && *v.TemplateID != id) {
+			return dbsqlc.Template{}, fault.New(fault.Invalid, "There is no such version of a template.").WithField("template_version_id", "does not exist")
+		}
+		if err != nil {
+			return dbsqlc.Template{}, fmt.Errorf("read template version: %w", err)
+		}
+		id = *v.TemplateID
+	}
+	if id == uuid.Nil {
+		return dbsqlc.Template{}, fault.New(fault.Invalid, "A workspace needs a template.").WithField("template_id", "is required")
+	}
+	t, err := q.HoldTemplate(ctx, id)
+	if database.IsNotFound(err) {
+		return t, fault.New(fault.Invalid, "There is no such template.").WithField("template_id", "does not exist")
+	}
+	if err != nil {
+		return t, fmt.Errorf("read template: %w", err)
+	}
+	return t, nil
+}
+
+func mayChangeTemplates(actor rbac.Actor) bool {
+	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil)) == nil
+}
+
+// user is the one in the path. Whether there is such a user is nobody's business: the answer is that there is no such workspace.
+func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
+	u, err := s.deps.Users.Find(r.Context(), httpapi.ActorFrom(r.Context()), r.PathValue("user"))
+	if fault.CodeOf(err) == fault.NotFound {
+		return u, rbac.NotFound(rbac.Workspace)
+	}
+	return u, err
+}
+
+// workspace is the one in the path, if the actor may do the action to it.
+func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspace, error) {
+	id, err := httpapi.PathUUID(r, "workspace")
+	if err != nil {
+		return dbsqlc.Workspace{}, err
+	}
+	w, err := s.deps.DB.GetWorkspace(r.Context(), id)
+	if database.IsNotFound(err) {
+		return w, rbac.NotFound(rbac.Workspace)
+	}
+	if err != nil {
+		return w, fmt.Errorf("read workspace: %w", err)
+	}
+	if err := httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Workspace, w.OwnerID)); err != nil {
+		return w, err
+	}
+	if w.DeletedAt != nil && action != rbac.Read {
+		return w, fault.New(fault.Conflict, "The workspace %q is deleted.", w.Name)
+	}
+	return w, nil
+}
+
+func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
+	ws, err := s.workspace(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	deleted, err := httpapi.QueryBool(r, "include_deleted")
+	if err != nil {
+		return err
+	}
+	if ws.DeletedAt != nil && !deleted {
+		return fault.New(fault.NotFound, "The workspace %q is deleted.", ws.Name)
+	}
+	out, err := s.one(r.Context(), httpapi.ActorFrom(r.Context()).UserID, ws.ID)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// named is the workspace in the path by owner and name, if the actor may read it.
+func (s *Service) named(r *http.Request) (dbsqlc.Workspace, error) {
+	owner, err := s.user(r)
+	if err != nil {
+		return dbsqlc.Workspace{}, err
+	}
+	if err := httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Of(rbac.Workspace, owner.ID)); err != nil {
+		return dbsqlc.Workspace{}, err
+	}
+	deleted, err := httpapi.QueryBool(r, "include_deleted")
+	if err != nil {
+		return dbsqlc.Workspace{}, err
+	}
+	w, err := s.deps.DB.GetWorkspaceByOwnerAndName(r.Context(), dbsqlc.GetWorkspaceByOwnerAndNameParams{
+		OwnerID: owner.ID, Name: r.PathValue("workspacename"), IncludeDeleted: deleted,
+	})
+	if database.IsNotFound(err) {
+		return w, rbac.NotFound(rbac.Workspace)
+	}
+	if err != nil {
+		return w, fmt.Errorf("look up workspace: %w", err)
+	}
+	return w, nil
+}
+
+func (s *Service) getByName(w http.ResponseWriter, r *http.Request) error {
+	ws, err := s.named(r)
+	if err != nil {
+		return err
+	}
+	out, err := s.one(r.Context(), httpapi.ActorFrom(r.Context()).UserID, ws.ID)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+var statuses = []sdk.WorkspaceStatus{
+	sdk.WorkspacePending, sdk.WorkspaceStarting, sdk.WorkspaceRunning, sdk.WorkspaceStopping, sdk.WorkspaceStopped, sdk.WorkspaceFailed,
+	sdk.WorkspaceCanceling, sdk.WorkspaceCanceled, sdk.WorkspaceDeleting, sdk.WorkspaceDeleted,
+}
+
+// filter turns a search into a query.
+func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, error) {
+	p := dbsqlc.ListWorkspaceRowsParams{ViewerID: actor.UserID}
+	terms, err := templates.ParseSearch(search, "owner", "name", "template", "status", "id", "outdated", "deleted")
+	if err != nil {
+		return p, err
+	}
+	refuse := func(detail string) error {
+		return fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", detail)
+	}
+	// owner/name in the free text is how people write a workspace.
+	if owner, name, ok := strings.Cut(terms[""], "/"); ok {
+		terms[""], terms["name"] = "", name
+		terms["owner"] = owner
+	}
+	p.OwnerName, p.Name, p.TemplateName, p.Status = terms["owner"], strings.TrimSpace(terms["name"]+terms[""]), terms["template"], terms["status"]
+	if p.OwnerName == sdk.Me {
+		p.OwnerName, p.OwnerID = "", &actor.UserID
+	} else if id, err := uuid.Parse(p.OwnerName); err == nil {
+		p.OwnerName, p.OwnerID = "", &id
+	}
+	if p.Status != "" && !slices.Contains(statuses, sdk.WorkspaceStatus(p.Status)) {
+		return p, refuse("status: does not know " + strconv.Quote(p.Status))
+	}
+	if text := terms["id"]; text != "" {
+		id, err := uuid.Parse(text)
+		if err != nil {
+			return p, refuse("id: must be a UUID")
+		}
+		p.Ids = []uuid.UUID{id}
+	}
+	for key, set := range map[string]func(bool){
+		"outdated": func(b bool) { p.Outdated = &b },
+		"deleted":  func(b bool) { p.IncludeDeleted = b },
+	} {
+		if text := terms[key]; text != "" {
+			b, err := strconv.ParseBool(text)
+			if err != nil {
+				return p, refuse(key + ": must be true or false")
+			}
+			set(b)
+		}
+	}
+	if p.Status == string(sdk.WorkspaceDeleted) {
+		p.IncludeDeleted = true
+	}
+	return p, nil
+}
+
+func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	p, err := filter(actor, r.URL.Query().Get("q"))
+	if err != nil {
+		return err
+	}
+	if !actor.Sees(rbac.Workspace) {
+		if p.OwnerID != nil && *p.OwnerID != actor.UserID {
+			return httpapi.Write(w, http.StatusOK, sdk.WorkspacesResponse{})
+		}
+		p.OwnerID = &actor.UserID
+	}
+	limit, err := httpapi.QueryInt(r, "limit", 0, maxPages)
+	if err != nil {
+		return err
+	}
+	offset, err := httpapi.QueryInt(r, "offset", 0, maxPages)
+	if err != nil {
+		return err
+	}
+	p.PageLimit, p.PageOffset = int32(limit), int32(offset)
+	rows, err := s.deps.DB.ListWorkspaceRows(ctx, p)
+	if err != nil {
+		return fmt.Errorf("list workspaces: %w", err)
+	}
+	out := sdk.WorkspacesResponse{}
+	if len(rows) > 0 {
+		out.Count = int(rows[0].Total)
+	} else if offset > 0 { // beyond the end: the count is still of all
+		p.PageLimit, p.PageOffset = 1, 0
+		first, err := s.deps.DB.ListWorkspaceRows(ctx, p)
+		if err != nil {
+			return fmt.Errorf("count workspaces: %w", err)
+		}
+		if len(first) > 0 {
+			out.Count = int(first[0].Total)
+		}
+	}
+	if out.Workspaces, err = s.show(ctx, rows); err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}

@@ -1,0 +1,322 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// refusedHello connects and wants a fault of that code.
+func refusedHello(t *testing.T, s *coordinator.Server, p coordinator.Principal, h coordinator.Hello, want fault.Code) {
+	t.Helper()
+	conn, err := s.Dialer(p)(t.Context(), h)
+	if err == nil {
+		conn.Close(1000, "")
+	}
+	if got := fault.CodeOf(err); got != want {
+		t.Fatalf("connect as %s: got %v (%q), want %q", p.Name, err, got, want)
+	}
+}
+
+func TestNobodySeesAnybodyByDefault(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := coordinator.New(coordinator.Options{RelayMap: relayMap})
+		defer s.Close()
+		a := connect(t, s, agent(1), key(100))
+		a.announce(1)
+		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c.announce(1)
+		c.expect(two, "welcome", "refused agent 1: forbidden")
+		a.expect(two, "welcome")
+	})
+}
+
+func TestKindsThatNeverMeet(t *testing.T) {
+	t.Parallel()
+	worker := coordinator.Principal{Kind: coordinator.KindProvisioner, ID: id(coordinator.KindProvisioner, 1), Name: "provisioner 1"}
+	all := []coordinator.Principal{agent(1), agent(2), client(1), client(2), worker}
+	keys := []tailnet.PublicKey{key(100), key(101), key(1), key(2), key(200)}
+	for i, from := range all {
+		for j, to := range all {
+			if i == j || (from.Kind == coordinator.KindClient && to.Kind == coordinator.KindAgent) {
+				continue
+			}
+			t.Run(from.Name+" to "+to.Name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s := newServer(t, coordinator.Options{})
+					b := connect(t, s, to, keys[j])
+					b.announce(1)
+					a := connect(t, s, from, keys[i])
+					a.announce(1)
+					a.subscribe(to.ID)
+					a.expect(all, "welcome", "refused "+to.Name+": forbidden")
+					b.expect(all, "welcome")
+				})
+				synctest.Test(t, func(t *testing.T) { // the target comes later
+					s := newServer(t, coordinator.Options{})
+					a := connect(t, s, from, keys[i])
+					a.announce(1)
+					a.subscribe(to.ID)
+					a.expect(all, "welcome")
+					b := connect(t, s, to, keys[j])
+					b.announce(1)
+					a.expect(all, "refused "+to.Name+": forbidden")
+					b.expect(all, "welcome")
+				})
+			})
+		}
+	}
+}
+
+func TestKeyBelongsToOnePrincipal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		a, c := pair(t, s)
+		hello := coordinator.Hello{Version: 1, Key: key(100)}
+		refusedHello(t, s, agent(2), hello, fault.Conflict)
+		// As a client, the id would have to follow from the key.
+		refusedHello(t, s, client(2), hello, fault.Forbidden)
+		thief := client(2)
+		thief.ID = tailnet.ClientID(key(100))
+		refusedHello(t, s, thief, hello, fault.Conflict)
+		// Another user with a connected client's key.
+		thief = client(1)
+		thief.Subject = client(2).Subject
+		refusedHello(t, s, thief, coordinator.Hello{Version: 1, Key: key(1)}, fault.Conflict)
+		a.expect(two)
+		c.expect(two)
+	})
+}
+
+func TestKick(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		relay := &relayLog{}
+		s := newServer(t, coordinator.Options{Relay: relay})
+		a, c := pair(t, s)
+		if !s.Kick(client(1).ID, "you look tired") {
+			t.Fatal("the client was not there")
+		}
+		if relay.has(key(1)) {
+			t.Fatal("the relay still admits the key when Kick returns")
+		}
+		a.expect(two, "gone client 1")
+		c.expect(two, "error unavailable")
+		if c.err == nil {
+			t.Fatal("the connection is still open")
+		}
+		c = connect(t, s, client(1), key(1))
+		c.expect(two, "welcome")
+		if s.Kick(agent(2).ID, "") {
+			t.Fatal("somebody was kicked who is not there")
+		}
+	})
+}
+
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		relay := &relayLog{}
+		s := newServer(t, coordinator.Options{Relay: relay})
+		a, c := pair(t, s)
+		before := time.Now()
+		if !s.Revoke(agent(1).ID, "the workspace was deleted") {
+			t.Fatal("the agent was not there")
+		}
+		m := a.messages()
+		if len(m) != 1 || m[0].Error == nil || m[0].Error.Code != fault.Forbidden || m[0].Error.Message != "the workspace was deleted" {
+			t.Fatalf("agent got %q, want the reason", names(m, two...))
+		}
+		c.expect(two, "refused agent 1: forbidden", "gone agent 1")
+		if relay.has(key(100)) {
+			t.Fatal("the relay still admits the key")
+		}
+		// Credentials that were looked at before do not count; later ones are the caller's business.
+		time.Sleep(time.Second)
+		if err := s.Serve(t.Context(), &lateConn{}, agent(1), coordinator.Hello{Version: 1, Key: key(100), At: before}); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Fatalf("a connection authenticated before the revocation: %v, want unauthenticated", err)
+		}
+		connect(t, s, agent(1), key(100)).expect(two, "welcome")
+		c.expect(two) // the subscription ended with the revocation
+	})
+}
+
+// lateConn is a Conn that only takes messages.
+type lateConn struct{ coordinator.Conn }
+
+func (*lateConn) Write(context.Context, []byte) error { return nil }
+func (*lateConn) Close(websock.Status, string) error  { return nil }
+
+func TestRevokeWhileLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		a, c := pair(t, s)
+		c.cut()
+		a.expect(two, "lost client 1")
+		s.Revoke(client(1).ID, "signed out")
+		a.expect(two, "gone client 1")
+	})
+}
+
+func TestRecheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rules := &policy{}
+		s := newServer(t, coordinator.Options{Authorizer: rules})
+		a, c := pair(t, s)
+		if err := s.Recheck(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(two)
+		c.expect(two)
+
+		rules.fail(errors.New("database is away"))
+		if err := s.Recheck(t.Context(), client(1).ID); err == nil {
+			t.Fatal("no error though nothing could be decided")
+		}
+		c.expect(two)
+
+		rules.fail(nil)
+		rules.set(client(1).ID, agent(1).ID, true)
+		if err := s.Recheck(t.Context(), agent(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(two, "gone client 1")
+		c.expect(two, "refused agent 1: not_found", "gone agent 1")
+	})
+}
+
+// An answer that was asked for before a change of the rules, and comes after it, does not count.
+func TestAuthorizationIsNotStale(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rules := &policy{}
+		answer := make(chan struct{})
+		var once sync.Once
+		s := newServer(t, coordinator.Options{Authorizer: coordinator.AuthorizerFunc(
+			func(ctx context.Context, from coordinator.Principal, to coordinator.Target) error {
+				err := rules.MaySee(ctx, from, to)
+				once.Do(func() { <-answer })
+				return err
+			})})
+		a := connect(t, s, agent(1), key(100))
+		a.announce(1)
+		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c.announce(1)
+		synctest.Wait()
+		rules.set(client(1).ID, agent(1).ID, true)
+		if err := s.Recheck(t.Context(), agent(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		close(answer)
+		c.expect(two, "welcome", "refused agent 1: not_found")
+		a.expect(two, "welcome")
+	})
+}
+
+func TestUndecidedIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rules := &policy{err: errors.New("password of the database is hunter2")}
+		s := newServer(t, coordinator.Options{Authorizer: rules})
+		c := connect(t, s, client(1), key(1), agent(1).ID)
+		m := c.messages()
+		if len(m) != 2 || m[1].Refused == nil || m[1].Refused.Code != fault.Internal {
+			t.Fatalf("got %q", names(m, two...))
+		}
+		if got := m[1].Refused.Message; got != "the server could not decide whether this is allowed" {
+			t.Fatalf("the person is told %q", got)
+		}
+	})
+}
+
+func TestTooManySubscriptions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{MaxSubscriptions: 2})
+		c := connect(t, s, client(1), key(1))
+		for i := range 3 {
+			c.subscribe(agent(i).ID)
+		}
+		all := []coordinator.Principal{agent(0), agent(1), agent(2)}
+		c.expect(all, "welcome", "refused agent 2: rate_limited")
+		c.unsubscribe(agent(0).ID)
+		c.subscribe(agent(2).ID)
+		c.expect(all)
+	})
+}
+
+func TestRelayAdmitsBeforeWelcome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		relay := &relayLog{hold: make(chan struct{})}
+		s := newServer(t, coordinator.Options{Relay: relay})
+		a := connect(t, s, agent(1), key(100))
+		a.expect(two, "welcome")
+		if !relay.has(key(100)) {
+			t.Fatal("the key was not admitted before the welcome")
+		}
+		// The relay takes its time to let go. A hello with the key waits for it, or it would be revoked after its admission.
+		a.bye()
+		synctest.Wait()
+		again := connect(t, s, agent(1), key(100))
+		again.expect(two)
+		close(relay.hold)
+		again.expect(two, "welcome")
+		if !relay.has(key(100)) || !slices.Equal(relay.log, []string{"admit", "revoke", "admit"}) {
+			t.Fatalf("the relay was told %q", relay.log)
+		}
+	})
+}
+
+func TestPeersAndEvents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var events []string
+		s := newServer(t, coordinator.Options{OnPeer: func(p coordinator.Principal, online bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, p.Name+map[bool]string{true: " online", false: " offline"}[online])
+		}})
+		a, c := pair(t, s)
+		c.cut()
+		synctest.Wait()
+		list := s.Peers()
+		if len(list) != 2 || list[0].ID != agent(1).ID || !list[0].Online || list[1].Online || list[0].Region != region ||
+			list[0].Addr != tailnet.Addr(agent(1).ID) || list[0].Tunnels != 1 || list[1].LastSeen.IsZero() {
+			t.Fatalf("peers are %+v", list)
+		}
+		a.bye()
+		synctest.Wait()
+		s.Kick(client(1).ID, "")
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want := []string{"agent 1 online", "client 1 online", "client 1 offline", "agent 1 offline"}
+		if !slices.Equal(events, want) {
+			t.Fatalf("events are %q, want %q", events, want)
+		}
+		if p, ok := s.Lookup(tailnet.Addr(agent(1).ID)); ok {
+			t.Fatalf("%s is still found by its address", p.Name)
+		}
+		if _, ok := s.Lookup(tailnet.Addr(uuid.New())); ok {
+			t.Fatal("an address of nobody was found")
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// maxRechecks bounds how often one answer of the Authorizer is asked for again because something changed meanwhile.
+const maxRechecks = 5
+
+// subscribe makes x's peer want id, if the Authorizer agrees. An error is a fault: the client broke the protocol.
+// An implied subscription was not asked for by the client, and is refused in silence.
+func (s *Server) subscribe(x *session, id uuid.UUID, implied bool) error {
+	if id == x.principal.ID {
+		return fault.New(fault.Invalid, "a node does not subscribe to itself")
+	}
+	for range maxRechecks {
+		s.mu.Lock()
+		target, gen := Target{ID: id}, s.authGen
+		if o := s.peers[id]; o != nil && o.state != absent {
+			target.Kind = o.principal.Kind
+		}
+		t := x.peer.tunnels[id]
+		done := x.peer.session != x || (t != nil && *t.wantedBy(x.peer))
+		full := x.peer.wants >= s.opts.MaxSubscriptions && x.principal.Kind != KindServer
+		s.mu.Unlock()
+		if done {
+			return nil
+		}
+		err := errFull
+		if !full {
+			err = s.maySee(x.ctx, x.principal, target)
+		}
+
+		s.mu.Lock()
+		switch {
+		case x.peer.session != x:
+			s.mu.Unlock()
+			return nil
+		case err == nil && s.authGen != gen:
+			s.mu.Unlock()
+			continue
+		case err == nil:
+			err = s.linkAllowed(x.peer, id)
+		}
+		if err != nil && !implied {
+			x.peer.refuse(id, err)
+		}
+		s.mu.Unlock()
+		if err != nil {
+			s.counters.refused.Add(1)
+			s.log.Debug("subscription refused", "peer", x.principal.ID, "node", id, "err", err)
+		}
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.peer.refuse(id, fault.New(fault.Unavailable, "permissions are changing too fast to tell"))
+	return nil
+}
+
+var errFull = fault.New(fault.RateLimited, "too many subscriptions")
+
+// linkAllowed links unless the kinds forbid it. Called with mu held.
+func (s *Server) linkAllowed(p *peer, id uuid.UUID) *fault.Error {
+	to := s.table.peer(id)
+	if to.state != absent && !p.principal.Kind.mayInitiate(to.principal.Kind) {
+		return errKinds(p.principal.Kind, to.principal.Kind)
+	}
+	s.link(p, to)
+	return nil
+}
+
+// maySee asks the Authorizer. An error other than a fault becomes fault.Internal, with its text for the log only.
+func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.Error {
+	if s.opts.Authorizer == nil {
+		return fault.New(fault.Forbidden, "nobody may see anybody here")
+	}
+	if to.Kind != "" && !from.Kind.mayInitiate(to.Kind) {
+		return errKinds(from.Kind, to.Kind)
+	}
+	ctx, cancel := context.WithTimeout(ctx, AuthorizeTimeout)
+	defer cancel()
+	err := s.opts.Authorizer.MaySee(ctx, from, to)
+	if err == nil {
+		return nil
+	}
+	if f := fault.As(err); f != nil {
+		return f
+	}
+	s.log.Error("authorization not decided", "peer", from.ID, "node", to.ID, "err", err)
+	return &fault.Error{Code: fault.Internal, Message: "the server could not decide whether this is allowed", Cause: err}
+}
+
+func undecided(err *fault.Error) bool {
+	return err.Code == fault.Internal || err.Code == fault.Unavailable
+}
+
+// Recheck asks the Authorizer again about every tunnel of these participants, all tunnels if none is named, and ends those
+// that it refuses now. Call it when a role changed or a workspace changed hands. It blocks for all answers. An error names
+// those that could not be decided; their tunnels stay, so try again.
+func (s *Server) Recheck(ctx context.Context, ids ...uuid.UUID) error {
+	type want struct {
+		p  *peer
+		t  *tunnel
+		me Principal
+		to Target
+	}
+	var wants []want
+	seen := make(map[*tunnel]bool)
+	gather := func(p *peer) {
+		for _, t := range p.tunnels {
+			if seen[t] {
+				continue
+			}
+			seen[t] = true
+			for _, side := range []*peer{t.initiator, t.destination} {
+				if o := t.other(side); *t.wantedBy(side) {
+					wants = append(wants, want{side, t, side.principal, Target{o.principal.ID, o.principal.Kind}})
+				}
+			}
+		}
+	}
+	s.mu.Lock()
+	s.authGen++
+	if len(ids) == 0 {
+		for _, p := range s.peers {
+			gather(p)
+		}
+	}
+	for _, id := range ids {
+		if p := s.peers[id]; p != nil {
+			gather(p)
+		}
+	}
+	s.mu.Unlock()
+
+	var open []error
+	for _, w := range wants {
+		err := s.maySee(ctx, w.me, w.to)
+		if err == nil {
+			continue
+		}
+		if undecided(err) {
+			open = append(open, fmt.Errorf("recheck %s → %s: %w", w.me.ID, w.to.ID, err))
+			continue
+		}
+		s.counters.refused.Add(1)
+		s.mu.Lock()
+		if w.p.tunnels[w.to.ID] == w.t {
+			s.unlink(w.p, w.t)
+			w.p.refuse(w.to.ID, err)
+		}
+		s.mu.Unlock()
+	}
+	return errors.Join(open...)
+}

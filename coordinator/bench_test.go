@@ -1,0 +1,148 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// benchWire is a participant that signals each peer it is told of, and is ready at once.
+type benchWire struct {
+	conn  coordinator.Conn
+	p     coordinator.Principal
+	key   tailnet.PublicKey
+	peers chan uint64 // sequence numbers
+	done  chan struct{}
+}
+
+func benchConnect(b *testing.B, s *coordinator.Server, p coordinator.Principal, k tailnet.PublicKey) *benchWire {
+	conn, err := s.Dialer(p)(b.Context(), coordinator.Hello{Version: 1, Key: k})
+	if err != nil {
+		b.Fatal(err)
+	}
+	w := &benchWire{conn, p, k, make(chan uint64, 1<<15), make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		for {
+			data, err := conn.Read(context.Background())
+			if err != nil {
+				return
+			}
+			m, err := coordinator.DecodeServerMessage(data)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if m.Peer == nil {
+				continue
+			}
+			if m.Peer.Ack {
+				w.say(b, fmt.Appendf(nil, `{"ready":{"id":%q}}`, m.Peer.Info.ID))
+			}
+			w.peers <- m.Peer.Info.Seq
+		}
+	}()
+	b.Cleanup(func() { conn.Close(websock.StatusNormal, ""); <-w.done })
+	return w
+}
+
+func (w *benchWire) say(b *testing.B, data []byte) {
+	if err := w.conn.Write(context.Background(), data); err != nil {
+		b.Error(err)
+	}
+}
+
+func (w *benchWire) announce(b *testing.B, seq uint64) {
+	n := info(w.p, w.key, seq)
+	w.say(b, encodeMessage(coordinator.ClientMessage{Node: &n}))
+}
+
+// fleet connects n agents.
+func fleet(b *testing.B, s *coordinator.Server, n int) []*benchWire {
+	agents := make([]*benchWire, n)
+	for i := range agents {
+		agents[i] = benchConnect(b, s, agent(i), key(uint64(100_000+i)))
+		agents[i].announce(b, 1)
+	}
+	return agents
+}
+
+// BenchmarkIntroduce is a whole introduction, subscription to both told, beside 10 000 connected agents.
+func BenchmarkIntroduce(b *testing.B) {
+	s := newServer(b, coordinator.Options{})
+	agents := fleet(b, s, 10_000)
+	c := benchConnect(b, s, client(1), key(1))
+	c.announce(b, 1)
+	i := 0
+	for b.Loop() {
+		a := agents[i%len(agents)]
+		i++
+		c.say(b, encodeMessage(coordinator.ClientMessage{Subscribe: ref(a.p.ID)}))
+		<-a.peers
+		<-c.peers
+		c.say(b, encodeMessage(coordinator.ClientMessage{Unsubscribe: ref(a.p.ID)}))
+	}
+}
+
+// BenchmarkFanOut is one change of the server's node reaching 10 000 agents.
+func BenchmarkFanOut(b *testing.B) {
+	s := newServer(b, coordinator.Options{})
+	own := benchConnect(b, s, server(1), key(50))
+	own.announce(b, 1)
+	agents := fleet(b, s, 10_000)
+	for range agents {
+		<-own.peers
+	}
+	for _, a := range agents {
+		<-a.peers
+	}
+	seq := uint64(1)
+	for b.Loop() {
+		seq++
+		own.announce(b, seq)
+		for _, a := range agents {
+			for <-a.peers < seq {
+			}
+		}
+	}
+	b.ReportMetric(float64(len(agents)), "peers/op")
+}
+
+// BenchmarkUpdate is one agent's change reaching its one client, beside 10 000 connected agents.
+func BenchmarkUpdate(b *testing.B) {
+	s := newServer(b, coordinator.Options{})
+	a := fleet(b, s, 10_000)[77]
+	c := benchConnect(b, s, client(1), key(1))
+	c.announce(b, 1)
+	c.say(b, encodeMessage(coordinator.ClientMessage{Subscribe: ref(a.p.ID)}))
+	<-a.peers
+	<-c.peers
+	seq := uint64(1)
+	for b.Loop() {
+		seq++
+		a.announce(b, seq)
+		for <-c.peers < seq {
+		}
+	}
+}
+
+// BenchmarkLookup is a mesh address to its principal.
+func BenchmarkLookup(b *testing.B) {
+	s := newServer(b, coordinator.Options{})
+	addr := tailnet.Addr(fleet(b, s, 10_000)[77].p.ID)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if p, ok := s.Lookup(addr); !ok || p.ID == uuid.Nil {
+				b.Error("not found")
+				return
+			}
+		}
+	})
+}

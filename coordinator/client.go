@@ -1,0 +1,375 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Node is what a Client needs of a *tailnet.Node.
+type Node interface {
+	PublicKey() tailnet.PublicKey
+	Info() tailnet.NodeInfo
+	Changed() <-chan struct{}
+	SetRelayMap(tailnet.RelayMap, *url.URL) error
+	Upsert(tailnet.Peer) error
+	Remove(uuid.UUID)
+	SetOnline(bool)
+}
+
+// DialFunc opens a connection that carries messages, having said hello. A refusal is a fault.
+type DialFunc func(ctx context.Context, h Hello) (Conn, error)
+
+// ClientOptions of a Client. The key is made first (tailnet.NewPrivateKey); the node is made by NewNode when the server
+// has told the participant's id.
+type ClientOptions struct {
+	Logger *slog.Logger // nil means silence
+
+	// URL is the server's base URL, by which relays without a URL of their own are reached too.
+	URL *url.URL
+	// Header returns the credential and whatever else goes with a request. It is called for every dial. When it returns a
+	// fault that says unauthenticated, forbidden, invalid or conflict the client ends. Nil means none.
+	Header func(ctx context.Context) (http.Header, error)
+	// HTTPClient and TLS are as in websock.DialOptions.
+	HTTPClient *http.Client
+	TLS        *tls.Config
+	// Dial replaces the websocket, for participants in the server's own process. Nil means the websocket.
+	Dial DialFunc
+
+	Kind Kind
+	Key  tailnet.PublicKey
+	// NewNode makes the node, or hands over the one that exists, for the id in the welcome and with Key. It is called once,
+	// when the first welcome has come. The node stays its maker's, to be closed after the Client.
+	NewNode func(Welcome) (Node, error)
+	// Inbound says to which ports peers of a kind may open connections. Nil means none.
+	Inbound func(Kind) tailnet.Inbound
+	// Subscribe are peers to see from the beginning. Servers need not be named: agents and provisioners see them anyway.
+	Subscribe []uuid.UUID
+	// OnNotice hears the server's notices, on a goroutine that reads nothing else meanwhile. Nil means they are logged only.
+	OnNotice func(Notice)
+}
+
+// Timings of a Client.
+const (
+	dialTimeout  = 10 * time.Second // to the welcome
+	byeTimeout   = time.Second
+	probeTimeout = 3 * time.Second  // for an answer after Reconnect
+	stableAfter  = 10 * time.Second // a connection that lasted so long ends an outage
+)
+
+// Client is a participant's connection to the coordinator: dialled again as often as it takes. Its methods are safe for
+// concurrent use.
+type Client struct {
+	opts ClientOptions
+	log  *slog.Logger
+
+	stop     chan struct{} // closed by Close
+	stopOnce sync.Once
+	done     chan struct{} // closed when Run is over
+	poked    chan struct{} // capacity 1: Reconnect was called
+	keep     chan struct{} // capacity 1: a deadline changed
+
+	applying sync.Mutex // orders changes of the node's peers with those of peers below; taken before mu
+
+	mu      sync.Mutex // guards everything below
+	started bool
+	err     error // why Run ended
+	node    Node
+	welcome *Welcome
+	online  bool
+	wants   map[uuid.UUID]*want
+	peers   map[uuid.UUID]*known
+	changed chan struct{} // closed and replaced when anything that someone may wait for changed
+	out     outbox
+	order   uint64 // of introductions
+}
+
+// want is a subscription.
+type want struct {
+	waiters int
+	err     error     // the last refusal
+	final   bool      // err will not change by waiting
+	tries   int       // refusals in a row
+	retry   time.Time // when to ask again; zero: the server was asked, or will be on connecting
+}
+
+// known is a peer that the node has.
+type known struct {
+	info  tailnet.NodeInfo
+	kind  Kind
+	order uint64
+	// lostAt is when the server said that it lost the peer, or began not to confirm it. Zero: it is connected.
+	lostAt time.Time
+}
+
+// NewClient returns a client that does nothing yet: Run or Start it.
+func NewClient(opts ClientOptions) *Client {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Inbound == nil {
+		opts.Inbound = func(Kind) tailnet.Inbound { return tailnet.InboundNone }
+	}
+	c := &Client{
+		opts: opts, log: opts.Logger,
+		stop: make(chan struct{}), done: make(chan struct{}),
+		poked: make(chan struct{}, 1), keep: make(chan struct{}, 1),
+		wants: make(map[uuid.UUID]*want), peers: make(map[uuid.UUID]*known), changed: make(chan struct{}),
+		out: newOutbox(),
+	}
+	for _, id := range opts.Subscribe {
+		c.wants[id] = &want{}
+	}
+	return c
+}
+
+// Start is Run on a goroutine of the client's own, which Close waits for.
+func (c *Client) Start() {
+	if c.begin() {
+		go c.run(context.Background())
+	}
+}
+
+// Run keeps the participant connected until Close, or ctx ends (it says bye then, and returns nil), or the server refuses:
+// then it returns the fault. Whatever else happens it tries again. A client runs once.
+func (c *Client) Run(ctx context.Context) error {
+	if !c.begin() {
+		return nil
+	}
+	return c.run(ctx)
+}
+
+// begin reports whether the caller may run.
+func (c *Client) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.started {
+		return false
+	}
+	c.started = true
+	return true
+}
+
+// Close says bye, and waits until the client does nothing any more; that takes a few seconds at most. It is idempotent. The
+// node keeps its peers.
+func (c *Client) Close() error {
+	c.stopOnce.Do(func() { close(c.stop) })
+	if c.begin() {
+		c.end(nil) // it never ran
+	}
+	<-c.done
+	return nil
+}
+
+// Done is closed when the client does nothing any more. Err says why.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err is the fault that ended the client. Nil while it runs, and when it was closed.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Online reports whether there is a connection now.
+func (c *Client) Online() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.online
+}
+
+// Welcome blocks until the first welcome, and returns the latest.
+func (c *Client) Welcome(ctx context.Context) (Welcome, error) {
+	var w Welcome
+	err := c.await(ctx, "wait for the coordinator", func() (bool, error) {
+		if c.welcome != nil {
+			w = *c.welcome
+		}
+		return c.welcome != nil, nil
+	})
+	return w, err
+}
+
+// Subscribe asks to see a peer, and blocks until the node can reach it, ctx ends (the subscription is withdrawn then, if
+// nobody else waits for it) or the server refuses: the error is a fault with the reason then. A peer that is not connected
+// is waited for. Peers that are known already, even while offline, are not waited for.
+func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
+	c.mu.Lock()
+	w, added := c.wants[id], false
+	if w == nil {
+		w, added = &want{}, true
+		c.wants[id] = w
+		c.out.subscribe(id)
+	}
+	w.waiters++
+	c.mu.Unlock()
+
+	err := c.await(ctx, fmt.Sprintf("wait for peer %s", id), func() (bool, error) {
+		if w.final {
+			return false, w.err
+		}
+		return c.peers[id] != nil, w.err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.waiters--
+	if err != nil && added && w.waiters == 0 && c.wants[id] == w {
+		delete(c.wants, id)
+		c.out.unsubscribe(id)
+	}
+	return err
+}
+
+// Unsubscribe gives up a subscription. The node forgets the peer when the server says so.
+func (c *Client) Unsubscribe(id uuid.UUID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.wants[id]; w != nil {
+		w.err, w.final = fault.New(fault.Conflict, "the subscription was given up"), true
+		delete(c.wants, id)
+		c.out.unsubscribe(id)
+		c.broadcast()
+	}
+}
+
+// Server blocks until a server is among the peers, and returns the best: a connected one, of these the latest introduced.
+func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
+	var best *known
+	err := c.await(ctx, "wait for the server's node", func() (bool, error) {
+		best = nil
+		for _, k := range c.peers {
+			if k.kind == KindServer && (best == nil || k.better(best)) {
+				best = k
+			}
+		}
+		return best != nil, nil
+	})
+	if err != nil {
+		return tailnet.NodeInfo{}, err
+	}
+	return best.info, nil
+}
+
+func (k *known) better(than *known) bool {
+	if k.lostAt.IsZero() != than.lostAt.IsZero() {
+		return k.lostAt.IsZero()
+	}
+	return k.order > than.order
+}
+
+// Peer is what is known of a peer.
+func (c *Client) Peer(id uuid.UUID) (info tailnet.NodeInfo, kind Kind, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.peers[id]; k != nil {
+		return k.info, k.kind, true
+	}
+	return tailnet.NodeInfo{}, "", false
+}
+
+// Reconnect is for whoever knows that the network changed or the machine slept: a connection that does not answer within
+// three seconds is given up, and a pause between two dials is cut short.
+func (c *Client) Reconnect() {
+	select {
+	case c.poked <- struct{}{}:
+	default:
+	}
+}
+
+// await blocks until ready, which is called with mu held, returns true. An error that it returns with false ends the wait
+// at once, unless it is transient: then it is what await returns when ctx ends.
+func (c *Client) await(ctx context.Context, what string, ready func() (bool, error)) error {
+	for {
+		c.mu.Lock()
+		ok, reason := ready()
+		changed := c.changed
+		c.mu.Unlock()
+		if ok {
+			return nil
+		}
+		if reason != nil && !transient(reason) {
+			return reason
+		}
+		select {
+		case <-changed:
+		case <-c.done:
+			if err := c.Err(); err != nil {
+				return err
+			}
+			return fault.New(fault.Unavailable, "%s: the mesh connection is closed", what)
+		case <-ctx.Done():
+			if reason != nil {
+				return reason
+			}
+			return fmt.Errorf("%s: %w", what, ctx.Err())
+		}
+	}
+}
+
+// transient reports whether what was refused may be granted a moment later.
+func transient(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.Unavailable, fault.Internal, fault.RateLimited:
+		return true
+	}
+	return false
+}
+
+// broadcast wakes everyone in await. Called with mu held.
+func (c *Client) broadcast() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// dialWebsocket is the default DialFunc.
+func (c *Client) dialWebsocket(ctx context.Context, h Hello) (Conn, error) {
+	if c.opts.URL == nil {
+		return nil, fault.New(fault.Invalid, "no server URL is set")
+	}
+	u := c.opts.URL.JoinPath(Path)
+	u.RawQuery, u.Fragment = h.query().Encode(), ""
+	opts := websock.DialOptions{ReadLimit: MaxServerMessage, HTTPClient: c.opts.HTTPClient, TLS: c.opts.TLS}
+	if c.opts.Header != nil {
+		header, err := c.opts.Header(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("get credential: %w", err)
+		}
+		opts.Header = header
+	}
+	conn, err := websock.Dial(ctx, u, opts)
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+// refusedForGood reports whether trying again is of no use.
+func refusedForGood(err error) bool {
+	var setup *setupError
+	if errors.As(err, &setup) {
+		return true
+	}
+	switch fault.CodeOf(err) {
+	case fault.Unauthenticated, fault.Forbidden, fault.Invalid, fault.Conflict:
+		return true
+	}
+	return false
+}
+
+// setupError is a node that could not be made, or is not the one it should be.
+type setupError struct{ err error }
+
+func (e *setupError) Error() string { return e.err.Error() }
+func (e *setupError) Unwrap() error { return e.err }

@@ -1,0 +1,595 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+var _ coordinator.Node = (*tailnet.Node)(nil)
+
+// fakeNode is a Node without WireGuard. Like the real one it has a home relay once it has a relay map.
+type fakeNode struct {
+	mu      sync.Mutex
+	info    tailnet.NodeInfo
+	peers   map[uuid.UUID]tailnet.Peer
+	online  bool
+	relays  int
+	log     []string
+	refuse  error // of Upsert
+	changed chan struct{}
+}
+
+func newFakeNode(id uuid.UUID, k tailnet.PublicKey) *fakeNode {
+	return &fakeNode{
+		info:  tailnet.NodeInfo{ID: id, Key: k, Disco: disco(1), Seq: 1},
+		peers: make(map[uuid.UUID]tailnet.Peer), changed: make(chan struct{}, 1),
+	}
+}
+
+func (n *fakeNode) PublicKey() tailnet.PublicKey { return n.info.Key }
+func (n *fakeNode) Changed() <-chan struct{}     { return n.changed }
+
+func (n *fakeNode) Info() tailnet.NodeInfo {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.info
+}
+
+func (n *fakeNode) SetRelayMap(m tailnet.RelayMap, _ *url.URL) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.relays++
+	if len(m.Regions) > 0 && n.info.Region == 0 {
+		n.info.Region = m.Regions[0].ID
+		n.info.Seq++
+		n.signal()
+	}
+	return nil
+}
+
+func (n *fakeNode) signal() {
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// move changes the node's information.
+func (n *fakeNode) move() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.info.Seq++
+	n.signal()
+}
+
+func (n *fakeNode) Upsert(p tailnet.Peer) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refuse != nil {
+		return n.refuse
+	}
+	if old, ok := n.peers[p.ID]; ok && old.Key != p.Key {
+		return errors.New("this address has another key")
+	}
+	n.peers[p.ID] = p
+	n.log = append(n.log, "upsert")
+	return nil
+}
+
+func (n *fakeNode) Remove(id uuid.UUID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.peers, id)
+	n.log = append(n.log, "remove")
+}
+
+func (n *fakeNode) SetOnline(online bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.online = online
+}
+
+func (n *fakeNode) peer(id uuid.UUID) (tailnet.Peer, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, ok := n.peers[id]
+	return p, ok
+}
+
+func (n *fakeNode) isOnline() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.online
+}
+
+// participant is a Client with a fakeNode.
+type participant struct {
+	*coordinator.Client
+	node atomic.Pointer[fakeNode]
+}
+
+// join starts a participant; opts need Dial or URL.
+func join(t testing.TB, kind coordinator.Kind, k tailnet.PublicKey, opts coordinator.ClientOptions) *participant {
+	t.Helper()
+	p := &participant{}
+	opts.Kind, opts.Key = kind, k
+	opts.NewNode = func(w coordinator.Welcome) (coordinator.Node, error) {
+		n := newFakeNode(w.ID, k)
+		if !p.node.CompareAndSwap(nil, n) {
+			t.Error("a second node was made")
+		}
+		return n, nil
+	}
+	opts.Inbound = func(kind coordinator.Kind) tailnet.Inbound {
+		if kind == coordinator.KindClient {
+			return tailnet.InboundAll
+		}
+		return tailnet.InboundNone
+	}
+	p.Client = coordinator.NewClient(opts)
+	p.Start()
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// door is a Dial that leads to whichever server stands behind it.
+type door struct {
+	mu     sync.Mutex
+	p      coordinator.Principal
+	server *coordinator.Server // nil: closed
+	refuse error
+	tries  int
+	conn   coordinator.Conn
+}
+
+func (d *door) dial(ctx context.Context, h coordinator.Hello) (coordinator.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tries++
+	if d.refuse != nil {
+		return nil, d.refuse
+	}
+	if d.server == nil {
+		return nil, fault.New(fault.Unavailable, "connection refused")
+	}
+	conn, err := d.server.Dialer(d.p)(ctx, h)
+	d.conn = conn
+	return conn, err
+}
+
+func (d *door) set(s *coordinator.Server, refuse error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.server, d.refuse = s, refuse
+}
+
+// cut ends the connection without a word.
+func (d *door) cut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn.Close(1001, "")
+}
+
+func (d *door) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tries
+}
+
+func TestClientsMeet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		w, err := c.Welcome(t.Context())
+		if err != nil || w.ID != client(1).ID {
+			t.Fatalf("welcome is %+v, %v", w, err)
+		}
+		began := time.Now()
+		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Fatalf("introduced after %s of the bubble's time: something waited for a timer", took)
+		}
+		if p, ok := c.node.Load().peer(agent(1).ID); !ok || p.Inbound.Any() {
+			t.Fatalf("client's node knows the agent: %v, inbound %+v", ok, p.Inbound)
+		}
+		if p, ok := a.node.Load().peer(client(1).ID); !ok || !p.Inbound.Any() {
+			t.Fatalf("agent's node knows the client: %v, inbound %+v", ok, p.Inbound)
+		}
+
+		c.node.Load().move()
+		synctest.Wait()
+		if p, _ := a.node.Load().peer(client(1).ID); p.Seq != c.node.Load().Info().Seq {
+			t.Fatalf("agent knows #%d, want #%d", p.Seq, c.node.Load().Info().Seq)
+		}
+
+		c.Unsubscribe(agent(1).ID)
+		synctest.Wait()
+		if _, ok := c.node.Load().peer(agent(1).ID); ok {
+			t.Fatal("client still has the agent")
+		}
+		if _, ok := a.node.Load().peer(client(1).ID); ok {
+			t.Fatal("agent still has the client")
+		}
+	})
+}
+
+func TestClientFindsTheServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		synctest.Wait()
+		node := newFakeNode(server(1).ID, key(50))
+		own := s.Attach(server(1), coordinator.ClientOptions{
+			Key: key(50), NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
+		})
+		defer own.Close()
+		got, err := a.Server(t.Context())
+		if err != nil || got.ID != server(1).ID {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		if _, ok := node.peer(agent(1).ID); !ok {
+			t.Fatal("the server does not have the agent")
+		}
+	})
+}
+
+func TestSubscribeIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rules := &policy{}
+		s := newServer(t, coordinator.Options{Authorizer: rules})
+		rules.set(client(1).ID, agent(1).ID, true)
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		err := c.Subscribe(t.Context(), agent(1).ID)
+		if fault.CodeOf(err) != fault.NotFound || err.Error() != "no such workspace" {
+			t.Fatalf("got %v", err)
+		}
+
+		// What could not be decided is asked for again.
+		rules.set(client(1).ID, agent(1).ID, false)
+		rules.fail(errors.New("database is away"))
+		join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if err := c.Subscribe(short, agent(1).ID); fault.CodeOf(err) != fault.Internal {
+			t.Fatalf("got %v", err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.Subscribe(t.Context(), agent(1).ID) }()
+		time.Sleep(3 * time.Second)
+		rules.fail(nil)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestSubscribeGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Subscribe(short, agent(1).ID); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v", err)
+		}
+		synctest.Wait()
+		if n := s.Stats().Tunnels; n != 0 {
+			t.Fatalf("%d tunnels, want the subscription withdrawn", n)
+		}
+	})
+}
+
+func TestServerRestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first := newServer(t, coordinator.Options{LostTimeout: 10 * time.Minute})
+		da, dc, dx := &door{p: agent(1), server: first}, &door{p: client(1), server: first}, &door{p: client(2), server: first}
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: da.dial})
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: dc.dial})
+		x := join(t, coordinator.KindClient, key(2), coordinator.ClientOptions{Dial: dx.dial})
+		for _, p := range []*participant{c, x} {
+			if err := p.Subscribe(t.Context(), agent(1).ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, d := range []*door{da, dc, dx} {
+			d.set(nil, nil)
+		}
+		first.Close()
+		time.Sleep(20 * time.Minute)
+		x.Close() // nobody hears it
+		node := a.node.Load()
+		if _, ok := node.peer(client(1).ID); !ok || node.isOnline() || a.Online() {
+			t.Fatalf("while the server is away: agent knows the client %v, online %v", ok, node.isOnline())
+		}
+		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
+			t.Fatalf("a known peer while offline: %v", err)
+		}
+		if n := da.count(); n > 200 {
+			t.Fatalf("%d dials in 20 minutes", n)
+		}
+
+		second := newServer(t, coordinator.Options{LostTimeout: 10 * time.Minute})
+		da.set(second, nil)
+		dc.set(second, nil)
+		time.Sleep(16 * time.Second)
+		synctest.Wait()
+		if !a.Online() || !c.Online() || !node.isOnline() {
+			t.Fatal("not connected again")
+		}
+		if slices.Contains(node.log, "remove") || slices.Contains(c.node.Load().log, "remove") {
+			t.Fatalf("a tunnel was touched: agent %q, client %q", node.log, c.node.Load().log)
+		}
+		if st := second.Stats(); st.Tunnels != 1 {
+			t.Fatalf("stats of the new server are %+v, want one tunnel", st)
+		}
+		// The one that the new server knows nothing of is removed after the grace, the other one is not.
+		if _, ok := node.peer(client(2).ID); !ok {
+			t.Fatal("the other client was removed too early")
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if _, ok := node.peer(client(2).ID); ok {
+			t.Fatal("a client that is gone is still known")
+		}
+		if _, ok := node.peer(client(1).ID); !ok {
+			t.Fatal("a client that is connected was removed")
+		}
+	})
+}
+
+func TestReconnectIsFastAtFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		d := &door{p: agent(1), server: s}
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: d.dial})
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		d.cut()
+		time.Sleep(301 * time.Millisecond)
+		synctest.Wait()
+		if !a.Online() || d.count() != 2 {
+			t.Fatalf("online %v after %d dials", a.Online(), d.count())
+		}
+		d.set(nil, nil)
+		d.cut()
+		time.Sleep(time.Second)
+		if n := d.count() - 2; n < 3 || n > 10 {
+			t.Fatalf("%d dials in the first second", n)
+		}
+		time.Sleep(time.Hour)
+		before := d.count()
+		time.Sleep(time.Hour)
+		if n := d.count() - before; n < 240 || n > 480 {
+			t.Fatalf("%d dials in an hour", n)
+		}
+		// Whoever knows that the network is back need not wait.
+		d.set(s, nil)
+		a.Reconnect()
+		synctest.Wait()
+		if !a.Online() {
+			t.Fatal("not connected after Reconnect")
+		}
+	})
+}
+
+func TestRefusedCredentialEndsTheClient(t *testing.T) {
+	t.Parallel()
+	for _, code := range []fault.Code{fault.Unauthenticated, fault.Forbidden} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &door{refuse: fault.New(code, "go away")}
+			c := coordinator.NewClient(coordinator.ClientOptions{Dial: d.dial, Kind: coordinator.KindAgent, Key: key(1)})
+			if err := c.Run(t.Context()); fault.CodeOf(err) != code {
+				t.Fatalf("got %v, want %s", err, code)
+			}
+			if d.count() != 1 {
+				t.Fatalf("%d dials, want 1", d.count())
+			}
+			if _, err := c.Welcome(t.Context()); fault.CodeOf(err) != code {
+				t.Fatalf("Welcome says %v, want %s", err, code)
+			}
+			if err := c.Subscribe(t.Context(), agent(1).ID); fault.CodeOf(err) != code {
+				t.Fatalf("Subscribe says %v, want %s", err, code)
+			}
+			c.Close()
+			if fault.CodeOf(c.Err()) != code {
+				t.Fatalf("Err says %v, want %s", c.Err(), code)
+			}
+		})
+	}
+}
+
+func TestRevokedClientEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		synctest.Wait()
+		s.Revoke(agent(1).ID, "the workspace was deleted")
+		<-a.Done()
+		if err := a.Err(); fault.CodeOf(err) != fault.Forbidden || err.Error() != "the workspace was deleted" {
+			t.Fatalf("got %v", err)
+		}
+		b := join(t, coordinator.KindAgent, key(101), coordinator.ClientOptions{Dial: s.Dialer(agent(2))})
+		synctest.Wait()
+		s.Kick(agent(2).ID, "try again")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !b.Online() {
+			t.Fatal("a kicked client did not come back")
+		}
+	})
+}
+
+func TestClientClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		synctest.Wait()
+		c.Close()
+		c.Close()
+		synctest.Wait()
+		if st := s.Stats(); st.Online+st.Lost != 0 {
+			t.Fatalf("stats are %+v: bye was not heard", st)
+		}
+		if err := c.Run(t.Context()); err != nil || c.Err() != nil {
+			t.Fatalf("after Close: %v, %v", err, c.Err())
+		}
+		never := coordinator.NewClient(coordinator.ClientOptions{})
+		never.Close()
+		if err := never.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := never.Welcome(t.Context()); fault.CodeOf(err) != fault.Unavailable {
+			t.Fatalf("Welcome of a closed client says %v", err)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		node := newFakeNode(agent(1).ID, key(100))
+		a := coordinator.NewClient(coordinator.ClientOptions{
+			Dial: s.Dialer(agent(1)), Kind: coordinator.KindAgent, Key: key(100),
+			NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
+		})
+		ran := make(chan error, 1)
+		go func() { ran <- a.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-ran; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if st := s.Stats(); st.Online+st.Lost != 0 {
+			t.Fatalf("stats are %+v: bye was not heard", st)
+		}
+	})
+}
+
+func TestWrongNodeEndsTheClient(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(coordinator.Welcome) (coordinator.Node, error){
+		"no node":     func(coordinator.Welcome) (coordinator.Node, error) { return nil, errors.New("no sockets left") },
+		"another key": func(w coordinator.Welcome) (coordinator.Node, error) { return newFakeNode(w.ID, key(2)), nil },
+		"another id":  func(coordinator.Welcome) (coordinator.Node, error) { return newFakeNode(agent(2).ID, key(1)), nil },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, coordinator.Options{})
+			c := coordinator.NewClient(coordinator.ClientOptions{
+				Dial: s.Dialer(agent(1)), Kind: coordinator.KindAgent, Key: key(1), NewNode: make,
+			})
+			if err := c.Run(t.Context()); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		})
+	}
+}
+
+// A peer that the node does not take is not acknowledged: its initiator is not sent into the void before it must be.
+func TestPeerThatTheNodeRefuses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		synctest.Wait()
+		node := a.node.Load()
+		node.mu.Lock()
+		node.refuse = errors.New("full")
+		node.mu.Unlock()
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		began := time.Now()
+		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != coordinator.DefaultReadyTimeout {
+			t.Fatalf("introduced after %s", took)
+		}
+	})
+}
+
+// TestOverWebsocket does the same by real HTTP: meet, restart of the agent, refused credential.
+func TestOverWebsocket(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, coordinator.Options{})
+	web := func(name string) coordinator.ClientOptions {
+		return coordinator.ClientOptions{URL: s.url(), Header: credential(name)}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	a := join(t, coordinator.KindAgent, key(100), web("agent 1"))
+	opts := web("user 1")
+	opts.Subscribe = []uuid.UUID{agent(1).ID}
+	c := join(t, coordinator.KindClient, key(1), opts)
+	if err := c.Subscribe(ctx, agent(1).ID); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	join(t, coordinator.KindAgent, key(101), web("agent 1"))
+	for {
+		p, ok := c.node.Load().peer(agent(1).ID)
+		if ok && p.Key == key(101) {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			t.Fatalf("the agent's new key did not arrive: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+
+	stranger := coordinator.NewClient(coordinator.ClientOptions{URL: s.url(), Kind: coordinator.KindClient, Key: key(3)})
+	if err := stranger.Run(ctx); fault.CodeOf(err) != fault.Unauthenticated || fault.As(err).Message != "sign in first" {
+		t.Fatalf("without a credential: %v", err)
+	}
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "no", http.StatusUnauthorized)
+	}))
+	defer plain.Close()
+	u, err := url.Parse(plain.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger = coordinator.NewClient(coordinator.ClientOptions{URL: u, Kind: coordinator.KindClient, Key: key(3)})
+	if err := stranger.Run(ctx); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Fatalf("without a credential, and without words: %v", err)
+	}
+}
+
+func ExampleNewClient() {
+	s := coordinator.New(coordinator.Options{Authorizer: everyone, RelayMap: relayMap})
+	defer s.Close()
+	me := tailnet.NewPrivateKey().Public()
+	id := tailnet.ClientID(me)
+	c := coordinator.NewClient(coordinator.ClientOptions{
+		Dial: s.Dialer(coordinator.Principal{Kind: coordinator.KindClient, ID: id}),
+		Kind: coordinator.KindClient, Key: me,
+		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) { return newFakeNode(w.ID, me), nil },
+	})
+	c.Start()
+	defer c.Close()
+	w, err := c.Welcome(context.Background())
+	fmt.Println(w.ID == id, err)
+	// Output: true <nil>
+}

@@ -1,0 +1,60 @@
+// Package coordinator decides nothing and introduces everyone: it keeps the table of who is connected, asks a hook who may
+// see whom, and carries what nodes tell each other about themselves. It owns the protocol (this file and protocol.go), the
+// server's table (Server) and the client that dials out (Client).
+//
+// It must not know what a workspace, a user or a database is: who a connection belongs to is settled before Server.Handle,
+// and who may see whom is the Authorizer's business. No packet of a tunnel passes through it.
+//
+// # A connection
+//
+// The client opens a websocket on Path. Its hello travels in the request's query (protocol version, node public key, first
+// subscriptions) beside its credential in the headers, so that the 101 is followed at once by the welcome:
+//
+//	client                                     server
+//	GET Path?v=1&key=nodekey:…&subscribe=… ──▶ authenticate, bind key ↔ principal, admit the key in the relay
+//	                              ◀── 101, welcome{version, id, relay map, servers, grace}
+//	node{info}                             ──▶ validated: own id, own key, known region, bounded endpoints
+//	                              ◀── peer{info, kind, ack}, lost{id}, gone{id}, refused{id, code, message}
+//	ready{id}, subscribe{id}, unsubscribe{id} ──▶
+//	                              ◀── relay{map}, notice{kind, message}, error{code, message} and close
+//	bye                                    ──▶ gone at once
+//
+// Each side speaks the lower of the two versions, so neither ever has to guess at a message: what it does not know is an
+// error. Messages are deltas; nothing like "the whole list again" exists.
+//
+// # A peer, as the server sees it
+//
+//	         hello                  connection ends without bye
+//	absent ────────▶ online ──────────────────────────────────────▶ lost
+//	  ▲                │  ▲                                          │ │
+//	  │  bye, kick,    │  └──────────── hello, same key ─────────────┘ │
+//	  │  revoke        │                (partners notice nothing)      │
+//	  ├────────────────┘                                               │
+//	  └────────────── LostTimeout, kick, revoke ───────────────────────┘
+//
+// A hello of the same principal with another key (the process was restarted) is gone(old key) and then peer(new key) for
+// its partners. A key is bound to one principal from its hello until the relay has let go of it again.
+//
+// # A tunnel, from the initiator (who subscribed) to the destination
+//
+//	pending ──▶ offered ──▶ open
+//	   ▲           │          │
+//	   └───────────┴──────────┘ either node is gone or has a new key
+//
+//	pending  the destination is not connected, or one of them has no home relay yet
+//	offered  the destination was told about the initiator with ack=true; the initiator knows nothing yet
+//	open     the destination answered ready (or ReadyTimeout passed): the initiator is told about the destination
+//
+// The order matters: WireGuard sends a lost first handshake again only after five seconds, and a handshake that arrives
+// before the responder knows the key is lost.
+//
+// What a client has been told is kept per partner, and compared with what it should know when its writer has time. So a
+// slow connection costs one entry per partner, never a queue, and the table never waits for a connection.
+//
+// # Lost connections
+//
+// Nothing about a tunnel changes because a coordinator connection was cut. The client keeps its peers, dials again with
+// jittered delays, says the same hello, and announces its node again; the server tells it what changed meanwhile. What a
+// server (a new one, for instance) does not confirm is treated like a lost peer: removed after the grace that the welcome
+// named. A refused credential ends the client.
+package coordinator

@@ -1,0 +1,136 @@
+package coordinator_test
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// again encodes what was decoded and decodes it: both must be the same, or two readers of one message could disagree.
+func again[M any](t *testing.T, m M, decode func([]byte) (M, error)) {
+	t.Helper()
+	data, err := json.Marshal(m)
+	if err != nil {
+		t.Fatalf("encode %+v: %v", m, err)
+	}
+	twin, err := decode(data)
+	if err != nil {
+		t.Fatalf("decode %s: %v", data, err)
+	}
+	second, err := json.Marshal(twin)
+	if err != nil || string(second) != string(data) {
+		t.Fatalf("%s became %s (%v)", data, second, err)
+	}
+}
+
+// set counts the fields of a message that are set.
+func set(m any) int {
+	n := 0
+	for v, i := reflect.ValueOf(m), 0; i < v.NumField(); i++ {
+		if !v.Field(i).IsNil() {
+			n++
+		}
+	}
+	return n
+}
+
+func checkInfo(t *testing.T, n tailnet.NodeInfo) {
+	t.Helper()
+	if n.Key.IsZero() || n.Region < 0 || len(n.Endpoints) > coordinator.MaxEndpoints {
+		t.Fatalf("accepted %+v", n)
+	}
+	for _, ep := range n.Endpoints {
+		if !ep.IsValid() || ep.Port() == 0 || tailnet.Prefix.Contains(ep.Addr()) || ep.Addr().IsMulticast() {
+			t.Fatalf("accepted endpoint %s", ep)
+		}
+	}
+}
+
+func FuzzDecodeClientMessage(f *testing.F) {
+	n := info(agent(1), key(1), 1)
+	for _, m := range []coordinator.ClientMessage{
+		{Node: &n}, {Subscribe: ref(agent(1).ID)}, {Unsubscribe: ref(agent(1).ID)}, {Ready: ref(agent(1).ID)}, {Bye: &coordinator.Bye{}},
+	} {
+		data, err := json.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+		f.Add([]byte(strings.ToUpper(string(data))))
+	}
+	f.Add([]byte(`{"bye":{},"ready":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := coordinator.DecodeClientMessage(data)
+		if err != nil {
+			return
+		}
+		if set(m) != 1 || len(data) > coordinator.MaxClientMessage {
+			t.Fatalf("accepted %s as %+v", data, m)
+		}
+		if m.Node != nil {
+			checkInfo(t, *m.Node)
+		}
+		again(t, m, coordinator.DecodeClientMessage)
+	})
+}
+
+func FuzzDecodeServerMessage(f *testing.F) {
+	n := info(agent(1), key(1), 1)
+	relays := relayMap()
+	for _, m := range []coordinator.ServerMessage{
+		{Welcome: &coordinator.Welcome{Version: 1, ID: n.ID, Relays: relays, GraceSeconds: 900}},
+		{Peer: &coordinator.PeerUpdate{Info: n, Kind: coordinator.KindAgent, Ack: true}},
+		{Lost: ref(n.ID)}, {Gone: &coordinator.PeerGone{ID: n.ID, Key: n.Key}},
+		{Refused: &coordinator.Refused{ID: n.ID, Code: fault.NotFound, Message: "no"}}, {Relay: &relays},
+		{Notice: &coordinator.Notice{Kind: coordinator.NoticeDrain}}, {Error: &coordinator.ErrorMessage{Code: fault.Conflict}},
+	} {
+		data, err := json.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := coordinator.DecodeServerMessage(data)
+		if err != nil {
+			return
+		}
+		if set(m) != 1 {
+			t.Fatalf("accepted %s as %+v", data, m)
+		}
+		if m.Peer != nil {
+			checkInfo(t, m.Peer.Info)
+		}
+		if m.Welcome != nil && m.Welcome.Grace() < 0 {
+			t.Fatalf("accepted a grace of %s", m.Welcome.Grace())
+		}
+		again(t, m, coordinator.DecodeServerMessage)
+	})
+}
+
+func FuzzParseHello(f *testing.F) {
+	f.Add("v=1&key=" + key(1).String())
+	f.Add("v=1&key=" + key(1).String() + "&subscribe=" + agent(1).ID.String())
+	f.Add("v=99999999999999999999&key=nodekey:")
+	f.Fuzz(func(t *testing.T, query string) {
+		r := httptest.NewRequest("GET", coordinator.Path, nil)
+		r.URL = &url.URL{Path: coordinator.Path, RawQuery: query}
+		h, err := coordinator.ParseHello(r)
+		if err != nil {
+			if fault.CodeOf(err) != fault.Invalid {
+				t.Fatalf("%q: %v is no fault for the one who asked", query, err)
+			}
+			return
+		}
+		if h.Key.IsZero() || h.Version < coordinator.MinVersion || len(h.Subscribe) > coordinator.MaxHelloSubscriptions || h.At.IsZero() {
+			t.Fatalf("%q: accepted %+v", query, h)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package coordinator
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"fmt"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Hello is what a client says of itself in its request.
+type Hello struct {
+	Version   int
+	Key       tailnet.PublicKey
+	Subscribe []uuid.UUID
+	// At is when the request arrived, before its credential was looked at: if the principal was revoked since, the
+	// credential was read too early to count. The zero value means now.
+	At time.Time
+}
+
+// ParseHello reads the query of a request for Path. Call it before authenticating the request. Its errors are faults.
+func ParseHello(r *http.Request) (Hello, error) {
+	h, err := parseQuery(r.URL.Query())
+	h.At = time.Now()
+	return h, err
+}
+
+func parseQuery(q url.Values) (Hello, error) {
+	var h Hello
+	var err error
+	if h.Version, err = strconv.Atoi(q.Get("v")); err != nil || h.Version < 1 {
+		return Hello{}, fault.New(fault.Invalid, "the mesh protocol version is missing or not a number").WithField("v", "want a number")
+	}
+	if h.Version < MinVersion {
+		return Hello{}, fault.New(fault.Invalid, "this program speaks version %d of the mesh protocol, the server needs %d or newer", h.Version, MinVersion).
+			WithDetail("install the version of the command line that the server offers")
+	}
+	if h.Key, err = tailnet.ParsePublicKey(q.Get("key")); err != nil || h.Key.IsZero() {
+		return Hello{}, fault.New(fault.Invalid, "the node key is missing or malformed").WithField("key", "want a node public key")
+	}
+	ids := q["subscribe"]
+	if len(ids) > MaxHelloSubscriptions {
+		return Hello{}, fault.New(fault.Invalid, "%d subscriptions at once are too many", len(ids)).
+			WithField("subscribe", fmt.Sprintf("at most %d", MaxHelloSubscriptions))
+	}
+	for _, text := range ids {
+		id, err := uuid.Parse(text)
+		if err != nil || id == uuid.Nil {
+			return Hello{}, fault.New(fault.Invalid, "a subscription is malformed").WithField("subscribe", "want an id")
+		}
+		if !slices.Contains(h.Subscribe, id) {
+			h.Subscribe = append(h.Subscribe, id)
+		}
+	}
+	return h, nil
+}
+
+// query is the other direction of parseQuery.
+func (h Hello) query() url.Values {
+	q := url.Values{"v": {strconv.Itoa(h.Version)}, "key": {h.Key.String()}}
+	for _, id := range h.Subscribe {
+		q.Add("subscribe", id.String())
+	}
+	return q
+}
+
+// checkNode is what holds for every node's announcement, whoever made it.
+func checkNode(n tailnet.NodeInfo) error {
+	if n.ID == uuid.Nil || n.Key.IsZero() {
+		return fmt.Errorf("node: no id or no key")
+	}
+	if n.Region < 0 {
+		return fmt.Errorf("node: region %d", n.Region)
+	}
+	if len(n.Endpoints) > MaxEndpoints {
+		return fmt.Errorf("node: %d endpoints, at most %d", len(n.Endpoints), MaxEndpoints)
+	}
+	for _, ep := range n.Endpoints {
+		if !validEndpoint(ep) {
+			return fmt.Errorf("node: endpoint %s is not an address to send to", ep)
+		}
+	}
+	return nil
+}
+
+// validEndpoint: a unicast address outside of the mesh itself (a tunnel inside the tunnel would never end) and a port.
+func validEndpoint(ep netip.AddrPort) bool {
+	a := ep.Addr().Unmap()
+	return ep.IsValid() && ep.Port() != 0 && !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == "" &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !tailnet.Prefix.Contains(a)
+}
+
+// presentable is info as a server accepts it: without what validEndpoint refuses, and no more than MaxEndpoints.
+func presentable(info tailnet.NodeInfo) tailnet.NodeInfo {
+	info.Endpoints = slices.DeleteFunc(slices.Clone(info.Endpoints), func(ep netip.AddrPort) bool { return !validEndpoint(ep) })
+	if len(info.Endpoints) > MaxEndpoints {
+		info.Endpoints = info.Endpoints[:MaxEndpoints]
+	}
+	return info
+}

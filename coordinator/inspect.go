@@ -1,0 +1,81 @@
+package coordinator
+
+import (
+	"cmp"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// PeerInfo is one participant, for lists.
+type PeerInfo struct {
+	Principal
+	Addr           netip.Addr
+	Online         bool
+	ConnectedSince time.Time // zero while not online
+	LastSeen       time.Time
+	KeyFingerprint string // first 8 hex digits of the node key
+	Region         int    // home relay, 0 while unknown
+	Tunnels        int    // partners, connected or not
+}
+
+// Peers is a snapshot of who is connected or lost, by kind and then name.
+func (s *Server) Peers() []PeerInfo {
+	s.mu.Lock()
+	list := make([]PeerInfo, 0, len(s.peers))
+	for _, p := range s.peers {
+		if p.state == absent {
+			continue
+		}
+		info := PeerInfo{
+			Principal: p.principal, Addr: tailnet.Addr(p.principal.ID), Online: p.state == online,
+			LastSeen: p.lastSeen, KeyFingerprint: hex.EncodeToString(p.key[:4]), Tunnels: len(p.tunnels),
+		}
+		if p.session != nil {
+			info.ConnectedSince, info.LastSeen = p.since, p.session.seen()
+		}
+		if p.node != nil {
+			info.Region = p.node.region
+		}
+		list = append(list, info)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(list, func(a, b PeerInfo) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return list
+}
+
+// Stats are numbers for metrics. The counters only grow.
+type Stats struct {
+	Online, Lost, Tunnels int
+
+	ReadyTimeouts uint64 // introductions that did not wait for the destination's ready any longer
+	Refused       uint64 // subscriptions, at their start or by Recheck
+	Rejected      uint64 // connections
+	Dropped       uint64 // connections that took no messages
+	Violations    uint64 // connections that broke the protocol
+}
+
+// Stats counts.
+func (s *Server) Stats() Stats {
+	st := Stats{
+		ReadyTimeouts: s.counters.readyTimeouts.Load(), Refused: s.counters.refused.Load(),
+		Rejected: s.counters.rejected.Load(), Dropped: s.counters.dropped.Load(), Violations: s.counters.violations.Load(),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Tunnels = s.table.tunnels
+	for _, p := range s.peers {
+		switch p.state {
+		case online:
+			st.Online++
+		case lost:
+			st.Lost++
+		}
+	}
+	return st
+}

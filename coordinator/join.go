@@ -1,0 +1,254 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// precheck refuses what admissible would refuse, before the upgrade.
+func (s *Server) precheck(p Principal, h Hello) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.admissible(p, h); err != nil {
+		return err
+	}
+	return nil
+}
+
+// admissible reports whether p may connect with the hello's key. Called with mu held.
+func (s *Server) admissible(p Principal, h Hello) *fault.Error {
+	switch {
+	case s.closed:
+		return fault.New(fault.Unavailable, "the server is stopping")
+	case !p.Kind.Valid() || p.ID == uuid.Nil:
+		return fault.New(fault.Internal, "principal of kind %q with id %s", p.Kind, p.ID)
+	case h.Key.IsZero() || h.Version < MinVersion:
+		return fault.New(fault.Invalid, "the hello has no key, or version %d", h.Version)
+	case p.Kind == KindClient && p.ID != tailnet.ClientID(h.Key):
+		return fault.New(fault.Forbidden, "a client's id follows from its key")
+	}
+	if at, ok := s.tombstones[p.ID]; ok && !h.At.After(at) {
+		return fault.New(fault.Unauthenticated, "access was revoked")
+	}
+	if b := s.bindings[h.Key]; b != nil && b.released == nil && b.owner != p.ID {
+		return fault.New(fault.Conflict, "this node key belongs to another participant")
+	}
+	if row := s.peers[p.ID]; row != nil && row.state != absent && !row.principal.same(p) {
+		return fault.New(fault.Conflict, "this participant is connected for someone else")
+	}
+	return nil
+}
+
+// join puts a connection into the table, and admits its key in the relay. On success the caller owes serving.Done.
+func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*session, error) {
+	if h.At.IsZero() {
+		h.At = time.Now()
+	}
+	x := &session{
+		conn: conn, principal: p, key: h.Key, joined: time.Now(),
+		wake: make(chan struct{}, 1), refused: make(map[uuid.UUID]Refused),
+	}
+	var b, old *binding
+	for {
+		s.mu.Lock()
+		if err := s.admissible(p, h); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		b = s.bindings[h.Key]
+		if b == nil || b.released == nil {
+			break
+		}
+		s.mu.Unlock()
+		select { // the relay is letting go of the key: it must not do so after it admitted it for us
+		case <-b.released:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the relay: %w", ctx.Err())
+		}
+	}
+	x.ctx, x.cancel = context.WithCancel(ctx)
+	if b == nil {
+		b = &binding{key: h.Key, owner: p.ID, relay: make(chan struct{}, 1)}
+		b.relay <- struct{}{}
+		s.bindings[h.Key] = b
+	}
+	old = s.attach(x)
+	s.mu.Unlock()
+
+	s.release(old)
+	s.admit(b)
+	relays := s.opts.RelayMap() // after attach: later changes reach the session by RelayMapChanged
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.first = encode(ServerMessage{Welcome: &Welcome{
+		Version: min(h.Version, Version), ID: p.ID, Relays: relays, Servers: s.servers(),
+		GraceSeconds: int(min(max(math.Ceil(s.opts.LostTimeout.Seconds()), 1), maxGraceSeconds)),
+	}})
+	return x, nil
+}
+
+// attach makes x the session of its principal. It returns the binding of an earlier key, to be released. Called with mu
+// held.
+func (s *Server) attach(x *session) (old *binding) {
+	id := x.principal.ID
+	p := s.table.peer(id)
+	if p.session != nil {
+		p.session.end(ErrorMessage{fault.Conflict, "a newer connection of the same participant has taken this one's place"}, websock.StatusPolicy)
+	}
+	if p.state != absent && p.key != x.key {
+		old = s.remove(p)
+		p = s.table.peer(id)
+	}
+	resumed := p.state != absent
+	p.principal, p.state, p.key, p.session, p.since = x.principal, online, x.key, x, x.joined
+	x.peer = p
+	s.byAddr.Store(tailnet.Addr(id), x.principal)
+	if x.principal.Kind == KindServer {
+		s.serverIDs[id] = struct{}{}
+	}
+
+	p.clearMarks()
+	for partner, known := range p.told {
+		p.told[partner] = told{key: known.key}
+		p.mark(partner)
+	}
+	for partner, t := range p.tunnels {
+		if o := t.initiator; !resumed && o != p && !o.principal.Kind.mayInitiate(x.principal.Kind) {
+			s.drop(t)
+			o.refuse(id, errKinds(o.principal.Kind, x.principal.Kind))
+			continue
+		}
+		if t.destination == p && !t.introduced() {
+			t.state = pending // whether it heard of the offer is unknown: step makes another
+		}
+		s.step(t)
+		p.mark(partner)
+	}
+	s.sessions[x] = struct{}{}
+	s.serving.Add(1)
+	s.event(x.principal, true)
+	return old
+}
+
+// servers lists the connected participants of KindServer. Called with mu held.
+func (s *Server) servers() []uuid.UUID {
+	ids := []uuid.UUID{}
+	for id := range s.serverIDs {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	return ids
+}
+
+// admit lets the key into the relay, unless its owner has gone meanwhile.
+func (s *Server) admit(b *binding) {
+	if s.opts.Relay == nil {
+		return
+	}
+	<-b.relay
+	if !b.revoked {
+		s.opts.Relay.Admit(b.key)
+	}
+	b.relay <- struct{}{}
+}
+
+// release frees the key of a binding whose owner let go of it, once the relay has let go of it too. Nil is allowed.
+func (s *Server) release(b *binding) {
+	if b == nil {
+		return
+	}
+	<-b.relay
+	b.revoked = true
+	if s.opts.Relay != nil {
+		s.opts.Relay.Revoke(b.key)
+	}
+	b.relay <- struct{}{}
+	s.mu.Lock()
+	delete(s.bindings, b.key)
+	close(b.released)
+	s.mu.Unlock()
+}
+
+// expel removes a participant, whatever it is doing.
+func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
+	s.mu.Lock()
+	s.authGen++
+	if forGood {
+		now := time.Now()
+		s.tombstones[id] = now
+		s.after(now.Add(tombstoneTime), func() *binding {
+			if s.tombstones[id].Equal(now) {
+				delete(s.tombstones, id)
+			}
+			return nil
+		})
+	}
+	p := s.peers[id]
+	if p == nil || p.state == absent {
+		s.mu.Unlock()
+		return false
+	}
+	if p.session != nil {
+		p.session.end(m, websock.StatusPolicy)
+	}
+	b := s.remove(p)
+	if forGood {
+		for _, t := range p.tunnels { // those who wait for it wait in vain
+			t.other(p).refuse(id, &fault.Error{Code: m.Code, Message: m.Message})
+			s.drop(t)
+		}
+	}
+	s.mu.Unlock()
+	s.release(b)
+	s.log.Info("mesh participant removed", "peer", id, "reason", m.Message)
+	return true
+}
+
+func errKinds(from, to Kind) *fault.Error {
+	return fault.New(fault.Forbidden, "a %s never connects to a %s", from, to)
+}
+
+// firstTargets is what a session subscribes to at its hello: what it asked for, and the servers for those who work for them.
+func (s *Server) firstTargets(x *session, h Hello) []uuid.UUID {
+	ids := slices.Clone(h.Subscribe)
+	if x.principal.Kind != KindAgent && x.principal.Kind != KindProvisioner {
+		return ids
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range s.servers() {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// greetServer subscribes every agent and provisioner to a server that is new.
+func (s *Server) greetServer(x *session) {
+	s.mu.Lock()
+	var workers []*session
+	for w := range s.sessions {
+		if w.principal.Kind == KindAgent || w.principal.Kind == KindProvisioner {
+			workers = append(workers, w)
+		}
+	}
+	s.mu.Unlock()
+	for _, w := range workers {
+		if err := s.subscribe(w, x.principal.ID, true); err != nil {
+			s.log.Warn("participant not introduced to server", "peer", w.principal.ID, "err", err)
+		}
+		if x.ctx.Err() != nil {
+			return
+		}
+	}
+}

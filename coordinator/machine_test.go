@@ -1,0 +1,425 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// machine is a server beside a model of what it must do. Time is the bubble's.
+type machine struct {
+	rt    *rapid.T
+	t     *testing.T
+	s     *coordinator.Server
+	rules *policy
+	relay *relayLog
+	all   []*actor
+	keys  uint64
+}
+
+// actor is one participant of the model.
+type actor struct {
+	p         coordinator.Principal
+	w         *wire // nil: not connected
+	lost      bool
+	lostAt    time.Time
+	key       tailnet.PublicKey // while connected or lost
+	announced bool              // has a home relay, as the server knows it
+	seq       uint64
+	slow      bool // never answers ready
+	wants     map[uuid.UUID]bool
+
+	view  map[uuid.UUID]tailnet.NodeInfo // what its client has
+	toldA map[uuid.UUID]promise          // what its client was told, for the order of introductions
+}
+
+// promise is that an actor knows a key of another since some time, and whether it said so.
+type promise struct {
+	key   tailnet.PublicKey
+	since time.Time
+	ready bool
+}
+
+func (a *actor) GoString() string { return a.p.Name }
+
+func (a *actor) bound() bool { return a.w != nil || a.lost }
+
+const (
+	machineReady = 5 * time.Second
+	machineLost  = 10 * time.Minute
+)
+
+func TestStateMachine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		// Without Deadline, which must not be asked for inside a bubble.
+		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
+			m := &machine{rt: rt, t: t, rules: &policy{}, relay: &relayLog{}, keys: 1000}
+			m.s = coordinator.New(coordinator.Options{
+				Authorizer: m.rules, Relay: m.relay, RelayMap: relayMap, ReadyTimeout: machineReady, LostTimeout: machineLost,
+			})
+			defer m.s.Close()
+			for i := range 3 {
+				m.all = append(m.all, &actor{p: client(uint64(i))})
+			}
+			for i := range 2 {
+				m.all = append(m.all, &actor{p: agent(i)}, &actor{p: server(i)})
+			}
+			for _, a := range m.all {
+				a.wants = make(map[uuid.UUID]bool)
+				a.forgetAll()
+			}
+			rt.Repeat(map[string]func(*rapid.T){
+				"":          func(*rapid.T) { m.step() },
+				"connect":   func(*rapid.T) { m.connect(m.pick("who"), false) },
+				"connect2":  func(*rapid.T) { m.connect(m.pick("who"), false) },
+				"restart":   func(*rapid.T) { m.connect(m.pick("who"), true) },
+				"announce":  func(*rapid.T) { m.announce(m.pick("who")) },
+				"announce2": func(*rapid.T) { m.announce(m.pick("who")) },
+				"subscribe": func(*rapid.T) { m.subscribe(m.pair()) },
+				"subscrib2": func(*rapid.T) { m.subscribe(m.pair()) },
+				"unsub":     func(*rapid.T) { m.unsubscribe(m.pair()) },
+				"cut":       func(*rapid.T) { m.cut(m.pick("who")) },
+				"bye":       func(*rapid.T) { m.leave(m.pick("who"), func(a *actor) { a.w.bye() }, false) },
+				"kick":      func(*rapid.T) { m.leave(m.pick("who"), func(a *actor) { m.s.Kick(a.p.ID, "test") }, false) },
+				"revoke":    func(*rapid.T) { m.leave(m.pick("who"), func(a *actor) { m.s.Revoke(a.p.ID, "test") }, true) },
+				"deny":      func(*rapid.T) { m.deny(m.pair()) },
+				"allow":     func(*rapid.T) { from, to := m.pair(); m.rules.set(from.p.ID, to.p.ID, false) },
+				"steal":     func(*rapid.T) { m.steal(m.pick("who"), m.pick("whose")) },
+				"lie":       func(*rapid.T) { m.lie(m.pick("who"), m.pick("whose")) },
+				"wait":      func(*rapid.T) { m.wait(time.Second, machineReady/2, machineReady) },
+				"wait long": func(*rapid.T) { m.wait(machineReady*2, machineLost/2, machineLost) },
+			})
+			m.converge()
+		})
+	})
+}
+
+func (a *actor) forgetAll() {
+	a.view, a.toldA = make(map[uuid.UUID]tailnet.NodeInfo), make(map[uuid.UUID]promise)
+}
+
+func (m *machine) pick(what string) *actor { return rapid.SampledFrom(m.all).Draw(m.rt, what) }
+
+func (m *machine) get(id uuid.UUID) *actor {
+	i := slices.IndexFunc(m.all, func(a *actor) bool { return a.p.ID == id })
+	if i < 0 {
+		m.rt.Fatalf("somebody was told of %s, who does not exist", id)
+	}
+	return m.all[i]
+}
+
+// pair draws two whose kinds may meet.
+func (m *machine) pair() (from, to *actor) {
+	from = m.pick("from")
+	var targets []*actor
+	for _, a := range m.all {
+		switch from.p.Kind {
+		case coordinator.KindServer:
+			if a != from {
+				targets = append(targets, a)
+			}
+		case coordinator.KindClient:
+			if a.p.Kind == coordinator.KindAgent || a.p.Kind == coordinator.KindServer {
+				targets = append(targets, a)
+			}
+		case coordinator.KindAgent:
+			if a.p.Kind == coordinator.KindServer {
+				targets = append(targets, a)
+			}
+		}
+	}
+	return from, rapid.SampledFrom(targets).Draw(m.rt, "to")
+}
+
+func (m *machine) denied(from, to uuid.UUID) bool {
+	m.rules.mu.Lock()
+	defer m.rules.mu.Unlock()
+	return m.rules.denied[[2]uuid.UUID{from, to}]
+}
+
+func (m *machine) connect(a *actor, restart bool) {
+	if restart && a.p.Kind != coordinator.KindClient || a.key == (tailnet.PublicKey{}) {
+		m.keys++
+		fresh := key(m.keys)
+		if a.p.Kind == coordinator.KindClient {
+			fresh = key(uint64(slices.Index(m.all, a)))
+		}
+		if a.bound() {
+			m.removed(a, false)
+		}
+		a.forgetAll()
+		a.key = fresh
+	}
+	a.toldA = make(map[uuid.UUID]promise) // it is asked again
+	a.lost, a.slow = false, rapid.Bool().Draw(m.rt, "slow")
+	a.w = connect(m.t, m.s, a.p, a.key)
+	synctest.Wait()
+	for _, b := range m.all { // servers are seen without being asked for
+		if b.w == nil || b == a {
+			continue
+		}
+		if a.p.Kind == coordinator.KindAgent && b.p.Kind == coordinator.KindServer && !m.denied(a.p.ID, b.p.ID) {
+			a.wants[b.p.ID] = true
+		}
+		if b.p.Kind == coordinator.KindAgent && a.p.Kind == coordinator.KindServer && !m.denied(b.p.ID, a.p.ID) {
+			b.wants[a.p.ID] = true
+		}
+	}
+}
+
+// removed is what the end of a participant means to the model.
+func (m *machine) removed(a *actor, forGood bool) {
+	a.w, a.lost, a.announced, a.key = nil, false, false, tailnet.PublicKey{}
+	clear(a.wants)
+	a.forgetAll()
+	if forGood {
+		for _, b := range m.all {
+			delete(b.wants, a.p.ID)
+		}
+	}
+}
+
+func (m *machine) announce(a *actor) {
+	if a.w != nil {
+		a.seq++
+		a.announced = true
+		a.w.announce(a.seq)
+	}
+}
+
+func (m *machine) subscribe(from, to *actor) {
+	if from.w == nil {
+		return
+	}
+	from.w.subscribe(to.p.ID)
+	if !m.denied(from.p.ID, to.p.ID) {
+		from.wants[to.p.ID] = true
+	}
+}
+
+func (m *machine) unsubscribe(from, to *actor) {
+	if from.w != nil {
+		from.w.unsubscribe(to.p.ID)
+		delete(from.wants, to.p.ID)
+	}
+}
+
+func (m *machine) cut(a *actor) {
+	if a.w != nil {
+		a.w.cut()
+		a.w, a.lost, a.lostAt = nil, true, time.Now()
+	}
+}
+
+func (m *machine) leave(a *actor, do func(*actor), forGood bool) {
+	if a.w == nil && !(a.lost && forGood) {
+		return
+	}
+	do(a)
+	synctest.Wait()
+	m.removed(a, forGood)
+	if forGood {
+		time.Sleep(time.Second) // a hello of the same instant is refused
+	}
+}
+
+func (m *machine) deny(from, to *actor) {
+	m.rules.set(from.p.ID, to.p.ID, true)
+	if err := m.s.Recheck(context.Background(), to.p.ID); err != nil {
+		m.rt.Fatalf("recheck: %v", err)
+	}
+	delete(from.wants, to.p.ID)
+}
+
+// steal says hello with another's key.
+func (m *machine) steal(a, victim *actor) {
+	if a == victim || !victim.bound() || a.bound() {
+		return
+	}
+	conn, err := m.s.Dialer(a.p)(context.Background(), coordinator.Hello{Version: 1, Key: victim.key})
+	if err == nil {
+		conn.Close(1000, "")
+		m.rt.Fatalf("%s got in with the key of %s", a.p.Name, victim.p.Name)
+	}
+}
+
+// lie announces another's id or key, which ends the liar.
+func (m *machine) lie(a, victim *actor) {
+	if a == victim || a.w == nil || !victim.bound() {
+		return
+	}
+	n := info(a.p, a.key, 1<<40)
+	if rapid.Bool().Draw(m.rt, "lie about the id") {
+		n.ID = victim.p.ID
+	} else {
+		n.Key = victim.key
+	}
+	m.leave(a, func(a *actor) { a.w.say(coordinator.ClientMessage{Node: &n}) }, false)
+}
+
+func (m *machine) wait(times ...time.Duration) {
+	time.Sleep(rapid.SampledFrom(times).Draw(m.rt, "time"))
+	m.expire()
+}
+
+func (m *machine) expire() {
+	for _, a := range m.all {
+		if a.lost && time.Since(a.lostAt) >= machineLost {
+			m.removed(a, false)
+		}
+	}
+}
+
+// step takes in what was received, and checks what must hold at any time.
+func (m *machine) step() {
+	synctest.Wait()
+	m.expire()
+	for again := true; again; { // answers lead to more messages
+		again = false
+		for _, a := range m.all {
+			if a.w == nil {
+				continue
+			}
+			for _, msg := range a.w.messages() {
+				m.received(a, msg)
+				again = true
+			}
+		}
+	}
+
+	online, gone := 0, 0
+	held := make(map[string]string)
+	for _, p := range m.s.Peers() {
+		a := m.get(p.ID)
+		if !a.bound() || p.Online != (a.w != nil) {
+			m.rt.Fatalf("%s is listed with online=%v; the model says connected %v, lost %v", p.Name, p.Online, a.w != nil, a.lost)
+		}
+		if other, ok := held[p.KeyFingerprint]; ok {
+			m.rt.Fatalf("one key of both %s and %s", other, p.Name)
+		}
+		held[p.KeyFingerprint] = p.Name
+		if !m.relay.has(a.key) {
+			m.rt.Fatalf("the relay does not admit %s", p.Name)
+		}
+		online++
+	}
+	for _, a := range m.all {
+		if !a.bound() {
+			gone++
+		}
+		if _, ok := m.s.Lookup(tailnet.Addr(a.p.ID)); ok != a.bound() {
+			m.rt.Fatalf("%s is found by its address: %v", a.p.Name, ok)
+		}
+	}
+	m.relay.mu.Lock()
+	admitted := len(m.relay.admitted)
+	m.relay.mu.Unlock()
+	if online+gone != len(m.all) || admitted != online {
+		m.rt.Fatalf("%d participants in the table, %d admitted by the relay, %d gone of %d", online, admitted, gone, len(m.all))
+	}
+}
+
+func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
+	switch {
+	case msg.Peer != nil:
+		n := msg.Peer.Info
+		b := m.get(n.ID)
+		m.allowed(a, b)
+		m.order(a, b, msg.Peer)
+		if n.Key != b.key && b.bound() {
+			m.rt.Fatalf("%s was told an old key of %s", a.p.Name, b.p.Name)
+		}
+		if old, ok := a.view[n.ID]; ok && old.Key != n.Key {
+			m.rt.Fatalf("%s was told a new key of %s without gone", a.p.Name, b.p.Name)
+		}
+		a.view[n.ID] = n
+		known := a.toldA[n.ID]
+		if known.key != n.Key || msg.Peer.Ack {
+			known = promise{key: n.Key, since: time.Now()}
+		}
+		if msg.Peer.Ack && !a.slow {
+			known.ready = true
+			a.w.ready(n.ID)
+		}
+		a.toldA[n.ID] = known
+	case msg.Gone != nil:
+		if a.view[msg.Gone.ID].Key != msg.Gone.Key {
+			m.rt.Fatalf("%s was told that a key of %s is gone which it did not know", a.p.Name, m.get(msg.Gone.ID).p.Name)
+		}
+		delete(a.view, msg.Gone.ID)
+		delete(a.toldA, msg.Gone.ID)
+	case msg.Lost != nil:
+		if _, ok := a.view[msg.Lost.ID]; !ok {
+			m.rt.Fatalf("%s was told that %s is lost, whom it did not know", a.p.Name, m.get(msg.Lost.ID).p.Name)
+		}
+	case msg.Refused != nil:
+		if code := msg.Refused.Code; code != fault.NotFound && code != fault.Forbidden {
+			m.rt.Fatalf("%s was refused with %s", a.p.Name, code)
+		}
+	}
+}
+
+// allowed: somebody is told of a peer only if one of the two asked for it and may.
+func (m *machine) allowed(a, b *actor) {
+	if !a.wants[b.p.ID] && !b.wants[a.p.ID] {
+		m.rt.Fatalf("%s was told of %s, and neither asked for the other and may see it", a.p.Name, b.p.Name)
+	}
+	if (!a.wants[b.p.ID] || m.denied(a.p.ID, b.p.ID)) && (!b.wants[a.p.ID] || m.denied(b.p.ID, a.p.ID)) {
+		m.rt.Fatalf("%s was told of %s against the rules", a.p.Name, b.p.Name)
+	}
+}
+
+// order: who learns of a peer for the first time is its destination (asked for an ack), or the destination said ready
+// before or had time to.
+func (m *machine) order(a, b *actor, u *coordinator.PeerUpdate) {
+	if u.Ack || a.view[b.p.ID].Key == u.Info.Key {
+		return
+	}
+	known := b.toldA[a.p.ID]
+	if known.key == a.key && (known.ready || time.Since(known.since) >= machineReady) {
+		return
+	}
+	m.rt.Fatalf("%s learned of %s, which was told of it %s ago (with the right key: %v) and said ready: %v",
+		a.p.Name, b.p.Name, time.Since(known.since), known.key == a.key, known.ready)
+}
+
+// converge lets everything settle: then everybody online knows exactly whom it should.
+func (m *machine) converge() {
+	m.step()
+	for _, a := range m.all {
+		m.announce(a)
+	}
+	m.step()
+	for range 3 {
+		time.Sleep(2 * machineReady)
+		m.step()
+	}
+	for _, a := range m.all {
+		for _, b := range m.all {
+			if a == b || a.w == nil || b.w == nil {
+				continue
+			}
+			got, known := a.view[b.p.ID]
+			want := a.wants[b.p.ID] || b.wants[a.p.ID]
+			if known != want {
+				m.rt.Fatalf("%s knows %s: %v, want %v (it wants it: %v, is wanted: %v; knows %v)",
+					a.p.Name, b.p.Name, known, want, a.wants[b.p.ID], b.wants[a.p.ID], slices.Collect(maps.Keys(a.view)))
+			}
+			if known && (got.Key != b.key || got.Seq != b.seq) {
+				m.rt.Fatalf("%s knows %s as %s", a.p.Name, b.p.Name, fmt.Sprintf("#%d, want #%d", got.Seq, b.seq))
+			}
+		}
+	}
+}

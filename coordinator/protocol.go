@@ -1,0 +1,281 @@
+package coordinator
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Path is where the coordinator is reached, below the server's base URL.
+const Path = "/api/v2/mesh/coordinate"
+
+// Version is the protocol this build speaks; it only grows. MinVersion is the oldest that it still understands.
+//
+//	1  2026-11-21  first
+const (
+	Version    = 1
+	MinVersion = 1
+)
+
+// Bounds of messages. Beyond them the connection is closed.
+const (
+	// MaxClientMessage is the longest message a server reads, in bytes.
+	MaxClientMessage = 16 << 10
+	// MaxServerMessage is the longest message a client reads, in bytes: a relay map may be long.
+	MaxServerMessage = 1 << 20
+	// MaxEndpoints is how many endpoints a node may announce.
+	MaxEndpoints = 64
+	// MaxHelloSubscriptions is how many subscriptions a hello may carry.
+	MaxHelloSubscriptions = 16
+)
+
+// Kind is what a participant is.
+type Kind string
+
+const (
+	KindServer      Kind = "server"      // a replica of the coordination server
+	KindAgent       Kind = "agent"       // runs in a workspace
+	KindProvisioner Kind = "provisioner" // runs build jobs
+	KindClient      Kind = "client"      // a person's command line or desktop session, ephemeral
+)
+
+// Valid reports whether k is one of the kinds.
+func (k Kind) Valid() bool {
+	switch k {
+	case KindServer, KindAgent, KindProvisioner, KindClient:
+		return true
+	}
+	return false
+}
+
+// mayInitiate is the part of "who may see whom" that holds for every deployment, whatever the Authorizer says.
+func (k Kind) mayInitiate(to Kind) bool {
+	switch k {
+	case KindServer:
+		return true
+	case KindAgent, KindProvisioner:
+		return to == KindServer
+	case KindClient:
+		return to == KindAgent || to == KindServer
+	}
+	return false
+}
+
+// Welcome is the server's first message.
+type Welcome struct {
+	Version int              `json:"version"` // what both sides speak from here on
+	ID      uuid.UUID        `json:"id"`      // the participant's own id
+	Relays  tailnet.RelayMap `json:"relays"`
+	Servers []uuid.UUID      `json:"servers"` // connected participants of KindServer
+	// GraceSeconds is how long a peer without a coordinator connection is still to be believed in.
+	GraceSeconds int `json:"grace_seconds"`
+}
+
+// Grace is GraceSeconds as a duration.
+func (w Welcome) Grace() time.Duration { return time.Duration(w.GraceSeconds) * time.Second }
+
+// PeerUpdate introduces a peer, or tells what changed about it.
+type PeerUpdate struct {
+	Info tailnet.NodeInfo `json:"info"`
+	Kind Kind             `json:"kind"`
+	Ack  bool             `json:"ack,omitempty"` // answer ready when the node knows this peer
+}
+
+// PeerRef names a peer.
+type PeerRef struct {
+	ID uuid.UUID `json:"id"`
+}
+
+// PeerGone says that a key is not the peer's any more.
+type PeerGone struct {
+	ID  uuid.UUID         `json:"id"`
+	Key tailnet.PublicKey `json:"key"`
+}
+
+// Refused answers a subscription that is not, or no longer, allowed.
+type Refused struct {
+	ID      uuid.UUID  `json:"id"`
+	Code    fault.Code `json:"code"`
+	Message string     `json:"message"`
+}
+
+// NoticeKind says what a notice is about.
+type NoticeKind string
+
+const (
+	NoticeDrain   NoticeKind = "drain"   // this server ends soon; the connection will be cut, another one will do
+	NoticeUpgrade NoticeKind = "upgrade" // the client's version is about to lose support
+)
+
+// Notice is news for the participant's log or person.
+type Notice struct {
+	Kind    NoticeKind `json:"kind"`
+	Message string     `json:"message"`
+}
+
+// ErrorMessage is the last message on a connection that the server ends.
+type ErrorMessage struct {
+	Code    fault.Code `json:"code"`
+	Message string     `json:"message"`
+}
+
+// ServerMessage is what a server sends: exactly one of its fields is set.
+type ServerMessage struct {
+	Welcome *Welcome          `json:"welcome,omitempty"`
+	Peer    *PeerUpdate       `json:"peer,omitempty"`
+	Lost    *PeerRef          `json:"lost,omitempty"`
+	Gone    *PeerGone         `json:"gone,omitempty"`
+	Refused *Refused          `json:"refused,omitempty"`
+	Relay   *tailnet.RelayMap `json:"relay,omitempty"`
+	Notice  *Notice           `json:"notice,omitempty"`
+	Error   *ErrorMessage     `json:"error,omitempty"`
+}
+
+// Bye is the client's last message: it will not come back.
+type Bye struct{}
+
+// ClientMessage is what a client sends: exactly one of its fields is set.
+type ClientMessage struct {
+	Node        *tailnet.NodeInfo `json:"node,omitempty"`
+	Subscribe   *PeerRef          `json:"subscribe,omitempty"`
+	Unsubscribe *PeerRef          `json:"unsubscribe,omitempty"`
+	Ready       *PeerRef          `json:"ready,omitempty"`
+	Bye         *Bye              `json:"bye,omitempty"`
+}
+
+// DecodeServerMessage reads what a server sent, and checks everything that can be checked without knowing more.
+func DecodeServerMessage(data []byte) (ServerMessage, error) {
+	var m ServerMessage
+	if len(data) > MaxServerMessage {
+		return m, fmt.Errorf("decode server message: %d bytes are too many", len(data))
+	}
+	if err := decode(data, &m); err != nil {
+		return ServerMessage{}, fmt.Errorf("decode server message: %w", err)
+	}
+	if err := m.check(); err != nil {
+		return ServerMessage{}, fmt.Errorf("decode server message: %w", err)
+	}
+	return m, nil
+}
+
+// DecodeClientMessage reads what a client sent, and checks everything that can be checked without knowing who it is.
+func DecodeClientMessage(data []byte) (ClientMessage, error) {
+	var m ClientMessage
+	if len(data) > MaxClientMessage {
+		return m, fmt.Errorf("decode client message: %d bytes are too many", len(data))
+	}
+	if err := decode(data, &m); err != nil {
+		return ClientMessage{}, fmt.Errorf("decode client message: %w", err)
+	}
+	if err := m.check(); err != nil {
+		return ClientMessage{}, fmt.Errorf("decode client message: %w", err)
+	}
+	return m, nil
+}
+
+// encode cannot fail for messages of this package; if it does, a type was changed without a test.
+func encode(m any) []byte {
+	data, err := json.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("coordinator: encode %T: %v", m, err))
+	}
+	return data
+}
+
+// decode is strict: both sides agreed on a version, so an unknown field is a mistake.
+func decode(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
+
+var errNotOne = errors.New("want exactly one kind of message")
+
+func (m ServerMessage) check() error {
+	if count(m.Welcome != nil, m.Peer != nil, m.Lost != nil, m.Gone != nil, m.Refused != nil, m.Relay != nil,
+		m.Notice != nil, m.Error != nil) != 1 {
+		return errNotOne
+	}
+	switch {
+	case m.Welcome != nil:
+		w := m.Welcome
+		if w.Version < MinVersion || w.Version > Version {
+			return fmt.Errorf("welcome: version %d is none of ours", w.Version)
+		}
+		if w.GraceSeconds < 0 || w.GraceSeconds > maxGraceSeconds {
+			return fmt.Errorf("welcome: grace of %d seconds", w.GraceSeconds)
+		}
+		return checkID("welcome", w.ID)
+	case m.Peer != nil:
+		if !m.Peer.Kind.Valid() {
+			return fmt.Errorf("peer: kind %q", m.Peer.Kind)
+		}
+		return checkNode(m.Peer.Info)
+	case m.Lost != nil:
+		return checkID("lost", m.Lost.ID)
+	case m.Gone != nil:
+		if m.Gone.Key.IsZero() {
+			return errors.New("gone: no key")
+		}
+		return checkID("gone", m.Gone.ID)
+	case m.Refused != nil:
+		if m.Refused.Code == "" {
+			return errors.New("refused: no code")
+		}
+		return checkID("refused", m.Refused.ID)
+	case m.Error != nil && m.Error.Code == "":
+		return errors.New("error: no code")
+	}
+	return nil
+}
+
+func (m ClientMessage) check() error {
+	if count(m.Node != nil, m.Subscribe != nil, m.Unsubscribe != nil, m.Ready != nil, m.Bye != nil) != 1 {
+		return errNotOne
+	}
+	switch {
+	case m.Node != nil:
+		return checkNode(*m.Node)
+	case m.Subscribe != nil:
+		return checkID("subscribe", m.Subscribe.ID)
+	case m.Unsubscribe != nil:
+		return checkID("unsubscribe", m.Unsubscribe.ID)
+	case m.Ready != nil:
+		return checkID("ready", m.Ready.ID)
+	}
+	return nil
+}
+
+// maxGraceSeconds keeps durations far from overflow: a year.
+const maxGraceSeconds = 365 * 24 * 60 * 60
+
+func count(set ...bool) int {
+	n := 0
+	for _, b := range set {
+		if b {
+			n++
+		}
+	}
+	return n
+}
+
+func checkID(what string, id uuid.UUID) error {
+	if id == uuid.Nil {
+		return fmt.Errorf("%s: no id", what)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// handle takes in one message. An error ends the connection.
+func (c *Client) handle(m ServerMessage) error {
+	switch {
+	case m.Peer != nil:
+		c.introduced(*m.Peer)
+	case m.Lost != nil:
+		c.mu.Lock()
+		if k := c.peers[m.Lost.ID]; k != nil {
+			k.lostAt = time.Now()
+			c.wakeKeeper()
+		}
+		c.mu.Unlock()
+	case m.Gone != nil:
+		c.forget(m.Gone.ID, func(k *known) bool { return k.info.Key == m.Gone.Key })
+	case m.Refused != nil:
+		c.refused(*m.Refused)
+	case m.Relay != nil:
+		c.mu.Lock()
+		node := c.node
+		w := *c.welcome
+		w.Relays = *m.Relay
+		c.welcome = &w
+		c.mu.Unlock()
+		if err := node.SetRelayMap(*m.Relay, c.opts.URL); err != nil {
+			c.log.Warn("relay map not taken", "err", err)
+		}
+	case m.Notice != nil:
+		c.log.Info("notice from the server", "reason", string(m.Notice.Kind), "message", m.Notice.Message)
+		if c.opts.OnNotice != nil {
+			c.opts.OnNotice(*m.Notice)
+		}
+	case m.Error != nil:
+		return &fault.Error{Code: m.Error.Code, Message: m.Error.Message}
+	}
+	return nil // a second welcome says nothing new
+}
+
+// introduced gives a peer to the node. Ready is answered only when the node has it.
+func (c *Client) introduced(u PeerUpdate) {
+	id := u.Info.ID
+	c.applying.Lock()
+	defer c.applying.Unlock()
+	c.mu.Lock()
+	old, node := c.peers[id], c.node
+	c.mu.Unlock()
+	if old != nil && old.info.Key != u.Info.Key {
+		node.Remove(id) // the same address under a new key: the old one goes first
+	}
+	if err := node.Upsert(tailnet.Peer{NodeInfo: u.Info, Inbound: c.opts.Inbound(u.Kind)}); err != nil {
+		c.log.Warn("peer not taken", "peer", id, "err", err)
+		if old != nil && old.info.Key != u.Info.Key {
+			c.mu.Lock()
+			delete(c.peers, id)
+			c.mu.Unlock()
+		}
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := &known{info: u.Info, kind: u.Kind, order: c.order}
+	if old == nil || old.info.Key != u.Info.Key {
+		c.order++
+		k.order = c.order
+	} else {
+		k.order = old.order
+	}
+	c.peers[id] = k
+	if u.Ack {
+		c.out.ready(id)
+	}
+	if w := c.wants[id]; w != nil {
+		w.err, w.tries, w.retry = nil, 0, time.Time{}
+	}
+	c.broadcast()
+}
+
+// forget takes a peer from the node, if it still is as expected.
+func (c *Client) forget(id uuid.UUID, as func(*known) bool) {
+	c.applying.Lock()
+	defer c.applying.Unlock()
+	c.mu.Lock()
+	k, node := c.peers[id], c.node
+	if k == nil || !as(k) {
+		c.mu.Unlock()
+		return
+	}
+	delete(c.peers, id)
+	c.broadcast()
+	c.mu.Unlock()
+	node.Remove(id)
+}
+
+// refused ends a subscription, or sets the time to ask again.
+func (c *Client) refused(r Refused) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.wants[r.ID]
+	if w == nil {
+		return
+	}
+	w.err = &fault.Error{Code: r.Code, Message: r.Message}
+	if transient(w.err) {
+		again := backoff.Backoff{Min: time.Second, Max: 15 * time.Second}
+		for range min(w.tries, 5) {
+			again.Next()
+		}
+		w.tries++
+		w.retry = time.Now().Add(again.Next())
+		c.wakeKeeper()
+	} else {
+		w.final = true
+		delete(c.wants, r.ID)
+		c.log.Warn("peer refused", "peer", r.ID, "reason", r.Message)
+	}
+	c.broadcast()
+}
+
+func (c *Client) wakeKeeper() {
+	select {
+	case c.keep <- struct{}{}:
+	default:
+	}
+}
+
+// keeper removes peers that stay lost, and repeats subscriptions that may be granted now, until ctx ends.
+func (c *Client) keeper(ctx context.Context) {
+	clock := time.NewTimer(time.Hour)
+	defer clock.Stop()
+	for {
+		clock.Reset(c.sweep(time.Now()))
+		select {
+		case <-clock.C:
+		case <-c.keep:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sweep does what is due, and returns how long nothing is.
+func (c *Client) sweep(now time.Time) time.Duration {
+	next := now.Add(time.Hour)
+	var dead []uuid.UUID
+	c.mu.Lock()
+	var grace time.Duration
+	if c.welcome != nil {
+		grace = c.welcome.Grace()
+	}
+	expired := func(k *known) bool { return !k.lostAt.IsZero() && !now.Before(k.lostAt.Add(grace)) }
+	for id, k := range c.peers {
+		switch {
+		case expired(k):
+			dead = append(dead, id)
+		case !k.lostAt.IsZero() && k.lostAt.Add(grace).Before(next):
+			next = k.lostAt.Add(grace)
+		}
+	}
+	for id, w := range c.wants {
+		switch {
+		case w.retry.IsZero():
+		case !now.Before(w.retry):
+			w.retry = time.Time{}
+			c.out.subscribe(id)
+		case w.retry.Before(next):
+			next = w.retry
+		}
+	}
+	c.mu.Unlock()
+	for _, id := range dead {
+		c.log.Info("peer removed", "peer", id, "reason", "lost for too long")
+		c.forget(id, expired)
+	}
+	return max(time.Until(next), 0)
+}
+
+// outbox holds what is to be said, coalesced per peer. Guarded by Client.mu, but for wake.
+type outbox struct {
+	wake    chan struct{} // capacity 1
+	subs    map[uuid.UUID]bool
+	readies map[uuid.UUID]struct{}
+}
+
+func newOutbox() outbox {
+	return outbox{make(chan struct{}, 1), make(map[uuid.UUID]bool), make(map[uuid.UUID]struct{})}
+}
+
+func (o *outbox) poke() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) subscribe(id uuid.UUID)   { o.subs[id] = true; o.poke() }
+func (o *outbox) unsubscribe(id uuid.UUID) { o.subs[id] = false; o.poke() }
+func (o *outbox) ready(id uuid.UUID)       { o.readies[id] = struct{}{}; o.poke() }
+
+// restart drops what a new connection makes moot. What was given up while offline is still to be said.
+func (o *outbox) restart() {
+	clear(o.readies)
+	for id, on := range o.subs {
+		if on {
+			delete(o.subs, id)
+		}
+	}
+}
+
+// take empties the outbox. Readies go first: someone waits for them.
+func (o *outbox) take() []ClientMessage {
+	var out []ClientMessage
+	for id := range o.readies {
+		out = append(out, ClientMessage{Ready: &PeerRef{id}})
+	}
+	for id, on := range o.subs {
+		if on {
+			out = append(out, ClientMessage{Subscribe: &PeerRef{id}})
+		} else {
+			out = append(out, ClientMessage{Unsubscribe: &PeerRef{id}})
+		}
+	}
+	clear(o.readies)
+	clear(o.subs)
+	return out
+}

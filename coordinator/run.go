@@ -1,0 +1,286 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// pause is how long to wait before the next dial, when there has been no connection for the time of the outage: short at
+// first, since most outages are a restart or a change of network, and never longer than 15 s.
+func pause(outage time.Duration) time.Duration {
+	top := 15 * time.Second
+	switch {
+	case outage < 2*time.Second:
+		return 100*time.Millisecond + rand.N(200*time.Millisecond)
+	case outage < 10*time.Second:
+		top = 600 * time.Millisecond
+	case outage < time.Minute:
+		top = 2 * time.Second
+	}
+	return top/2 + rand.N(top/2)
+}
+
+func (c *Client) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() {
+		select {
+		case <-c.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	background.Go(func() { c.keeper(ctx) })
+	err := c.loop(ctx)
+	cancel()
+	background.Wait()
+	c.end(err)
+	return err
+}
+
+func (c *Client) end(err error) {
+	c.mu.Lock()
+	c.err, c.online = err, false
+	c.mu.Unlock()
+	close(c.done)
+}
+
+// loop returns nil when ctx ended, or the refusal.
+func (c *Client) loop(ctx context.Context) error {
+	outage := time.Now()
+	for tries := 1; ; tries++ {
+		began, err := c.connection(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if refusedForGood(err) {
+			return err
+		}
+		if !began.IsZero() {
+			c.log.Info("coordinator connection lost", "reason", err)
+			tries = 0
+			if time.Since(began) >= stableAfter {
+				outage = time.Now()
+			}
+		} else {
+			c.log.Debug("coordinator not reached", "err", err, "tries", tries)
+		}
+		timer := time.NewTimer(pause(time.Since(outage)))
+		select {
+		case <-timer.C:
+		case <-c.poked:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// connection is one from dial to end. began is when the welcome came, zero if it did not.
+func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
+	dial := c.opts.Dial
+	if dial == nil {
+		dial = c.dialWebsocket
+	}
+	hello := Hello{Version: Version, Key: c.opts.Key, Subscribe: c.firstWants()}
+	greeting, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := dial(greeting, hello)
+	if err != nil {
+		return began, fmt.Errorf("connect to the coordinator: %w", err)
+	}
+	defer conn.Close(websock.StatusNormal, "")
+	data, err := conn.Read(greeting)
+	if err != nil {
+		return began, fmt.Errorf("wait for the welcome: %w", err)
+	}
+	w, err := readWelcome(data)
+	if err != nil {
+		return began, err
+	}
+	if err := c.enter(*w, hello); err != nil {
+		return began, err
+	}
+	defer c.leave()
+	c.log.Info("connected to the coordinator", "node", w.ID, "version", w.Version)
+	return time.Now(), c.converse(ctx, conn)
+}
+
+func readWelcome(data []byte) (*Welcome, error) {
+	m, err := DecodeServerMessage(data)
+	switch {
+	case err != nil:
+		return nil, err
+	case m.Error != nil:
+		return nil, &fault.Error{Code: m.Error.Code, Message: m.Error.Message}
+	case m.Welcome == nil:
+		return nil, errors.New("the first message is no welcome")
+	}
+	return m.Welcome, nil
+}
+
+// firstWants are the subscriptions that fit into a hello.
+func (c *Client) firstWants() []uuid.UUID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ids []uuid.UUID
+	for id := range c.wants {
+		if len(ids) < MaxHelloSubscriptions {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// enter takes a welcome in: the node is made if there is none, and told the relays.
+func (c *Client) enter(w Welcome, h Hello) error {
+	node, err := c.nodeFor(w)
+	if err != nil {
+		return err
+	}
+	if err := node.SetRelayMap(w.Relays, c.opts.URL); err != nil {
+		return fmt.Errorf("set relay map: %w", err)
+	}
+	node.SetOnline(true)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.node, c.welcome, c.online = node, &w, true
+	for _, k := range c.peers {
+		if k.lostAt.IsZero() {
+			k.lostAt = time.Now() // until the server confirms it
+		}
+	}
+	c.out.restart()
+	for id, want := range c.wants {
+		want.retry = time.Time{}
+		if !slices.Contains(h.Subscribe, id) {
+			c.out.subscribe(id)
+		}
+	}
+	for _, id := range h.Subscribe {
+		if c.wants[id] == nil {
+			c.out.unsubscribe(id) // given up while the hello travelled
+		}
+	}
+	c.broadcast()
+	c.wakeKeeper()
+	return nil
+}
+
+func (c *Client) nodeFor(w Welcome) (Node, error) {
+	if c.opts.Kind == KindClient && w.ID != tailnet.ClientID(c.opts.Key) {
+		return nil, &setupError{errors.New("the server gave this node an id that is not its key's")}
+	}
+	c.mu.Lock()
+	node, earlier := c.node, c.welcome
+	c.mu.Unlock()
+	if node != nil {
+		if earlier.ID != w.ID {
+			return nil, &setupError{fmt.Errorf("the server knows this node as %s now, no longer as %s", w.ID, earlier.ID)}
+		}
+		return node, nil
+	}
+	node, err := c.opts.NewNode(w)
+	if err != nil {
+		return nil, &setupError{fmt.Errorf("make the node: %w", err)}
+	}
+	if node.PublicKey() != c.opts.Key || node.Info().ID != w.ID {
+		return nil, &setupError{errors.New("the node that was made has another key or id than the hello and the welcome")}
+	}
+	return node, nil
+}
+
+// leave is the other end of enter. Peers stay.
+func (c *Client) leave() {
+	c.mu.Lock()
+	node := c.node
+	c.online = false
+	c.mu.Unlock()
+	node.SetOnline(false)
+}
+
+// converse sends and receives until the connection ends, and returns why.
+func (c *Client) converse(ctx context.Context, conn Conn) error {
+	// Not ctx itself: a bye is said after it ended.
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var writer sync.WaitGroup
+	writer.Go(func() { c.write(ctx, own, conn) })
+	defer writer.Wait()
+	defer cancel()
+	for {
+		data, err := conn.Read(own)
+		if err != nil {
+			return err
+		}
+		m, err := DecodeServerMessage(data)
+		if err != nil {
+			return err
+		}
+		if err := c.handle(m); err != nil {
+			return err
+		}
+	}
+}
+
+// write sends what the outbox holds until own ends. When ctx ends it says bye. It closes the connection.
+func (c *Client) write(ctx, own context.Context, conn Conn) {
+	defer conn.Close(websock.StatusNormal, "")
+	var sent uint64 // of the announcement on this connection
+	c.mu.Lock()
+	node := c.node
+	c.mu.Unlock()
+	send := func(m ClientMessage) bool {
+		limited, cancel := context.WithTimeout(own, writeTimeout)
+		defer cancel()
+		return conn.Write(limited, encode(m)) == nil // the reader learns why
+	}
+	for {
+		if info := presentable(node.Info()); info.Region != 0 && info.Seq != sent {
+			if !send(ClientMessage{Node: &info}) {
+				return
+			}
+			sent = info.Seq
+		}
+		c.mu.Lock()
+		messages := c.out.take()
+		c.mu.Unlock()
+		for _, m := range messages {
+			if !send(m) {
+				return
+			}
+		}
+		select {
+		case <-c.out.wake:
+		case <-node.Changed():
+		case <-c.poked:
+			if p, ok := conn.(interface{ Ping(context.Context) error }); ok {
+				limited, cancel := context.WithTimeout(own, probeTimeout)
+				err := p.Ping(limited)
+				cancel()
+				if err != nil && ctx.Err() == nil {
+					return
+				}
+			}
+		case <-own.Done():
+			return
+		case <-ctx.Done():
+			limited, cancel := context.WithTimeout(own, byeTimeout)
+			defer cancel()
+			if err := conn.Write(limited, encode(ClientMessage{Bye: &Bye{}})); err != nil {
+				c.log.Debug("bye not said", "err", err)
+			}
+			return
+		}
+	}
+}

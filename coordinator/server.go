@@ -1,0 +1,228 @@
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Defaults of Options.
+const (
+	DefaultLostTimeout      = 15 * time.Minute
+	DefaultReadyTimeout     = 5 * time.Second
+	DefaultMaxSubscriptions = 1024
+)
+
+// Principal is who a connection belongs to, as its credential showed.
+type Principal struct {
+	Kind    Kind
+	ID      uuid.UUID // of the participant: for KindClient tailnet.ClientID of its key
+	Name    string    // for logs and lists
+	Subject uuid.UUID // for KindClient: the user. Nil for others
+}
+
+func (p Principal) same(other Principal) bool {
+	return p.Kind == other.Kind && p.ID == other.ID && p.Subject == other.Subject
+}
+
+// Target is a participant that someone wants to see.
+type Target struct {
+	ID   uuid.UUID
+	Kind Kind // empty while it is not connected
+}
+
+// Authorizer decides who may see whom. It is asked for every subscription, without a lock held and from many goroutines,
+// with a context that ends after AuthorizeTimeout. Nil means yes. A refusal is a fault whose code is neither
+// fault.Unavailable nor fault.Internal; its message is shown to the person. Any other error means that it could not be
+// decided: a new subscription is refused then, an existing tunnel stays.
+type Authorizer interface {
+	MaySee(ctx context.Context, from Principal, to Target) error
+}
+
+// AuthorizerFunc is a function as an Authorizer.
+type AuthorizerFunc func(ctx context.Context, from Principal, to Target) error
+
+func (f AuthorizerFunc) MaySee(ctx context.Context, from Principal, to Target) error {
+	return f(ctx, from, to)
+}
+
+// Relay carries packets for admitted keys only. Both methods are idempotent, may be called from many goroutines, and never
+// at once for one key; they return within a bounded time.
+type Relay interface {
+	Admit(tailnet.PublicKey)
+	Revoke(tailnet.PublicKey) // also ends the key's connection
+}
+
+// Options of a Server.
+type Options struct {
+	Logger     *slog.Logger // nil means silence
+	Authorizer Authorizer   // nil refuses everything
+	Relay      Relay        // nil means none
+	// RelayMap is what participants are told at their welcome. It must not block. Nil means no relays.
+	RelayMap func() tailnet.RelayMap
+	// LostTimeout is how long a participant without a connection is kept. 0 means DefaultLostTimeout.
+	LostTimeout time.Duration
+	// ReadyTimeout is how long an initiator waits for the destination's ready. 0 means DefaultReadyTimeout.
+	ReadyTimeout time.Duration
+	// MaxSubscriptions bounds those of one participant that is no server. 0 means DefaultMaxSubscriptions.
+	MaxSubscriptions int
+	// OnPeer hears that a participant's connection began or ended, in order for one participant, from one goroutine. Slow
+	// ones miss intermediate changes, never the last. Nil means nobody listens.
+	OnPeer func(p Principal, online bool)
+}
+
+// Timeouts that are the same everywhere.
+const (
+	AuthorizeTimeout = 10 * time.Second // for one answer of the Authorizer
+	writeTimeout     = 10 * time.Second // for one message: beyond it the connection is hopeless
+	closeTimeout     = 3 * time.Second  // for the last message and the closing handshake
+	tombstoneTime    = time.Minute      // how long a revocation refuses connections that were authenticated before it
+)
+
+// Server is the table of connected participants. Its methods are safe for concurrent use.
+type Server struct {
+	opts Options
+	log  *slog.Logger
+
+	ctx    context.Context // ends when Close stops waiting politely
+	cancel context.CancelFunc
+
+	mu sync.Mutex // guards everything below up to the next heading, all peers, tunnels and sessions; held for microseconds
+	table
+	timers   timers
+	events   events
+	authGen  uint64 // grows with every change of what the Authorizer may answer
+	closed   bool
+	sessions map[*session]struct{}
+
+	// Read without a lock.
+	byAddr sync.Map // netip.Addr → Principal
+
+	wakeTimers, wakeEvents chan struct{} // capacity 1
+	background             sync.WaitGroup
+	serving                sync.WaitGroup // Add only with mu held and closed false
+
+	counters struct {
+		readyTimeouts, refused, rejected, dropped, violations atomic.Uint64
+	}
+}
+
+// New returns a running server. Close ends it.
+func New(opts Options) *Server {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.RelayMap == nil {
+		opts.RelayMap = func() tailnet.RelayMap { return tailnet.RelayMap{} }
+	}
+	if opts.LostTimeout == 0 {
+		opts.LostTimeout = DefaultLostTimeout
+	}
+	if opts.ReadyTimeout == 0 {
+		opts.ReadyTimeout = DefaultReadyTimeout
+	}
+	if opts.MaxSubscriptions == 0 {
+		opts.MaxSubscriptions = DefaultMaxSubscriptions
+	}
+	s := &Server{
+		opts: opts, log: opts.Logger, table: newTable(),
+		sessions:   make(map[*session]struct{}),
+		wakeTimers: make(chan struct{}, 1), wakeEvents: make(chan struct{}, 1),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.background.Go(s.runTimers)
+	s.background.Go(s.runEvents)
+	return s
+}
+
+// Handle upgrades the request and serves it until the connection ends. An error is a fault, and means that nothing was
+// written yet: the caller answers with it. Nil means the response is done with.
+//
+// The caller has parsed the hello first, and authenticated the request as p after that.
+func (s *Server) Handle(w http.ResponseWriter, r *http.Request, p Principal, h Hello) error {
+	if err := s.precheck(p, h); err != nil {
+		s.counters.rejected.Add(1)
+		return err
+	}
+	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: MaxClientMessage})
+	if err != nil {
+		s.log.Debug("mesh connection not upgraded", "peer", p.ID, "err", err)
+		return nil
+	}
+	// The request's own context must not be used after the upgrade.
+	if err := s.Serve(context.WithoutCancel(r.Context()), conn, p, h); err != nil {
+		s.log.Debug("mesh connection ended", "peer", p.ID, "kind", string(p.Kind), "err", err)
+	}
+	return nil
+}
+
+// Lookup finds who holds a mesh address: the principal of the connected or lost participant. RPC services on the mesh know
+// their caller by it. It takes no lock.
+func (s *Server) Lookup(addr netip.Addr) (Principal, bool) {
+	v, ok := s.byAddr.Load(addr)
+	if !ok {
+		return Principal{}, false
+	}
+	return v.(Principal), true
+}
+
+// Revoke removes a participant for good: its partners forget it, the relay ends its connection, and its own connection is
+// closed with the reason, after which its client gives up. Connections authenticated before this call are refused. It
+// returns when the relay has let go, and reports whether the participant was there.
+func (s *Server) Revoke(id uuid.UUID, reason string) bool {
+	return s.expel(id, ErrorMessage{fault.Forbidden, reason}, true)
+}
+
+// Kick is Revoke for a participant that may come back: its client tries again.
+func (s *Server) Kick(id uuid.UUID, reason string) bool {
+	return s.expel(id, ErrorMessage{fault.Unavailable, reason}, false)
+}
+
+// RelayMapChanged tells every participant the relay map.
+func (s *Server) RelayMapChanged() {
+	m := s.opts.RelayMap()
+	data := encode(ServerMessage{Relay: &m})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sess := range s.sessions {
+		sess.relay = data
+		sess.poke()
+	}
+}
+
+// Notify sends a notice to every participant. One that does not read its notices misses all but the first few.
+func (s *Server) Notify(n Notice) {
+	data := encode(ServerMessage{Notice: &n})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sess := range s.sessions {
+		sess.notify(data)
+	}
+}
+
+// Close ends all connections, telling their clients to come back soon, and waits until nothing of the server runs any more.
+// It takes a few seconds at most. It is safe to call again, and leaves the relay's admissions as they are.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for sess := range s.sessions {
+		sess.end(ErrorMessage{fault.Unavailable, "the server is stopping"}, websock.StatusGoingAway)
+	}
+	s.mu.Unlock()
+	timer := time.AfterFunc(2*closeTimeout, s.cancel)
+	s.serving.Wait()
+	timer.Stop()
+	s.cancel()
+	s.background.Wait()
+	return nil
+}

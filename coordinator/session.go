@@ -1,0 +1,340 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Conn carries messages. Reads are for one goroutine at a time, the rest is safe for concurrent use. Close unblocks reads
+// and writes, and is idempotent. *websock.Conn is one.
+type Conn interface {
+	Read(ctx context.Context) ([]byte, error)
+	Write(ctx context.Context, data []byte) error
+	Close(status websock.Status, reason string) error
+}
+
+const (
+	batch      = 128 // messages taken from the table at once
+	maxNotices = 8
+	maxRefused = 1024 // distinct refusals that wait for a client to read them
+	// Messages per second that are read from a participant that is no server, after a burst. What is above waits.
+	messageRate  = 200
+	messageBurst = 1000
+)
+
+// session is one connection of a peer. The fields below the heading are guarded by Server.mu.
+type session struct {
+	conn      Conn
+	principal Principal
+	key       tailnet.PublicKey
+	wake      chan struct{} // capacity 1
+	ctx       context.Context
+	cancel    context.CancelFunc
+	joined    time.Time
+
+	// Guarded by Server.mu.
+	peer        *peer
+	first       []byte // the welcome
+	relay       []byte // the newest relay map that was not sent yet
+	notices     [][]byte
+	refused     map[uuid.UUID]Refused
+	final       *ErrorMessage
+	finalStatus websock.Status
+}
+
+func (x *session) poke() {
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end makes the writer send m and close the connection.
+func (x *session) end(m ErrorMessage, status websock.Status) {
+	if x.final == nil {
+		x.final, x.finalStatus = &m, status
+		x.poke()
+	}
+}
+
+func (x *session) notify(data []byte) {
+	if len(x.notices) < maxNotices {
+		x.notices = append(x.notices, data)
+		x.poke()
+	}
+}
+
+func (x *session) refuse(r Refused) {
+	if len(x.refused) >= maxRefused {
+		x.end(ErrorMessage{fault.RateLimited, "too many refused subscriptions"}, websock.StatusPolicy)
+		return
+	}
+	x.refused[r.ID] = r
+	x.poke()
+}
+
+// seen is the last sign of life.
+func (x *session) seen() time.Time {
+	if c, ok := x.conn.(interface{ LastSeen() time.Time }); ok {
+		return c.LastSeen()
+	}
+	return time.Now()
+}
+
+// Serve speaks with a participant until its connection ends, or ctx does. It closes conn. The error says why it ended, and
+// is nil after a bye.
+func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) error {
+	x, err := s.join(ctx, conn, p, h)
+	if err != nil {
+		s.counters.rejected.Add(1)
+		turnAway(ctx, conn, err)
+		return err
+	}
+	defer s.serving.Done()
+	defer context.AfterFunc(s.ctx, x.cancel)()
+
+	var own sync.WaitGroup
+	own.Go(func() { s.write(x) })
+	if p.Kind == KindServer {
+		own.Go(func() { s.greetServer(x) })
+	}
+	err = s.read(x, h)
+	s.leave(x, err)
+	if violation := fault.As(err); violation != nil {
+		own.Wait() // the writer tells it, and closes
+	}
+	x.cancel()
+	conn.Close(websock.StatusNormal, "")
+	own.Wait()
+	if errors.Is(err, errBye) {
+		return nil
+	}
+	return err
+}
+
+// turnAway ends a connection that was not let in.
+func turnAway(ctx context.Context, conn Conn, err error) {
+	m := ErrorMessage{fault.Internal, "internal error"}
+	if f := fault.As(err); f != nil {
+		m = ErrorMessage{f.Code, f.Error()}
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	if conn.Write(ctx, encode(ServerMessage{Error: &m})) == nil {
+		conn.Close(websock.StatusPolicy, m.Message)
+		return
+	}
+	conn.Close(websock.StatusInternal, "")
+}
+
+var errBye = errors.New("bye")
+
+// leave takes the session out of the table. A fault means that the client broke the protocol.
+func (s *Server) leave(x *session, err error) {
+	violation := fault.As(err)
+	if violation != nil {
+		s.counters.violations.Add(1)
+		s.log.Warn("mesh participant broke the protocol", "peer", x.principal.ID, "kind", string(x.principal.Kind), "err", err)
+	}
+	s.mu.Lock()
+	delete(s.sessions, x)
+	var b *binding
+	if x.peer.session == x {
+		if violation != nil || errors.Is(err, errBye) {
+			b = s.remove(x.peer)
+		} else {
+			s.lose(x.peer)
+		}
+	}
+	if violation != nil {
+		x.end(ErrorMessage{violation.Code, violation.Error()}, websock.StatusPolicy)
+	}
+	s.mu.Unlock()
+	s.release(b)
+}
+
+// read handles what the client sends. It returns errBye, a fault if the client broke the protocol, or why reading ended.
+func (s *Server) read(x *session, h Hello) error {
+	limit := rate.NewLimiter(messageRate, messageBurst)
+	if x.principal.Kind == KindServer {
+		limit.SetLimit(rate.Inf)
+	}
+	for _, id := range s.firstTargets(x, h) {
+		if err := s.subscribe(x, id, !slices.Contains(h.Subscribe, id)); err != nil {
+			return err
+		}
+	}
+	for {
+		data, err := x.conn.Read(x.ctx)
+		switch {
+		case errors.Is(err, websock.ErrTooBig):
+			return fault.New(fault.TooLarge, "message of more than %d bytes", MaxClientMessage)
+		case errors.Is(err, websock.ErrNotText):
+			return fault.New(fault.Invalid, "binary message")
+		case err != nil:
+			return fmt.Errorf("read from participant: %w", err)
+		}
+		if err := limit.Wait(x.ctx); err != nil {
+			return fmt.Errorf("read from participant: %w", err)
+		}
+		m, err := DecodeClientMessage(data)
+		if err != nil {
+			return fault.New(fault.Invalid, "malformed message: %w", err)
+		}
+		if err := s.handle(x, m); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) handle(x *session, m ClientMessage) error {
+	switch {
+	case m.Node != nil:
+		return s.handleNode(x, *m.Node)
+	case m.Subscribe != nil:
+		return s.subscribe(x, m.Subscribe.ID, false)
+	case m.Unsubscribe != nil:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t := x.peer.tunnels[m.Unsubscribe.ID]; t != nil && x.peer.session == x {
+			s.unlink(x.peer, t)
+		}
+	case m.Ready != nil:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t := x.peer.tunnels[m.Ready.ID]
+		if t == nil || x.peer.session != x || t.destination != x.peer || t.state != offered || !t.asked {
+			return nil // too late, or about an earlier key of the initiator
+		}
+		if x.peer.told[m.Ready.ID].key == t.initiator.key {
+			s.accepted(t)
+		}
+	case m.Bye != nil:
+		return errBye
+	}
+	return nil
+}
+
+// handleNode takes a node's announcement: of itself and nobody else.
+func (s *Server) handleNode(x *session, info tailnet.NodeInfo) error {
+	if info.ID != x.principal.ID {
+		return fault.New(fault.Forbidden, "a node may announce itself only, not %s", info.ID)
+	}
+	if info.Key != x.key {
+		return fault.New(fault.Forbidden, "a node may announce only the key of its hello")
+	}
+	if !s.knowsRegion(info.Region) {
+		return nil // it has no home relay (yet, or that one was taken from the map): what was told before stays
+	}
+	a := &announcement{
+		region: info.Region,
+		plain:  encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: x.principal.Kind}}),
+		ack:    encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: x.principal.Kind, Ack: true}}),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x.peer.session == x {
+		s.announce(x.peer, a)
+	}
+	return nil
+}
+
+func (s *Server) knowsRegion(region int) bool {
+	for _, r := range s.opts.RelayMap().Regions {
+		if r.ID == region && region > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// write sends what collect has, until the session ends. It closes the connection when it cannot send, or after the last
+// message.
+func (s *Server) write(x *session) {
+	send := func(data []byte) error {
+		ctx, cancel := context.WithTimeout(x.ctx, writeTimeout)
+		defer cancel()
+		err := x.conn.Write(ctx, data)
+		if errors.Is(err, context.DeadlineExceeded) {
+			s.counters.dropped.Add(1)
+		}
+		return err
+	}
+	var out [][]byte
+	for {
+		var final *ErrorMessage
+		out, final = s.collect(x, out[:0])
+		for _, data := range out {
+			if err := send(data); err != nil {
+				x.conn.Close(websock.StatusTryAgain, "too slow")
+				return
+			}
+		}
+		switch {
+		case final != nil:
+			ctx, cancel := context.WithTimeout(x.ctx, closeTimeout)
+			err := x.conn.Write(ctx, encode(ServerMessage{Error: final}))
+			cancel()
+			if err != nil {
+				s.log.Debug("last message not delivered", "peer", x.principal.ID, "err", err)
+			}
+			x.conn.Close(x.finalStatus, final.Message)
+			return
+		case len(out) > 0:
+			continue
+		}
+		select {
+		case <-x.wake:
+		case <-x.ctx.Done():
+			return
+		}
+	}
+}
+
+// collect appends to out the next messages for the client. A final message comes alone.
+func (s *Server) collect(x *session, out [][]byte) ([][]byte, *ErrorMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x.final != nil {
+		return nil, x.final
+	}
+	if x.first != nil {
+		out, x.first = append(out, x.first), nil
+	}
+	if x.relay != nil {
+		out, x.relay = append(out, x.relay), nil
+	}
+	out, x.notices = append(out, x.notices...), nil
+	for id, r := range x.refused {
+		out = append(out, encode(ServerMessage{Refused: &r}))
+		delete(x.refused, id)
+	}
+	p := x.peer
+	if p.session != x {
+		return out, nil
+	}
+	n := min(batch, len(p.dirtyOrder))
+	for _, id := range p.dirtyOrder[:n] {
+		delete(p.dirty, id)
+		out = p.compare(id, out)
+	}
+	if p.dirtyOrder = p.dirtyOrder[n:]; len(p.dirtyOrder) == 0 {
+		p.dirtyOrder = nil
+	}
+	if n > 0 && len(out) == 0 {
+		x.poke() // nothing to say about these, but perhaps about the next
+	}
+	return out, nil
+}

@@ -1,0 +1,398 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Everything in this file is guarded by Server.mu, and neither blocks nor calls out.
+
+type state int
+
+const (
+	absent state = iota // known only because others subscribed to it
+	online
+	lost // its connection ended without bye
+)
+
+// peer is a participant.
+type peer struct {
+	principal Principal // only the ID while absent
+	state     state
+	key       tailnet.PublicKey
+	node      *announcement // nil until it announced a home relay
+	session   *session      // while online
+	since     time.Time     // of the connection, or of its loss
+	lastSeen  time.Time     // while lost
+	waiting   bool          // a timer for its removal is set
+
+	tunnels map[uuid.UUID]*tunnel // by partner
+	wants   int                   // tunnels that it subscribed to
+
+	told       map[uuid.UUID]told // what its client knows, by partner
+	dirty      map[uuid.UUID]struct{}
+	dirtyOrder []uuid.UUID // dirty, oldest first
+}
+
+// announcement is a node's information, with the messages that carry it. Immutable.
+type announcement struct {
+	rev        uint64 // unique in the server's life
+	region     int
+	plain, ack []byte
+}
+
+// told is what a client knows about a partner.
+type told struct {
+	key  tailnet.PublicKey
+	rev  uint64 // 0: it has to be told again, to be sure
+	lost bool
+}
+
+type tunnelState int
+
+const (
+	pending tunnelState = iota
+	offered
+	open
+)
+
+// tunnel joins two peers, at least one of which subscribed to the other. See the package comment for its states.
+type tunnel struct {
+	initiator, destination *peer
+	initiatorWants         bool
+	destinationWants       bool
+
+	state    tunnelState
+	asked    bool      // the destination was sent the offer
+	deadline time.Time // of the offer
+	waiting  bool      // a timer for the deadline is set
+}
+
+func (t *tunnel) other(p *peer) *peer {
+	if p == t.initiator {
+		return t.destination
+	}
+	return t.initiator
+}
+
+func (t *tunnel) wantedBy(p *peer) *bool {
+	if p == t.initiator {
+		return &t.initiatorWants
+	}
+	return &t.destinationWants
+}
+
+// introduced reports whether the initiator was told about the destination.
+func (t *tunnel) introduced() bool {
+	return t.initiator.told[t.destination.principal.ID].key == t.destination.key
+}
+
+// binding ties a key to one principal.
+type binding struct {
+	key   tailnet.PublicKey
+	owner uuid.UUID
+	relay chan struct{} // holds a token while nobody talks to the relay about this key
+	// revoked is set by the holder of the token.
+	revoked bool
+	// released is closed when the key is free again. Non-nil from the moment its owner let go of it.
+	released chan struct{}
+}
+
+// table is the state of a Server.
+type table struct {
+	peers      map[uuid.UUID]*peer
+	bindings   map[tailnet.PublicKey]*binding
+	tombstones map[uuid.UUID]time.Time // revocations
+	serverIDs  map[uuid.UUID]struct{}  // participants of KindServer that are online
+	tunnels    int
+	rev        uint64
+}
+
+func newTable() table {
+	return table{
+		peers:      make(map[uuid.UUID]*peer),
+		bindings:   make(map[tailnet.PublicKey]*binding),
+		tombstones: make(map[uuid.UUID]time.Time),
+		serverIDs:  make(map[uuid.UUID]struct{}),
+	}
+}
+
+// peer returns the row of id, a new absent one if there is none.
+func (tb *table) peer(id uuid.UUID) *peer {
+	p := tb.peers[id]
+	if p == nil {
+		p = &peer{
+			principal: Principal{ID: id},
+			tunnels:   make(map[uuid.UUID]*tunnel),
+			told:      make(map[uuid.UUID]told),
+			dirty:     make(map[uuid.UUID]struct{}),
+		}
+		tb.peers[id] = p
+	}
+	return p
+}
+
+// mark makes p's session compare what it told about id with what is.
+func (p *peer) mark(id uuid.UUID) {
+	if p.session == nil {
+		return // on its return everything is compared
+	}
+	if _, ok := p.dirty[id]; !ok {
+		p.dirty[id] = struct{}{}
+		p.dirtyOrder = append(p.dirtyOrder, id)
+	}
+	p.session.poke()
+}
+
+func (p *peer) clearMarks() {
+	clear(p.dirty)
+	p.dirtyOrder = nil
+}
+
+// markPartners makes all partners' sessions compare what they told about p.
+func (p *peer) markPartners() {
+	for _, t := range p.tunnels {
+		t.other(p).mark(p.principal.ID)
+	}
+}
+
+// link makes p want to.
+func (s *Server) link(p, to *peer) {
+	id := to.principal.ID
+	t := p.tunnels[id]
+	if t == nil {
+		t = &tunnel{initiator: p, destination: to}
+		p.tunnels[id], to.tunnels[p.principal.ID] = t, t
+		s.table.tunnels++
+	}
+	if want := t.wantedBy(p); !*want {
+		*want = true
+		p.wants++
+	}
+	s.step(t)
+}
+
+// unlink makes p not want its partner of t any more. The tunnel ends unless the partner wants it.
+func (s *Server) unlink(p *peer, t *tunnel) {
+	want, o := t.wantedBy(p), t.other(p)
+	if !*want {
+		return
+	}
+	*want = false
+	p.wants--
+	if !*t.wantedBy(o) {
+		s.drop(t)
+	}
+}
+
+// drop ends a tunnel for both.
+func (s *Server) drop(t *tunnel) {
+	a, b := t.initiator, t.destination
+	for _, p := range []*peer{a, b} {
+		if want := t.wantedBy(p); *want {
+			*want = false
+			p.wants--
+		}
+	}
+	delete(a.tunnels, b.principal.ID)
+	delete(b.tunnels, a.principal.ID)
+	s.table.tunnels--
+	t.state = pending
+	a.mark(b.principal.ID)
+	b.mark(a.principal.ID)
+	s.forget(a)
+	s.forget(b)
+}
+
+// forget drops the row of a peer that nobody needs.
+func (s *Server) forget(p *peer) {
+	if p.state == absent && len(p.tunnels) == 0 {
+		delete(s.peers, p.principal.ID)
+	}
+}
+
+// step takes a tunnel from pending to offered if it can be, and makes both ends look at it.
+func (s *Server) step(t *tunnel) {
+	i, d := t.initiator, t.destination
+	if t.state == pending && i.state == online && i.node != nil && d.state == online {
+		t.state, t.asked = offered, false
+		t.deadline = time.Now().Add(s.opts.ReadyTimeout)
+		s.awaitReady(t)
+	}
+	i.mark(d.principal.ID)
+	d.mark(i.principal.ID)
+}
+
+// reset takes a tunnel back to pending and starts again.
+func (s *Server) reset(t *tunnel) {
+	t.state = pending
+	s.step(t)
+}
+
+// accepted takes a tunnel from offered to open.
+func (s *Server) accepted(t *tunnel) {
+	t.state = open
+	t.initiator.mark(t.destination.principal.ID)
+}
+
+// awaitReady sets the timer of an offer.
+func (s *Server) awaitReady(t *tunnel) {
+	if t.waiting {
+		return // the timer looks at the deadline when it fires
+	}
+	t.waiting = true
+	s.after(t.deadline, func() *binding {
+		t.waiting = false
+		switch {
+		case t.state != offered:
+		case time.Now().Before(t.deadline):
+			s.awaitReady(t)
+		default:
+			s.counters.readyTimeouts.Add(1)
+			s.accepted(t)
+		}
+		return nil
+	})
+}
+
+// awaitReturn sets the timer that removes a lost peer.
+func (s *Server) awaitReturn(p *peer) {
+	if p.waiting {
+		return
+	}
+	p.waiting = true
+	s.after(p.since.Add(s.opts.LostTimeout), func() *binding {
+		p.waiting = false
+		switch {
+		case p.state != lost:
+			return nil
+		case time.Now().Before(p.since.Add(s.opts.LostTimeout)):
+			s.awaitReturn(p)
+			return nil
+		}
+		return s.remove(p)
+	})
+}
+
+// lose keeps a peer whose connection ended.
+func (s *Server) lose(p *peer) {
+	delete(s.serverIDs, p.principal.ID)
+	p.lastSeen = p.session.seen()
+	p.state, p.session, p.since = lost, nil, time.Now()
+	p.clearMarks()
+	p.markPartners()
+	s.awaitReturn(p)
+	s.event(p.principal, false)
+}
+
+// remove makes a peer absent. Tunnels that partners want stay, pending. The caller releases the binding without the lock.
+func (s *Server) remove(p *peer) *binding {
+	if p.state == online {
+		s.event(p.principal, false)
+	}
+	delete(s.serverIDs, p.principal.ID)
+	b := s.unbind(p)
+	s.byAddr.Delete(tailnet.Addr(p.principal.ID))
+	p.state, p.session, p.node = absent, nil, nil
+	p.clearMarks()
+	clear(p.told)
+	for _, t := range p.tunnels {
+		o := t.other(p)
+		s.unlink(p, t)
+		if p.tunnels[o.principal.ID] != t {
+			continue // it ended
+		}
+		if t.initiator == p {
+			t.initiator, t.destination = o, p
+			t.initiatorWants, t.destinationWants = true, false
+		}
+		t.state = pending
+		o.mark(p.principal.ID)
+	}
+	s.forget(p)
+	return b
+}
+
+// unbind lets go of p's key.
+func (s *Server) unbind(p *peer) *binding {
+	b := s.bindings[p.key]
+	p.key = tailnet.PublicKey{}
+	if b != nil && b.released == nil {
+		b.released = make(chan struct{})
+	}
+	return b
+}
+
+// announce replaces what p's partners are told.
+func (s *Server) announce(p *peer, a *announcement) {
+	first := p.node == nil
+	s.rev++
+	a.rev = s.rev
+	p.node = a
+	for _, t := range p.tunnels {
+		if first {
+			s.step(t)
+		} else {
+			t.other(p).mark(p.principal.ID)
+		}
+	}
+}
+
+// visible reports whether p is to be told of its partner in t.
+func (p *peer) visible(t *tunnel) bool {
+	o := t.other(p)
+	if o.node == nil {
+		return false
+	}
+	if p == t.destination {
+		return t.state != pending
+	}
+	if t.state != open {
+		return false
+	}
+	return o.state == online || p.told[o.principal.ID].key == o.key
+}
+
+// compare appends to out what p's client has to be told about a partner, and takes it as told.
+func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
+	t, known := p.tunnels[id], p.told[id]
+	var o *peer
+	if t != nil {
+		o = t.other(p)
+	}
+	if !known.key.IsZero() && (o == nil || o.state == absent || o.key != known.key) {
+		out = append(out, encode(ServerMessage{Gone: &PeerGone{id, known.key}}))
+		delete(p.told, id)
+		known = told{}
+	}
+	if t == nil || !p.visible(t) {
+		return out
+	}
+	offer := p == t.destination && t.state == offered && !t.asked
+	if offer || known.rev != o.node.rev || (known.lost && o.state == online) {
+		if offer {
+			t.asked = true
+			out = append(out, o.node.ack)
+		} else {
+			out = append(out, o.node.plain)
+		}
+		known = told{key: o.key, rev: o.node.rev}
+	}
+	if o.state == lost && !known.lost {
+		out = append(out, encode(ServerMessage{Lost: &PeerRef{id}}))
+		known.lost = true
+	}
+	p.told[id] = known
+	return out
+}
+
+// refuse tells p that it may not (any more) see id.
+func (p *peer) refuse(id uuid.UUID, err *fault.Error) {
+	if p.session != nil {
+		p.session.refuse(Refused{id, err.Code, err.Error()})
+	}
+}

@@ -1,0 +1,290 @@
+// Package e2e_test drives the built binary as its users do: real PostgreSQL, real Terraform, real WireGuard, stock OpenSSH,
+// several processes. The scripts in testdata are the transcripts; a verb names who speaks:
+//
+//	server [start|stop|kill|wait]   the server of this script, its own PostgreSQL and folders
+//	coder ARGS…                     the command line as the first user
+//	as NAME ARGS…                   the command line as another user, signed in by `member`
+//	member NAME                     creates the user NAME and signs it in
+//	serve TEXT                      answers HTTP with TEXT on 127.0.0.1:$SERVED, as a program in the workspace would
+//	retry SECONDS COMMAND…          until it succeeds: for what happens on its own time
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+const (
+	password = "Correct-Horse-9-Battery"
+	// settle bounds what is awaited, never what is measured.
+	settle = 60 * time.Second
+)
+
+// coder is the built program.
+var coder string
+
+func TestMain(m *testing.M) {
+	built, err := filepath.Abs("../build/coder")
+	if err == nil {
+		_, err = os.Stat(built)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: build/coder is missing: run `make build` first, or `make e2e`")
+		os.Exit(1)
+	}
+	coder = built
+	os.Exit(m.Run())
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			srv := newServer(env.WorkDir)
+			env.Values["server"] = srv
+			env.Defer(srv.cleanup)
+			for _, kv := range srv.env("admin") {
+				key, value, _ := strings.Cut(kv, "=")
+				env.Setenv(key, value)
+			}
+			env.Setenv("CODER", coder)
+			env.Setenv("PORT", srv.port)
+			env.Setenv("PASSWORD", password)
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"server": cmdServer,
+			"coder":  func(ts *testscript.TestScript, neg bool, args []string) { runAs(ts, neg, "admin", args) },
+			"as":     func(ts *testscript.TestScript, neg bool, args []string) { runAs(ts, neg, args[0], args[1:]) },
+			"member": cmdMember,
+			"serve":  cmdServe,
+			"retry":  cmdRetry,
+		},
+	})
+}
+
+// server is one `coder server` process with folders of its own.
+type server struct {
+	dir   string
+	port  string
+	args  []string
+	extra []string // more environment
+	cmd   *exec.Cmd
+	log   *os.File
+	done  chan error
+}
+
+func newServer(dir string) *server { return &server{dir: dir, port: freePort()} }
+
+func freePort() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+func (s *server) url() string { return "http://127.0.0.1:" + s.port }
+
+// env is the whole environment of a process of the named user: nothing is inherited but PATH.
+func (s *server) env(user string) []string {
+	return append([]string{
+		"PATH=" + os.Getenv("PATH"),
+		"HOME=" + filepath.Join(s.dir, "home-"+user),
+		"CODER_CONFIG_DIR=" + filepath.Join(s.dir, "config-"+user),
+		"CODER_CACHE_DIRECTORY=" + filepath.Join(s.dir, "cache"),
+		"CODER_HTTP_ADDRESS=127.0.0.1:" + s.port,
+		"CODER_ACCESS_URL=" + s.url(),
+		"USER=root",
+		"SHELL=/bin/sh",
+		"LANG=C.UTF-8",
+	}, s.extra...)
+}
+
+func (s *server) start() error {
+	if err := os.MkdirAll(filepath.Join(s.dir, "home-admin"), 0o700); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	s.log = log
+	s.cmd = exec.Command(coder, append([]string{"server"}, s.args...)...)
+	s.cmd.Env, s.cmd.Dir = s.env("admin"), s.dir
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	s.done = make(chan error, 1)
+	go func() { s.done <- s.cmd.Wait() }()
+	for deadline := time.Now().Add(settle); ; {
+		if resp, err := http.Get(s.url() + "/healthz"); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case err := <-s.done:
+			s.cmd = nil
+			return fmt.Errorf("server ended: %v\n%s", err, s.logText())
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("server is not healthy after %s\n%s", settle, s.logText())
+		}
+	}
+}
+
+func (s *server) logText() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
+	if len(text) > 8000 {
+		text = text[len(text)-8000:]
+	}
+	return string(text)
+}
+
+// end signals the server and waits for its end.
+func (s *server) end(sig syscall.Signal) error {
+	if s.cmd == nil {
+		return nil
+	}
+	defer s.log.Close()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		return err
+	}
+	select {
+	case err := <-s.done:
+		s.cmd = nil
+		if sig == syscall.SIGTERM && err != nil {
+			return fmt.Errorf("server ended with %w\n%s", err, s.logText())
+		}
+		return nil
+	case <-time.After(settle):
+		return fmt.Errorf("server did not end within %s of %s\n%s", settle, sig, s.logText())
+	}
+}
+
+// cleanup ends the server and every process that works in the script's folder: agents outlive their server by design.
+func (s *server) cleanup() {
+	if err := s.end(syscall.SIGTERM); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e cleanup:", err)
+	}
+	for _, pid := range processesOf(s.port) {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// processesOf lists the processes whose environment names the server's port: agents, and what sessions started.
+func processesOf(port string) (pids []int) {
+	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range entries {
+		environ, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(environ, []byte("127.0.0.1:"+port)) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(path, "/proc/%d/environ", &pid); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func cmdServer(ts *testscript.TestScript, neg bool, args []string) {
+	srv := ts.Value("server").(*server)
+	if len(args) == 0 {
+		ts.Fatalf("usage: server start|stop|kill [args]")
+	}
+	var err error
+	switch args[0] {
+	case "start":
+		srv.args = args[1:]
+		err = srv.start()
+	case "stop":
+		err = srv.end(syscall.SIGTERM)
+	case "kill":
+		err = srv.end(syscall.SIGKILL)
+	default:
+		ts.Fatalf("unknown: server %s", args[0])
+	}
+	if (err != nil) != neg {
+		ts.Fatalf("server %s: %v", args[0], err)
+	}
+	if err != nil {
+		ts.Logf("%v", err)
+	}
+}
+
+// runAs runs the command line as a user, with no terminal on its standard input.
+func runAs(ts *testscript.TestScript, neg bool, user string, args []string) {
+	srv := ts.Value("server").(*server)
+	for _, kv := range srv.env(user) {
+		key, value, _ := strings.Cut(kv, "=")
+		ts.Setenv(key, value)
+	}
+	err := ts.Exec(coder, args...)
+	if (err != nil) != neg {
+		ts.Fatalf("%s: coder %s: %v\n\nserver's log:\n%s", user, strings.Join(args, " "), err, srv.logText())
+	}
+}
+
+func cmdMember(ts *testscript.TestScript, neg bool, args []string) {
+	name := args[0]
+	runAs(ts, false, "admin", []string{"users", "create", "--username", name, "--email", name + "@example.com", "--password", password})
+	srv := ts.Value("server").(*server)
+	token, err := signIn(srv.url(), name+"@example.com")
+	ts.Check(err)
+	runAs(ts, false, name, []string{"login", srv.url(), "--token", token})
+}
+
+func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, strings.Join(args, " ")) })}
+	go srv.Serve(l) // ends with Close
+	ts.Defer(func() { srv.Close() })
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	ts.Setenv("SERVED", port)
+	ts.Setenv("FORWARDED", freePort())
+}
+
+// cmdRetry repeats a command of the script's until it succeeds.
+func cmdRetry(ts *testscript.TestScript, neg bool, args []string) {
+	var seconds int
+	if _, err := fmt.Sscan(args[0], &seconds); err != nil || len(args) < 2 {
+		ts.Fatalf("usage: retry SECONDS COMMAND…")
+	}
+	srv := ts.Value("server").(*server)
+	name, rest := args[1], args[2:]
+	if name == "coder" {
+		name = coder
+	}
+	for deadline := time.Now().Add(time.Duration(seconds) * time.Second); ; {
+		err := ts.Exec(name, rest...)
+		if (err == nil) != neg {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("still after %d s: %s: %v\n%s", seconds, strings.Join(args[1:], " "), err, srv.logText())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,150 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// deployment is a running server with the first user signed in and the process template pushed, for tests that need more
+// than a script can say.
+type deployment struct {
+	*server
+	t     *testing.T
+	token string // the first user's
+}
+
+// deploy starts a server with args and cleans it up with the test.
+func deploy(t *testing.T, args ...string) *deployment {
+	t.Helper()
+	d := startServer(t, args...)
+	template := filepath.Join(d.dir, "process")
+	d.coder("templates", "init", "--id", "process", template)
+	d.coder("templates", "push", "process", "-d", template, "-y")
+	return d
+}
+
+// startServer is deploy without a template.
+func startServer(t *testing.T, args ...string) *deployment {
+	t.Helper()
+	d := &deployment{server: newServer(t.TempDir()), t: t}
+	d.args = args
+	t.Cleanup(d.cleanup)
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	d.coder("login", d.url(), "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password)
+	token, err := signIn(d.url(), "ada@example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.token = token
+	return d
+}
+
+// try runs the command line as the first user.
+func (d *deployment) try(args ...string) (stdout, stderr string, err error) {
+	ctx, cancel := context.WithTimeout(d.t.Context(), 2*settle)
+	defer cancel()
+	cmd := d.command(ctx, args...)
+	var out, errOut strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err = cmd.Run()
+	return out.String(), errOut.String(), err
+}
+
+func (d *deployment) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, coder, args...)
+	cmd.Env, cmd.Dir = d.env("admin"), d.dir
+	return cmd
+}
+
+// coder is try that must succeed.
+func (d *deployment) coder(args ...string) string {
+	d.t.Helper()
+	stdout, stderr, err := d.try(args...)
+	if err != nil {
+		d.t.Fatalf("coder %s: %v\n%s%s\nserver's log:\n%s", strings.Join(args, " "), err, stdout, stderr, d.logText())
+	}
+	return stdout
+}
+
+// get asks the API as the first user.
+func (d *deployment) get(path string, into any) {
+	d.t.Helper()
+	if err := call(http.MethodGet, d.url()+path, d.token, nil, into); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// agents lists the agent processes of this deployment.
+func (d *deployment) agents() (pids []int) {
+	for _, pid := range processesOf(d.port) {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "agent" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// await polls until ok, for what other processes do on their own time.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(settle); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not after %s: %s", settle, what)
+		}
+	}
+}
+
+// signal sends a signal to a process of ours and fails the test if it is gone.
+func signal(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Fatalf("signal %d: %v", pid, err)
+	}
+}
+
+type workspaceJSON struct {
+	ID          string `json:"id"`
+	LatestBuild struct {
+		ID     string `json:"id"`
+		Status string `json:"status"`
+		Job    struct {
+			Status string `json:"status"`
+			Error  string `json:"error"`
+		} `json:"job"`
+		Resources []struct {
+			Type   string `json:"type"`
+			Agents []struct {
+				ID     string `json:"id"`
+				Name   string `json:"name"`
+				Status string `json:"status"`
+			} `json:"agents"`
+		} `json:"resources"`
+	} `json:"latest_build"`
+}
+
+func (d *deployment) workspace(name string) (w workspaceJSON) {
+	d.t.Helper()
+	d.get("/api/v2/users/me/workspace/"+name, &w)
+	return w
+}
+
+// agentID is the id of the workspace's one agent.
+func (w workspaceJSON) agentID() string {
+	for _, resource := range w.LatestBuild.Resources {
+		for _, agent := range resource.Agents {
+			return agent.ID
+		}
+	}
+	return ""
+}

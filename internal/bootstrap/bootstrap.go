@@ -1,0 +1,25 @@
+// Package bootstrap holds the script that a workspace starts its agent with: coder_agent.init_script. It fetches the agent's
+// binary from the server and becomes it. The package knows neither Terraform nor the server.
+package bootstrap
+
+import (
+	_ "embed"
+	"strings"
+)
+
+//go:embed linux.sh
+var linux string
+
+// Script is the POSIX shell script for an operating system and a processor (Go's names, and "armv7"), or "" when there is
+// none. It still holds ${ACCESS_URL}, which stands for the server's address with a slash at its end, and ${AUTH_TYPE}, for the
+// provider to fill in. The agent's token comes from the environment variable CODER_AGENT_TOKEN.
+func Script(os, arch string) string {
+	if os != "linux" {
+		return ""
+	}
+	switch arch {
+	case "amd64", "arm64", "armv7":
+		return strings.Replace(linux, "@ARCH@", arch, 1)
+	}
+	return ""
+}

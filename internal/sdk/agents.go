@@ -1,0 +1,179 @@
+package sdk
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// WorkspaceAgent is the program that runs inside a workspace.
+type WorkspaceAgent struct {
+	ID                       uuid.UUID            `json:"id"` // also its mesh id
+	ParentID                 *uuid.UUID           `json:"parent_id"`
+	CreatedAt                time.Time            `json:"created_at"`
+	UpdatedAt                time.Time            `json:"updated_at"`
+	FirstConnectedAt         *time.Time           `json:"first_connected_at,omitempty"`
+	LastConnectedAt          *time.Time           `json:"last_connected_at,omitempty"`
+	DisconnectedAt           *time.Time           `json:"disconnected_at,omitempty"`
+	StartedAt                *time.Time           `json:"started_at,omitempty"`
+	ReadyAt                  *time.Time           `json:"ready_at,omitempty"`
+	Status                   AgentStatus          `json:"status"`
+	LifecycleState           AgentLifecycle       `json:"lifecycle_state"`
+	Name                     string               `json:"name"`
+	ResourceID               uuid.UUID            `json:"resource_id"`
+	InstanceID               string               `json:"instance_id,omitempty"`
+	Architecture             string               `json:"architecture"`
+	OperatingSystem          string               `json:"operating_system"`
+	EnvironmentVariables     Map[string]          `json:"environment_variables"`
+	LogsLength               int64                `json:"logs_length"`
+	LogsOverflowed           bool                 `json:"logs_overflowed"`
+	Directory                string               `json:"directory,omitempty"`
+	ExpandedDirectory        string               `json:"expanded_directory,omitempty"`
+	Version                  string               `json:"version"`
+	APIVersion               string               `json:"api_version"`
+	Apps                     List[WorkspaceApp]   `json:"apps"`
+	Latency                  Map[RelayLatency]    `json:"latency,omitempty"` // by relay region
+	ConnectionTimeoutSeconds int32                `json:"connection_timeout_seconds"`
+	TroubleshootingURL       string               `json:"troubleshooting_url"`
+	Subsystems               List[string]         `json:"subsystems"`
+	Health                   AgentHealth          `json:"health"`
+	DisplayApps              List[DisplayApp]     `json:"display_apps"`
+	LogSources               List[AgentLogSource] `json:"log_sources"`
+	Scripts                  List[AgentScript]    `json:"scripts"`
+	StartupScriptBehavior    StartupBehavior      `json:"startup_script_behavior"`
+	SSHHostKey               string               `json:"ssh_host_key,omitempty"` // authorized_keys form; "" until it has connected
+}
+
+type RelayLatency struct {
+	Preferred     bool    `json:"preferred"`
+	LatencyMillis float64 `json:"latency_ms"`
+}
+
+type AgentHealth struct {
+	Healthy bool   `json:"healthy"`
+	Reason  string `json:"reason,omitempty"` // "" when healthy
+}
+
+type WorkspaceApp struct {
+	ID            uuid.UUID       `json:"id"`
+	URL           string          `json:"url,omitempty"`
+	External      bool            `json:"external"`
+	Slug          string          `json:"slug"`
+	DisplayName   string          `json:"display_name,omitempty"`
+	Command       string          `json:"command,omitempty"`
+	Icon          string          `json:"icon,omitempty"`
+	Subdomain     bool            `json:"subdomain"`
+	SubdomainName string          `json:"subdomain_name,omitempty"`
+	SharingLevel  AppShare        `json:"sharing_level"`
+	Healthcheck   AppHealthcheck  `json:"healthcheck"`
+	Health        AppHealth       `json:"health"`
+	Group         string          `json:"group,omitempty"`
+	Hidden        bool            `json:"hidden"`
+	OpenIn        AppOpenIn       `json:"open_in"`
+	Tooltip       string          `json:"tooltip,omitempty"`
+	Statuses      List[AppStatus] `json:"statuses"`
+}
+
+type AppHealthcheck struct {
+	URL       string `json:"url"`
+	Interval  int32  `json:"interval"` // seconds
+	Threshold int32  `json:"threshold"`
+}
+
+// AppStatus is what an app says it is doing.
+type AppStatus struct {
+	ID          uuid.UUID `json:"id"`
+	CreatedAt   time.Time `json:"created_at"`
+	WorkspaceID uuid.UUID `json:"workspace_id"`
+	AgentID     uuid.UUID `json:"agent_id"`
+	AppID       uuid.UUID `json:"app_id"`
+	State       string    `json:"state"` // working, idle, complete, failure
+	Message     string    `json:"message"`
+	URI         string    `json:"uri"`
+}
+
+type AgentScript struct {
+	ID               uuid.UUID     `json:"id"`
+	LogSourceID      uuid.UUID     `json:"log_source_id"`
+	LogPath          string        `json:"log_path"`
+	DisplayName      string        `json:"display_name"`
+	Script           string        `json:"script"`
+	Cron             string        `json:"cron"`
+	RunOnStart       bool          `json:"run_on_start"`
+	RunOnStop        bool          `json:"run_on_stop"`
+	StartBlocksLogin bool          `json:"start_blocks_login"`
+	Timeout          time.Duration `json:"timeout"` // nanoseconds
+}
+
+type AgentLogSource struct {
+	WorkspaceAgentID uuid.UUID `json:"workspace_agent_id"`
+	ID               uuid.UUID `json:"id"`
+	CreatedAt        time.Time `json:"created_at"`
+	DisplayName      string    `json:"display_name"`
+	Icon             string    `json:"icon"`
+}
+
+// AgentLog is one line that a script of the agent printed.
+type AgentLog struct {
+	ID        int64     `json:"id"`
+	CreatedAt time.Time `json:"created_at"`
+	Output    string    `json:"output"`
+	Level     LogLevel  `json:"level"`
+	SourceID  uuid.UUID `json:"source_id"`
+}
+
+// AgentConnection tells a client how to reach agents.
+type AgentConnection struct {
+	DisableDirectConnections bool   `json:"disable_direct_connections"`
+	HostnameSuffix           string `json:"hostname_suffix,omitempty"`
+}
+
+type ListeningPorts struct {
+	Ports List[ListeningPort] `json:"ports"`
+}
+
+type ListeningPort struct {
+	ProcessName string `json:"process_name"`
+	Network     string `json:"network"` // tcp
+	Port        uint16 `json:"port"`
+}
+
+// AgentMetadata is one value that the agent keeps fresh for the dashboard.
+type AgentMetadata struct {
+	Result      AgentMetadataResult      `json:"result"`
+	Description AgentMetadataDescription `json:"description"`
+}
+
+type AgentMetadataResult struct {
+	CollectedAt time.Time `json:"collected_at"`
+	Age         int64     `json:"age"` // seconds
+	Value       string    `json:"value"`
+	Error       string    `json:"error"`
+}
+
+type AgentMetadataDescription struct {
+	DisplayName string `json:"display_name"`
+	Key         string `json:"key"`
+	Script      string `json:"script"`
+	Interval    int64  `json:"interval"` // seconds
+	Timeout     int64  `json:"timeout"`  // seconds
+}
+
+func (c *Client) Agent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
+	return get[WorkspaceAgent](ctx, c, "workspaceagents/"+id.String())
+}
+
+func (c *Client) AgentConnection(ctx context.Context, id uuid.UUID) (AgentConnection, error) {
+	return get[AgentConnection](ctx, c, "workspaceagents/"+id.String()+"/connection")
+}
+
+func (c *Client) AgentListeningPorts(ctx context.Context, id uuid.UUID) (ListeningPorts, error) {
+	return get[ListeningPorts](ctx, c, "workspaceagents/"+id.String()+"/listening-ports")
+}
+
+// AgentLogs returns the agent's log lines with ids above after.
+func (c *Client) AgentLogs(ctx context.Context, id uuid.UUID, after int64) ([]AgentLog, error) {
+	return get[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs?after="+strconv.FormatInt(after, 10))
+}

@@ -1,0 +1,159 @@
+package sdk
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// WorkspaceBuild is one start, stop or delete of a workspace.
+type WorkspaceBuild struct {
+	ID                      uuid.UUID               `json:"id"`
+	CreatedAt               time.Time               `json:"created_at"`
+	UpdatedAt               time.Time               `json:"updated_at"`
+	WorkspaceID             uuid.UUID               `json:"workspace_id"`
+	WorkspaceName           string                  `json:"workspace_name"`
+	WorkspaceOwnerID        uuid.UUID               `json:"workspace_owner_id"`
+	WorkspaceOwnerName      string                  `json:"workspace_owner_name"`
+	WorkspaceOwnerAvatarURL string                  `json:"workspace_owner_avatar_url,omitempty"`
+	TemplateVersionID       uuid.UUID               `json:"template_version_id"`
+	TemplateVersionName     string                  `json:"template_version_name"`
+	TemplateVersionPresetID *uuid.UUID              `json:"template_version_preset_id"`
+	BuildNumber             int32                   `json:"build_number"`
+	Transition              Transition              `json:"transition"`
+	InitiatorID             uuid.UUID               `json:"initiator_id"`
+	InitiatorName           string                  `json:"initiator_name"`
+	Job                     ProvisionerJob          `json:"job"`
+	Reason                  BuildReason             `json:"reason"`
+	Resources               List[WorkspaceResource] `json:"resources"`
+	Deadline                *time.Time              `json:"deadline,omitempty"`
+	MaxDeadline             *time.Time              `json:"max_deadline,omitempty"`
+	Status                  WorkspaceStatus         `json:"status"`
+	DailyCost               int32                   `json:"daily_cost"`
+	MatchedProvisioners     *MatchedProvisioners    `json:"matched_provisioners,omitempty"`
+}
+
+// Status is a build's status as a workspace's: what its transition is doing, or has done.
+func (t Transition) Status(job JobStatus) WorkspaceStatus {
+	switch job {
+	case JobPending:
+		return WorkspacePending
+	case JobCanceling:
+		return WorkspaceCanceling
+	case JobCanceled:
+		return WorkspaceCanceled
+	case JobFailed:
+		return WorkspaceFailed
+	}
+	running := job == JobRunning
+	switch {
+	case t == TransitionStart && running:
+		return WorkspaceStarting
+	case t == TransitionStart:
+		return WorkspaceRunning
+	case t == TransitionStop && running:
+		return WorkspaceStopping
+	case t == TransitionStop:
+		return WorkspaceStopped
+	case running:
+		return WorkspaceDeleting
+	default:
+		return WorkspaceDeleted
+	}
+}
+
+// CreateBuildRequest starts, stops or deletes a workspace.
+type CreateBuildRequest struct {
+	TemplateVersionID       uuid.UUID        `json:"template_version_id,omitzero"` // zero: as before, or the active one where that is required
+	TemplateVersionPresetID uuid.UUID        `json:"template_version_preset_id,omitzero"`
+	Transition              Transition       `json:"transition"`
+	DryRun                  bool             `json:"dry_run,omitempty"`
+	ProvisionerState        []byte           `json:"state,omitempty"`
+	Orphan                  bool             `json:"orphan,omitempty"` // delete only: forget the resources instead of destroying them
+	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
+	LogLevel                string           `json:"log_level,omitempty"` // "", "debug"
+	Reason                  BuildReason      `json:"reason,omitempty"`
+}
+
+// UpdateStateRequest replaces a build's Terraform state (PUT workspacebuilds/{b}/state).
+type UpdateStateRequest struct {
+	State []byte `json:"state"`
+}
+
+// WorkspaceResource is one Terraform resource of a build.
+type WorkspaceResource struct {
+	ID         uuid.UUID              `json:"id"`
+	CreatedAt  time.Time              `json:"created_at"`
+	JobID      uuid.UUID              `json:"job_id"`
+	Transition Transition             `json:"workspace_transition"`
+	Type       string                 `json:"type"`
+	Name       string                 `json:"name"`
+	Hide       bool                   `json:"hide"`
+	Icon       string                 `json:"icon"`
+	Agents     List[WorkspaceAgent]   `json:"agents,omitempty"`
+	Metadata   List[ResourceMetadata] `json:"metadata,omitempty"`
+	DailyCost  int32                  `json:"daily_cost"`
+}
+
+type ResourceMetadata struct {
+	Key       string `json:"key"`
+	Value     string `json:"value"`
+	Sensitive bool   `json:"sensitive"`
+}
+
+func (c *Client) CreateBuild(ctx context.Context, workspace uuid.UUID, req CreateBuildRequest) (WorkspaceBuild, error) {
+	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspaces/"+workspace.String()+"/builds", req)
+}
+
+// Builds lists a workspace's builds, newest first.
+func (c *Client) Builds(ctx context.Context, workspace uuid.UUID) ([]WorkspaceBuild, error) {
+	return get[[]WorkspaceBuild](ctx, c, "workspaces/"+workspace.String()+"/builds")
+}
+
+func (c *Client) Build(ctx context.Context, id uuid.UUID) (WorkspaceBuild, error) {
+	return get[WorkspaceBuild](ctx, c, "workspacebuilds/"+id.String())
+}
+
+func (c *Client) BuildByNumber(ctx context.Context, user, workspace string, number int) (WorkspaceBuild, error) {
+	return get[WorkspaceBuild](ctx, c, "users/"+seg(user)+"/workspace/"+seg(workspace)+"/builds/"+strconv.Itoa(number))
+}
+
+func (c *Client) BuildParameters(ctx context.Context, id uuid.UUID) ([]ParameterValue, error) {
+	return get[[]ParameterValue](ctx, c, "workspacebuilds/"+id.String()+"/parameters")
+}
+
+func (c *Client) BuildResources(ctx context.Context, id uuid.UUID) ([]WorkspaceResource, error) {
+	return get[[]WorkspaceResource](ctx, c, "workspacebuilds/"+id.String()+"/resources")
+}
+
+// BuildLogs returns the build's log lines with ids above after.
+func (c *Client) BuildLogs(ctx context.Context, id uuid.UUID, after int64) ([]JobLog, error) {
+	return get[[]JobLog](ctx, c, "workspacebuilds/"+id.String()+"/logs?after="+strconv.FormatInt(after, 10))
+}
+
+func (c *Client) CancelBuild(ctx context.Context, id uuid.UUID) error {
+	return c.do(ctx, http.MethodPatch, "workspacebuilds/"+id.String()+"/cancel", nil, nil)
+}
+
+// BuildState copies the build's Terraform state to w.
+func (c *Client) BuildState(ctx context.Context, id uuid.UUID, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	resp, err := c.roundTrip(ctx, http.MethodGet, "workspacebuilds/"+id.String()+"/state", "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return c.unreachable(ctx, err)
+	}
+	return nil
+}
+
+func (c *Client) UpdateBuildState(ctx context.Context, id uuid.UUID, req UpdateStateRequest) error {
+	return c.do(ctx, http.MethodPut, "workspacebuilds/"+id.String()+"/state", req, nil)
+}

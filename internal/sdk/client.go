@@ -1,0 +1,245 @@
+package sdk
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// SessionHeader carries the session token of a request.
+const SessionHeader = "Coder-Session-Token"
+
+// VersionHeader is on every reply: the version of the server's program.
+const VersionHeader = "X-Coder-Build-Version"
+
+const (
+	callTimeout     = 60 * time.Second // one JSON request and its answer
+	transferTimeout = 15 * time.Minute // one file
+	maxBody         = 32 << 20         // of a JSON answer, bytes
+)
+
+// Options are the optional parts of a Client. The zero value is useful.
+type Options struct {
+	Header http.Header  // added to every request
+	TLS    *tls.Config  // nil: the system's roots, no client certificate
+	Logger *slog.Logger // nil: silent. One debug line per request.
+}
+
+// Client calls one server's API. Safe for concurrent use. Its errors are *fault.Error, or the context's when that ended.
+type Client struct {
+	base    *url.URL
+	token   secret.Token
+	header  http.Header
+	tls     *tls.Config
+	http    *http.Client
+	log     *slog.Logger
+	version atomic.Pointer[string]
+}
+
+// New returns a client of the server at base, an http or https URL. It connects to nothing yet. An empty token means
+// requests without a session.
+func New(base *url.URL, token secret.Token, o Options) *Client {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	transport := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		TLSClientConfig:       o.TLS,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   4,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   15 * time.Second,
+		ResponseHeaderTimeout: callTimeout,
+	}
+	trimmed := *base
+	trimmed.Path = strings.TrimRight(trimmed.Path, "/")
+	trimmed.RawQuery, trimmed.Fragment = "", ""
+	return &Client{base: &trimmed, token: token, header: o.Header, tls: o.TLS, http: &http.Client{Transport: transport}, log: o.Logger}
+}
+
+// WithToken is a client of the same server with another session, on the same connections.
+func (c *Client) WithToken(token secret.Token) *Client {
+	return &Client{base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log}
+}
+
+// URL is the server's base URL without a slash at its end.
+func (c *Client) URL() *url.URL { u := *c.base; return &u }
+
+// Token is the session that requests carry.
+func (c *Client) Token() secret.Token { return c.token }
+
+// HTTP is the client that requests go through, for others that speak to the same server. It adds no headers.
+func (c *Client) HTTP() *http.Client { return c.http }
+
+// TLS is the configuration that requests use, nil for the system's.
+func (c *Client) TLS() *tls.Config { return c.tls }
+
+// Header is what every request carries, the session included. The copy is the caller's.
+func (c *Client) Header() http.Header {
+	h := c.header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	if c.token != "" {
+		h.Set(SessionHeader, c.token.Reveal())
+	}
+	h.Set("User-Agent", "coder/"+buildinfo.Version())
+	return h
+}
+
+// ServerVersion is the version that the server named in its last reply, "" before the first.
+func (c *Client) ServerVersion() string {
+	if v := c.version.Load(); v != nil {
+		return *v
+	}
+	return ""
+}
+
+// get asks for path and decodes the answer.
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	return send[T](ctx, c, http.MethodGet, path, nil)
+}
+
+// send sends body as JSON, nothing when it is nil, and decodes the answer.
+func send[T any](ctx context.Context, c *Client, method, path string, body any) (T, error) {
+	var out T
+	err := c.do(ctx, method, path, body, &out)
+	return out, err
+}
+
+// do sends one JSON request below /api/v2. A nil into ignores the answer's body.
+func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		reader = bytes.NewReader(data)
+	}
+	resp, err := c.roundTrip(ctx, method, path, "application/json", reader)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if into == nil {
+		// The connection is used again only after its body was read to the end.
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(into); err != nil {
+		if ctx.Err() != nil {
+			return c.unreachable(ctx, err)
+		}
+		return fault.New(fault.Internal, "the server at %s gave an answer that is not this API's", c.base).
+			WithDetail("%s %s: %v; is there a proxy or another program at this URL?", method, path, err)
+	}
+	return nil
+}
+
+// roundTrip sends one request and turns every answer of 400 and above into a fault. The caller closes the body.
+func (c *Client) roundTrip(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
+	target := c.base.String() + "/api/v2/" + path
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "the server URL %q cannot be used", c.base.String()).WithDetail("%v", err)
+	}
+	req.Header = c.Header()
+	if body != nil {
+		req.Header.Set("Content-Type", contentType)
+	}
+	start := time.Now()
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	c.log.Debug("api call", "method", method, "path", path, "status", resp.StatusCode, "duration", time.Since(start))
+	if v := resp.Header.Get(VersionHeader); v != "" {
+		c.version.Store(&v)
+	}
+	if resp.StatusCode >= 400 {
+		defer resp.Body.Close()
+		return nil, c.refused(resp)
+	}
+	return resp, nil
+}
+
+// refused is the fault that an answer of 400 and above stands for.
+func (c *Client) refused(resp *http.Response) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return c.unreachable(resp.Request.Context(), err)
+	}
+	return DecodeError(resp.StatusCode, data, c.base.String())
+}
+
+// DecodeError is the fault for an answer with the given status and body. server names who answered, for the message where
+// the body is none of this API's.
+func DecodeError(status int, body []byte, server string) *fault.Error {
+	f := &fault.Error{Code: fault.FromHTTPStatus(status)}
+	var r Response
+	if json.Unmarshal(body, &r) == nil && r.Message != "" {
+		f.Message, f.Detail = r.Message, r.Detail
+		for _, v := range r.Validations {
+			f.Fields = append(f.Fields, fault.Field{Field: v.Field, Detail: v.Detail})
+		}
+		return f
+	}
+	switch status {
+	case http.StatusBadGateway, http.StatusGatewayTimeout:
+		f.Code = fault.Unavailable
+	}
+	f.Message = fmt.Sprintf("%s answered %d %s", server, status, http.StatusText(status))
+	f.Detail = "the answer is not from codermesh; check the URL and what stands between"
+	return f
+}
+
+// unreachable is the fault for a request that got no answer.
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	return Unreachable(ctx, c.base.String(), err)
+}
+
+// Unreachable is the fault for a request to server that got no answer because of err. When ctx was canceled it is ctx's
+// error.
+func Unreachable(ctx context.Context, server string, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // without the method and the URL, which are in the message
+	}
+	f := &fault.Error{Code: fault.Unavailable, Cause: err}
+	if tlsErr, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		f.Message = fmt.Sprintf("the certificate of %s is not trusted: %v", server, tlsErr.Err)
+		f.Detail = "name its authority with SSL_CERT_FILE or --client-tls-ca-file"
+		return f
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		f.Message = fmt.Sprintf("%s did not answer in time", server)
+	} else {
+		f.Message = fmt.Sprintf("cannot reach %s: %v", server, err)
+	}
+	f.Detail = "check that the server runs and that the URL and your network are right"
+	return f
+}
+
+func isNotFound(err error) bool { return fault.CodeOf(err) == fault.NotFound && err != nil }
+
+// seg makes one path segment of a name.
+func seg(name string) string { return url.PathEscape(name) }

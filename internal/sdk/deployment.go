@@ -1,0 +1,122 @@
+package sdk
+
+import (
+	"context"
+	"time"
+)
+
+// BuildInfo says what program serves the API.
+type BuildInfo struct {
+	Version               string `json:"version"`
+	ExternalURL           string `json:"external_url"`
+	DashboardURL          string `json:"dashboard_url"`
+	DeploymentID          string `json:"deployment_id"`
+	AgentAPIVersion       string `json:"agent_api_version"`
+	ProvisionerAPIVersion string `json:"provisioner_api_version"`
+	UpgradeMessage        string `json:"upgrade_message"`
+	Telemetry             bool   `json:"telemetry"`
+	WorkspaceProxy        bool   `json:"workspace_proxy"`
+}
+
+// SSHConfig is what clients put into OpenSSH's configuration.
+type SSHConfig struct {
+	HostnamePrefix   string      `json:"hostname_prefix"` // "coder."
+	HostnameSuffix   string      `json:"hostname_suffix"` // "coder"
+	SSHConfigOptions Map[string] `json:"ssh_config_options"`
+}
+
+type Appearance struct {
+	ApplicationName     string           `json:"application_name"`
+	LogoURL             string           `json:"logo_url"`
+	DocsURL             string           `json:"docs_url"`
+	ServiceBanner       Banner           `json:"service_banner"`
+	AnnouncementBanners List[Banner]     `json:"announcement_banners"`
+	SupportLinks        List[LinkConfig] `json:"support_links"`
+}
+
+type Banner struct {
+	Enabled         bool   `json:"enabled"`
+	Message         string `json:"message,omitempty"`
+	BackgroundColor string `json:"background_color,omitempty"`
+}
+
+type LinkConfig struct {
+	Name   string `json:"name"`
+	Target string `json:"target"`
+	Icon   string `json:"icon"`
+}
+
+// Entitlements says which features may be used: here, all of them.
+type Entitlements struct {
+	Features         Map[Feature] `json:"features"`
+	Warnings         List[string] `json:"warnings"`
+	Errors           List[string] `json:"errors"`
+	HasLicense       bool         `json:"has_license"`
+	Trial            bool         `json:"trial"`
+	RequireTelemetry bool         `json:"require_telemetry"`
+	RefreshedAt      time.Time    `json:"refreshed_at"`
+}
+
+type Feature struct {
+	Entitlement string `json:"entitlement"` // "entitled"
+	Enabled     bool   `json:"enabled"`
+	Limit       *int64 `json:"limit,omitempty"`
+	Actual      *int64 `json:"actual,omitempty"`
+}
+
+// HealthReport is the answer of debug/health.
+type HealthReport struct {
+	Time         time.Time    `json:"time"`
+	Healthy      bool         `json:"healthy"`
+	Severity     string       `json:"severity"` // ok, warning, error
+	CoderVersion string       `json:"coder_version"`
+	Database     HealthPart   `json:"database"`
+	AccessURL    HealthPart   `json:"access_url"`
+	Websocket    HealthPart   `json:"websocket"`
+	DERP         HealthPart   `json:"derp"`
+	Provisioners HealthPart   `json:"provisioner_daemons"`
+	Warnings     List[string] `json:"warnings"`
+}
+
+type HealthPart struct {
+	Healthy  bool                  `json:"healthy"`
+	Severity string                `json:"severity"` // ok, warning, error
+	Warnings List[HealthWarning]   `json:"warnings"`
+	Error    *string               `json:"error,omitempty"`
+	Latency  string                `json:"latency,omitempty"` // "1.2ms"
+	Items    List[ProvisionerItem] `json:"items,omitempty"`
+}
+
+type HealthWarning struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+type ProvisionerItem struct {
+	ProvisionerDaemon ProvisionerDaemon   `json:"provisioner_daemon"`
+	Warnings          List[HealthWarning] `json:"warnings"`
+}
+
+func (c *Client) BuildInfo(ctx context.Context) (BuildInfo, error) {
+	return get[BuildInfo](ctx, c, "buildinfo")
+}
+
+func (c *Client) SSHConfig(ctx context.Context) (SSHConfig, error) {
+	return get[SSHConfig](ctx, c, "deployment/ssh")
+}
+
+func (c *Client) Appearance(ctx context.Context) (Appearance, error) {
+	return get[Appearance](ctx, c, "appearance")
+}
+
+func (c *Client) Entitlements(ctx context.Context) (Entitlements, error) {
+	return get[Entitlements](ctx, c, "entitlements")
+}
+
+func (c *Client) Experiments(ctx context.Context) ([]string, error) {
+	return get[[]string](ctx, c, "experiments")
+}
+
+func (c *Client) Health(ctx context.Context) (HealthReport, error) {
+	return get[HealthReport](ctx, c, "debug/health")
+}

@@ -1,0 +1,196 @@
+package sdk
+
+// The enums are closed: clients in the field reject a value they do not know.
+
+type WorkspaceStatus string
+
+const (
+	WorkspacePending   WorkspaceStatus = "pending"
+	WorkspaceStarting  WorkspaceStatus = "starting"
+	WorkspaceRunning   WorkspaceStatus = "running"
+	WorkspaceStopping  WorkspaceStatus = "stopping"
+	WorkspaceStopped   WorkspaceStatus = "stopped"
+	WorkspaceFailed    WorkspaceStatus = "failed"
+	WorkspaceCanceling WorkspaceStatus = "canceling"
+	WorkspaceCanceled  WorkspaceStatus = "canceled"
+	WorkspaceDeleting  WorkspaceStatus = "deleting"
+	WorkspaceDeleted   WorkspaceStatus = "deleted"
+)
+
+type Transition string
+
+const (
+	TransitionStart  Transition = "start"
+	TransitionStop   Transition = "stop"
+	TransitionDelete Transition = "delete"
+)
+
+type JobStatus string
+
+const (
+	JobPending   JobStatus = "pending"
+	JobRunning   JobStatus = "running"
+	JobSucceeded JobStatus = "succeeded"
+	JobCanceling JobStatus = "canceling"
+	JobCanceled  JobStatus = "canceled"
+	JobFailed    JobStatus = "failed"
+)
+
+// Ended says that the job will not change any more.
+func (s JobStatus) Ended() bool { return s == JobSucceeded || s == JobCanceled || s == JobFailed }
+
+type JobType string
+
+const (
+	JobTemplateImport JobType = "template_version_import"
+	JobTemplateDryRun JobType = "template_version_dry_run"
+	JobWorkspaceBuild JobType = "workspace_build"
+)
+
+// JobErrorCode says why a job failed where a program can act on it.
+type JobErrorCode string
+
+const JobErrorMissingVariables JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES"
+
+type AgentStatus string
+
+const (
+	AgentConnecting   AgentStatus = "connecting"
+	AgentConnected    AgentStatus = "connected"
+	AgentDisconnected AgentStatus = "disconnected"
+	AgentTimeout      AgentStatus = "timeout"
+)
+
+type AgentLifecycle string
+
+const (
+	LifecycleCreated         AgentLifecycle = "created"
+	LifecycleStarting        AgentLifecycle = "starting"
+	LifecycleStartTimeout    AgentLifecycle = "start_timeout"
+	LifecycleStartError      AgentLifecycle = "start_error"
+	LifecycleReady           AgentLifecycle = "ready"
+	LifecycleShuttingDown    AgentLifecycle = "shutting_down"
+	LifecycleShutdownTimeout AgentLifecycle = "shutdown_timeout"
+	LifecycleShutdownError   AgentLifecycle = "shutdown_error"
+	LifecycleOff             AgentLifecycle = "off"
+)
+
+// Starting says that the startup scripts have not ended yet.
+func (l AgentLifecycle) Starting() bool { return l == LifecycleCreated || l == LifecycleStarting }
+
+// ShuttingDown says that the agent will not come back in this build.
+func (l AgentLifecycle) ShuttingDown() bool {
+	return l == LifecycleShuttingDown || l == LifecycleShutdownTimeout || l == LifecycleShutdownError || l == LifecycleOff
+}
+
+// StartupBehavior says whether sessions wait for the startup scripts.
+type StartupBehavior string
+
+const (
+	StartupBlocking    StartupBehavior = "blocking"
+	StartupNonBlocking StartupBehavior = "non-blocking"
+)
+
+type AppHealth string
+
+const (
+	AppDisabled     AppHealth = "disabled"
+	AppInitializing AppHealth = "initializing"
+	AppHealthy      AppHealth = "healthy"
+	AppUnhealthy    AppHealth = "unhealthy"
+)
+
+type AppShare string
+
+const (
+	ShareOwner         AppShare = "owner"
+	ShareAuthenticated AppShare = "authenticated"
+	ShareOrganization  AppShare = "organization"
+	SharePublic        AppShare = "public"
+)
+
+type AppOpenIn string
+
+const (
+	OpenInSlimWindow AppOpenIn = "slim-window"
+	OpenInTab        AppOpenIn = "tab"
+)
+
+type DisplayApp string
+
+const (
+	DisplayVSCode         DisplayApp = "vscode"
+	DisplayVSCodeInsiders DisplayApp = "vscode_insiders"
+	DisplayWebTerminal    DisplayApp = "web_terminal"
+	DisplayPortForwarding DisplayApp = "port_forwarding_helper"
+	DisplaySSH            DisplayApp = "ssh_helper"
+)
+
+type LogLevel string
+
+const (
+	LogTrace LogLevel = "trace"
+	LogDebug LogLevel = "debug"
+	LogInfo  LogLevel = "info"
+	LogWarn  LogLevel = "warn"
+	LogError LogLevel = "error"
+)
+
+type LogSource string
+
+const (
+	LogSourceDaemon      LogSource = "provisioner_daemon"
+	LogSourceProvisioner LogSource = "provisioner"
+)
+
+type BuildReason string
+
+const (
+	ReasonInitiator  BuildReason = "initiator"
+	ReasonAutostart  BuildReason = "autostart"
+	ReasonAutostop   BuildReason = "autostop"
+	ReasonDormancy   BuildReason = "dormancy"
+	ReasonDashboard  BuildReason = "dashboard"
+	ReasonCLI        BuildReason = "cli"
+	ReasonSSH        BuildReason = "ssh_connection"
+	ReasonVSCode     BuildReason = "vscode_connection"
+	ReasonJetBrains  BuildReason = "jetbrains_connection"
+	ReasonAutoDelete BuildReason = "autodelete"
+)
+
+type AutomaticUpdates string
+
+const (
+	UpdatesAlways AutomaticUpdates = "always"
+	UpdatesNever  AutomaticUpdates = "never"
+)
+
+type UserStatus string
+
+const (
+	UserActive    UserStatus = "active"
+	UserDormant   UserStatus = "dormant"
+	UserSuspended UserStatus = "suspended"
+)
+
+type LoginType string
+
+const (
+	LoginPassword LoginType = "password"
+	LoginToken    LoginType = "token"
+	LoginNone     LoginType = "none"
+)
+
+type ProvisionerStatus string
+
+const (
+	ProvisionerOffline ProvisionerStatus = "offline"
+	ProvisionerIdle    ProvisionerStatus = "idle"
+	ProvisionerBusy    ProvisionerStatus = "busy"
+)
+
+// Names that stand for something else in paths.
+const (
+	Me                  = "me"      // the user who asks
+	DefaultOrganization = "default" // the one organization
+)

@@ -1,0 +1,53 @@
+package sdk
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// ContentTypes of an upload.
+const (
+	ContentTypeTar = "application/x-tar"
+	ContentTypeZip = "application/zip"
+)
+
+// Upload stores an archive and returns its id. The same bytes get the same id. r is read once, to its end.
+func (c *Client) Upload(ctx context.Context, contentType string, r io.Reader) (uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	resp, err := c.roundTrip(ctx, http.MethodPost, "files", contentType, r)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	defer resp.Body.Close()
+	var out UploadResponse
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(&out); err != nil {
+		return uuid.Nil, fault.New(fault.Internal, "the server's answer to the upload cannot be read").WithDetail("%v", err)
+	}
+	return out.ID, nil
+}
+
+// Download copies a stored file to w: format "" for as it was uploaded, "zip" or "tar" to have it converted.
+func (c *Client) Download(ctx context.Context, id uuid.UUID, format string, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	path := "files/" + id.String()
+	if format != "" {
+		path += "?format=" + seg(format)
+	}
+	resp, err := c.roundTrip(ctx, http.MethodGet, path, "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return c.unreachable(ctx, err)
+	}
+	return nil
+}

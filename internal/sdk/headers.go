@@ -1,0 +1,9 @@
+package sdk
+
+// Headers with a credential, in the form http.Header keeps them.
+const (
+	AgentTokenHeader      = "Coder-Agent-Token"
+	ProvisionerPSKHeader  = "Coder-Provisioner-Daemon-Psk"
+	ProvisionerNameHeader = "Coder-Provisioner-Daemon-Name"
+	ProvisionerTagsHeader = "Coder-Provisioner-Daemon-Tags" // k=v, as a URL query
+)

@@ -1,0 +1,159 @@
+package sdk
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// ProvisionerJob is one unit of work for a provisioner: a template import, a dry run or a workspace build.
+type ProvisionerJob struct {
+	ID               uuid.UUID              `json:"id"`
+	OrganizationID   uuid.UUID              `json:"organization_id"`
+	InitiatorID      uuid.UUID              `json:"initiator_id"`
+	CreatedAt        time.Time              `json:"created_at"`
+	StartedAt        *time.Time             `json:"started_at,omitempty"`
+	CompletedAt      *time.Time             `json:"completed_at,omitempty"` // set on every job that has ended
+	CanceledAt       *time.Time             `json:"canceled_at,omitempty"`
+	Status           JobStatus              `json:"status"`
+	Error            string                 `json:"error,omitempty"`
+	ErrorCode        JobErrorCode           `json:"error_code,omitempty"`
+	WorkerID         *uuid.UUID             `json:"worker_id,omitempty"`
+	WorkerName       string                 `json:"worker_name,omitempty"`
+	FileID           uuid.UUID              `json:"file_id"`
+	Tags             Map[string]            `json:"tags"`
+	QueuePosition    int                    `json:"queue_position"` // 1 is next; 0 when not waiting
+	QueueSize        int                    `json:"queue_size"`
+	Type             JobType                `json:"type"`
+	Input            ProvisionerJobInput    `json:"input"`
+	Metadata         ProvisionerJobMetadata `json:"metadata"`
+	AvailableWorkers List[uuid.UUID]        `json:"available_workers,omitempty"`
+	LogsOverflowed   bool                   `json:"logs_overflowed"`
+	// WaitingReason says why a pending job does not run: "no provisioner has environment=on_prem". "" while there is nothing
+	// to say.
+	WaitingReason string `json:"waiting_reason,omitempty"`
+}
+
+type ProvisionerJobInput struct {
+	TemplateVersionID *uuid.UUID `json:"template_version_id,omitempty"`
+	WorkspaceBuildID  *uuid.UUID `json:"workspace_build_id,omitempty"`
+	Error             string     `json:"error,omitempty"`
+}
+
+type ProvisionerJobMetadata struct {
+	TemplateVersionName string     `json:"template_version_name"`
+	TemplateID          uuid.UUID  `json:"template_id"`
+	TemplateName        string     `json:"template_name"`
+	TemplateDisplayName string     `json:"template_display_name"`
+	TemplateIcon        string     `json:"template_icon"`
+	WorkspaceID         *uuid.UUID `json:"workspace_id,omitempty"`
+	WorkspaceName       string     `json:"workspace_name,omitempty"`
+}
+
+// JobLog is one line of a job's log.
+type JobLog struct {
+	ID        int64     `json:"id"`
+	CreatedAt time.Time `json:"created_at"`
+	Source    LogSource `json:"log_source"`
+	Level     LogLevel  `json:"log_level"`
+	Stage     string    `json:"stage"` // for people: "Planning infrastructure"
+	Output    string    `json:"output"`
+}
+
+// MatchedProvisioners counts the provisioners that may take a job.
+type MatchedProvisioners struct {
+	Count            int        `json:"count"`
+	Available        int        `json:"available"`
+	MostRecentlySeen *time.Time `json:"most_recently_seen,omitempty"`
+}
+
+// ProvisionerDaemon is a provisioner that has enrolled.
+type ProvisionerDaemon struct {
+	ID             uuid.UUID             `json:"id"`
+	OrganizationID uuid.UUID             `json:"organization_id"`
+	KeyID          uuid.UUID             `json:"key_id"`
+	KeyName        string                `json:"key_name"`
+	CreatedAt      time.Time             `json:"created_at"`
+	LastSeenAt     *time.Time            `json:"last_seen_at,omitempty"`
+	Name           string                `json:"name"`
+	Version        string                `json:"version"`
+	APIVersion     string                `json:"api_version"`
+	Provisioners   List[string]          `json:"provisioners"` // "terraform"
+	Tags           Map[string]           `json:"tags"`
+	Status         ProvisionerStatus     `json:"status"`
+	CurrentJob     *ProvisionerDaemonJob `json:"current_job"`
+	PreviousJob    *ProvisionerDaemonJob `json:"previous_job"`
+}
+
+type ProvisionerDaemonJob struct {
+	ID                  uuid.UUID `json:"id"`
+	Status              JobStatus `json:"status"`
+	TemplateName        string    `json:"template_name"`
+	TemplateIcon        string    `json:"template_icon"`
+	TemplateDisplayName string    `json:"template_display_name"`
+}
+
+// ProvisionerKey lets provisioners enrol, with fixed tags.
+type ProvisionerKey struct {
+	ID             uuid.UUID   `json:"id"`
+	CreatedAt      time.Time   `json:"created_at"`
+	OrganizationID uuid.UUID   `json:"organization"`
+	Name           string      `json:"name"`
+	Tags           Map[string] `json:"tags"`
+}
+
+type CreateProvisionerKeyRequest struct {
+	Name string      `json:"name"`
+	Tags Map[string] `json:"tags"`
+}
+
+// CreateProvisionerKeyResponse shows the key, once.
+type CreateProvisionerKeyResponse struct {
+	Key string `json:"key"`
+}
+
+// JobsQuery selects provisioner jobs, newest first. The zero value means all.
+type JobsQuery struct {
+	Limit    int
+	Statuses []JobStatus
+}
+
+func (c *Client) ProvisionerDaemons(ctx context.Context, organization string) ([]ProvisionerDaemon, error) {
+	return get[[]ProvisionerDaemon](ctx, c, "organizations/"+seg(organization)+"/provisionerdaemons")
+}
+
+func (c *Client) ProvisionerJobs(ctx context.Context, organization string, q JobsQuery) ([]ProvisionerJob, error) {
+	v := url.Values{}
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	if len(q.Statuses) > 0 {
+		names := make([]string, len(q.Statuses))
+		for i, s := range q.Statuses {
+			names[i] = string(s)
+		}
+		v.Set("status", strings.Join(names, ","))
+	}
+	return get[[]ProvisionerJob](ctx, c, "organizations/"+seg(organization)+"/provisionerjobs?"+v.Encode())
+}
+
+func (c *Client) ProvisionerJob(ctx context.Context, organization string, id uuid.UUID) (ProvisionerJob, error) {
+	return get[ProvisionerJob](ctx, c, "organizations/"+seg(organization)+"/provisionerjobs/"+id.String())
+}
+
+func (c *Client) ProvisionerKeys(ctx context.Context, organization string) ([]ProvisionerKey, error) {
+	return get[[]ProvisionerKey](ctx, c, "organizations/"+seg(organization)+"/provisionerkeys")
+}
+
+func (c *Client) CreateProvisionerKey(ctx context.Context, organization string, req CreateProvisionerKeyRequest) (CreateProvisionerKeyResponse, error) {
+	return send[CreateProvisionerKeyResponse](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/provisionerkeys", req)
+}
+
+func (c *Client) DeleteProvisionerKey(ctx context.Context, organization, name string) error {
+	return c.do(ctx, http.MethodDelete, "organizations/"+seg(organization)+"/provisionerkeys/"+seg(name), nil, nil)
+}

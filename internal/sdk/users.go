@@ -1,0 +1,317 @@
+package sdk
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// User is an account.
+type User struct {
+	ID              uuid.UUID       `json:"id"`
+	Username        string          `json:"username"`
+	Name            string          `json:"name"`
+	Email           string          `json:"email"`
+	AvatarURL       string          `json:"avatar_url"`
+	CreatedAt       time.Time       `json:"created_at"`
+	UpdatedAt       time.Time       `json:"updated_at"`
+	LastSeenAt      *time.Time      `json:"last_seen_at,omitempty"`
+	Status          UserStatus      `json:"status"`
+	LoginType       LoginType       `json:"login_type"`
+	ThemePreference string          `json:"theme_preference"`
+	OrganizationIDs List[uuid.UUID] `json:"organization_ids"`
+	Roles           List[Role]      `json:"roles"`
+}
+
+// Role is a role's name as shown beside a user.
+type Role struct {
+	Name           string `json:"name"`
+	DisplayName    string `json:"display_name"`
+	OrganizationID string `json:"organization_id,omitempty"`
+}
+
+// MinimalUser is what everyone may know of a user.
+type MinimalUser struct {
+	ID        uuid.UUID `json:"id"`
+	Username  string    `json:"username"`
+	Name      string    `json:"name,omitempty"`
+	AvatarURL string    `json:"avatar_url,omitempty"`
+}
+
+// UsersResponse is one page of users and how many there are in all.
+type UsersResponse struct {
+	Users List[User] `json:"users"`
+	Count int        `json:"count"`
+}
+
+// UsersQuery selects users. The zero value means all of them.
+type UsersQuery struct {
+	Q             string // "status:active name:x"
+	Limit, Offset int    // 0: the server's own limit
+}
+
+// CreateFirstUserRequest makes the first user, who is an owner. It is the one request that needs no session.
+type CreateFirstUserRequest struct {
+	Email    string `json:"email"`
+	Username string `json:"username"`
+	Name     string `json:"name"`
+	Password string `json:"password"`
+	Trial    bool   `json:"trial"` // accepted, without meaning: every feature is free
+}
+
+type CreateFirstUserResponse struct {
+	UserID         uuid.UUID `json:"user_id"`
+	OrganizationID uuid.UUID `json:"organization_id"`
+}
+
+type CreateUserRequest struct {
+	Email           string      `json:"email"`
+	Username        string      `json:"username"`
+	Name            string      `json:"name"`
+	Password        string      `json:"password,omitempty"`
+	LoginType       LoginType   `json:"login_type,omitempty"` // "": password
+	UserStatus      *UserStatus `json:"user_status,omitempty"`
+	OrganizationIDs []uuid.UUID `json:"organization_ids,omitempty"`
+}
+
+type LoginRequest struct {
+	Email    string `json:"email"`
+	Password string `json:"password"`
+}
+
+type LoginResponse struct {
+	SessionToken string `json:"session_token"`
+}
+
+// AuthMethods says how one may sign in.
+type AuthMethods struct {
+	TermsOfServiceURL string         `json:"terms_of_service_url,omitempty"`
+	Password          AuthMethod     `json:"password"`
+	Github            AuthMethod     `json:"github"`
+	OIDC              OIDCAuthMethod `json:"oidc"`
+}
+
+type AuthMethod struct {
+	Enabled bool `json:"enabled"`
+}
+
+type OIDCAuthMethod struct {
+	Enabled    bool   `json:"enabled"`
+	SignInText string `json:"signInText"`
+	IconURL    string `json:"iconUrl"`
+}
+
+type UpdateUserProfileRequest struct {
+	Username string `json:"username"`
+	Name     string `json:"name"`
+}
+
+// UpdateUserPasswordRequest changes a password. A user names the old one; an owner need not for others.
+type UpdateUserPasswordRequest struct {
+	OldPassword string `json:"old_password"`
+	Password    string `json:"password"`
+}
+
+// UpdateRolesRequest replaces a user's roles by the named ones.
+type UpdateRolesRequest struct {
+	Roles List[string] `json:"roles"`
+}
+
+type UserRoles struct {
+	Roles             List[string]      `json:"roles"`
+	OrganizationRoles Map[List[string]] `json:"organization_roles"`
+}
+
+type Organization struct {
+	ID          uuid.UUID `json:"id"`
+	Name        string    `json:"name"`
+	DisplayName string    `json:"display_name"`
+	Description string    `json:"description"`
+	Icon        string    `json:"icon"`
+	CreatedAt   time.Time `json:"created_at"`
+	UpdatedAt   time.Time `json:"updated_at"`
+	IsDefault   bool      `json:"is_default"`
+}
+
+type OrganizationMember struct {
+	UserID         uuid.UUID  `json:"user_id"`
+	OrganizationID uuid.UUID  `json:"organization_id"`
+	CreatedAt      time.Time  `json:"created_at"`
+	UpdatedAt      time.Time  `json:"updated_at"`
+	Roles          List[Role] `json:"roles"`
+	Username       string     `json:"username"`
+	Name           string     `json:"name"`
+	AvatarURL      string     `json:"avatar_url"`
+	Email          string     `json:"email"`
+	GlobalRoles    List[Role] `json:"global_roles"`
+}
+
+// APIKey is a session or a token without its secret.
+type APIKey struct {
+	ID              string       `json:"id"` // the public half of the token, 10 characters
+	UserID          uuid.UUID    `json:"user_id"`
+	Username        string       `json:"username,omitempty"` // only in lists of tokens
+	LastUsed        time.Time    `json:"last_used"`
+	ExpiresAt       time.Time    `json:"expires_at"`
+	CreatedAt       time.Time    `json:"created_at"`
+	UpdatedAt       time.Time    `json:"updated_at"`
+	LoginType       LoginType    `json:"login_type"`
+	Scope           string       `json:"scope"` // "all"
+	Scopes          List[string] `json:"scopes"`
+	TokenName       string       `json:"token_name"`
+	LifetimeSeconds int64        `json:"lifetime_seconds"`
+}
+
+type CreateTokenRequest struct {
+	Lifetime  time.Duration `json:"lifetime,omitempty"` // nanoseconds; 0: the server's default
+	Scope     string        `json:"scope,omitempty"`
+	TokenName string        `json:"token_name,omitempty"`
+}
+
+// CreateTokenResponse shows the whole token, once.
+type CreateTokenResponse struct {
+	Key string `json:"key"`
+}
+
+type TokenConfig struct {
+	MaxTokenLifetime time.Duration `json:"max_token_lifetime"` // nanoseconds
+}
+
+type GitSSHKey struct {
+	UserID    uuid.UUID `json:"user_id"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+	PublicKey string    `json:"public_key"`
+}
+
+// HasFirstUser says whether the deployment has been set up.
+func (c *Client) HasFirstUser(ctx context.Context) (bool, error) {
+	err := c.do(ctx, http.MethodGet, "users/first", nil, nil)
+	if isNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (c *Client) CreateFirstUser(ctx context.Context, req CreateFirstUserRequest) (CreateFirstUserResponse, error) {
+	return send[CreateFirstUserResponse](ctx, c, http.MethodPost, "users/first", req)
+}
+
+func (c *Client) Login(ctx context.Context, req LoginRequest) (LoginResponse, error) {
+	return send[LoginResponse](ctx, c, http.MethodPost, "users/login", req)
+}
+
+// Logout ends the session that the client uses.
+func (c *Client) Logout(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "users/logout", nil, nil)
+}
+
+func (c *Client) AuthMethods(ctx context.Context) (AuthMethods, error) {
+	return get[AuthMethods](ctx, c, "users/authmethods")
+}
+
+// User returns the user with the given name or id; Me for oneself.
+func (c *Client) User(ctx context.Context, user string) (User, error) {
+	return get[User](ctx, c, "users/"+seg(user))
+}
+
+func (c *Client) Users(ctx context.Context, q UsersQuery) (UsersResponse, error) {
+	return get[UsersResponse](ctx, c, "users"+page(q.Q, q.Limit, q.Offset))
+}
+
+func (c *Client) CreateUser(ctx context.Context, req CreateUserRequest) (User, error) {
+	return send[User](ctx, c, http.MethodPost, "users", req)
+}
+
+func (c *Client) DeleteUser(ctx context.Context, user string) error {
+	return c.do(ctx, http.MethodDelete, "users/"+seg(user), nil, nil)
+}
+
+func (c *Client) SuspendUser(ctx context.Context, user string) (User, error) {
+	return send[User](ctx, c, http.MethodPut, "users/"+seg(user)+"/status/suspend", nil)
+}
+
+func (c *Client) ActivateUser(ctx context.Context, user string) (User, error) {
+	return send[User](ctx, c, http.MethodPut, "users/"+seg(user)+"/status/activate", nil)
+}
+
+func (c *Client) UserRoles(ctx context.Context, user string) (UserRoles, error) {
+	return get[UserRoles](ctx, c, "users/"+seg(user)+"/roles")
+}
+
+func (c *Client) UpdateUserRoles(ctx context.Context, user string, req UpdateRolesRequest) (User, error) {
+	return send[User](ctx, c, http.MethodPut, "users/"+seg(user)+"/roles", req)
+}
+
+func (c *Client) UpdateUserProfile(ctx context.Context, user string, req UpdateUserProfileRequest) (User, error) {
+	return send[User](ctx, c, http.MethodPut, "users/"+seg(user)+"/profile", req)
+}
+
+func (c *Client) UpdateUserPassword(ctx context.Context, user string, req UpdateUserPasswordRequest) error {
+	return c.do(ctx, http.MethodPut, "users/"+seg(user)+"/password", req, nil)
+}
+
+func (c *Client) UserOrganizations(ctx context.Context, user string) ([]Organization, error) {
+	return get[[]Organization](ctx, c, "users/"+seg(user)+"/organizations")
+}
+
+func (c *Client) OrganizationMember(ctx context.Context, organization, user string) (OrganizationMember, error) {
+	return get[OrganizationMember](ctx, c, "organizations/"+seg(organization)+"/members/"+seg(user))
+}
+
+// Tokens lists a user's long-lived tokens; with all, those of every user (owners only).
+func (c *Client) Tokens(ctx context.Context, user string, all bool) ([]APIKey, error) {
+	return get[[]APIKey](ctx, c, "users/"+seg(user)+"/keys/tokens?include_all="+strconv.FormatBool(all))
+}
+
+func (c *Client) CreateToken(ctx context.Context, user string, req CreateTokenRequest) (CreateTokenResponse, error) {
+	return send[CreateTokenResponse](ctx, c, http.MethodPost, "users/"+seg(user)+"/keys/tokens", req)
+}
+
+func (c *Client) TokenConfig(ctx context.Context, user string) (TokenConfig, error) {
+	return get[TokenConfig](ctx, c, "users/"+seg(user)+"/keys/tokens/tokenconfig")
+}
+
+// CreateAPIKey makes another session of the user, as long-lived as one from a sign-in.
+func (c *Client) CreateAPIKey(ctx context.Context, user string) (CreateTokenResponse, error) {
+	return send[CreateTokenResponse](ctx, c, http.MethodPost, "users/"+seg(user)+"/keys", nil)
+}
+
+// APIKey returns a session or token by the public half of its token.
+func (c *Client) APIKey(ctx context.Context, user, id string) (APIKey, error) {
+	return get[APIKey](ctx, c, "users/"+seg(user)+"/keys/"+seg(id))
+}
+
+func (c *Client) DeleteAPIKey(ctx context.Context, user, id string) error {
+	return c.do(ctx, http.MethodDelete, "users/"+seg(user)+"/keys/"+seg(id), nil, nil)
+}
+
+func (c *Client) GitSSHKey(ctx context.Context, user string) (GitSSHKey, error) {
+	return get[GitSSHKey](ctx, c, "users/"+seg(user)+"/gitsshkey")
+}
+
+// RegenerateGitSSHKey replaces the user's key pair.
+func (c *Client) RegenerateGitSSHKey(ctx context.Context, user string) (GitSSHKey, error) {
+	return send[GitSSHKey](ctx, c, http.MethodPut, "users/"+seg(user)+"/gitsshkey", nil)
+}
+
+func page(q string, limit, offset int) string {
+	v := url.Values{}
+	if q != "" {
+		v.Set("q", q)
+	}
+	if limit > 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+	if offset > 0 {
+		v.Set("offset", strconv.Itoa(offset))
+	}
+	if len(v) == 0 {
+		return ""
+	}
+	return "?" + v.Encode()
+}

@@ -1,0 +1,160 @@
+package sdk
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Workspace is one user's environment. What exists of it now is in LatestBuild.
+type Workspace struct {
+	ID                                   uuid.UUID        `json:"id"`
+	CreatedAt                            time.Time        `json:"created_at"`
+	UpdatedAt                            time.Time        `json:"updated_at"`
+	OwnerID                              uuid.UUID        `json:"owner_id"`
+	OwnerName                            string           `json:"owner_name"`
+	OwnerAvatarURL                       string           `json:"owner_avatar_url"`
+	OrganizationID                       uuid.UUID        `json:"organization_id"`
+	OrganizationName                     string           `json:"organization_name"`
+	TemplateID                           uuid.UUID        `json:"template_id"`
+	TemplateName                         string           `json:"template_name"`
+	TemplateDisplayName                  string           `json:"template_display_name"`
+	TemplateIcon                         string           `json:"template_icon"`
+	TemplateAllowUserCancelWorkspaceJobs bool             `json:"template_allow_user_cancel_workspace_jobs"`
+	TemplateActiveVersionID              uuid.UUID        `json:"template_active_version_id"`
+	TemplateRequireActiveVersion         bool             `json:"template_require_active_version"`
+	TemplateUseClassicParameterFlow      bool             `json:"template_use_classic_parameter_flow"`
+	LatestBuild                          WorkspaceBuild   `json:"latest_build"`
+	LatestAppStatus                      *AppStatus       `json:"latest_app_status"`
+	Outdated                             bool             `json:"outdated"`
+	Name                                 string           `json:"name"`
+	AutostartSchedule                    *string          `json:"autostart_schedule,omitempty"`
+	TTLMillis                            *int64           `json:"ttl_ms,omitempty"`
+	LastUsedAt                           time.Time        `json:"last_used_at"`
+	DeletingAt                           *time.Time       `json:"deleting_at"`
+	DormantAt                            *time.Time       `json:"dormant_at"`
+	Health                               WorkspaceHealth  `json:"health"`
+	AutomaticUpdates                     AutomaticUpdates `json:"automatic_updates"`
+	AllowRenames                         bool             `json:"allow_renames"`
+	Favorite                             bool             `json:"favorite"`
+	NextStartAt                          *time.Time       `json:"next_start_at"`
+	IsPrebuild                           bool             `json:"is_prebuild"`
+}
+
+type WorkspaceHealth struct {
+	Healthy       bool            `json:"healthy"`
+	FailingAgents List[uuid.UUID] `json:"failing_agents"`
+}
+
+// WorkspacesResponse is one page of workspaces and how many match in all.
+type WorkspacesResponse struct {
+	Workspaces List[Workspace] `json:"workspaces"`
+	Count      int             `json:"count"`
+}
+
+// WorkspacesQuery selects workspaces. The zero value means all one may see.
+type WorkspacesQuery struct {
+	Q             string // "owner:me name:x template:y status:running"
+	Limit, Offset int    // 0: the server's own limit
+}
+
+// CreateWorkspaceRequest names a template or one of its versions.
+type CreateWorkspaceRequest struct {
+	TemplateID              uuid.UUID        `json:"template_id,omitzero"`
+	TemplateVersionID       uuid.UUID        `json:"template_version_id,omitzero"`
+	TemplateVersionPresetID uuid.UUID        `json:"template_version_preset_id,omitzero"`
+	Name                    string           `json:"name"`
+	AutostartSchedule       *string          `json:"autostart_schedule,omitempty"`
+	TTLMillis               *int64           `json:"ttl_ms,omitempty"`
+	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
+	AutomaticUpdates        AutomaticUpdates `json:"automatic_updates,omitempty"`
+}
+
+// ParameterValue is the value of a coder_parameter, in its text form.
+type ParameterValue struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type UpdateWorkspaceRequest struct {
+	Name string `json:"name,omitempty"`
+}
+
+type UpdateAutostartRequest struct {
+	Schedule *string `json:"schedule,omitempty"`
+}
+
+type UpdateTTLRequest struct {
+	TTLMillis *int64 `json:"ttl_ms"`
+}
+
+type ExtendRequest struct {
+	Deadline time.Time `json:"deadline"`
+}
+
+type UpdateAutomaticUpdatesRequest struct {
+	AutomaticUpdates AutomaticUpdates `json:"automatic_updates"`
+}
+
+// UsageRequest says that the workspace is in use. A zero request only touches last_used_at.
+type UsageRequest struct {
+	AgentID uuid.UUID `json:"agent_id,omitzero"`
+	AppName string    `json:"app_name,omitempty"` // vscode, jetbrains, reconnecting-pty, ssh
+}
+
+// WatchEvent is one message of workspaces/{w}/watch-ws.
+type WatchEvent struct {
+	Type string `json:"type"` // data, ping, error
+	Data any    `json:"data,omitempty"`
+}
+
+func (c *Client) CreateWorkspace(ctx context.Context, user string, req CreateWorkspaceRequest) (Workspace, error) {
+	return send[Workspace](ctx, c, http.MethodPost, "users/"+seg(user)+"/workspaces", req)
+}
+
+func (c *Client) Workspaces(ctx context.Context, q WorkspacesQuery) (WorkspacesResponse, error) {
+	return get[WorkspacesResponse](ctx, c, "workspaces"+page(q.Q, q.Limit, q.Offset))
+}
+
+func (c *Client) Workspace(ctx context.Context, id uuid.UUID) (Workspace, error) {
+	return get[Workspace](ctx, c, "workspaces/"+id.String())
+}
+
+// WorkspaceByName returns the named workspace of the user; Me for oneself.
+func (c *Client) WorkspaceByName(ctx context.Context, user, name string) (Workspace, error) {
+	return get[Workspace](ctx, c, "users/"+seg(user)+"/workspace/"+seg(name))
+}
+
+func (c *Client) UpdateWorkspace(ctx context.Context, id uuid.UUID, req UpdateWorkspaceRequest) error {
+	return c.do(ctx, http.MethodPatch, "workspaces/"+id.String(), req, nil)
+}
+
+func (c *Client) UpdateAutostart(ctx context.Context, id uuid.UUID, req UpdateAutostartRequest) error {
+	return c.do(ctx, http.MethodPut, "workspaces/"+id.String()+"/autostart", req, nil)
+}
+
+func (c *Client) UpdateTTL(ctx context.Context, id uuid.UUID, req UpdateTTLRequest) error {
+	return c.do(ctx, http.MethodPut, "workspaces/"+id.String()+"/ttl", req, nil)
+}
+
+func (c *Client) ExtendWorkspace(ctx context.Context, id uuid.UUID, req ExtendRequest) error {
+	return c.do(ctx, http.MethodPut, "workspaces/"+id.String()+"/extend", req, nil)
+}
+
+func (c *Client) UpdateAutomaticUpdates(ctx context.Context, id uuid.UUID, req UpdateAutomaticUpdatesRequest) error {
+	return c.do(ctx, http.MethodPut, "workspaces/"+id.String()+"/autoupdates", req, nil)
+}
+
+func (c *Client) FavoriteWorkspace(ctx context.Context, id uuid.UUID) error {
+	return c.do(ctx, http.MethodPut, "workspaces/"+id.String()+"/favorite", nil, nil)
+}
+
+func (c *Client) UnfavoriteWorkspace(ctx context.Context, id uuid.UUID) error {
+	return c.do(ctx, http.MethodDelete, "workspaces/"+id.String()+"/favorite", nil, nil)
+}
+
+func (c *Client) WorkspaceUsage(ctx context.Context, id uuid.UUID, req UsageRequest) error {
+	return c.do(ctx, http.MethodPost, "workspaces/"+id.String()+"/usage", req, nil)
+}

@@ -1,0 +1,47 @@
+// Package starters holds the templates that come with the program: something to begin with, and to change.
+package starters
+
+import (
+	"embed"
+	"io/fs"
+	"slices"
+)
+
+//go:embed process docker
+var content embed.FS
+
+// Starter describes one of them.
+type Starter struct {
+	Name        string // also its folder
+	DisplayName string
+	Description string // one sentence
+	Icon        string // a path on the server
+	Tags        []string
+}
+
+var all = []Starter{
+	{
+		Name: "docker", DisplayName: "Docker containers", Icon: "/icon/docker.svg", Tags: []string{"docker", "container"},
+		Description: "Workspaces are containers on the provisioner's host; their home folder is a volume that outlives them.",
+	},
+	{
+		Name: "process", DisplayName: "Processes on the provisioner's host", Icon: "/icon/terminal.svg", Tags: []string{"local"},
+		Description: "Workspaces are plain processes beside the provisioner: nothing to install or download, for trying things out.",
+	},
+}
+
+// List returns the starters, by name.
+func List() []Starter { return slices.Clone(all) }
+
+// Get returns the files and the description of a starter; false when there is none with that name.
+func Get(name string) (fs.FS, Starter, bool) {
+	i := slices.IndexFunc(all, func(s Starter) bool { return s.Name == name })
+	if i < 0 {
+		return nil, Starter{}, false
+	}
+	files, err := fs.Sub(content, name)
+	if err != nil {
+		panic(err) // the names above are valid paths
+	}
+	return files, all[i], true
+}

@@ -1,0 +1,33 @@
+package starters_test
+
+import (
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/internal/starters"
+)
+
+func TestStartersAreComplete(t *testing.T) {
+	t.Parallel()
+	list := starters.List()
+	if len(list) != 2 {
+		t.Fatalf("List: %d starters, want 2", len(list))
+	}
+	for _, want := range list {
+		files, got, ok := starters.Get(want.Name)
+		if !ok || got.Name != want.Name || got.Description == "" || got.DisplayName == "" || got.Icon == "" {
+			t.Errorf("Get(%q): %+v, %v", want.Name, got, ok)
+			continue
+		}
+		for _, name := range []string{"main.tf", "README.md"} {
+			text, err := fs.ReadFile(files, name)
+			if err != nil || strings.TrimSpace(string(text)) == "" {
+				t.Errorf("%s: %s: %v", want.Name, name, err)
+			}
+		}
+	}
+	if _, _, ok := starters.Get("../process"); ok {
+		t.Error("Get found a starter outside of the list")
+	}
+}

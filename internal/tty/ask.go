@@ -1,0 +1,189 @@
+package tty
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// ErrNotTerminal is what a question ends with when nobody is there to answer it.
+var ErrNotTerminal = errors.New("standard input is not a terminal")
+
+// Question is one thing to ask.
+type Question struct {
+	Text    string
+	Help    string // a line above the question, may be empty
+	Default string // taken for an empty answer; "" with HasDefault unset means that an answer is needed
+	// HasDefault says that an empty answer is fine even when Default is empty.
+	HasDefault bool
+	Secret     bool                      // not echoed
+	Choices    []Choice                  // not empty: one of these, by number, label or value
+	Check      func(answer string) error // nil: everything is fine. Its error is shown, and the question asked again.
+}
+
+// Choice is one possible answer.
+type Choice struct {
+	Label, Help, Value string
+}
+
+// Ask puts the question until there is a good answer. It returns ErrNotTerminal when In is none, io.ErrUnexpectedEOF when it
+// ends, and ctx's error when that ends first: then a read of In may still be under way, and the process is expected to end.
+func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
+	if !s.InTTY {
+		return "", ErrNotTerminal
+	}
+	if q.Help != "" {
+		fmt.Fprintln(s.Err, s.Dim(q.Help))
+	}
+	def := -1
+	for i, c := range q.Choices {
+		if c.Value == q.Default && (q.HasDefault || q.Default != "") {
+			def = i + 1
+		}
+		fmt.Fprintf(s.Err, "  %d) %s", i+1, c.Label)
+		if c.Help != "" {
+			fmt.Fprint(s.Err, s.Dim("  "+c.Help))
+		}
+		fmt.Fprintln(s.Err)
+	}
+	hint := q.Default
+	if len(q.Choices) > 0 {
+		hint = ""
+		if def > 0 {
+			hint = strconv.Itoa(def)
+		}
+	}
+	for {
+		fmt.Fprint(s.Err, s.Bold(q.Text))
+		if hint != "" && !q.Secret {
+			fmt.Fprint(s.Err, s.Dim(" ["+hint+"]"))
+		}
+		fmt.Fprint(s.Err, ": ")
+		answer, err := s.answer(ctx, q.Secret)
+		if err != nil {
+			return "", err
+		}
+		answer, err = q.resolve(answer)
+		if err == nil {
+			return answer, nil
+		}
+		fmt.Fprintln(s.Err, s.Red(err.Error()))
+	}
+}
+
+// resolve turns what was typed into the answer.
+func (q Question) resolve(typed string) (string, error) {
+	if !q.Secret {
+		typed = strings.TrimSpace(typed)
+	}
+	if typed == "" {
+		switch {
+		case q.Default != "" || q.HasDefault:
+			typed = q.Default
+		default:
+			return "", errors.New("An answer is needed.")
+		}
+	} else if len(q.Choices) > 0 {
+		value, ok := pick(q.Choices, typed)
+		if !ok {
+			return "", fmt.Errorf("%q is none of the choices.", typed)
+		}
+		typed = value
+	}
+	if q.Check != nil {
+		if err := q.Check(typed); err != nil {
+			return "", err
+		}
+	}
+	return typed, nil
+}
+
+func pick(choices []Choice, typed string) (string, bool) {
+	for _, by := range []func(Choice) bool{
+		func(c Choice) bool { return c.Value == typed },
+		func(c Choice) bool { return strings.EqualFold(c.Label, typed) },
+	} {
+		if i := slices.IndexFunc(choices, by); i >= 0 {
+			return choices[i].Value, true
+		}
+	}
+	if n, err := strconv.Atoi(typed); err == nil && n >= 1 && n <= len(choices) {
+		return choices[n-1].Value, true
+	}
+	return "", false
+}
+
+// answer reads one line, or ends with ctx.
+func (s *Streams) answer(ctx context.Context, secret bool) (string, error) {
+	type line struct {
+		text string
+		err  error
+	}
+	restore := func() {}
+	read := func() (string, error) {
+		text, err := s.lines().ReadString('\n')
+		if errors.Is(err, io.EOF) && text != "" {
+			err = nil
+		}
+		return strings.TrimRight(text, "\r\n"), err
+	}
+	if f, ok := s.In.(*os.File); ok && secret && term.IsTerminal(int(f.Fd())) {
+		if state, err := term.GetState(int(f.Fd())); err == nil {
+			restore = func() { _ = term.Restore(int(f.Fd()), state) }
+		}
+		read = func() (string, error) {
+			text, err := term.ReadPassword(int(f.Fd()))
+			fmt.Fprintln(s.Err)
+			return string(text), err
+		}
+	}
+	got := make(chan line, 1)
+	go func() {
+		text, err := read()
+		got <- line{text, err}
+	}()
+	select {
+	case l := <-got:
+		if errors.Is(l.err, io.EOF) {
+			return "", io.ErrUnexpectedEOF
+		}
+		return l.text, l.err
+	case <-ctx.Done():
+		restore()
+		fmt.Fprintln(s.Err)
+		return "", ctx.Err()
+	}
+}
+
+// Confirm asks a yes-or-no question. An empty answer means def.
+func (s *Streams) Confirm(ctx context.Context, text string, def bool) (bool, error) {
+	hint := map[bool]string{true: "yes", false: "no"}[def]
+	answer, err := s.Ask(ctx, Question{Text: text + " (yes/no)", Default: hint, Check: func(a string) error {
+		if _, ok := parseYes(a); !ok {
+			return errors.New("Please answer yes or no.")
+		}
+		return nil
+	}})
+	if err != nil {
+		return false, err
+	}
+	yes, _ := parseYes(answer)
+	return yes, nil
+}
+
+func parseYes(answer string) (yes, ok bool) {
+	switch strings.ToLower(answer) {
+	case "y", "yes":
+		return true, true
+	case "n", "no":
+		return false, true
+	}
+	return false, false
+}

@@ -1,0 +1,44 @@
+package tty
+
+import (
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Table is rows of text in columns as wide as their widest cell.
+type Table struct {
+	Header []string
+	Rows   [][]string
+}
+
+// Add appends a row.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// Write prints the header in capitals and the rows. A table without rows prints nothing but its header.
+func (t *Table) Write(w io.Writer) error {
+	widths := make([]int, len(t.Header))
+	rows := make([][]string, 0, len(t.Rows)+1)
+	header := make([]string, len(t.Header))
+	for i, h := range t.Header {
+		header[i] = strings.ToUpper(h)
+	}
+	rows = append(append(rows, header), t.Rows...)
+	for _, row := range rows {
+		for i, cell := range row[:min(len(row), len(widths))] {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var out strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row[:min(len(row), len(widths))] {
+			cell = strings.NewReplacer("\n", " ", "\r", "", "\x1b", "").Replace(cell)
+			line.WriteString(cell)
+			line.WriteString(strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(cell), 0)+2))
+		}
+		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}

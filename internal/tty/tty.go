@@ -1,0 +1,62 @@
+// Package tty is how a command talks to a person: streams that know whether they are terminals, questions, tables and
+// progress. On a pipe it asks nothing and draws nothing. It knows no command and no server.
+package tty
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// Streams are what a command reads and writes: data goes to Out, everything else to Err.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+
+	InTTY  bool // one may ask
+	OutTTY bool // a person reads Out
+	ErrTTY bool // a person reads Err: progress may be drawn
+	Color  bool // of Err; NO_COLOR turns it off
+
+	once   sync.Once
+	reader *bufio.Reader // of In, for questions
+}
+
+// Std are the process's own streams. With force they count as terminals whatever they are.
+func Std(force bool) *Streams {
+	s := &Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	s.InTTY = force || term.IsTerminal(int(os.Stdin.Fd()))
+	s.OutTTY = force || term.IsTerminal(int(os.Stdout.Fd()))
+	s.ErrTTY = force || term.IsTerminal(int(os.Stderr.Fd()))
+	_, off := os.LookupEnv("NO_COLOR")
+	s.Color = s.ErrTTY && !off && os.Getenv("TERM") != "dumb"
+	return s
+}
+
+// lines is the one buffered reader of In: what it has read ahead is not lost between two questions.
+func (s *Streams) lines() *bufio.Reader {
+	s.once.Do(func() { s.reader = bufio.NewReader(s.In) })
+	return s.reader
+}
+
+// Bold marks text for Err.
+func (s *Streams) Bold(text string) string { return s.paint("1", text) }
+
+// Dim marks text for Err as less important.
+func (s *Streams) Dim(text string) string { return s.paint("2", text) }
+
+// Red marks text for Err as bad news.
+func (s *Streams) Red(text string) string { return s.paint("31", text) }
+
+// Green marks text for Err as good news.
+func (s *Streams) Green(text string) string { return s.paint("32", text) }
+
+func (s *Streams) paint(code, text string) string {
+	if !s.Color {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}

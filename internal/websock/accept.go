@@ -1,0 +1,61 @@
+package websock
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// AcceptOptions are the server's side. The zero value is usable.
+type AcceptOptions struct {
+	ReadLimit    int64         // bytes per message; 0 means DefaultReadLimit
+	PingInterval time.Duration // 0 means DefaultPingInterval, negative means no pings
+	Subprotocol  string        // empty means none; else the client must offer it
+	// OriginHosts lists, beside the request's own host, from which hosts' pages a browser may connect. Patterns as in
+	// path.Match. Requests without an Origin header do not come from a browser, and are let in.
+	OriginHosts []string
+}
+
+// Accept answers an upgrade request. When it fails it has written the response itself.
+func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, error) {
+	ws, err := accept(w, r, opts)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
+}
+
+// AcceptNetConn answers an upgrade request with a stream of bytes, which ends with ctx (the request's own context is not
+// the one to use). When it fails it has written the response itself.
+func AcceptNetConn(ctx context.Context, w http.ResponseWriter, r *http.Request, opts AcceptOptions) (net.Conn, error) {
+	ws, err := accept(w, r, opts)
+	if err != nil {
+		return nil, err
+	}
+	return websocket.NetConn(ctx, ws, websocket.MessageBinary), nil
+}
+
+func accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*websocket.Conn, error) {
+	ao := &websocket.AcceptOptions{
+		OriginPatterns:  opts.OriginHosts,
+		CompressionMode: websocket.CompressionDisabled,
+	}
+	if opts.Subprotocol != "" {
+		ao.Subprotocols = []string{opts.Subprotocol}
+	}
+	ws, err := websocket.Accept(w, r, ao)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "accept websocket: %w", err)
+	}
+	if opts.Subprotocol != "" && ws.Subprotocol() != opts.Subprotocol {
+		ws.Close(websocket.StatusPolicyViolation, "subprotocol "+opts.Subprotocol+" expected")
+		return nil, fmt.Errorf("accept websocket: client does not offer subprotocol %q", opts.Subprotocol)
+	}
+	return ws, nil
+}

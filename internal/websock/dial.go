@@ -1,0 +1,110 @@
+package websock
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// DialOptions are the client's side. The zero value is usable.
+type DialOptions struct {
+	Header       http.Header   // sent with the upgrade request
+	ReadLimit    int64         // bytes per message; 0 means DefaultReadLimit
+	PingInterval time.Duration // 0 means DefaultPingInterval, negative means no pings
+	Subprotocol  string        // empty means none; else the server must agree to it
+
+	// HTTPClient makes the request. Nil means one of the connection's own, with TLS below and the proxy of the environment.
+	HTTPClient *http.Client
+	// TLS is used when HTTPClient is nil. Nil means the system's trust.
+	TLS *tls.Config
+}
+
+// Dial connects to a URL with scheme http, https, ws or wss. It blocks until the server answered, or ctx ends.
+//
+// When the server refuses the upgrade the error is a fault with the code of the HTTP status and the message of the body
+// ({"message","detail"}). When it cannot be reached the fault's code is fault.Unavailable.
+func Dial(ctx context.Context, u *url.URL, opts DialOptions) (*Conn, error) {
+	ws, err := dial(ctx, u, opts)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
+}
+
+// DialNetConn is Dial for a stream of bytes. The context bounds the dial only; closing the connection ends it.
+func DialNetConn(ctx context.Context, u *url.URL, opts DialOptions) (net.Conn, error) {
+	ws, err := dial(ctx, u, opts)
+	if err != nil {
+		return nil, err
+	}
+	return websocket.NetConn(context.Background(), ws, websocket.MessageBinary), nil
+}
+
+func dial(ctx context.Context, u *url.URL, opts DialOptions) (*websocket.Conn, error) {
+	client := opts.HTTPClient
+	if client == nil {
+		transport := &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
+			TLSClientConfig:     opts.TLS.Clone(),
+			TLSHandshakeTimeout: 10 * time.Second,
+			DisableKeepAlives:   true, // an upgraded connection never comes back to the pool
+		}
+		client = &http.Client{Transport: transport, CheckRedirect: refuseRedirect}
+	}
+	do := &websocket.DialOptions{
+		HTTPClient:      client,
+		HTTPHeader:      opts.Header.Clone(),
+		CompressionMode: websocket.CompressionDisabled,
+	}
+	if opts.Subprotocol != "" {
+		do.Subprotocols = []string{opts.Subprotocol}
+	}
+	ws, resp, err := websocket.Dial(ctx, u.String(), do)
+	if err != nil {
+		return nil, refusal(u, resp, err)
+	}
+	if ws.Subprotocol() != opts.Subprotocol {
+		ws.Close(websocket.StatusPolicyViolation, "subprotocol "+opts.Subprotocol+" expected")
+		return nil, fault.New(fault.Unavailable, "the server at %s does not speak %q", u.Host, opts.Subprotocol)
+	}
+	return ws, nil
+}
+
+// refuseRedirect: the headers carry a credential, which is for the server that was named and for no other.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// refusal turns a failed dial into a fault.
+func refusal(u *url.URL, resp *http.Response, err error) error {
+	if resp == nil {
+		return fault.New(fault.Unavailable, "reach the server at %s: %w", u.Host, err)
+	}
+	refused := fault.New(fault.Unavailable, "the server at %s refused the connection (%s): %w", u.Host, resp.Status, err)
+	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
+		return refused.WithDetail("it points to %s: use that as the server's URL", to)
+	}
+	var body struct{ Message, Detail string }
+	if resp.Body != nil {
+		data, readErr := io.ReadAll(io.LimitReader(resp.Body, 1024))
+		resp.Body.Close()
+		if readErr == nil && json.Unmarshal(data, &body) == nil && body.Message != "" {
+			refused.Code, refused.Message, refused.Detail = fault.FromHTTPStatus(resp.StatusCode), body.Message, body.Detail
+			return refused
+		}
+	}
+	// Not our server's words: perhaps those of a proxy in front of it, whose codes mean less.
+	switch code := fault.FromHTTPStatus(resp.StatusCode); code {
+	case fault.Unauthenticated, fault.Forbidden, fault.NotFound, fault.RateLimited:
+		refused.Code = code
+	}
+	return refused
+}

@@ -1,0 +1,241 @@
+// Package websock is the project's websocket: text messages with a bound on their size, no compression, a ping of its own
+// that notices a dead connection, and a refusal of the upgrade that is a fault with the server's own words.
+//
+// It knows nothing of what the messages mean. It is the only importer of the websocket library, so that changing the
+// library is a change of this package.
+package websock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+const (
+	// DefaultReadLimit bounds a message, in bytes, unless the options say otherwise.
+	DefaultReadLimit = 32 << 10
+	// DefaultPingInterval is the time between two pings. A connection that leaves two in a row unanswered is dead.
+	DefaultPingInterval = 15 * time.Second
+
+	missedPings  = 2
+	maxReason    = 123 // bytes: a close frame's payload is 125, two of them are the status
+	closeTimeout = 2 * time.Second
+)
+
+// Status is a close code of RFC 6455 §7.4.
+type Status int
+
+const (
+	StatusNormal      = Status(websocket.StatusNormalClosure)
+	StatusGoingAway   = Status(websocket.StatusGoingAway)
+	StatusUnsupported = Status(websocket.StatusUnsupportedData)
+	StatusPolicy      = Status(websocket.StatusPolicyViolation)
+	StatusTooBig      = Status(websocket.StatusMessageTooBig)
+	StatusInternal    = Status(websocket.StatusInternalError)
+	StatusTryAgain    = Status(websocket.StatusTryAgainLater)
+)
+
+var (
+	// ErrTooBig is returned by reads of a message beyond the read limit. The connection is closed then.
+	ErrTooBig = websocket.ErrMessageTooBig
+	// ErrDead is the cause of a read or write that failed because pings stayed unanswered.
+	ErrDead = errors.New("the other side no longer answers")
+	// ErrNotText is returned by reads when a binary message arrives. The connection is closed then.
+	ErrNotText = errors.New("binary message on a text connection")
+)
+
+// CloseError is the other side's close frame.
+type CloseError struct {
+	Status Status
+	Reason string
+}
+
+func (e *CloseError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("connection closed by the other side (%d)", e.Status)
+	}
+	return fmt.Sprintf("connection closed by the other side (%d): %s", e.Status, e.Reason)
+}
+
+// Conn is one websocket. Reads are for one goroutine at a time; everything else is safe for concurrent use. Someone must
+// be reading all the time, because pongs and close frames are noticed by reads.
+type Conn struct {
+	ws       *websocket.Conn
+	lastSeen atomic.Int64 // Unix nanoseconds of the last sign of life
+	dead     atomic.Bool  // pings stayed unanswered
+
+	stopPing context.CancelFunc
+	pinger   sync.WaitGroup
+	closing  sync.Once
+}
+
+// newConn wraps ws. A zero interval means DefaultPingInterval, a negative one no pings.
+func newConn(ws *websocket.Conn, readLimit int64, interval time.Duration) *Conn {
+	if readLimit == 0 {
+		readLimit = DefaultReadLimit
+	}
+	if interval == 0 {
+		interval = DefaultPingInterval
+	}
+	ws.SetReadLimit(readLimit)
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Conn{ws: ws, stopPing: cancel}
+	c.seen()
+	if interval > 0 {
+		c.pinger.Go(func() { c.ping(ctx, interval) })
+	}
+	return c
+}
+
+// Read returns the next text message. It blocks until there is one, ctx ends (then the connection is closed) or the
+// connection ends: a *CloseError when the other side closed it, ErrTooBig, ErrNotText, ErrDead, or an I/O error.
+func (c *Conn) Read(ctx context.Context) ([]byte, error) {
+	kind, data, err := c.ws.Read(ctx)
+	if err != nil {
+		return nil, c.explain("read message", err)
+	}
+	c.seen()
+	if kind != websocket.MessageText {
+		c.Close(StatusUnsupported, "text messages only")
+		return nil, ErrNotText
+	}
+	return data, nil
+}
+
+// Write sends data as one text message. It blocks until the system took it or ctx ends, and then the connection is closed.
+func (c *Conn) Write(ctx context.Context, data []byte) error {
+	if err := c.ws.Write(ctx, websocket.MessageText, data); err != nil {
+		return c.explain("write message", err)
+	}
+	return nil
+}
+
+// ReadJSON reads the next message into v.
+func (c *Conn) ReadJSON(ctx context.Context, v any) error {
+	data, err := c.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("decode message: %w", err)
+	}
+	return nil
+}
+
+// WriteJSON sends v as one message.
+func (c *Conn) WriteJSON(ctx context.Context, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	return c.Write(ctx, data)
+}
+
+// Ping blocks until the other side answered a ping, ctx ended, or the connection did.
+func (c *Conn) Ping(ctx context.Context) error {
+	if err := c.ws.Ping(ctx); err != nil {
+		return c.explain("ping", err)
+	}
+	c.seen()
+	return nil
+}
+
+// LastSeen is when the other side last gave a sign of life: a message or the answer to a ping.
+func (c *Conn) LastSeen() time.Time { return time.Unix(0, c.lastSeen.Load()) }
+
+// Close tells the other side the status and a reason (cut to 123 bytes), gives it at most two seconds to answer, and
+// releases the connection. It is idempotent, and unblocks reads and writes.
+func (c *Conn) Close(status Status, reason string) error {
+	c.closing.Do(func() {
+		c.stopPing()
+		// The library waits up to ten seconds for an answer; a peer that is gone shall not hold its caller that long.
+		timer := time.AfterFunc(closeTimeout, func() { c.ws.CloseNow() })
+		defer timer.Stop()
+		c.ws.Close(websocket.StatusCode(status), cutReason(reason))
+	})
+	c.pinger.Wait()
+	return nil
+}
+
+// CloseNow releases the connection without a word. It is idempotent, and unblocks reads and writes.
+func (c *Conn) CloseNow() error {
+	c.closing.Do(func() {
+		c.stopPing()
+		c.ws.CloseNow()
+	})
+	c.pinger.Wait()
+	return nil
+}
+
+// NetConn is the connection as a stream of bytes in binary messages, with no bound on their size. It ends with ctx. The
+// Conn must not be used any more.
+func (c *Conn) NetConn(ctx context.Context) net.Conn {
+	c.stopPing()
+	c.pinger.Wait()
+	return websocket.NetConn(ctx, c.ws, websocket.MessageBinary)
+}
+
+func (c *Conn) seen() { c.lastSeen.Store(time.Now().UnixNano()) }
+
+// ping ends with ctx, or closes the connection when missedPings in a row stay unanswered.
+func (c *Conn) ping(ctx context.Context, interval time.Duration) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for missed := 0; missed < missedPings; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		once, cancel := context.WithTimeout(ctx, interval)
+		err := c.ws.Ping(once)
+		cancel()
+		switch {
+		case err == nil:
+			missed = 0
+			c.seen()
+		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+			return // closed: the reader learns why
+		default:
+			missed++
+		}
+	}
+	c.dead.Store(true)
+	c.ws.CloseNow()
+}
+
+func (c *Conn) explain(doing string, err error) error {
+	if ce, ok := errors.AsType[websocket.CloseError](err); ok {
+		return &CloseError{Status(ce.Code), ce.Reason}
+	}
+	if c.dead.Load() {
+		return fmt.Errorf("%s: %w", doing, ErrDead)
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: connection cut: %w", doing, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// cutReason shortens reason to what a close frame holds, at a letter's border.
+func cutReason(reason string) string {
+	if len(reason) <= maxReason {
+		return reason
+	}
+	cut := 0
+	for i := range reason {
+		if i > maxReason {
+			break
+		}
+		cut = i
+	}
+	return reason[:cut]
+}

@@ -1,0 +1,293 @@
+package websock_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve answers upgrades with handle, and returns the URL. The server waits for its handlers at the end of the test.
+func serve(t *testing.T, handle http.HandlerFunc) *url.URL {
+	t.Helper()
+	s := httptest.NewServer(handle)
+	t.Cleanup(s.Close)
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// each serves every connection with do, which ends before the test does.
+func each(t *testing.T, opts websock.AcceptOptions, do func(*websock.Conn)) *url.URL {
+	t.Helper()
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websock.Accept(w, r, opts)
+		if err != nil {
+			t.Logf("accept: %v", err)
+			return
+		}
+		defer conn.CloseNow()
+		do(conn)
+	})
+}
+
+// echo sends back what it reads, until the connection ends.
+func echo(conn *websock.Conn) {
+	for {
+		data, err := conn.Read(context.Background())
+		if err != nil || conn.Write(context.Background(), data) != nil {
+			return
+		}
+	}
+}
+
+func dial(t *testing.T, u *url.URL, opts websock.DialOptions) *websock.Conn {
+	t.Helper()
+	conn, err := websock.Dial(t.Context(), u, opts)
+	if err != nil {
+		t.Fatalf("dial %s: %v", u, err)
+	}
+	t.Cleanup(func() { conn.CloseNow() })
+	return conn
+}
+
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	conn := dial(t, each(t, websock.AcceptOptions{}, echo), websock.DialOptions{})
+	type message struct{ Text string }
+	want := message{strings.Repeat("ü", 1000)}
+	if err := conn.WriteJSON(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	var got message
+	if err := conn.ReadJSON(t.Context(), &got); err != nil || got != want {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	if time.Since(conn.LastSeen()) > time.Minute {
+		t.Fatalf("last seen %s", conn.LastSeen())
+	}
+}
+
+func TestCloseTellsWhy(t *testing.T) {
+	t.Parallel()
+	reason := strings.Repeat("ä", 100) // 200 bytes: too long for a close frame
+	u := each(t, websock.AcceptOptions{}, func(conn *websock.Conn) {
+		conn.Close(websock.StatusPolicy, reason)
+		conn.Close(websock.StatusNormal, "again")
+	})
+	_, err := dial(t, u, websock.DialOptions{}).Read(t.Context())
+	closed, ok := errors.AsType[*websock.CloseError](err)
+	if !ok || closed.Status != websock.StatusPolicy || closed.Reason != strings.Repeat("ä", 61) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestReadLimit(t *testing.T) {
+	t.Parallel()
+	got := make(chan error, 1)
+	u := each(t, websock.AcceptOptions{ReadLimit: 10}, func(conn *websock.Conn) {
+		if _, err := conn.Read(context.Background()); err != nil {
+			got <- err
+			return
+		}
+		_, err := conn.Read(context.Background())
+		got <- err
+	})
+	conn := dial(t, u, websock.DialOptions{})
+	for _, text := range []string{"0123456789", "01234567890"} {
+		if err := conn.Write(t.Context(), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := conn.Read(t.Context())
+	if closed, ok := errors.AsType[*websock.CloseError](err); !ok || closed.Status != websock.StatusTooBig {
+		t.Fatalf("the sender got %v", err)
+	}
+	if err := <-got; !errors.Is(err, websock.ErrTooBig) {
+		t.Fatalf("the reader got %v", err)
+	}
+}
+
+func TestBinaryIsRefused(t *testing.T) {
+	t.Parallel()
+	got := make(chan error, 1)
+	u := each(t, websock.AcceptOptions{}, func(conn *websock.Conn) {
+		_, err := conn.Read(context.Background())
+		got <- err
+	})
+	stream, err := websock.DialNetConn(t.Context(), u, websock.DialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if _, err := stream.Write([]byte("bytes")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(stream); err == nil {
+		t.Fatal("the stream ended in peace")
+	}
+	if err := <-got; !errors.Is(err, websock.ErrNotText) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// A side that answers no pings is dead, and the reader is told so.
+func TestDeadConnection(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	u := each(t, websock.AcceptOptions{PingInterval: -1}, func(*websock.Conn) { <-stop }) // reads nothing, so no pong
+	t.Cleanup(func() { close(stop) })
+	conn := dial(t, u, websock.DialOptions{PingInterval: 10 * time.Millisecond})
+	if _, err := conn.Read(t.Context()); !errors.Is(err, websock.ErrDead) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// A side that only answers pings lives.
+func TestQuietConnection(t *testing.T) {
+	t.Parallel()
+	u := each(t, websock.AcceptOptions{PingInterval: -1}, echo)
+	conn := dial(t, u, websock.DialOptions{PingInterval: time.Second})
+	read := make(chan error, 1)
+	go func() {
+		_, err := conn.Read(context.Background())
+		read <- err
+	}()
+	before := conn.LastSeen()
+	for range 3 {
+		if err := conn.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !conn.LastSeen().After(before) {
+		t.Fatal("pongs are no sign of life")
+	}
+	conn.Close(websock.StatusNormal, "")
+	if err := <-read; err == nil {
+		t.Fatal("Close did not end the read")
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	ours := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(status)
+			json.NewEncoder(w).Encode(map[string]string{"message": "sorry", "detail": "try later"})
+		}
+	}
+	proxy := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { http.Error(w, "<html>", status) }
+	}
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		code    fault.Code
+		message string
+	}{
+		"unauthenticated":       {ours(401), fault.Unauthenticated, "sorry"},
+		"forbidden":             {ours(403), fault.Forbidden, "sorry"},
+		"conflict":              {ours(409), fault.Conflict, "sorry"},
+		"invalid":               {ours(400), fault.Invalid, "sorry"},
+		"unavailable":           {ours(503), fault.Unavailable, "sorry"},
+		"bare unauthenticated":  {proxy(401), fault.Unauthenticated, ""},
+		"proxy does not like":   {proxy(400), fault.Unavailable, ""},
+		"bad gateway":           {proxy(502), fault.Unavailable, ""},
+		"server error of proxy": {proxy(500), fault.Unavailable, ""},
+		"no websocket":          {func(http.ResponseWriter, *http.Request) {}, fault.Unavailable, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := websock.Dial(t.Context(), serve(t, c.handler), websock.DialOptions{})
+			f := fault.As(err)
+			if f == nil || f.Code != c.code || (c.message != "" && (f.Message != c.message || f.Detail != "try later")) {
+				t.Fatalf("got %v (%s), want %s", err, fault.CodeOf(err), c.code)
+			}
+		})
+	}
+	t.Run("nobody there", func(t *testing.T) {
+		t.Parallel()
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		_, err = websock.Dial(t.Context(), &url.URL{Scheme: "http", Host: l.Addr().String()}, websock.DialOptions{})
+		if fault.CodeOf(err) != fault.Unavailable {
+			t.Fatalf("got %v", err)
+		}
+	})
+}
+
+// The credential goes to the server that was named, wherever that points.
+func TestRedirectKeepsTheCredential(t *testing.T) {
+	t.Parallel()
+	thief := serve(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("got %q", r.Header.Get("Credential")) })
+	u := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, thief.String(), http.StatusTemporaryRedirect)
+	})
+	_, err := websock.Dial(t.Context(), u, websock.DialOptions{Header: http.Header{"Credential": {"secret"}}})
+	if f := fault.As(err); f == nil || f.Code != fault.Unavailable || !strings.Contains(f.Detail, thief.String()) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestNetConn(t *testing.T) {
+	t.Parallel()
+	u := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websock.AcceptNetConn(context.WithoutCancel(r.Context()), w, r, websock.AcceptOptions{Subprotocol: "echo"})
+		if err != nil {
+			t.Logf("accept: %v", err)
+			return
+		}
+		defer conn.Close()
+		io.Copy(conn, conn)
+	})
+	conn, err := websock.DialNetConn(t.Context(), u, websock.DialOptions{Subprotocol: "echo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Repeat("0123456789", 100_000)
+	go func() {
+		if _, err := io.WriteString(conn, want); err != nil {
+			t.Errorf("write: %v", err)
+		}
+	}()
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+		t.Fatalf("%d bytes came back changed (%v)", len(got), err)
+	}
+	conn.Close()
+	if _, err := websock.DialNetConn(t.Context(), u, websock.DialOptions{Subprotocol: "derp"}); fault.CodeOf(err) != fault.Unavailable {
+		t.Fatalf("another subprotocol: %v", err)
+	}
+}
+
+func TestForeignPagesAreRefused(t *testing.T) {
+	t.Parallel()
+	u := each(t, websock.AcceptOptions{OriginHosts: []string{"friend.example"}}, echo)
+	for origin, allowed := range map[string]bool{"https://evil.example": false, "https://friend.example": true, "http://" + u.Host: true} {
+		conn, err := websock.Dial(t.Context(), u, websock.DialOptions{Header: http.Header{"Origin": {origin}}})
+		if allowed != (err == nil) || (!allowed && fault.CodeOf(err) != fault.Forbidden) {
+			t.Errorf("%s: %v", origin, err)
+		}
+		if err == nil {
+			conn.Close(websock.StatusNormal, "")
+		}
+	}
+}

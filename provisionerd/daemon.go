@@ -1,0 +1,497 @@
+package provisionerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+const (
+	// DefaultStopGrace is Options.StopGrace when that is 0.
+	DefaultStopGrace = 5 * time.Minute
+	// defaultLeaseGrace is assumed until the first Welcome.
+	defaultLeaseGrace = 10 * time.Minute
+	// deliverTime bounds how long Stop waits for results to be acknowledged. What is left is delivered by the next start.
+	deliverTime = 5 * time.Second
+	// interruptGrace is how long interrupted jobs may take to end in order when the daemon must go.
+	interruptGrace = 15 * time.Second
+)
+
+// Options of a Daemon. StateDir, Executor and Dial are required.
+type Options struct {
+	Logger *slog.Logger // nil means silence
+	// Name is the daemon's, for its log.
+	Name string
+	// Slots is how many jobs run at once. 0 means 1.
+	Slots int
+	// StateDir keeps the journals of leases. One daemon at a time uses it.
+	StateDir string
+	// Executor runs the jobs. It stays its maker's, to be closed after Stop.
+	Executor job.Executor
+	// Dial connects to the server's RPC service.
+	Dial func(context.Context) (net.Conn, error)
+	// StopGrace is how long a job that was asked to end in order may take before it is killed. 0 means DefaultStopGrace.
+	StopGrace time.Duration
+}
+
+// Daemon leases jobs and runs them. It goes through New, Start and Stop once; Run is Start and Stop. Safe for concurrent use.
+type Daemon struct {
+	opts Options
+	log  *slog.Logger
+
+	ctx    context.Context // of everything the daemon does; ends last
+	cancel context.CancelFunc
+	wake   chan struct{} // capacity 1: the session has something to send
+	ready  chan struct{} // closed when the first session is open
+	done   chan struct{} // closed when no further session is tried
+
+	store   *store
+	running sync.WaitGroup // sessions and jobs
+
+	mu       sync.Mutex // guards everything below
+	state    state
+	err      error
+	draining bool
+	leases   map[leaseKey]*lease
+	order    []*lease // of leases, in which they take turns at the stream
+	slots    []bool   // taken
+	session  *session // nil: no welcome yet, or the stream ended
+	isReady  bool
+	heard    time.Time     // of the server; by the wall clock, which goes on while a machine sleeps
+	grace    time.Duration // as the last Welcome said
+	changed  chan struct{} // closed and replaced when a lease ended or a session came or went
+	stops    int
+}
+
+type state int
+
+const (
+	idle state = iota
+	started
+	stopped
+)
+
+// New returns a daemon that does nothing yet.
+func New(opts Options) *Daemon {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Slots <= 0 {
+		opts.Slots = 1
+	}
+	if opts.StopGrace <= 0 {
+		opts.StopGrace = DefaultStopGrace
+	}
+	d := &Daemon{
+		opts: opts, log: opts.Logger, wake: make(chan struct{}, 1), ready: make(chan struct{}), done: make(chan struct{}),
+		leases: map[leaseKey]*lease{}, slots: make([]bool, opts.Slots), grace: defaultLeaseGrace, changed: make(chan struct{}),
+	}
+	if opts.Name != "" {
+		d.log = d.log.With("peer", opts.Name)
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// Start takes the folder and begins: journals of an earlier process are taken up, and the server is dialled for as long as it
+// takes. It does not wait for either. An error is a fault, and then Stop has nothing to do.
+func (d *Daemon) Start() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state != idle {
+		return fault.New(fault.Conflict, "The provisioner has been started before")
+	}
+	store, err := openStore(d.opts.StateDir)
+	if err != nil {
+		return err
+	}
+	d.store, d.state, d.heard = store, started, now()
+	d.running.Go(d.serve)
+	d.running.Go(d.watchGrace)
+	return nil
+}
+
+// Started is closed when the server has welcomed the daemon for the first time.
+func (d *Daemon) Started() <-chan struct{} { return d.ready }
+
+// Done is closed when the server refused the daemon for good, or Stop has ended it. Err says which.
+func (d *Daemon) Done() <-chan struct{} { return d.done }
+
+// Draining reports whether Stop was called.
+func (d *Daemon) Draining() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.draining
+}
+
+// Err is why the server refused the daemon; a fault. Nil while it serves.
+func (d *Daemon) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// Run serves until ctx ends, then drains: running jobs are finished, however long they take (a call of Stop from elsewhere
+// interrupts them). It returns early, with a fault, when the server refuses the daemon for good.
+func (d *Daemon) Run(ctx context.Context) error {
+	if err := d.Start(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return d.Stop(context.WithoutCancel(ctx))
+	case <-d.done:
+		gone, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		cancel() // refused: nobody waits for its jobs
+		return errors.Join(d.Err(), d.Stop(gone))
+	}
+}
+
+// Stop drains: no further job is taken, and those that run are finished. When ctx ends, or Stop is called a second time, they
+// are interrupted, and killed a little later; their results stay in the journal for the next start if the server does not
+// take them in time. It waits until nothing of the daemon runs.
+func (d *Daemon) Stop(ctx context.Context) error {
+	d.mu.Lock()
+	d.draining = true
+	d.stops++
+	again := d.stops > 1
+	if d.state == idle {
+		d.state = stopped
+		close(d.done)
+		d.cancel()
+	}
+	if d.state == stopped {
+		d.mu.Unlock()
+		return nil
+	}
+	d.broadcastLocked()
+	d.mu.Unlock()
+	d.wakeSession()
+	if again {
+		d.interrupt("The provisioner was told to stop before the job had ended.")
+	} else if !d.await(ctx, nil, func() bool { return d.workingLocked() == 0 || d.stops > 1 }) {
+		d.interrupt("The provisioner was told to stop before the job had ended.")
+	}
+	patience := time.NewTimer(interruptGrace)
+	defer patience.Stop()
+	if !d.await(context.Background(), patience.C, func() bool { return d.workingLocked() == 0 }) {
+		d.each(func(l *lease) { l.askForce() })
+		d.await(context.Background(), nil, func() bool { return d.workingLocked() == 0 })
+	}
+	deliver := time.NewTimer(deliverTime)
+	defer deliver.Stop()
+	d.await(context.Background(), deliver.C, func() bool { return len(d.leases) == 0 || d.session == nil || d.state == stopped })
+	d.cancel()
+	d.running.Wait()
+	d.abandon()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == stopped {
+		return nil
+	}
+	d.state = stopped
+	var errs []error
+	for _, l := range d.leases {
+		if l.disk != nil {
+			errs = append(errs, l.disk.close())
+		}
+	}
+	return errors.Join(append(errs, d.store.close())...)
+}
+
+// interrupt asks all jobs to end in order.
+func (d *Daemon) interrupt(why string) {
+	d.each(func(l *lease) { l.askStop(false, why) })
+}
+
+func (d *Daemon) each(do func(*lease)) {
+	d.mu.Lock()
+	all := append([]*lease(nil), d.order...)
+	d.mu.Unlock()
+	for _, l := range all {
+		do(l)
+	}
+}
+
+// busyLocked counts the slots that are taken. Called with mu held.
+func (d *Daemon) busyLocked() int {
+	n := 0
+	for _, taken := range d.slots {
+		if taken {
+			n++
+		}
+	}
+	return n
+}
+
+// await blocks until is, which is called with mu held, returns true; false when ctx or the timer ended first.
+func (d *Daemon) await(ctx context.Context, timer <-chan time.Time, is func() bool) bool {
+	for {
+		d.mu.Lock()
+		ok, changed := is(), d.changed
+		d.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		case <-timer:
+			return false
+		}
+	}
+}
+
+// broadcastLocked wakes everybody in await. Called with mu held.
+func (d *Daemon) broadcastLocked() {
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+func (d *Daemon) wakeSession() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// accept takes an offer if there is a free slot, and queues the answer. The job starts when the server has confirmed it.
+func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
+	key, err := keyOf(offer.GetJobId(), offer.GetEpoch())
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	slot := -1
+	for i, taken := range d.slots {
+		if !taken {
+			slot = i
+			break
+		}
+	}
+	if slot < 0 || d.draining || d.leases[key] != nil {
+		d.mu.Unlock()
+		d.log.Debug("offer not taken", "job", key.job)
+		return nil // the server takes it back
+	}
+	d.slots[slot] = true
+	d.mu.Unlock()
+
+	disk, err := createJournal(d.store.path(key), forJournal(offer))
+	if err != nil {
+		d.log.Error("journal not made, keeping the job in memory", "job", key.job, "err", err)
+		disk = nil
+	}
+	l := newLease(key, offer, disk, d.log, d.wakeSession)
+	l.slot, l.holds = slot, true
+	d.mu.Lock()
+	d.leases[key] = l
+	d.order = append(d.order, l)
+	s.queueLocked(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Accept{Accept: &provisionerpb.Accept{JobId: key.job[:], Epoch: key.epoch}}})
+	d.mu.Unlock()
+	d.wakeSession()
+	return nil
+}
+
+// acknowledged takes in an Ack: it confirms a lease, or lets events be forgotten.
+func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
+	key, err := keyOf(ack.GetJobId(), ack.GetEpoch())
+	if err != nil {
+		d.log.Warn("acknowledgement not understood", "err", err)
+		return
+	}
+	d.mu.Lock()
+	l := d.leases[key]
+	d.mu.Unlock()
+	if l == nil {
+		return
+	}
+	start, done := l.acknowledge(ack.GetSeq())
+	if start {
+		d.running.Go(func() { d.work(l) }) // not after Stop's Wait: the session that calls this is waited for
+	}
+	if done {
+		d.forget(l)
+		if err := d.discard(l); err != nil {
+			l.log.Warn("journal not removed", "err", err)
+		}
+	}
+}
+
+// forget takes a lease out of the table.
+func (d *Daemon) forget(l *lease) {
+	l.leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.leases, l.key)
+	for i, other := range d.order {
+		if other == l {
+			d.order = append(d.order[:i], d.order[i+1:]...)
+			break
+		}
+	}
+	d.broadcastLocked()
+}
+
+func (d *Daemon) discard(l *lease) error {
+	if l.disk == nil {
+		return nil
+	}
+	return errors.Join(l.disk.close(), d.store.remove(l.key))
+}
+
+// revoked gives a lease up: the job belongs to somebody else by now, or to nobody.
+func (d *Daemon) revoked(r *provisionerpb.Revoked) {
+	key, err := keyOf(r.GetJobId(), r.GetEpoch())
+	if err != nil {
+		d.log.Warn("revocation not understood", "err", err)
+		return
+	}
+	d.mu.Lock()
+	l := d.leases[key]
+	d.mu.Unlock()
+	if l == nil {
+		return
+	}
+	lost := l.leave()
+	l.mu.Lock()
+	began := l.started
+	l.started = true // a confirmation that comes now starts nothing
+	l.mu.Unlock()
+	d.mu.Lock()
+	runs := began && l.holds
+	d.mu.Unlock()
+	if runs {
+		d.log.Warn("lease lost, stopping the job", "job", key.job, "reason", r.GetReason())
+		l.askStop(false, "The lease was lost.")
+		d.running.Go(func() { d.enforce(l, fenceForce) })
+		return // release does the rest
+	}
+	d.setAside(l, lost, r.GetReason())
+	d.free(l)
+	d.forget(l)
+}
+
+// setAside keeps the journal of a lost lease if it holds what the server has not.
+func (d *Daemon) setAside(l *lease, lost bool, reason string) {
+	if l.disk == nil {
+		return
+	}
+	if !lost {
+		if err := d.discard(l); err != nil {
+			l.log.Warn("journal not removed", "err", err)
+		}
+		return
+	}
+	path, err := d.store.setAside(l.key)
+	l.log.Warn("lease lost with undelivered events", "reason", reason, "journal", path, "err", errors.Join(err, l.disk.close()))
+}
+
+// enforce kills a job that does not end in order in time.
+func (d *Daemon) enforce(l *lease, patience time.Duration) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	if !d.await(d.ctx, timer.C, func() bool { return !l.holds }) {
+		l.askForce()
+	}
+}
+
+// release is called when a job's run has ended.
+func (d *Daemon) release(l *lease) {
+	l.mu.Lock()
+	gone, lost := l.gone, l.acked < l.last
+	l.mu.Unlock()
+	if gone {
+		d.setAside(l, lost, "the job was stopped")
+		d.forget(l)
+	}
+	d.free(l)
+}
+
+// abandon drops leases that were never confirmed, when the daemon ends: nothing of them has begun.
+func (d *Daemon) abandon() {
+	d.each(func(l *lease) {
+		l.mu.Lock()
+		began := l.started
+		l.mu.Unlock()
+		if began {
+			return
+		}
+		d.free(l)
+		d.forget(l)
+		if err := d.discard(l); err != nil {
+			l.log.Warn("journal not removed", "err", err)
+		}
+	})
+}
+
+// workingLocked counts jobs that have begun and not ended. Called with mu held.
+func (d *Daemon) workingLocked() int {
+	n := 0
+	for _, l := range d.order {
+		if l.holds && l.hasBegun() {
+			n++
+		}
+	}
+	return n
+}
+
+// free lets another job have the slot.
+func (d *Daemon) free(l *lease) {
+	d.mu.Lock()
+	if l.holds {
+		d.slots[l.slot], l.holds = false, false
+	}
+	d.broadcastLocked()
+	d.mu.Unlock()
+	d.wakeSession()
+}
+
+// watchGrace interrupts the jobs when their leases may have ended: two writers of one state must not be.
+func (d *Daemon) watchGrace() {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	var over time.Time
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		d.mu.Lock()
+		silent, grace, busy := now().Sub(d.heard), d.grace, d.workingLocked() > 0
+		d.mu.Unlock()
+		switch {
+		case silent < grace || !busy:
+			over = time.Time{}
+		case over.IsZero():
+			over = now()
+			d.log.Error("server away for too long, stopping the jobs", "duration", silent)
+			d.interrupt(fmt.Sprintf("The server was away for longer than %s, so the provisioner stopped the job. The state that was reached is kept.", grace))
+		case now().Sub(over) >= fenceForce:
+			d.each(func(l *lease) { l.askForce() })
+		}
+	}
+}
+
+// now is the wall clock's time: it goes on while the machine sleeps.
+func now() time.Time { return time.Now().Round(0) }
+
+func keyOf(id []byte, epoch uint64) (leaseKey, error) {
+	job, err := uuid.FromBytes(id)
+	if err != nil || epoch == 0 {
+		return leaseKey{}, fmt.Errorf("lease %x/%d is malformed", id, epoch)
+	}
+	return leaseKey{job, epoch}, nil
+}

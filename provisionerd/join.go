@@ -1,0 +1,168 @@
+package provisionerd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// RunOptions are what a daemon needs to serve over the mesh.
+type RunOptions struct {
+	// Options are the daemon's. Dial is filled by Run.
+	Options
+	// URL is the server's base URL. Required.
+	URL *url.URL
+	// Header returns the credential, name and tags that go with a connection to the coordinator. Required.
+	Header func(context.Context) (http.Header, error)
+	// HTTPClient and TLS are as in coordinator.ClientOptions.
+	HTTPClient *http.Client
+	TLS        *tls.Config
+	// RelayOnly turns direct paths off.
+	RelayOnly bool
+	// Interrupt, when it is closed, makes a draining daemon interrupt its jobs. Nil means never.
+	Interrupt <-chan struct{}
+	// OnStarted is called once, when the server has welcomed the daemon. Nil means nobody is told.
+	OnStarted func()
+}
+
+// Run joins the mesh with a key of its own and serves until ctx ends, and then drains. It returns a fault when the coordinator
+// or the server refuses the daemon for good; a server that is away is waited for.
+func Run(ctx context.Context, opts RunOptions) (err error) {
+	p, err := Join(opts)
+	if err != nil {
+		return err
+	}
+	var helpers sync.WaitGroup
+	over := make(chan struct{})
+	defer helpers.Wait()
+	defer close(over)
+	helpers.Go(func() {
+		select {
+		case <-p.Daemon.Started():
+			if opts.OnStarted != nil {
+				opts.OnStarted()
+			}
+		case <-over:
+		}
+	})
+	select {
+	case <-ctx.Done():
+	case <-p.Done():
+	}
+	stop, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	if p.Err() != nil {
+		cancel() // refused: nobody waits for its jobs
+	}
+	helpers.Go(func() {
+		select {
+		case <-opts.Interrupt:
+			cancel()
+		case <-stop.Done():
+		case <-over:
+		}
+	})
+	reason := p.Err()
+	return errors.Join(reason, p.Stop(stop))
+}
+
+// Participant is a daemon with its place in the mesh.
+type Participant struct {
+	Daemon *Daemon
+
+	client *coordinator.Client
+	done   chan struct{} // closed when either the client or the daemon is done
+	stop   chan struct{}
+	once   sync.Once
+	wait   sync.WaitGroup
+
+	mu   sync.Mutex // guards node
+	node *tailnet.Node
+}
+
+// Join starts a daemon and its mesh node. It returns at once: the server is dialled for as long as it takes. Stop it after use.
+func Join(opts RunOptions) (*Participant, error) {
+	if opts.URL == nil || opts.Header == nil {
+		return nil, fault.New(fault.Invalid, "The provisioner needs a server's URL and a credential")
+	}
+	key := tailnet.NewPrivateKey()
+	p := &Participant{done: make(chan struct{}), stop: make(chan struct{})}
+	p.client = coordinator.NewClient(coordinator.ClientOptions{
+		Logger: opts.Logger, URL: opts.URL, Header: opts.Header, HTTPClient: opts.HTTPClient, TLS: opts.TLS,
+		Kind: coordinator.KindProvisioner, Key: key.Public(),
+		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
+			node, err := tailnet.New(tailnet.Options{ID: w.ID, Key: key, Logger: opts.Logger, RelayOnly: opts.RelayOnly})
+			if err != nil {
+				return nil, err
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.node = node
+			return node, nil
+		},
+		// Nobody opens connections to a provisioner: Inbound is none.
+	})
+	daemon := opts.Options
+	daemon.Dial = p.dial
+	p.Daemon = New(daemon)
+	if err := p.Daemon.Start(); err != nil {
+		return nil, errors.Join(err, p.client.Close())
+	}
+	p.client.Start()
+	p.wait.Go(func() {
+		select {
+		case <-p.client.Done():
+		case <-p.Daemon.Done():
+		case <-p.stop:
+		}
+		close(p.done)
+	})
+	return p, nil
+}
+
+// dial connects to the server that the coordinator introduced.
+func (p *Participant) dial(ctx context.Context) (net.Conn, error) {
+	server, err := p.client.Server(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find the server: %w", err)
+	}
+	p.mu.Lock()
+	node := p.node
+	p.mu.Unlock()
+	if node == nil {
+		return nil, errors.New("find the server: the mesh node is not made yet")
+	}
+	return node.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
+}
+
+// Done is closed when the server refused the daemon for good, or Stop was called.
+func (p *Participant) Done() <-chan struct{} { return p.done }
+
+// Err is why it was refused, a fault; nil when it was not.
+func (p *Participant) Err() error { return errors.Join(p.client.Err(), p.Daemon.Err()) }
+
+// Stop drains the daemon (see Daemon.Stop) and leaves the mesh. It waits until nothing runs. Idempotent.
+func (p *Participant) Stop(ctx context.Context) error {
+	err := p.Daemon.Stop(ctx)
+	p.once.Do(func() { close(p.stop) })
+	p.wait.Wait()
+	err = errors.Join(err, p.client.Close())
+	p.mu.Lock()
+	node := p.node
+	p.mu.Unlock()
+	if node != nil {
+		err = errors.Join(err, node.Close())
+	}
+	return err
+}

@@ -1,0 +1,328 @@
+package provisionerd
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+const (
+	batchDelay = 50 * time.Millisecond // how long a log line waits for others
+	batchBytes = 64 << 10              // of log lines that do not wait
+	maxLine    = 32 << 10              // bytes of one line
+	lineCost   = 64                    // bytes that a line costs besides its text
+	// maxLog bounds a job's log, in bytes. It is a little above what the server keeps, so that the server notices.
+	maxLog = 16<<20 + 256<<10
+	// maxErrors is how much more of it may be error lines: why a job failed is at the end of its log.
+	maxErrors = 256 << 10
+)
+
+// leaseKey names a lease.
+type leaseKey struct {
+	job   uuid.UUID
+	epoch uint64
+}
+
+// lease is one job on this daemon, from its offer until all it produced is acknowledged. It is the job's Sink.
+type lease struct {
+	key   leaseKey
+	offer *provisionerpb.Offer // of a recovered lease: without values
+	slot  int
+	holds bool // the slot; guarded by Daemon.mu
+	log   *slog.Logger
+	wake  func() // tells the session that there is an event
+
+	stop  chan struct{} // closed: the job shall end in order
+	force chan struct{} // closed: the job shall end at once
+	dirty chan struct{} // capacity 1: log lines wait
+
+	disk *journal // nil: it could not be made
+
+	writing sync.Mutex // orders appends to the journal; guards broken and noted
+	broken  bool       // the disk takes no more
+	noted   []byte     // the last checkpoint
+
+	mu       sync.Mutex // guards everything below
+	records  []record
+	memory   map[uint64]*provisionerpb.Event // events that the disk did not take
+	last     uint64
+	acked    uint64
+	started  bool
+	finished bool
+	gone     bool   // forgotten or revoked: nothing is sent any more, and only the disk keeps what comes
+	canceled bool   // the server asked for the end
+	why      string // why the daemon itself asked for the end
+	stopped  bool
+	forced   bool
+	pending  []*provisionerpb.LogLine
+	waiting  int // bytes of pending
+	logged   int // bytes of log so far
+	errors   int // bytes of error lines beyond maxLog
+	full     bool
+	dropped  int // lines that were not kept
+}
+
+func newLease(key leaseKey, offer *provisionerpb.Offer, disk *journal, log *slog.Logger, wake func()) *lease {
+	return &lease{
+		key: key, offer: offer, log: log.With("job", key.job), wake: wake, disk: disk, broken: disk == nil,
+		stop: make(chan struct{}), force: make(chan struct{}), dirty: make(chan struct{}, 1), memory: map[uint64]*provisionerpb.Event{},
+	}
+}
+
+// Log takes one line. It is cut when it is too long, and left out when the log is.
+func (l *lease) Log(line *provisionerpb.LogLine) {
+	line = cleanLine(line)
+	size := len(line.Output) + len(line.Stage) + lineCost
+	l.mu.Lock()
+	if l.finished {
+		l.mu.Unlock()
+		return
+	}
+	if l.logged+size > maxLog {
+		isError := line.Level == provisionerpb.LogLevel_LOG_LEVEL_ERROR
+		if l.full && (!isError || l.errors+size > maxErrors) {
+			l.dropped++
+			l.mu.Unlock()
+			return
+		}
+		if isError {
+			l.errors += size
+		}
+		if !l.full {
+			l.full = true
+			l.addLocked(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, line.Stage, fmt.Sprintf("The log is longer than %d MiB: from here on only errors are kept.", maxLog>>20)), lineCost)
+		}
+		if !isError {
+			l.dropped++
+			l.mu.Unlock()
+			return
+		}
+	}
+	l.addLocked(line, size)
+	now := l.waiting >= batchBytes
+	l.mu.Unlock()
+	if now {
+		l.flush()
+		return
+	}
+	select {
+	case l.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// addLocked is called with mu held.
+func (l *lease) addLocked(line *provisionerpb.LogLine, size int) {
+	l.pending = append(l.pending, line)
+	l.waiting += size
+	l.logged += size
+}
+
+// Checkpoint journals a state. It is on the disk when Checkpoint returns, unless the disk failed.
+func (l *lease) Checkpoint(state []byte) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.flushLocked()
+	if l.noted != nil && string(l.noted) == string(state) {
+		return
+	}
+	event := &provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{State: state}}}
+	if proto.Size(event) > maxMessage-1024 {
+		l.log.Warn("state too large for a checkpoint", "bytes", len(state))
+		return
+	}
+	l.noted = append(make([]byte, 0, len(state)), state...)
+	l.appendLocked(event, true)
+}
+
+// Resources journals what exists by now.
+func (l *lease) Resources(resources []*provisionerpb.Resource) {
+	event := &provisionerpb.Event{Event: &provisionerpb.Event_Resources{Resources: &provisionerpb.Resources{Resources: resources}}}
+	if _, err := proto.Marshal(event); err != nil || proto.Size(event) > maxMessage-1024 {
+		l.log.Warn("resources not reported", "err", err, "bytes", proto.Size(event))
+		return
+	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.flushLocked()
+	l.appendLocked(event, false)
+}
+
+// finish journals the result, the last event.
+func (l *lease) finish(result *provisionerpb.Result) {
+	l.writing.Lock()
+	l.flushLocked()
+	event := &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: result}}
+	if _, err := proto.Marshal(event); err != nil || proto.Size(event) > maxMessage-1024 {
+		l.log.Error("result cannot be sent", "err", err, "bytes", proto.Size(event))
+		event = &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: &provisionerpb.Result{
+			Error: fmt.Sprintf("The job's result cannot be sent: it has %d bytes, or text that is not UTF-8.", proto.Size(event)),
+		}}}
+	}
+	l.appendLocked(event, true)
+	l.writing.Unlock()
+	l.wake()
+}
+
+// flush journals the log lines that wait.
+func (l *lease) flush() {
+	l.writing.Lock()
+	l.flushLocked()
+	l.writing.Unlock()
+}
+
+// flushLocked is called with writing held.
+func (l *lease) flushLocked() {
+	l.mu.Lock()
+	lines := l.pending
+	l.pending, l.waiting = nil, 0
+	l.mu.Unlock()
+	if len(lines) > 0 {
+		l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: lines}}}, false)
+	}
+}
+
+// appendLocked numbers an event and journals it. When the disk does not take it, it and all that follow stay in memory: the
+// journal must not have a gap. Called with writing held.
+func (l *lease) appendLocked(event *provisionerpb.Event, sync bool) {
+	l.mu.Lock()
+	if l.finished {
+		l.mu.Unlock()
+		return
+	}
+	event.JobId, event.Epoch, event.Seq, event.At = l.key.job[:], l.key.epoch, l.last+1, timestamppb.Now()
+	l.mu.Unlock()
+	var at record
+	inMemory := l.broken
+	if !inMemory {
+		var err error
+		if at, err = l.disk.append(kindEvent, event, sync); err != nil {
+			l.log.Warn("journal not writable, keeping the rest of this job in memory", "err", err)
+			l.broken, inMemory = true, true
+		}
+	}
+	at.seq = event.Seq
+	l.mu.Lock()
+	if inMemory && !l.gone {
+		l.memory[event.Seq] = event
+	}
+	l.records = append(l.records, at)
+	l.last, l.finished = event.Seq, event.GetResult() != nil
+	l.mu.Unlock()
+	l.wake()
+}
+
+// next is the first event after seq, nil when there is none. It reads the disk.
+func (l *lease) next(seq uint64) (*provisionerpb.Event, error) {
+	l.mu.Lock()
+	at, ok := after(l.records, seq)
+	event, gone := l.memory[at.seq], l.gone
+	l.mu.Unlock()
+	if !ok || gone {
+		return nil, nil
+	}
+	if event == nil {
+		var err error
+		if event, err = l.disk.event(at); err != nil {
+			return nil, err
+		}
+	}
+	return event, nil
+}
+
+// acknowledge takes in that the server has stored everything up to seq. start: the lease is confirmed and its job has not
+// begun. done: nothing of it is needed any more.
+func (l *lease) acknowledge(seq uint64) (start, done bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.records); n > 0 && l.records[n-1].seq == 0 {
+		// The result of a recovered job. After a power cut the server may have events that the disk has not.
+		l.last = max(seq, l.last) + 1
+		l.records[n-1].seq = l.last
+	}
+	for s := range l.memory {
+		if s <= seq {
+			delete(l.memory, s)
+		}
+	}
+	l.acked = max(l.acked, seq)
+	start = !l.started && !l.finished && !l.gone
+	l.started = true
+	return start, l.finished && l.acked >= l.last && !l.gone
+}
+
+// leave gives up everything: no event is kept or sent any more. lost: some of it was not acknowledged.
+func (l *lease) leave() (lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lost = l.acked < l.last
+	l.gone, l.memory = true, nil
+	return lost
+}
+
+// hasBegun reports whether the job was started, now or by an earlier process. Daemon.mu may be held.
+func (l *lease) hasBegun() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.started
+}
+
+// askStop asks the job to end in order.
+func (l *lease) askStop(canceled bool, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.canceled = l.canceled || canceled
+	if l.why == "" {
+		l.why = why
+	}
+	if !l.stopped {
+		l.stopped = true
+		close(l.stop)
+	}
+}
+
+// askForce asks the job to end at once.
+func (l *lease) askForce() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.forced {
+		l.forced = true
+		close(l.force)
+	}
+}
+
+// describe is the lease as Hello tells it.
+func (l *lease) describe() *provisionerpb.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &provisionerpb.Lease{JobId: l.key.job[:], Epoch: l.key.epoch, LastSeq: l.last, Finished: l.finished}
+}
+
+// ownLine is one of the daemon's own words in a job's log.
+func ownLine(level provisionerpb.LogLevel, stage, text string) *provisionerpb.LogLine {
+	return &provisionerpb.LogLine{At: timestamppb.Now(), Level: level, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: stage, Output: text}
+}
+
+// cleanLine is a line that any database takes: cut, valid UTF-8, without NUL. The given one is not changed.
+func cleanLine(line *provisionerpb.LogLine) *provisionerpb.LogLine {
+	out := &provisionerpb.LogLine{At: line.GetAt(), Level: line.GetLevel(), Source: line.GetSource(), Stage: cleanText(line.GetStage(), 256), Output: cleanText(line.GetOutput(), maxLine)}
+	if out.At == nil {
+		out.At = timestamppb.Now()
+	}
+	return out
+}
+
+func cleanText(text string, limit int) string {
+	if len(text) > limit {
+		text = fmt.Sprintf("%s … [cut: %d bytes]", text[:limit-64], len(text))
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}

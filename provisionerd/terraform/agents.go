@@ -1,0 +1,168 @@
+package terraform
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// newAgent reads a coder_agent. In a plan it has neither id nor token.
+func newAgent(n *node) (*provisionerpb.Agent, error) {
+	var attrs struct {
+		ID                    string             `json:"id"`
+		Token                 string             `json:"token"`
+		OS                    string             `json:"os"`
+		Arch                  string             `json:"arch"`
+		Auth                  string             `json:"auth"`
+		Dir                   string             `json:"dir"`
+		Env                   map[string]*string `json:"env"`
+		StartupScript         string             `json:"startup_script"`
+		ShutdownScript        string             `json:"shutdown_script"`
+		StartupScriptBehavior string             `json:"startup_script_behavior"`
+		MOTDFile              string             `json:"motd_file"`
+		TroubleshootingURL    string             `json:"troubleshooting_url"`
+		ConnectionTimeout     int32              `json:"connection_timeout"`
+		Order                 int32              `json:"order"`
+		DisplayApps           []map[string]bool  `json:"display_apps"`
+		Metadata              []struct {
+			Key         string `json:"key"`
+			DisplayName string `json:"display_name"`
+			Script      string `json:"script"`
+			Interval    int64  `json:"interval"`
+			Timeout     int64  `json:"timeout"`
+			Order       int32  `json:"order"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
+		return nil, fmt.Errorf("read %s: %w", n.address(), err)
+	}
+	a := &provisionerpb.Agent{
+		Name: n.name, Token: attrs.Token, Os: attrs.OS, Arch: attrs.Arch, Auth: attrs.Auth, Directory: attrs.Dir,
+		StartupScriptBehavior: attrs.StartupScriptBehavior, MotdFile: attrs.MOTDFile,
+		TroubleshootingUrl: attrs.TroubleshootingURL, ConnectionTimeoutSeconds: attrs.ConnectionTimeout, Order: attrs.Order,
+	}
+	if attrs.ID != "" {
+		id, err := uuid.Parse(attrs.ID)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", n.address(), errAgentID)
+		}
+		a.Id = id[:]
+	}
+	for name, value := range attrs.Env {
+		if a.Env == nil {
+			a.Env = map[string]string{}
+		}
+		if value != nil {
+			a.Env[name] = *value
+		}
+	}
+	shown := map[string]bool{"vscode": true, "web_terminal": true, "ssh_helper": true, "port_forwarding_helper": true}
+	if len(attrs.DisplayApps) > 0 {
+		shown = attrs.DisplayApps[0]
+	}
+	for _, name := range []string{"vscode", "vscode_insiders", "web_terminal", "ssh_helper", "port_forwarding_helper"} {
+		if shown[name] {
+			a.DisplayApps = append(a.DisplayApps, name)
+		}
+	}
+	for _, m := range attrs.Metadata {
+		a.Metadata = append(a.Metadata, &provisionerpb.AgentMetadata{
+			Key: m.Key, DisplayName: m.DisplayName, Script: m.Script, Interval: m.Interval, Timeout: m.Timeout, Order: m.Order,
+		})
+	}
+	slices.SortStableFunc(a.Metadata, func(x, y *provisionerpb.AgentMetadata) int { return int(x.Order) - int(y.Order) })
+	if attrs.StartupScript != "" {
+		a.Scripts = append(a.Scripts, &provisionerpb.Script{
+			Id: scriptID(attrs.ID, "startup"), DisplayName: "Startup Script", Script: attrs.StartupScript,
+			LogPath: "coder-startup-script.log", RunOnStart: true, StartBlocksLogin: attrs.StartupScriptBehavior == "blocking",
+		})
+	}
+	if attrs.ShutdownScript != "" {
+		a.Scripts = append(a.Scripts, &provisionerpb.Script{
+			Id: scriptID(attrs.ID, "shutdown"), DisplayName: "Shutdown Script", Script: attrs.ShutdownScript,
+			LogPath: "coder-shutdown-script.log", RunOnStop: true,
+		})
+	}
+	return a, nil
+}
+
+// scriptID is the id of a script that is an attribute of an agent: the same for the same agent.
+func scriptID(agentID, which string) []byte {
+	id := uuid.NewSHA1(agentNamespace, []byte(agentID+"/"+which))
+	return id[:]
+}
+
+func addApp(n *node, a *provisionerpb.Agent) error {
+	var attrs struct {
+		ID          string `json:"id"`
+		Slug        string `json:"slug"`
+		DisplayName string `json:"display_name"`
+		URL         string `json:"url"`
+		Icon        string `json:"icon"`
+		Command     string `json:"command"`
+		External    bool   `json:"external"`
+		Subdomain   bool   `json:"subdomain"`
+		Share       string `json:"share"`
+		Order       int32  `json:"order"`
+		Hidden      bool   `json:"hidden"`
+		Group       string `json:"group"`
+		OpenIn      string `json:"open_in"`
+		Tooltip     string `json:"tooltip"`
+		Healthcheck []struct {
+			URL       string `json:"url"`
+			Interval  int32  `json:"interval"`
+			Threshold int32  `json:"threshold"`
+		} `json:"healthcheck"`
+	}
+	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
+		return err
+	}
+	app := &provisionerpb.App{
+		Id: idBytes(attrs.ID), Slug: attrs.Slug, DisplayName: attrs.DisplayName, Url: attrs.URL, Icon: attrs.Icon, Command: attrs.Command,
+		External: attrs.External, Subdomain: attrs.Subdomain, Share: attrs.Share, Order: attrs.Order, Hidden: attrs.Hidden,
+		Group: attrs.Group, OpenIn: attrs.OpenIn, Tooltip: attrs.Tooltip,
+	}
+	if len(attrs.Healthcheck) > 0 {
+		h := attrs.Healthcheck[0]
+		app.HealthcheckUrl, app.HealthcheckInterval, app.HealthcheckThreshold = h.URL, h.Interval, h.Threshold
+	}
+	a.Apps = append(a.Apps, app)
+	return nil
+}
+
+func addScript(n *node, a *provisionerpb.Agent) error {
+	var attrs struct {
+		ID               string `json:"id"`
+		DisplayName      string `json:"display_name"`
+		Icon             string `json:"icon"`
+		Script           string `json:"script"`
+		Cron             string `json:"cron"`
+		StartBlocksLogin bool   `json:"start_blocks_login"`
+		RunOnStart       bool   `json:"run_on_start"`
+		RunOnStop        bool   `json:"run_on_stop"`
+		Timeout          int32  `json:"timeout"`
+		LogPath          string `json:"log_path"`
+	}
+	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
+		return err
+	}
+	a.Scripts = append(a.Scripts, &provisionerpb.Script{
+		Id: idBytes(attrs.ID), DisplayName: attrs.DisplayName, Icon: attrs.Icon, Script: attrs.Script, Cron: attrs.Cron,
+		StartBlocksLogin: attrs.StartBlocksLogin, RunOnStart: attrs.RunOnStart, RunOnStop: attrs.RunOnStop,
+		TimeoutSeconds: attrs.Timeout, LogPath: attrs.LogPath,
+	})
+	return nil
+}
+
+// idBytes is a UUID's 16 bytes, nil for anything else: a plan knows no ids.
+func idBytes(text string) []byte {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return nil
+	}
+	return id[:]
+}

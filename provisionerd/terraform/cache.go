@@ -1,0 +1,314 @@
+package terraform
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// unusedFor is how long a template version stays in the cache without a job.
+const unusedFor = 30 * 24 * time.Hour
+
+// maxRemembered bounds the analyses kept in memory.
+const maxRemembered = 256
+
+// cache holds template versions, unpacked and initialized, by the hash of their source. A version's folder appears complete
+// or not at all, and nobody writes to it afterwards, so that processes can share the cache.
+type cache struct {
+	dir string
+	e   *Executor
+
+	mu      sync.Mutex // guards entries
+	entries map[string]*cacheEntry
+}
+
+type cacheEntry struct {
+	busy     chan struct{} // holds one token: who has it may make the version
+	template *template
+}
+
+func newCache(dir string, e *Executor) *cache {
+	c := &cache{dir: dir, e: e, entries: map[string]*cacheEntry{}}
+	c.removeUnused()
+	return c
+}
+
+// removeUnused deletes versions that had no job for long, and what a killed process left half made.
+func (c *cache) removeUnused() {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		c.e.log.Warn("tidy template cache", "err", err)
+		return
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		keep := unusedFor
+		if strings.HasPrefix(entry.Name(), ".tmp-") {
+			keep = 24 * time.Hour
+		}
+		if err != nil || time.Since(info.ModTime()) < keep {
+			continue
+		}
+		if err := removeReadOnly(filepath.Join(c.dir, entry.Name())); err != nil {
+			c.e.log.Warn("tidy template cache", "err", err)
+		}
+	}
+}
+
+// open returns the template of the job, from the cache or made now. What it returns is shared: read only.
+func (c *cache) open(ctx context.Context, r *runner) (*template, error) {
+	sum := strings.ToLower(r.offer.GetSourceSha256())
+	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size {
+		return nil, fmt.Errorf("open template: the offer has no hash of the source")
+	}
+	key := sum[:40] + "-" + c.e.binary.product + "-" + c.e.binary.version
+	entry := c.entry(key)
+	select {
+	case <-entry.busy:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-r.stop:
+		return nil, errCanceled
+	}
+	defer func() { entry.busy <- struct{}{} }()
+	dir := filepath.Join(c.dir, key)
+	if entry.template != nil {
+		if c.touch(dir) == nil {
+			return entry.template, nil
+		}
+		entry.template = nil
+	}
+	if c.touch(dir) != nil {
+		if err := c.make(ctx, r, sum, dir); err != nil {
+			return nil, err
+		}
+	}
+	t, err := readTemplate(dir)
+	if err != nil {
+		return nil, err
+	}
+	entry.template = t
+	return t, nil
+}
+
+func (c *cache) entry(key string) *cacheEntry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.entries) > maxRemembered {
+		// Those in use are held by their users; two makers of one version at worst do the work twice.
+		clear(c.entries)
+	}
+	entry := c.entries[key]
+	if entry == nil {
+		entry = &cacheEntry{busy: make(chan struct{}, 1)}
+		entry.busy <- struct{}{}
+		c.entries[key] = entry
+	}
+	return entry
+}
+
+// touch notes that a version is in use. It fails when the version is not there.
+func (c *cache) touch(dir string) error {
+	now := time.Now()
+	return os.Chtimes(dir, now, now)
+}
+
+// make unpacks and initializes a version beside the cache and moves it into its place.
+func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error) {
+	tmp := filepath.Join(c.dir, ".tmp-"+strings.ToLower(rand.Text()[:16]))
+	defer func() { err = errors.Join(err, removeReadOnly(tmp)) }()
+	src := filepath.Join(tmp, "src")
+	for _, d := range []string{tmp, src, filepath.Join(tmp, "h"), filepath.Join(tmp, "t")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return fmt.Errorf("make template: %w", err)
+		}
+		if err := c.e.isolation.own(d); err != nil {
+			return fmt.Errorf("make template: %w", err)
+		}
+	}
+	if err := c.unpack(ctx, r, sum, src); err != nil {
+		return err
+	}
+	t, err := readTemplate(src)
+	if err != nil {
+		return err
+	}
+	if t.backend {
+		// A workspace's state is the server's to keep, whatever the template says.
+		if err := os.WriteFile(filepath.Join(src, "zz_backend_override.tf"), []byte(backendOverride), 0o644); err != nil {
+			return fmt.Errorf("make template: %w", err)
+		}
+	}
+	if t.needsInit {
+		if err := c.initialize(ctx, r, tmp, src); err != nil {
+			return err
+		}
+	} else if err := removeFile(filepath.Join(src, lockName)); err != nil {
+		return err
+	}
+	if err := closeTree(src); err != nil {
+		return err
+	}
+	err = os.Rename(src, dir)
+	if err != nil && c.touch(dir) == nil {
+		return nil // another process was faster
+	}
+	if err != nil {
+		return fmt.Errorf("make template: %w", err)
+	}
+	return nil
+}
+
+const (
+	lockName        = ".terraform.lock.hcl"
+	backendOverride = "terraform {\n  backend \"local\" {}\n}\n"
+)
+
+// unpack fetches and extracts the source into dir and checks its hash.
+func (c *cache) unpack(ctx context.Context, r *runner, sum, dir string) error {
+	source, err := r.run.Source(ctx)
+	if err != nil {
+		return fmt.Errorf("fetch template: %w", err)
+	}
+	defer source.Close()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("unpack template: %w", err)
+	}
+	defer root.Close()
+	hash := sha256.New()
+	in := io.TeeReader(source, hash)
+	if err := extract(root, in); err != nil {
+		return err
+	}
+	// The reader of tar stops at the end mark; the hash is over all.
+	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxSourceBytes)); err != nil {
+		return fmt.Errorf("fetch template: %w", err)
+	}
+	if got := hex.EncodeToString(hash.Sum(nil)); got != sum {
+		return fault.New(fault.Unavailable, "the template's source arrived damaged: try again").WithDetail("hash %s, expected %s", got, sum)
+	}
+	return nil
+}
+
+// initialize runs `terraform init` in src and takes the hashes out of the lock file, so that jobs do not read every provider
+// in full each time: what is in the cache was verified here.
+func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) error {
+	r.log.enter(stageInit)
+	pidFile := filepath.Join(c.e.runDir, "i"+filepath.Base(tmp))
+	command := filepath.Join(c.e.runDir, "x"+filepath.Base(tmp))
+	i := c.e.isolation
+	p := c.e.policy(append([]string{tmp}, i.initMod...), i.initUse, pidFile)
+	if err := p.writeCommand(command, c.e.opts.Worker[0]); err != nil {
+		return err
+	}
+	defer os.Remove(command)
+	tf, err := c.e.newTerraform(src, command)
+	if err != nil {
+		return err
+	}
+	env := map[string]string{"HOME": filepath.Join(tmp, "h"), "TMPDIR": filepath.Join(tmp, "t")}
+	for _, more := range []map[string]string{c.e.baseEnv, c.e.initEnv} {
+		for name, value := range more {
+			env[name] = value
+		}
+	}
+	if err := tf.SetEnv(env); err != nil {
+		return fmt.Errorf("set environment: %w", err)
+	}
+	where, _, err := r.slot.serve(ctx, facts{transition: "start"})
+	if err != nil {
+		return err
+	}
+	out := &output{log: r.log}
+	tf.SetStderr(stderrLines{r.log})
+	err = supervise(ctx, r.stop, pidFile, func(gentle context.Context) error {
+		return tf.InitJSON(gentle, out, reattach(where))
+	})
+	if err != nil {
+		return r.commandError("initialize the template", err, out, nil)
+	}
+	return withoutHashes(filepath.Join(src, lockName))
+}
+
+func withoutHashes(lock string) error {
+	text, err := os.ReadFile(lock)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read lock file: %w", err)
+	}
+	file, diags := hclwrite.ParseConfig(text, lock, hcl.InitialPos)
+	if diags.HasErrors() {
+		return fmt.Errorf("read lock file: %w", diags)
+	}
+	for _, block := range file.Body().Blocks() {
+		block.Body().RemoveAttribute("hashes")
+	}
+	if err := removeFile(lock); err != nil { // it may belong to another account
+		return err
+	}
+	if err := os.WriteFile(lock, file.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write lock file: %w", err)
+	}
+	return nil
+}
+
+// closeTree makes everything below dir ours and read-only.
+func closeTree(dir string) error {
+	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("close template: %w", err)
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Lchown(name, 0, 0); err != nil {
+				return fmt.Errorf("close template: %w", err)
+			}
+		}
+		if entry.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return fmt.Errorf("close template: %w", err)
+		}
+		mode := fs.FileMode(0o444) | info.Mode().Perm()&0o111
+		if entry.IsDir() {
+			mode = 0o555
+			if name == dir {
+				mode = 0o755 // to be moved, and to be marked as used
+			}
+		}
+		if err := os.Chmod(name, mode); err != nil {
+			return fmt.Errorf("close template: %w", err)
+		}
+		return nil
+	})
+}
+
+// removeReadOnly removes a tree that closeTree may have closed.
+func removeReadOnly(dir string) error {
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return nil // RemoveAll below says what is wrong
+		}
+		return os.Chmod(name, 0o755)
+	})
+	return errors.Join(err, os.RemoveAll(dir))
+}

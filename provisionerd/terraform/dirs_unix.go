@@ -1,0 +1,72 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// shortVolatileDir is a folder on memory where unix sockets have room.
+func shortVolatileDir(root bool) string {
+	if root {
+		if info, err := os.Stat("/run"); err == nil && info.IsDir() {
+			return "/run"
+		}
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && len(dir) < 30 {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	return filepath.Join("/var/tmp", "cm-"+strconv.Itoa(os.Geteuid()))
+}
+
+func ownedByUs(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", dir, err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() {
+		return fault.New(fault.Unavailable, "the folder %s belongs to somebody else: choose another", dir)
+	}
+	return nil
+}
+
+// lockFile holds a lock until the file is closed or this process ends.
+func lockFile(name string) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock run folder: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		err = errors.Join(err, file.Close())
+		return nil, fault.New(fault.Conflict, "another provisioner uses the folder %s: give this one a run folder of its own: %w",
+			filepath.Dir(name), err)
+	}
+	return file, nil
+}
+
+// reachable reports whether an account that owns nothing can read dir, or run it when it is a file. Otherwise it returns the
+// path that is in the way.
+func reachable(name string) (obstacle string, ok bool) {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return name, false
+	}
+	for dir := real; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm()&0o001 == 0 {
+			return dir, false
+		}
+		if dir == filepath.Dir(dir) || !strings.HasPrefix(dir, "/") {
+			return "", true
+		}
+	}
+}

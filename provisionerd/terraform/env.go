@@ -1,0 +1,151 @@
+package terraform
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/coder/terraform-provider-coder/v2/provider"
+	"github.com/google/uuid"
+	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/codermesh/codermesh/internal/bootstrap"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// passedOn are the variables of our own environment that templates see: none of them is a secret of the server. Proxies are
+// here because providers need them to reach their service.
+var passedOn = []string{
+	"PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+}
+
+// baseEnv is what every Terraform process of a job sees, but for the slot's own folders and the workspace's facts.
+func baseEnv(extra []string, cliConfig, workspaces string) map[string]string {
+	env := map[string]string{
+		"PATH":                 "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"CHECKPOINT_DISABLE":   "1",
+		"TF_CLI_CONFIG_FILE":   cliConfig,
+		"GOGC":                 "200",
+		"CODER_WORKSPACES_DIR": workspaces,
+	}
+	for _, name := range append(passedOn, extra...) {
+		if value, ok := os.LookupEnv(name); ok {
+			env[name] = value
+		}
+	}
+	return tfexec.CleanEnv(env)
+}
+
+// initEnv is what only init sees: where to install from, and credentials of registries.
+func initEnv(cli cliConfig) map[string]string {
+	env := map[string]string{"TF_CLI_CONFIG_FILE": cli.initFile}
+	for _, entry := range os.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "TF_TOKEN_") || strings.HasPrefix(name, "TF_REGISTRY_") || name == "TF_PLUGIN_CACHE_DIR" {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// facts is one job's view of the world, for the provider.
+type facts struct {
+	transition string // start, stop
+	metadata   *provisionerpb.Metadata
+	parameters []*provisionerpb.ParameterValue
+	previous   []*provisionerpb.ParameterValue
+	build      bool // a workspace build, where the template's name must be known
+	// Which of the owner's secrets the source names.
+	token, key bool
+}
+
+// public are the facts that other programs of a template may see too.
+func (f facts) public() map[string]string {
+	m := f.metadata
+	env := map[string]string{
+		"CODER_AGENT_URL":             m.GetAccessUrl(),
+		"CODER_WORKSPACE_TRANSITION":  f.transition,
+		"CODER_WORKSPACE_NAME":        m.GetWorkspaceName(),
+		"CODER_WORKSPACE_OWNER":       m.GetOwnerName(),
+		"CODER_WORKSPACE_OWNER_EMAIL": m.GetOwnerEmail(),
+		"CODER_WORKSPACE_OWNER_NAME":  m.GetOwnerFullName(),
+		"CODER_WORKSPACE_ID":          uuidText(m.GetWorkspaceId()),
+		"CODER_WORKSPACE_OWNER_ID":    uuidText(m.GetOwnerId()),
+	}
+	for name, value := range env {
+		if value == "" {
+			delete(env, name)
+		}
+	}
+	return env
+}
+
+// worker are the facts that only the provider sees.
+func (f facts) worker() (map[string]string, error) {
+	m := f.metadata
+	env := f.public()
+	groups, err := json.Marshal(append([]string{}, m.GetOwnerGroups()...))
+	if err != nil {
+		return nil, fmt.Errorf("encode groups: %w", err)
+	}
+	type role struct {
+		Name  string `json:"name"`
+		OrgID string `json:"org_id"`
+	}
+	roles := []role{}
+	for _, name := range m.GetOwnerRoles() {
+		name, org, _ := strings.Cut(name, ":")
+		roles = append(roles, role{name, org})
+	}
+	roleText, err := json.Marshal(roles)
+	if err != nil {
+		return nil, fmt.Errorf("encode roles: %w", err)
+	}
+	optional := map[string]string{
+		"CODER_WORKSPACE_OWNER_GROUPS":         string(groups),
+		"CODER_WORKSPACE_OWNER_RBAC_ROLES":     string(roleText),
+		"CODER_WORKSPACE_OWNER_LOGIN_TYPE":     m.GetOwnerLoginType(),
+		"CODER_WORKSPACE_OWNER_SSH_PUBLIC_KEY": m.GetOwnerSshPublicKey(),
+		"CODER_WORKSPACE_TEMPLATE_ID":          uuidText(m.GetTemplateId()),
+		"CODER_WORKSPACE_TEMPLATE_NAME":        m.GetTemplateName(),
+		"CODER_WORKSPACE_TEMPLATE_VERSION":     m.GetTemplateVersion(),
+	}
+	if f.build {
+		optional["CODER_WORKSPACE_BUILD_ID"] = uuidText(m.GetBuildId())
+	}
+	if f.token {
+		optional["CODER_WORKSPACE_OWNER_SESSION_TOKEN"] = m.GetOwnerSessionToken()
+	}
+	if f.key {
+		optional["CODER_WORKSPACE_OWNER_SSH_PRIVATE_KEY"] = m.GetOwnerSshPrivateKey()
+	}
+	for name, value := range optional {
+		if value != "" {
+			env[name] = value
+		}
+	}
+	for _, p := range f.parameters {
+		env[provider.ParameterEnvironmentVariable(p.GetName())] = p.GetValue()
+	}
+	for _, p := range f.previous {
+		env[provider.ParameterEnvironmentVariablePrevious(p.GetName())] = p.GetValue()
+	}
+	for _, arch := range []string{"amd64", "arm64", "armv7"} {
+		env["CODER_AGENT_SCRIPT_linux_"+arch] = bootstrap.Script("linux", arch)
+	}
+	env["PATH"] = os.Getenv("PATH")
+	env["GOMAXPROCS"] = fmt.Sprint(min(2, runtime.NumCPU()))
+	return env, nil
+}
+
+// uuidText is the usual form of a UUID's 16 bytes, "" for anything else.
+func uuidText(raw []byte) string {
+	id, err := uuid.FromBytes(raw)
+	if err != nil {
+		return ""
+	}
+	return id.String()
+}

@@ -1,0 +1,211 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// importTemplate looks at a new template version: what it asks for, and what it would build.
+func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.TemplateImport) *provisionerpb.Result {
+	found := &provisionerpb.ImportResult{}
+	result := &provisionerpb.Result{}
+	if err := r.importInto(ctx, work, found); err != nil {
+		result = failed(err)
+	}
+	result.Of = &provisionerpb.Result_TemplateImport{TemplateImport: found}
+	return result
+}
+
+func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImport, found *provisionerpb.ImportResult) error {
+	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
+	t, err := r.e.cache.open(ctx, r)
+	if err != nil {
+		return err
+	}
+	found.Variables, found.Readme = t.variables, t.readme
+	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey = t.token, t.key
+	if err := t.checkVariables(work.GetVariables()); err != nil {
+		return err
+	}
+	in := planInput{t: t, variables: work.GetVariables(), facts: facts{
+		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.token, key: t.key,
+	}}
+	projected, err := r.project(ctx, in)
+	if errors.Is(err, errCanceled) || ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		// The plan of the whole decides, and says what is wrong in the words that belong to it.
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "Detecting parameters alone did not work: %v", err)
+	}
+	for _, p := range projected.sorted() {
+		if p.GetRequired() && !slices.ContainsFunc(in.facts.parameters, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == p.GetName() }) {
+			in.facts.parameters = append(in.facts.parameters, &provisionerpb.ParameterValue{Name: p.GetName(), Value: placeholder(p)})
+		}
+	}
+	if in.lifted, err = liftedSources(t); err != nil {
+		return err
+	}
+	r.log.enter(stagePlan)
+	start, err := r.plan(ctx, in, nil)
+	if err != nil {
+		return err
+	}
+	in.facts.transition = "stop"
+	stop, err := r.plan(ctx, in, start.graph)
+	if err != nil {
+		return err
+	}
+	if found.StartResources, err = deriveResources(start.resources); err != nil {
+		return err
+	}
+	if found.StopResources, err = deriveResources(stop.resources); err != nil {
+		return err
+	}
+	return mergeDeclared(found, projected, start.data)
+}
+
+// mergeDeclared fills in what the projection found, and from the plan's data sources what the projection could not see:
+// those in modules, and those that depend on other providers.
+func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data []node) error {
+	planned, err := readDeclared(data)
+	if err != nil {
+		return err
+	}
+	names := map[string]string{}
+	all := declared{parameters: maps.Clone(projected.parameters)}
+	if all.parameters == nil {
+		all.parameters = map[string]*provisionerpb.Parameter{}
+	}
+	for address, p := range planned.parameters {
+		if all.parameters[address] == nil {
+			all.parameters[address] = p
+		}
+	}
+	for _, address := range slices.Sorted(maps.Keys(all.parameters)) {
+		name := all.parameters[address].GetName()
+		if other, taken := names[name]; taken {
+			return &codedError{code: codeParameters, err: fmt.Errorf("two parameters are named %q: data.%s and data.%s", name,
+				strings.TrimSuffix(other, "[]"), strings.TrimSuffix(address, "[]"))}
+		}
+		names[name] = address
+	}
+	found.Parameters = all.sorted()
+	// The plan sees all presets, tags and external logins that the projection sees.
+	found.Presets, found.WorkspaceTags = planned.presets, planned.tags
+	for _, auth := range planned.auths {
+		i := slices.IndexFunc(found.ExternalAuth, func(a *provisionerpb.ExternalAuth) bool { return a.Id == auth.Id })
+		if i < 0 {
+			found.ExternalAuth = append(found.ExternalAuth, auth)
+			continue
+		}
+		found.ExternalAuth[i].Optional = found.ExternalAuth[i].Optional && auth.Optional
+	}
+	return nil
+}
+
+// liftedSources are the files of the template without the validation that an import cannot satisfy.
+func liftedSources(t *template) (edited, error) {
+	files, err := t.sources()
+	if errors.Is(err, errNoProjection) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ranges, _ := withoutValidation(files)
+	content := edited{}
+	for _, file := range files {
+		if len(ranges[file.name]) > 0 {
+			content[file.name] = blank(file.text, ranges[file.name])
+		}
+	}
+	return content, nil
+}
+
+// project finds parameters, tags and presets without the rest of the template.
+func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
+	files, err := in.t.sources()
+	if err != nil {
+		return declared{}, err
+	}
+	r.log.enter(stageDetect)
+	content, dropped := project(files)
+	for _, name := range dropped {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "%s depends on more than variables: it is read from the plan", name)
+	}
+	in.lifted = content
+	if err := r.refill(in, false); err != nil {
+		return declared{}, err
+	}
+	where, env, err := r.slot.serve(ctx, in.facts)
+	if err != nil {
+		return declared{}, err
+	}
+	// Its mistakes are met again, and reported, by the plan.
+	quiet := &logger{sink: discardSink{}}
+	out := &output{log: quiet}
+	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
+		tf.SetStderr(stderrLines{quiet})
+		return tf.ApplyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
+	})
+	if err != nil {
+		return declared{}, r.commandError("detect parameters", err, out, in.t)
+	}
+	s, err := parseState(newestState(r.slot.work()))
+	if err != nil {
+		return declared{}, err
+	}
+	d, err := readDeclared(s.nodes("data"))
+	if err != nil {
+		return declared{}, err
+	}
+	return d, d.addLifted(s.Outputs)
+}
+
+// discardSink takes no logs.
+type discardSink struct{}
+
+func (discardSink) Log(*provisionerpb.LogLine)          {}
+func (discardSink) Checkpoint([]byte)                   {}
+func (discardSink) Resources([]*provisionerpb.Resource) {}
+
+// refill empties the working folder and fills it with the template, as edited; linked says whether with what init made.
+func (r *runner) refill(in planInput, linked bool) error {
+	dir := r.slot.work()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("empty slot: %w", err)
+	}
+	for _, entry := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return fmt.Errorf("empty slot: %w", err)
+		}
+	}
+	if err := r.fill(in.t, linked, in.variables, nil); err != nil {
+		return err
+	}
+	for name, text := range in.lifted {
+		path := filepath.Join(dir, name)
+		if err := removeFile(path); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+		if err := r.e.isolation.own(path); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// isolation is how templates are confined on this host.
+type isolation struct {
+	abi     int // Landlock's version, 0 when it is not used
+	account string
+	uid     int // 0 keeps ours
+	gid     int
+	groups  []int
+	write   []string
+	read    []string
+	initUse []string // read in addition while init runs
+	initMod []string // written in addition while init runs
+}
+
+func (i isolation) String() string {
+	var parts []string
+	if i.abi > 0 {
+		parts = append(parts, fmt.Sprintf("Landlock ABI %d", i.abi))
+	}
+	if i.uid != 0 {
+		parts = append(parts, "account "+i.account)
+	}
+	return strings.Join(append(parts, "environment allow-list"), ", ")
+}
+
+// chooseIsolation finds out what this host offers.
+func (e *Executor) chooseIsolation(cli cliConfig) (isolation, error) {
+	switch e.opts.Isolation {
+	case "none":
+		return isolation{}, nil
+	case "", "auto":
+	default:
+		return isolation{}, fault.New(fault.Invalid, "isolation %q is unknown: use auto or none", e.opts.Isolation)
+	}
+	i := isolation{
+		abi: landlockABI(),
+		write: []string{
+			e.opts.WorkspacesDir, "/tmp", "/var/tmp", "/dev/shm",
+			"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
+		},
+		read: append([]string{
+			"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix", "/proc", "/sys",
+			"/dev/random", "/dev/urandom",
+			// where /etc/resolv.conf points to
+			"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager",
+			filepath.Dir(e.binary.path), filepath.Join(e.opts.CacheDir, "templates"), e.runDir + "/terraformrc",
+		}, cli.mirrors...),
+		initUse: []string{cli.initFile},
+		initMod: cli.caches,
+	}
+	if i.abi == 0 {
+		e.log.Warn("templates can read this account's files: the kernel has no Landlock")
+	}
+	if os.Geteuid() == 0 {
+		if err := e.chooseAccount(&i); err != nil {
+			e.log.Warn("templates run as root", "reason", err.Error())
+		}
+	}
+	return i, nil
+}
+
+// chooseAccount fills in the account that templates run as, or says why there is none.
+func (e *Executor) chooseAccount(i *isolation) error {
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		return errors.New("there is no account nobody")
+	}
+	uid, uidErr := strconv.Atoi(nobody.Uid)
+	gid, gidErr := strconv.Atoi(nobody.Gid)
+	if uidErr != nil || gidErr != nil || uid == 0 {
+		return errors.New("the account nobody has no usable number")
+	}
+	for _, name := range []string{e.binary.path, e.opts.CacheDir, e.runDir, e.opts.WorkspacesDir} {
+		if obstacle, ok := reachable(name); !ok {
+			return fmt.Errorf("the account nobody cannot reach %s, because of %s", name, obstacle)
+		}
+	}
+	if err := os.Chmod(e.opts.WorkspacesDir, 0o1777); err != nil {
+		return fmt.Errorf("open %s: %w", e.opts.WorkspacesDir, err)
+	}
+	if info, err := os.Stat("/var/run/docker.sock"); err == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Gid != 0 {
+			i.groups = []int{int(stat.Gid)}
+		}
+	}
+	i.account, i.uid, i.gid = "nobody", uid, gid
+	return nil
+}
+
+// own gives a folder to the account that templates run as.
+func (i isolation) own(dir string) error {
+	if i.uid == 0 {
+		return nil
+	}
+	return os.Lchown(dir, i.uid, i.gid)
+}
+
+// cliConfig is Terraform's CLI configuration: the operator's is for init, which alone installs anything, and jobs get an
+// empty one, because an operator's holds registry credentials.
+type cliConfig struct {
+	initFile string
+	jobFile  string
+	mirrors  []string // folders that providers are linked from
+	caches   []string // folders that init may write
+}
+
+const emptyCLIConfig = "disable_checkpoint = true\n"
+
+func writeCLIConfig(runDir string) (cliConfig, error) {
+	c := cliConfig{jobFile: filepath.Join(runDir, "terraformrc")}
+	if err := os.WriteFile(c.jobFile, []byte(emptyCLIConfig), 0o644); err != nil {
+		return c, fmt.Errorf("write terraform configuration: %w", err)
+	}
+	c.initFile = c.jobFile
+	theirs := os.Getenv("TF_CLI_CONFIG_FILE")
+	if theirs == "" {
+		if home, err := os.UserHomeDir(); err == nil {
+			theirs = filepath.Join(home, ".terraformrc")
+		}
+	}
+	text, err := os.ReadFile(theirs)
+	if err != nil {
+		return c, nil // as Terraform does, which only warns of a file that it cannot read
+	}
+	c.initFile = theirs
+	file, diags := hclparse.NewParser().ParseHCL(text, theirs)
+	if diags.HasErrors() {
+		return c, nil // Terraform will say what is wrong with it, at the first init
+	}
+	body, ok := file.Body.(*hclsyntax.Body)
+	if !ok {
+		return c, nil
+	}
+	if dir := stringAttribute(body, "plugin_cache_dir"); dir != "" {
+		c.caches = append(c.caches, os.ExpandEnv(dir))
+		c.mirrors = append(c.mirrors, os.ExpandEnv(dir))
+	}
+	for _, installation := range body.Blocks {
+		if installation.Type != "provider_installation" {
+			continue
+		}
+		for _, method := range installation.Body.Blocks {
+			if dir := stringAttribute(method.Body, "path"); method.Type == "filesystem_mirror" && dir != "" {
+				c.mirrors = append(c.mirrors, dir)
+			}
+		}
+	}
+	return c, nil
+}
+
+// stringAttribute is the value of a literal attribute, or "".
+func stringAttribute(body *hclsyntax.Body, name string) string {
+	attr, ok := body.Attributes[name]
+	if !ok {
+		return ""
+	}
+	return literal(attr.Expr)
+}

@@ -1,0 +1,345 @@
+package terraform_test
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+const agentWithEverything = `
+data "coder_workspace" "me" {}
+resource "coder_agent" "main" {
+  os                      = "linux"
+  arch                    = "amd64"
+  dir                     = "/home/x"
+  env                     = { A = "1", PATH_LIKE = "/a" }
+  startup_script          = "echo up"
+  startup_script_behavior = "blocking"
+  shutdown_script         = "echo down"
+  connection_timeout      = 60
+  motd_file               = "/etc/motd"
+  troubleshooting_url     = "https://example.com/help"
+  order                   = 3
+  display_apps {
+    vscode       = false
+    web_terminal = true
+  }
+  metadata {
+    key          = "load"
+    display_name = "Load"
+    script       = "cat /proc/loadavg"
+    interval     = 10
+    timeout      = 2
+    order        = 1
+  }
+}
+resource "coder_env" "b" {
+  agent_id = coder_agent.main.id
+  name     = "B"
+  value    = "2"
+}
+resource "coder_env" "path" {
+  agent_id       = coder_agent.main.id
+  name           = "PATH_LIKE"
+  value          = "/b"
+  merge_strategy = "append"
+}
+resource "coder_script" "s" {
+  agent_id           = coder_agent.main.id
+  display_name       = "Tick"
+  script             = "date"
+  cron               = "0 0 * * * *"
+  run_on_start       = true
+  start_blocks_login = true
+  timeout            = 30
+}
+resource "coder_app" "web" {
+  agent_id     = coder_agent.main.id
+  slug         = "web"
+  display_name = "Web"
+  url          = "http://localhost:8080"
+  subdomain    = true
+  share        = "authenticated"
+  healthcheck {
+    url       = "http://localhost:8080/health"
+    interval  = 5
+    threshold = 6
+  }
+}
+resource "terraform_data" "vm" {
+  count = data.coder_workspace.me.start_count
+  input = coder_agent.main.token
+}
+resource "coder_metadata" "vm" {
+  count       = data.coder_workspace.me.start_count
+  resource_id = terraform_data.vm[0].id
+  icon        = "/icon/vm.svg"
+  daily_cost  = 7
+  item {
+    key   = "size"
+    value = "big"
+  }
+  item {
+    key       = "password"
+    value     = "hunter2"
+    sensitive = true
+  }
+}
+`
+
+func TestAgentFacts(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	j := newTrial(t, files(agentWithEverything))
+	built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+	if len(built.GetResources()) != 1 || len(built.GetResources()[0].GetAgents()) != 1 {
+		t.Fatalf("resources %v", built.GetResources())
+	}
+	got := built.GetResources()[0]
+	a := got.GetAgents()[0]
+	if len(a.GetId()) != 16 || a.GetToken() != attribute(t, built.GetState(), "main", "token") {
+		t.Errorf("agent id %x, token %q", a.GetId(), a.GetToken())
+	}
+	for _, s := range a.GetScripts() {
+		if len(s.GetId()) != 16 {
+			t.Errorf("script %s has the id %x", s.GetDisplayName(), s.GetId())
+		}
+	}
+	want := &provisionerpb.Resource{
+		Name: "vm", Type: "terraform_data", Icon: "/icon/vm.svg", DailyCost: 7,
+		Metadata: []*provisionerpb.ResourceMetadata{{Key: "size", Value: "big"}, {Key: "password", Value: "hunter2", Sensitive: true}},
+		Agents: []*provisionerpb.Agent{{
+			Name: "main", Os: "linux", Arch: "amd64", Auth: "token", Directory: "/home/x",
+			Env:                   map[string]string{"A": "1", "B": "2", "PATH_LIKE": "/a:/b"},
+			StartupScriptBehavior: "blocking", MotdFile: "/etc/motd", TroubleshootingUrl: "https://example.com/help",
+			ConnectionTimeoutSeconds: 60, Order: 3,
+			DisplayApps: []string{"web_terminal", "ssh_helper", "port_forwarding_helper"},
+			Apps: []*provisionerpb.App{{
+				Slug: "web", DisplayName: "Web", Url: "http://localhost:8080", Subdomain: true, Share: "authenticated", OpenIn: "slim-window",
+				HealthcheckUrl: "http://localhost:8080/health", HealthcheckInterval: 5, HealthcheckThreshold: 6,
+			}},
+			Scripts: []*provisionerpb.Script{
+				{DisplayName: "Startup Script", Script: "echo up", LogPath: "coder-startup-script.log", RunOnStart: true, StartBlocksLogin: true},
+				{DisplayName: "Shutdown Script", Script: "echo down", LogPath: "coder-shutdown-script.log", RunOnStop: true},
+				{DisplayName: "Tick", Script: "date", Cron: "0 0 * * * *", RunOnStart: true, StartBlocksLogin: true, TimeoutSeconds: 30},
+			},
+			Metadata: []*provisionerpb.AgentMetadata{{Key: "load", DisplayName: "Load", Script: "cat /proc/loadavg", Interval: 10, Timeout: 2, Order: 1}},
+		}},
+	}
+	diff := cmp.Diff(want, got, protocmp.Transform(), protocmp.IgnoreFields(&provisionerpb.Agent{}, "id", "token"),
+		protocmp.IgnoreFields(&provisionerpb.App{}, "id"), protocmp.IgnoreFields(&provisionerpb.Script{}, "id"))
+	if diff != "" {
+		t.Errorf("resource (-want +got):\n%s", diff)
+	}
+}
+
+func TestBuildParameters(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	template := files(`
+data "coder_parameter" "cpu" {
+  name = "cores"
+  type = "number"
+  validation {
+    min       = 2
+    max       = 8
+    monotonic = "increasing"
+  }
+}
+resource "terraform_data" "vm" {
+  input = data.coder_parameter.cpu.value
+}
+`)
+	for name, c := range map[string]struct{ value, previous, want string }{
+		"good":    {value: "4"},
+		"missing": {want: "cores"},
+		"small":   {value: "1", want: `parameter "cores": value 1 is less than the minimum 2`},
+		"shrinks": {value: "3", previous: "5", want: "must be equal or greater than previous value: 5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			work := &provisionerpb.WorkspaceBuild{Transition: start}
+			if c.value != "" {
+				work.Parameters = []*provisionerpb.ParameterValue{{Name: "cores", Value: c.value}}
+			}
+			if c.previous != "" {
+				work.PreviousParameters = []*provisionerpb.ParameterValue{{Name: "cores", Value: c.previous}}
+			}
+			j := newTrial(t, template)
+			result := j.build(e, work)
+			if c.want == "" {
+				if got := attribute(t, ok(t, j, result).GetState(), "vm", "output"); got != c.value {
+					t.Errorf("value %q, want %q", got, c.value)
+				}
+				return
+			}
+			if !strings.Contains(result.GetError(), c.want) || result.GetErrorCode() != "INVALID_PARAMETERS" {
+				t.Errorf("error %q (%s), want %q", result.GetError(), result.GetErrorCode(), c.want)
+			}
+		})
+	}
+}
+
+// chain is three resources, the second of which waits until a file is there.
+func chain(gate string) map[string]string {
+	return files(fmt.Sprintf(`
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+}
+resource "terraform_data" "a" {
+  input = coder_agent.main.id
+}
+resource "terraform_data" "b" {
+  input = terraform_data.a.id
+  provisioner "local-exec" {
+    command = "echo waiting pid=$PPID; while [ ! -e %s ]; do sleep 0.05; done"
+  }
+}
+resource "terraform_data" "c" {
+  input = terraform_data.b.id
+}
+`, gate))
+}
+
+func TestBreaks(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	for _, how := range []string{"stop", "end at once", "terraform is killed"} {
+		t.Run(how, func(t *testing.T) {
+			j := newTrial(t, chain(filepath.Join(t.TempDir(), "gate")))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			j.ctx = ctx
+			var once sync.Once
+			j.sink.onLine = func(line string) {
+				_, pid, found := strings.Cut(line, "waiting pid=")
+				if !found || strings.Contains(line, "$PPID") {
+					return
+				}
+				once.Do(func() {
+					switch how {
+					case "stop":
+						close(j.stop)
+					case "end at once":
+						cancel()
+					default:
+						if err := syscall.Kill(atoi(t, strings.TrimSpace(pid)), syscall.SIGKILL); err != nil {
+							t.Errorf("kill terraform: %v", err)
+						}
+					}
+				})
+			}
+			result := j.build(e, &provisionerpb.WorkspaceBuild{Transition: start})
+			if result.GetError() == "" {
+				t.Fatalf("the build succeeded\n%s", j.sink.text())
+			}
+			if want := how != "terraform is killed"; result.GetCanceled() != want {
+				t.Errorf("canceled %v, want %v: %s", result.GetCanceled(), want, result.GetError())
+			}
+			built := result.GetWorkspaceBuild()
+			attribute(t, built.GetState(), "a", "id")
+			if got := built.GetInFlight(); got != "terraform_data.b" {
+				t.Errorf("in flight %q", got)
+			}
+			// What is left can be deleted, and nothing of the job is left to disturb the next.
+			j = newTrial(t, chain("/"))
+			ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, State: built.GetState()}))
+		})
+	}
+}
+
+// markedChain writes the number of its local-exec into a file and then hangs.
+func markedChain(mark string) map[string]string {
+	template := chain("/nowhere/at/all")
+	template["main.tf"] = strings.Replace(template["main.tf"], "echo waiting", "echo $$ >"+mark+".new; mv "+mark+".new "+mark+"; echo waiting", 1)
+	return template
+}
+
+// runDoomed is the body of a process that runs a job until it is killed.
+func runDoomed(args []string) error {
+	var opts terraform.Options
+	if err := json.Unmarshal([]byte(args[0]), &opts); err != nil {
+		return err
+	}
+	e, err := terraform.New(context.Background(), opts)
+	if err != nil {
+		return err
+	}
+	archive, err := hex.DecodeString(args[1])
+	if err != nil {
+		return err
+	}
+	id, err := uuid.Parse(args[2])
+	if err != nil {
+		return err
+	}
+	j := &trial{source: archive, sink: &recorder{}, stop: make(chan struct{}), ctx: context.Background(), id: id}
+	return errors.New(j.build(e, &provisionerpb.WorkspaceBuild{Transition: start}).GetError())
+}
+
+// TestRecover kills a process in the middle of a job; another one takes over its folders.
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	opts := options(t)
+	opts.Logger = nil
+	text, err := json.Marshal(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := filepath.Join(t.TempDir(), "mark")
+	id := uuid.New()
+	cmd := exec.CommandContext(t.Context(), opts.Worker[0], "doomed", string(text), hex.EncodeToString(tarOf(t, markedChain(mark))), id.String())
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	pid := ""
+	for pid == "" {
+		if text, err := os.ReadFile(mark); err == nil {
+			pid = strings.TrimSpace(string(text))
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the process ended by itself: %v\n%s", err, problems.String())
+		default:
+			runtime.Gosched()
+		}
+	}
+	if _, err := terraform.New(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "another provisioner uses") {
+		t.Errorf("a second executor on the same folder: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
+	gone(t, pid)
+	state, err := e.Recover(t.Context(), id, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attribute(t, state, "a", "id")
+	if state, err := e.Recover(t.Context(), id, 1); state != nil || err != nil {
+		t.Errorf("recovered twice: %s, %v", state, err)
+	}
+}

@@ -1,0 +1,219 @@
+package terraform_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// TestMain makes the test binary stand for the whole program: it is also the provider worker and the sandbox.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		var err error
+		switch os.Args[1] {
+		case "provider-worker":
+			err = terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
+		case "sandbox-exec":
+			err = terraform.SandboxExec(os.Args[2:])
+		case "doomed":
+			err = runDoomed(os.Args[2:])
+		default:
+			goleak.VerifyTestMain(m)
+			return
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// options are those of an executor with folders of its own.
+func options(tb testing.TB) terraform.Options {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return terraform.Options{
+		CacheDir: tb.TempDir(), RunDir: filepath.Join(tb.TempDir(), "run"), WorkspacesDir: filepath.Join(tb.TempDir(), "ws"),
+		Worker: []string{self, "provider-worker"}, Slots: 1,
+	}
+}
+
+func newExecutor(tb testing.TB, change ...func(*terraform.Options)) *terraform.Executor {
+	tb.Helper()
+	opts := options(tb)
+	for _, f := range change {
+		f(&opts)
+	}
+	e, err := terraform.New(context.Background(), opts)
+	if err != nil {
+		tb.Fatalf("New: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return e
+}
+
+// recorder is a sink that keeps everything and tells about every line.
+type recorder struct {
+	mu          sync.Mutex
+	lines       []*provisionerpb.LogLine
+	checkpoints [][]byte
+	resources   [][]*provisionerpb.Resource
+	onLine      func(string)
+	onResources func([]*provisionerpb.Resource)
+}
+
+func (r *recorder) Log(line *provisionerpb.LogLine) {
+	r.mu.Lock()
+	r.lines = append(r.lines, line)
+	on := r.onLine
+	r.mu.Unlock()
+	if on != nil {
+		on(line.GetOutput())
+	}
+}
+
+func (r *recorder) Checkpoint(state []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checkpoints = append(r.checkpoints, state)
+}
+
+func (r *recorder) Resources(resources []*provisionerpb.Resource) {
+	r.mu.Lock()
+	r.resources = append(r.resources, resources)
+	on := r.onResources
+	r.mu.Unlock()
+	if on != nil {
+		on(resources)
+	}
+}
+
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all strings.Builder
+	for _, line := range r.lines {
+		fmt.Fprintf(&all, "[%s] %s %s\n", line.GetStage(), line.GetLevel(), line.GetOutput())
+	}
+	return all.String()
+}
+
+// files makes a template's files; a single text is main.tf with the coder provider required before it.
+func files(main string) map[string]string {
+	return map[string]string{"main.tf": "terraform {\n  required_providers {\n    coder = { source = \"coder/coder\" }\n  }\n}\n" + main}
+}
+
+func tarOf(tb testing.TB, content map[string]string) []byte {
+	tb.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		text := content[name]
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+			tb.Fatal(err)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// trial is a job in the making.
+type trial struct {
+	source []byte
+	slot   int
+	sink   *recorder
+	stop   chan struct{}
+	ctx    context.Context
+	id     uuid.UUID
+}
+
+func newTrial(tb testing.TB, content map[string]string) *trial {
+	return &trial{source: tarOf(tb, content), sink: &recorder{}, stop: make(chan struct{}), ctx: tb.Context(), id: uuid.New()}
+}
+
+func (j *trial) do(e job.Executor, offer *provisionerpb.Offer) *provisionerpb.Result {
+	sum := sha256.Sum256(j.source)
+	offer.JobId, offer.Epoch, offer.SourceSha256 = j.id[:], 1, hex.EncodeToString(sum[:])
+	return e.Run(j.ctx, j.stop, job.Run{
+		Offer: offer, Slot: j.slot, Sink: j.sink,
+		Source: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(j.source)), nil },
+	})
+}
+
+func (j *trial) build(e job.Executor, build *provisionerpb.WorkspaceBuild) *provisionerpb.Result {
+	if build.Metadata == nil {
+		build.Metadata = metadata()
+	}
+	return j.do(e, &provisionerpb.Offer{Job: &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: build}})
+}
+
+func (j *trial) importIt(e job.Executor, work *provisionerpb.TemplateImport) *provisionerpb.Result {
+	if work.Metadata == nil {
+		work.Metadata = &provisionerpb.Metadata{AccessUrl: "http://127.0.0.1:3000"}
+	}
+	return j.do(e, &provisionerpb.Offer{Job: &provisionerpb.Offer_TemplateImport{TemplateImport: work}})
+}
+
+var (
+	workspaceID = uuid.MustParse("11111111-1111-4111-8111-111111111111")
+	ownerID     = uuid.MustParse("22222222-2222-4222-8222-222222222222")
+	buildID     = uuid.MustParse("33333333-3333-4333-8333-333333333333")
+	templateID  = uuid.MustParse("44444444-4444-4444-8444-444444444444")
+)
+
+func metadata() *provisionerpb.Metadata {
+	return &provisionerpb.Metadata{
+		AccessUrl: "http://127.0.0.1:3000", WorkspaceId: workspaceID[:], WorkspaceName: "dev", BuildId: buildID[:],
+		OwnerId: ownerID[:], OwnerName: "ann", OwnerEmail: "ann@example.com", OwnerFullName: "Ann Onymous",
+		OwnerGroups: []string{"devs"}, OwnerLoginType: "password", OwnerRoles: []string{"owner"},
+		OwnerSshPublicKey: "ssh-ed25519 AAAA", OwnerSshPrivateKey: "PRIVATE-KEY-SECRET", OwnerSessionToken: "SESSION-TOKEN-SECRET",
+		TemplateId: templateID[:], TemplateName: "t", TemplateVersion: "v1",
+	}
+}
+
+// ok fails the test when the job failed.
+func ok(tb testing.TB, j *trial, result *provisionerpb.Result) *provisionerpb.BuildResult {
+	tb.Helper()
+	if result.GetError() != "" {
+		tb.Fatalf("job failed: %s (%s)\n%s", result.GetError(), result.GetErrorCode(), j.sink.text())
+	}
+	return result.GetWorkspaceBuild()
+}
+
+const (
+	start  = provisionerpb.Transition_TRANSITION_START
+	stop   = provisionerpb.Transition_TRANSITION_STOP
+	remove = provisionerpb.Transition_TRANSITION_DELETE
+)

@@ -1,0 +1,254 @@
+package terraform
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// Stages of a job, for people.
+const (
+	stageSetup   = "Setting up"
+	stageInit    = "Initializing Terraform Directory"
+	stageDetect  = "Detecting template parameters"
+	stagePlan    = "Planning infrastructure"
+	stageStart   = "Starting workspace"
+	stageStop    = "Stopping workspace"
+	stageDelete  = "Deleting workspace"
+	stageCleanup = "Cleaning up"
+)
+
+// maxLine is how many bytes of one line go into the job's log.
+const maxLine = 8 << 10
+
+// logger writes a job's log. The stage is what the job is at.
+type logger struct {
+	sink job.Sink
+
+	mu    sync.Mutex
+	stage string
+	debug bool
+}
+
+func newLogger(sink job.Sink) *logger { return &logger{sink: sink, stage: stageSetup} }
+
+// enter begins a stage.
+func (l *logger) enter(stage string) {
+	l.mu.Lock()
+	l.stage = stage
+	l.mu.Unlock()
+}
+
+// say writes the daemon's own words.
+func (l *logger) say(level provisionerpb.LogLevel, format string, args ...any) {
+	l.write(level, provisionerpb.LogSource_LOG_SOURCE_DAEMON, fmt.Sprintf(format, args...))
+}
+
+func (l *logger) write(level provisionerpb.LogLevel, source provisionerpb.LogSource, text string) {
+	l.mu.Lock()
+	stage, debug := l.stage, l.debug
+	l.mu.Unlock()
+	if level <= provisionerpb.LogLevel_LOG_LEVEL_DEBUG && !debug {
+		return
+	}
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\r\n"), "\n") {
+		l.sink.Log(&provisionerpb.LogLine{
+			At: timestamppb.Now(), Level: level, Source: source, Stage: stage, Output: cleanLine(line),
+		})
+	}
+}
+
+// cleanLine makes a line fit for a database: valid text of at most maxLine bytes, with a note when some of it is gone.
+func cleanLine(line string) string {
+	line = strings.TrimRight(line, "\r")
+	note := ""
+	if len(line) > maxLine {
+		note = fmt.Sprintf(" … (cut: the line has %d bytes)", len(line))
+		line = line[:maxLine]
+		for len(line) > 0 && !utf8.RuneStart(line[len(line)-1]) {
+			line = line[:len(line)-1]
+		}
+		if r, _ := utf8.DecodeLastRuneInString(line); r == utf8.RuneError && len(line) > 0 {
+			line = line[:len(line)-1]
+		}
+	}
+	line = strings.ReplaceAll(line, "\x00", "")
+	return strings.ToValidUTF8(line, "\uFFFD") + note
+}
+
+// diagnostic is an error or a warning of Terraform.
+type diagnostic struct {
+	Severity string `json:"severity"`
+	Summary  string `json:"summary"`
+	Detail   string `json:"detail"`
+	Address  string `json:"address"`
+	Range    *struct {
+		Filename string `json:"filename"`
+		Start    struct {
+			Line int `json:"line"`
+		} `json:"start"`
+	} `json:"range"`
+}
+
+// String is the diagnostic for people: main.tf:12: summary: detail.
+func (d diagnostic) String() string {
+	text := strings.TrimSpace(d.Summary)
+	if detail := strings.TrimSpace(d.Detail); detail != "" && detail != text {
+		if text != "" {
+			text = strings.TrimRight(text, ".:") + ": "
+		}
+		text += detail
+	}
+	if d.Range != nil && d.Range.Filename != "" {
+		return fmt.Sprintf("%s:%d: %s", d.Range.Filename, d.Range.Start.Line, text)
+	}
+	if d.Address != "" {
+		return d.Address + ": " + text
+	}
+	return text
+}
+
+// event is one line of Terraform's output, read.
+type event struct {
+	level      provisionerpb.LogLevel
+	text       string // "" for none
+	kind       string // Terraform's type: apply_start, diagnostic, …; "" for a line that is not JSON
+	addr       string // of the resource that the event is about
+	resource   string // its type
+	diagnostic *diagnostic
+}
+
+// parseLine reads one line of `terraform … -json`. Lines that are not JSON come out as they are.
+func parseLine(line []byte) event {
+	line = bytes.TrimRight(line, "\r\n")
+	raw := event{level: provisionerpb.LogLevel_LOG_LEVEL_INFO, text: string(line)}
+	if len(line) == 0 || line[0] != '{' {
+		return raw
+	}
+	var m struct {
+		Level      string      `json:"@level"`
+		Message    *string     `json:"@message"`
+		Type       string      `json:"type"`
+		Diagnostic *diagnostic `json:"diagnostic"`
+		Hook       struct {
+			Action   string `json:"action"`
+			Resource struct {
+				Addr string `json:"addr"`
+				Type string `json:"resource_type"`
+			} `json:"resource"`
+		} `json:"hook"`
+	}
+	if err := json.Unmarshal(line, &m); err != nil || m.Message == nil {
+		return raw
+	}
+	e := event{level: levelOf(m.Level), text: *m.Message, kind: m.Type, addr: m.Hook.Resource.Addr, resource: m.Hook.Resource.Type}
+	switch m.Type {
+	case "diagnostic":
+		if m.Diagnostic == nil {
+			return e
+		}
+		e.diagnostic = m.Diagnostic
+		e.level, e.text = provisionerpb.LogLevel_LOG_LEVEL_ERROR, "Error: "+m.Diagnostic.String()
+		if m.Diagnostic.Severity == "warning" {
+			e.level, e.text = provisionerpb.LogLevel_LOG_LEVEL_WARN, "Warning: "+m.Diagnostic.String()
+		}
+	case "version", "resource_drift", "refresh_start", "refresh_complete", "provision_start", "provision_complete":
+		e.level = provisionerpb.LogLevel_LOG_LEVEL_DEBUG
+	case "apply_start", "apply_complete", "apply_errored":
+		if m.Hook.Action == "read" { // a data source: nothing is changed
+			e.kind, e.level = "", min(e.level, provisionerpb.LogLevel_LOG_LEVEL_DEBUG)
+			if m.Type == "apply_errored" {
+				e.level = levelOf(m.Level)
+			}
+		}
+	case "outputs":
+		e.text = "" // a template's outputs are nobody's business here, and may be secrets
+	}
+	return e
+}
+
+func levelOf(name string) provisionerpb.LogLevel {
+	switch name {
+	case "trace":
+		return provisionerpb.LogLevel_LOG_LEVEL_TRACE
+	case "debug":
+		return provisionerpb.LogLevel_LOG_LEVEL_DEBUG
+	case "warn":
+		return provisionerpb.LogLevel_LOG_LEVEL_WARN
+	case "error":
+		return provisionerpb.LogLevel_LOG_LEVEL_ERROR
+	default:
+		return provisionerpb.LogLevel_LOG_LEVEL_INFO
+	}
+}
+
+// output takes the lines of one Terraform command and remembers what matters of them. Its Write gets whole lines.
+type output struct {
+	log *logger
+	on  func(event) // called for each event; nil for nothing
+
+	mu       sync.Mutex
+	errors   []diagnostic
+	inFlight []string
+}
+
+func (o *output) Write(line []byte) (int, error) {
+	e := parseLine(line)
+	if e.text != "" {
+		o.log.write(e.level, provisionerpb.LogSource_LOG_SOURCE_EXECUTOR, e.text)
+	}
+	o.mu.Lock()
+	switch {
+	case e.diagnostic != nil && e.diagnostic.Severity != "warning":
+		o.errors = append(o.errors, *e.diagnostic)
+	case e.kind == "apply_start":
+		o.inFlight = append(o.inFlight, e.addr)
+	case e.kind == "apply_complete" || e.kind == "apply_errored":
+		for i, addr := range o.inFlight {
+			// The one that an interrupt broke is errored, too; what is wanted is the last that did not complete.
+			if addr == e.addr && (e.kind == "apply_complete" || len(o.inFlight) > 1) {
+				o.inFlight = append(o.inFlight[:i:i], o.inFlight[i+1:]...)
+				break
+			}
+		}
+	}
+	o.mu.Unlock()
+	if o.on != nil {
+		o.on(e)
+	}
+	return len(line), nil
+}
+
+// broken is the address of a resource whose change did not complete, "" when there is none.
+func (o *output) broken() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.inFlight) == 0 {
+		return ""
+	}
+	return o.inFlight[0]
+}
+
+func (o *output) diagnostics() []diagnostic {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]diagnostic(nil), o.errors...)
+}
+
+// stderrLines passes on what Terraform writes outside of its JSON: crashes, and errors before it has begun.
+type stderrLines struct{ log *logger }
+
+func (s stderrLines) Write(line []byte) (int, error) {
+	if text := strings.TrimSpace(string(line)); text != "" {
+		s.log.write(provisionerpb.LogLevel_LOG_LEVEL_ERROR, provisionerpb.LogSource_LOG_SOURCE_EXECUTOR, string(line))
+	}
+	return len(line), nil
+}

@@ -1,0 +1,208 @@
+package terraform
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// declared is what a template's data sources declare.
+type declared struct {
+	parameters map[string]*provisionerpb.Parameter // by the address of the data source
+	presets    []*provisionerpb.Preset
+	auths      []*provisionerpb.ExternalAuth
+	tags       map[string]string
+}
+
+// readDeclared reads data sources of the coder provider.
+func readDeclared(data []node) (declared, error) {
+	d := declared{parameters: map[string]*provisionerpb.Parameter{}}
+	for i := range data {
+		n := &data[i]
+		var err error
+		switch n.typ {
+		case "coder_parameter":
+			var p *provisionerpb.Parameter
+			if p, err = readParameter(n); err == nil {
+				d.parameters[n.address()+"["+indexText(n.index)+"]"] = p
+			}
+		case "coder_workspace_preset":
+			err = d.addPreset(n)
+		case "coder_external_auth":
+			var a struct {
+				ID       string `json:"id"`
+				Optional bool   `json:"optional"`
+			}
+			err = json.Unmarshal(n.attrs, &a)
+			d.auths = append(d.auths, &provisionerpb.ExternalAuth{Id: a.ID, Optional: a.Optional})
+		case "coder_workspace_tags":
+			var t struct {
+				Tags map[string]string `json:"tags"`
+			}
+			err = json.Unmarshal(n.attrs, &t)
+			for key, value := range t.Tags {
+				if d.tags == nil {
+					d.tags = map[string]string{}
+				}
+				d.tags[key] = value
+			}
+		}
+		if err != nil {
+			return declared{}, fmt.Errorf("read data.%s.%s: %w", n.typ, n.name, err)
+		}
+	}
+	return d, nil
+}
+
+func (d *declared) addPreset(n *node) error {
+	var p struct {
+		Name        string            `json:"name"`
+		Description string            `json:"description"`
+		Icon        string            `json:"icon"`
+		Default     bool              `json:"default"`
+		Parameters  map[string]string `json:"parameters"`
+	}
+	if err := json.Unmarshal(n.attrs, &p); err != nil {
+		return err
+	}
+	preset := &provisionerpb.Preset{Name: p.Name, Description: p.Description, Icon: p.Icon, Default: p.Default}
+	for name, value := range p.Parameters {
+		preset.Parameters = append(preset.Parameters, &provisionerpb.ParameterValue{Name: name, Value: value})
+	}
+	slices.SortFunc(preset.Parameters, func(a, b *provisionerpb.ParameterValue) int { return strings.Compare(a.Name, b.Name) })
+	d.presets = append(d.presets, preset)
+	return nil
+}
+
+// sorted are the parameters in the order in which people see them.
+func (d *declared) sorted() []*provisionerpb.Parameter {
+	var all []*provisionerpb.Parameter
+	for _, p := range d.parameters {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *provisionerpb.Parameter) int {
+		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// rules is a validation block. Numbers come as JSON numbers, or as text when a template computes them.
+type rules struct {
+	Min         any    `json:"min"`
+	MinDisabled bool   `json:"min_disabled"`
+	Max         any    `json:"max"`
+	MaxDisabled bool   `json:"max_disabled"`
+	Monotonic   string `json:"monotonic"`
+	Regex       string `json:"regex"`
+	Error       string `json:"error"`
+}
+
+func (r rules) message() *provisionerpb.ParameterValidation {
+	v := &provisionerpb.ParameterValidation{Regex: r.Regex, Error: r.Error, Monotonic: r.Monotonic}
+	if n, ok := wholeNumber(r.Min); ok && !r.MinDisabled {
+		v.Min = &n
+	}
+	if n, ok := wholeNumber(r.Max); ok && !r.MaxDisabled {
+		v.Max = &n
+	}
+	return v
+}
+
+func wholeNumber(v any) (int64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return int64(v), true
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		return n, err == nil
+	default:
+		return 0, false
+	}
+}
+
+func readParameter(n *node) (*provisionerpb.Parameter, error) {
+	var attrs struct {
+		Name        string `json:"name"`
+		DisplayName string `json:"display_name"`
+		Description string `json:"description"`
+		Type        string `json:"type"`
+		FormType    string `json:"form_type"`
+		Styling     string `json:"styling"`
+		Mutable     bool   `json:"mutable"`
+		Ephemeral   bool   `json:"ephemeral"`
+		Optional    bool   `json:"optional"`
+		Default     string `json:"default"`
+		Icon        string `json:"icon"`
+		Order       int32  `json:"order"`
+		Option      []struct {
+			Name        string `json:"name"`
+			Description string `json:"description"`
+			Value       string `json:"value"`
+			Icon        string `json:"icon"`
+		} `json:"option"`
+		Validation []rules `json:"validation"`
+	}
+	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
+		return nil, err
+	}
+	p := &provisionerpb.Parameter{
+		Name: attrs.Name, DisplayName: attrs.DisplayName, Description: attrs.Description, Type: attrs.Type,
+		FormType: attrs.FormType, Styling: attrs.Styling, Mutable: attrs.Mutable, Ephemeral: attrs.Ephemeral,
+		Required: !attrs.Optional, DefaultValue: attrs.Default, Icon: attrs.Icon, Order: attrs.Order,
+	}
+	for _, o := range attrs.Option {
+		p.Options = append(p.Options, &provisionerpb.ParameterOption{Name: o.Name, Description: o.Description, Value: o.Value, Icon: o.Icon})
+	}
+	if len(attrs.Validation) > 0 {
+		p.Validation = attrs.Validation[0].message()
+	}
+	return p, nil
+}
+
+// addLifted puts the rules that withoutValidation made outputs back where they belong.
+func (d *declared) addLifted(outputs map[string]stateOutput) error {
+	for name, out := range outputs {
+		label, ok := strings.CutPrefix(name, validationOutput)
+		if !ok {
+			continue
+		}
+		var r rules
+		if err := json.Unmarshal(out.Value, &r); err != nil {
+			return fmt.Errorf("read validation of %s: %w", label, err)
+		}
+		for address, p := range d.parameters {
+			if strings.HasPrefix(address, "coder_parameter."+label+"[") {
+				p.Validation = r.message()
+			}
+		}
+	}
+	return nil
+}
+
+// placeholder is a value of a required parameter for planning at import, when nobody has given one.
+func placeholder(p *provisionerpb.Parameter) string {
+	switch {
+	case p.GetType() == "list(string)":
+		return "[]"
+	case len(p.GetOptions()) > 0:
+		return p.GetOptions()[0].GetValue()
+	case p.GetType() == "bool":
+		return "false"
+	case p.GetType() == "number":
+		v := p.GetValidation()
+		switch {
+		case v.GetMin() > 0:
+			return strconv.FormatInt(v.GetMin(), 10)
+		case v != nil && v.Max != nil && v.GetMax() < 1:
+			return strconv.FormatInt(v.GetMax(), 10)
+		}
+		return "1"
+	default:
+		return "example"
+	}
+}

@@ -1,0 +1,205 @@
+package terraform
+
+import (
+	"archive/tar"
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+func TestParseLine(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		line, text, kind string
+		level            provisionerpb.LogLevel
+	}{
+		"plain":     {line: "hello\n", text: "hello", level: provisionerpb.LogLevel_LOG_LEVEL_INFO},
+		"half":      {line: `{"@level":"info"`, text: `{"@level":"info"`, level: provisionerpb.LogLevel_LOG_LEVEL_INFO},
+		"not ours":  {line: `{"a":1}`, text: `{"a":1}`, level: provisionerpb.LogLevel_LOG_LEVEL_INFO},
+		"outputs":   {line: `{"@level":"info","@message":"Outputs: 1","type":"outputs"}`, kind: "outputs", level: provisionerpb.LogLevel_LOG_LEVEL_INFO},
+		"data read": {line: `{"@level":"info","@message":"m","type":"apply_start","hook":{"action":"read","resource":{"addr":"data.x.y"}}}`, text: "m", level: provisionerpb.LogLevel_LOG_LEVEL_DEBUG},
+		"complete":  {line: `{"@level":"info","@message":"m","type":"apply_complete","hook":{"action":"create","resource":{"addr":"x.y"}}}`, text: "m", kind: "apply_complete", level: provisionerpb.LogLevel_LOG_LEVEL_INFO},
+		"error": {
+			line: `{"@level":"error","@message":"Error: x","type":"diagnostic","diagnostic":{"severity":"error","summary":"Bad thing","detail":"It is bad.","range":{"filename":"main.tf","start":{"line":12}}}}`,
+			text: "Error: main.tf:12: Bad thing: It is bad.", kind: "diagnostic", level: provisionerpb.LogLevel_LOG_LEVEL_ERROR,
+		},
+		"warning": {
+			line: `{"@level":"warn","@message":"Warning: x","type":"diagnostic","diagnostic":{"severity":"warning","summary":"Old","address":"a.b"}}`,
+			text: "Warning: a.b: Old", kind: "diagnostic", level: provisionerpb.LogLevel_LOG_LEVEL_WARN,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := parseLine([]byte(c.line)); got.text != c.text || got.kind != c.kind || got.level != c.level {
+				t.Errorf("parseLine(%s) = %+v", c.line, got)
+			}
+		})
+	}
+}
+
+func TestCleanLineCuts(t *testing.T) {
+	t.Parallel()
+	got := cleanLine(strings.Repeat("ä", 1<<19))
+	if len(got) > maxLine+100 || !utf8.ValidString(got) || !strings.Contains(got, "the line has 1048576 bytes") {
+		t.Errorf("a line of 1 MB became %d bytes: …%s", len(got), got[max(0, len(got)-60):])
+	}
+	if got := cleanLine("a\x00b\xff\r"); got != "ab\uFFFD" {
+		t.Errorf("cleanLine = %q", got)
+	}
+}
+
+func TestStripIndexes(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"a.b": "a.b", "a.b[0]": "a.b", `module.m["x"].a.b[1]`: "module.m.a.b", `a.b["]"]`: "a.b", `a.b["\"]["].c`: "a.b.c",
+	} {
+		if got := stripIndexes(address); got != want {
+			t.Errorf("stripIndexes(%s) = %s, want %s", address, got, want)
+		}
+	}
+}
+
+func TestNewestState(t *testing.T) {
+	t.Parallel()
+	state := func(serial, what string) string {
+		return `{"version":4,"lineage":"l","serial":` + serial + `,"outputs":{"` + what + `":{}}}`
+	}
+	for name, c := range map[string]struct{ normal, errored, want string }{
+		"none":            {},
+		"normal":          {normal: state("1", "n"), want: state("1", "n")},
+		"errored newer":   {normal: state("1", "n"), errored: state("2", "e"), want: state("2", "e")},
+		"equal":           {normal: state("2", "n"), errored: state("2", "e"), want: state("2", "e")},
+		"errored older":   {normal: state("3", "n"), errored: state("2", "e"), want: state("3", "n")},
+		"normal is torn":  {normal: `{"version":4,"lin`, errored: state("1", "e"), want: state("1", "e")},
+		"errored is torn": {normal: state("1", "n"), errored: state("9", "e")[:20], want: state("1", "n")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, text := range map[string]string{"terraform.tfstate": c.normal, "errored.tfstate": c.errored} {
+				if text == "" {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := string(newestState(dir)); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestPolicyFile(t *testing.T) {
+	t.Parallel()
+	for _, self := range []string{"/usr/bin/coder", "/with blank/it's here/coder", "/" + strings.Repeat("x", 300)} {
+		name := filepath.Join(t.TempDir(), "x")
+		want := policy{Exec: "/bin/terraform", PidFile: "/p", Write: []string{"/a"}, UID: 7}
+		if err := want.writeCommand(name, self); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readPolicy(name)
+		if err != nil || got.Exec != want.Exec || got.UID != 7 || len(got.Write) != 1 {
+			t.Errorf("%s: %+v, %v", self, got, err)
+		}
+	}
+}
+
+func FuzzParseLine(f *testing.F) {
+	f.Add([]byte(`{"@level":"info","@message":"m","type":"apply_start","hook":{"resource":{"addr":"x"}}}`))
+	f.Add([]byte(`{"@message":"x","type":"diagnostic","diagnostic":{"severity":"error","range":{}}}`))
+	f.Add([]byte("\xff\x00"))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		e := parseLine(line)
+		if got := cleanLine(e.text); !utf8.ValidString(got) || strings.Contains(got, "\x00") || len(got) > 3*maxLine+100 {
+			t.Errorf("line of %d bytes", len(got))
+		}
+	})
+}
+
+func FuzzState(f *testing.F) {
+	f.Add([]byte(`{"version":4,"serial":1,"lineage":"l","resources":[{"mode":"managed","type":"coder_agent","name":"a","instances":[{"index_key":0,"attributes":{"id":"11111111-1111-4111-8111-111111111111","os":"linux"},"dependencies":["a.b[0]"]}]},{"mode":"managed","type":"t","name":"b","instances":[{"attributes":{"id":1},"dependencies":["coder_agent.a"]}]}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := parseState(text)
+		if err != nil {
+			return
+		}
+		if _, err := deriveResources(s.nodes("managed")); err != nil {
+			return
+		}
+		if _, err := readDeclared(s.nodes("data")); err != nil {
+			return
+		}
+	})
+}
+
+func FuzzExtract(f *testing.F) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range []tar.Header{
+		{Name: "a/main.tf", Typeflag: tar.TypeReg, Size: 1, Mode: 0o644}, {Name: "../x", Typeflag: tar.TypeReg}, {Name: "l", Typeflag: tar.TypeSymlink, Linkname: "a"},
+	} {
+		if err := w.WriteHeader(&h); err != nil {
+			f.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, h.Size)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(out.Bytes())
+	f.Fuzz(func(t *testing.T, archive []byte) {
+		outer := t.TempDir()
+		inner := filepath.Join(outer, "in")
+		if err := os.Mkdir(inner, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.OpenRoot(inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		err = extract(root, bytes.NewReader(archive))
+		entries, rerr := os.ReadDir(outer)
+		if rerr != nil || len(entries) != 1 {
+			t.Errorf("extract (%v) left %v outside, %v", err, entries, rerr)
+		}
+	})
+}
+
+func FuzzSource(f *testing.F) {
+	f.Add("variable \"a\" {}\ndata \"coder_parameter\" \"p\" {\n  name = local.x\n  validation {\n    min = 1\n  }\n}\nlocals {\n  x = \"${local.y}\"\n  y = each.key\n}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		source, err := readTemplate(dir)
+		if err != nil {
+			return
+		}
+		files, err := source.sources()
+		if err != nil {
+			return
+		}
+		content, _ := project(files)
+		if got := content["main.tf"]; bytes.Count(got, []byte("\n")) != strings.Count(text, "\n") {
+			t.Errorf("the projection moved lines:\n%s", got)
+		}
+	})
+}
+
+func FuzzGraph(f *testing.F) {
+	f.Add([]byte("digraph G {\n  \"a.b\" -> \"c.d\";\n}\n"))
+	f.Fuzz(func(_ *testing.T, dot []byte) {
+		graph := parseGraph(dot)
+		for from := range graph {
+			reach(graph, from)
+		}
+	})
+}

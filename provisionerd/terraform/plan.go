@@ -1,0 +1,219 @@
+package terraform
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// planInput is what a plan is made of.
+type planInput struct {
+	t         *template
+	variables []*provisionerpb.VariableValue
+	facts     facts
+	lifted    edited // files of the template with another content
+}
+
+// planned is what a plan says.
+type planned struct {
+	resources []node // managed, with their dependencies
+	data      []node
+	graph     map[string][]string
+}
+
+// plan plans the whole template from nothing. Plans know no dependencies: they come from graph, or from a graph made now
+// when it is nil.
+func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]string) (planned, error) {
+	if err := r.refill(in, true); err != nil {
+		return planned{}, err
+	}
+	where, env, err := r.slot.serve(ctx, in.facts)
+	if err != nil {
+		return planned{}, err
+	}
+	const file = "zz_job.plan"
+	out := &output{log: r.log}
+	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
+		_, err := tf.PlanJSON(gentle, out, tfexec.Out(file), reattach(where), tfexec.Lock(false))
+		return err
+	})
+	if err != nil {
+		return planned{}, r.commandError("plan", err, out, in.t)
+	}
+	var shown *tfjson.Plan
+	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) (err error) {
+		discardOutput(tf)
+		shown, err = tf.ShowPlanFile(gentle, file, reattach(where))
+		return err
+	})
+	if err != nil {
+		return planned{}, r.commandError("read the plan", err, out, in.t)
+	}
+	if graph == nil {
+		err = r.terraform(ctx, env, func(gentle context.Context, _ *tfexec.Terraform) (err error) {
+			graph, err = r.graph(gentle, env, where)
+			return err
+		})
+		if err != nil {
+			return planned{}, r.commandError("read the graph", err, out, in.t)
+		}
+	}
+	p := planned{graph: graph}
+	if shown.PlannedValues != nil {
+		if p.resources, err = planNodes(shown.PlannedValues.RootModule, tfjson.ManagedResourceMode, graph); err != nil {
+			return planned{}, err
+		}
+	}
+	if shown.PriorState != nil && shown.PriorState.Values != nil {
+		if p.data, err = planNodes(shown.PriorState.Values.RootModule, tfjson.DataResourceMode, graph); err != nil {
+			return planned{}, err
+		}
+	}
+	return p, nil
+}
+
+// planNodes are the resource instances below a module of a plan.
+func planNodes(module *tfjson.StateModule, mode tfjson.ResourceMode, graph map[string][]string) ([]node, error) {
+	if module == nil {
+		return nil, nil
+	}
+	var all []node
+	for _, resource := range module.Resources {
+		if resource.Mode != mode {
+			continue
+		}
+		attrs, err := json.Marshal(resource.AttributeValues)
+		if err != nil {
+			return nil, fmt.Errorf("read plan: %w", err)
+		}
+		n := node{module: stripIndexes(module.Address), typ: resource.Type, name: resource.Name, index: resource.Index, attrs: attrs}
+		if number, ok := n.index.(json.Number); ok {
+			n.index, _ = number.Float64()
+		}
+		n.deps = reach(graph, n.address())
+		all = append(all, n)
+	}
+	for _, child := range module.ChildModules {
+		nodes, err := planNodes(child, mode, graph)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, nodes...)
+	}
+	sortNodes(all)
+	return all, nil
+}
+
+// reach are all addresses that one depends on, directly or not.
+func reach(graph map[string][]string, from string) []string {
+	seen := map[string]bool{from: true}
+	var all []string
+	for next := []string{from}; len(next) > 0; {
+		at := next[0]
+		next = next[1:]
+		for _, to := range graph[at] {
+			if !seen[to] {
+				seen[to] = true
+				all = append(all, to)
+				next = append(next, to)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// maxGraph bounds the output of `terraform graph`.
+const maxGraph = 32 << 20
+
+// graph runs `terraform graph`, which terraform-exec cannot run with a provider of ours.
+func (r *runner) graph(ctx context.Context, env map[string]string, where tfexec.ReattachInfo) (map[string][]string, error) {
+	reattach, err := json.Marshal(where)
+	if err != nil {
+		return nil, fmt.Errorf("encode provider: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, r.slot.command(), "graph")
+	cmd.Dir = r.slot.work()
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = childAttr()
+	cmd.Env = []string{"TF_REATTACH_PROVIDERS=" + string(reattach), "TF_DISABLE_PLUGIN_TLS=1", "TF_IN_AUTOMATION=1"}
+	for name, value := range env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	cmd.WaitDelay = 10 * time.Second // for what may hold the pipes when the program itself has ended
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("terraform graph: %w: %s", err, cleanLine(problems.String()))
+	}
+	if out.Len() > maxGraph {
+		return nil, errors.New("terraform graph: the template is too large")
+	}
+	return parseGraph(out.Bytes()), nil
+}
+
+// parseGraph reads the edges of the resource graph that Terraform writes for Graphviz: lines like "a.b" -> "c.d";
+func parseGraph(dot []byte) map[string][]string {
+	graph := map[string][]string{}
+	lines := bufio.NewScanner(bytes.NewReader(dot))
+	lines.Buffer(nil, maxGraph)
+	for lines.Scan() {
+		from, to, ok := strings.Cut(strings.TrimSpace(lines.Text()), " -> ")
+		if !ok {
+			continue
+		}
+		from, to = graphName(from), graphName(to)
+		graph[from] = append(graph[from], to)
+	}
+	return graph
+}
+
+func graphName(quoted string) string {
+	name := strings.TrimSuffix(strings.TrimSpace(quoted), ";")
+	name = strings.Trim(name, `"`)
+	return stripIndexes(strings.TrimPrefix(name, "[root] "))
+}
+
+// dryRun tells what a build with the given parameters would make.
+func (r *runner) dryRun(ctx context.Context, work *provisionerpb.TemplateDryRun) *provisionerpb.Result {
+	found := &provisionerpb.DryRunResult{}
+	result := &provisionerpb.Result{}
+	if err := r.dryRunInto(ctx, work, found); err != nil {
+		result = failed(err)
+	}
+	result.Of = &provisionerpb.Result_TemplateDryRun{TemplateDryRun: found}
+	return result
+}
+
+func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDryRun, found *provisionerpb.DryRunResult) error {
+	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
+	t, err := r.e.cache.open(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(t.checkVariables(work.GetVariables()), t.checkParameters(work.GetParameters())); err != nil {
+		return err
+	}
+	r.log.enter(stagePlan)
+	plan, err := r.plan(ctx, planInput{t: t, variables: work.GetVariables(), facts: facts{
+		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.token, key: t.key,
+	}}, nil)
+	if err != nil {
+		return err
+	}
+	found.Resources, err = deriveResources(plan.resources)
+	return err
+}

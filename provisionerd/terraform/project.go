@@ -1,0 +1,287 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// A projection is a template reduced to what its parameters, tags and presets depend on: variables, the coder provider's data
+// sources, and the locals that these use. Terraform evaluates it exactly as it would the whole, but needs no other provider
+// and no credentials. Removed text becomes blanks, so that lines keep their numbers.
+//
+// Where the source reads a resource, a module or another provider's data, it is left out, and its value has to come from a
+// plan of the whole template.
+
+// sourceFile is one parsed file of the root module.
+type sourceFile struct {
+	name string
+	text []byte
+	body *hclsyntax.Body
+}
+
+// edited is a new content of a file of the root module.
+type edited map[string][]byte
+
+var errNoProjection = errors.New("the template is written in JSON")
+
+func (t *template) sources() ([]sourceFile, error) {
+	if t.json {
+		return nil, errNoProjection
+	}
+	names, err := filepath.Glob(filepath.Join(t.dir, "*.tf"))
+	if err != nil {
+		return nil, fmt.Errorf("list template: %w", err)
+	}
+	var files []sourceFile
+	for _, path := range names {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read template: %w", err)
+		}
+		file, diags := hclsyntax.ParseConfig(text, filepath.Base(path), hcl.InitialPos)
+		if diags.HasErrors() {
+			return nil, syntaxError(diags)
+		}
+		body, ok := file.Body.(*hclsyntax.Body)
+		if !ok {
+			return nil, errNoProjection
+		}
+		files = append(files, sourceFile{filepath.Base(path), text, body})
+	}
+	return files, nil
+}
+
+// blank replaces ranges of text by blanks; line ends stay.
+func blank(text []byte, ranges []hcl.Range) []byte {
+	out := slices.Clone(text)
+	for _, r := range ranges {
+		for i := r.Start.Byte; i < r.End.Byte && i < len(out); i++ {
+			if out[i] != '\n' {
+				out[i] = ' '
+			}
+		}
+	}
+	return out
+}
+
+// blockRange is all of a block, braces included.
+func blockRange(b *hclsyntax.Block) hcl.Range {
+	return hcl.RangeBetween(b.TypeRange, b.CloseBraceRange)
+}
+
+// withoutValidation lifts the validation of parameters that have no default and no value yet: an import has nothing to
+// validate. It returns the ranges to blank by file, and source text that makes the rules outputs, by parameter label.
+func withoutValidation(files []sourceFile) (ranges map[string][]hcl.Range, outputs map[string]string) {
+	ranges, outputs = map[string][]hcl.Range{}, map[string]string{}
+	for _, file := range files {
+		for _, block := range file.body.Blocks {
+			if block.Type != "data" || len(block.Labels) != 2 || block.Labels[0] != "coder_parameter" || block.Body.Attributes["default"] != nil {
+				continue
+			}
+			for _, inner := range block.Body.Blocks {
+				if inner.Type != "validation" || readsInstance(inner.Body) {
+					continue
+				}
+				ranges[file.name] = append(ranges[file.name], blockRange(inner))
+				var out strings.Builder
+				fmt.Fprintf(&out, "output %q {\n  sensitive = true\n  value = {\n", validationOutput+block.Labels[1])
+				for _, name := range slices.Sorted(maps.Keys(inner.Body.Attributes)) {
+					fmt.Fprintf(&out, "    %s = (%s)\n", name, inner.Body.Attributes[name].Expr.Range().SliceBytes(file.text))
+				}
+				out.WriteString("  }\n}\n")
+				outputs[block.Labels[1]] = out.String()
+			}
+		}
+	}
+	return ranges, outputs
+}
+
+const validationOutput = "zz_validation_"
+
+// readsInstance reports whether a body reads each, count or self.
+func readsInstance(body *hclsyntax.Body) bool {
+	return slices.ContainsFunc(traversals(body), func(t hcl.Traversal) bool {
+		switch t.RootName() {
+		case "each", "count", "self":
+			return true
+		}
+		return false
+	})
+}
+
+// traversals are all references in a piece of syntax.
+func traversals(in hclsyntax.Node) []hcl.Traversal {
+	var found []hcl.Traversal
+	// The callback returns no diagnostics, so there are none.
+	_ = hclsyntax.VisitAll(in, func(n hclsyntax.Node) hcl.Diagnostics {
+		if expr, ok := n.(*hclsyntax.ScopeTraversalExpr); ok {
+			found = append(found, expr.Traversal)
+		}
+		return nil
+	})
+	return found
+}
+
+// projector decides what a projection keeps.
+type projector struct {
+	resources map[string]bool // types of managed resources
+	locals    map[string]hclsyntax.Expression
+	data      map[string]*hclsyntax.Block // coder's, by "type.name"
+	verdict   map[string]bool             // by "local.x" or "data.type.name": whether it can be kept
+	used      map[string]bool             // locals that are needed
+}
+
+// project reduces the template. dropped names the data sources that had to be left out.
+func project(files []sourceFile) (content edited, dropped []string) {
+	p := projector{
+		resources: map[string]bool{}, locals: map[string]hclsyntax.Expression{}, data: map[string]*hclsyntax.Block{},
+		verdict: map[string]bool{}, used: map[string]bool{},
+	}
+	for _, file := range files {
+		for _, block := range file.body.Blocks {
+			switch {
+			case block.Type == "resource" && len(block.Labels) == 2:
+				p.resources[block.Labels[0]] = true
+			case block.Type == "locals":
+				for name, attr := range block.Body.Attributes {
+					p.locals[name] = attr.Expr
+				}
+			case isCoderData(block):
+				p.data[block.Labels[0]+"."+block.Labels[1]] = block
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.data)) {
+		if p.keeps("data." + name) {
+			p.use(p.data[name].Body)
+		} else {
+			dropped = append(dropped, "data."+name)
+		}
+	}
+	for _, file := range files {
+		for _, block := range file.body.Blocks {
+			if block.Type == "variable" {
+				p.use(block.Body)
+			}
+		}
+	}
+	lifted, outputs := withoutValidation(files)
+	content = edited{"zz_projection.tf": []byte(projectionHead)}
+	for _, file := range files {
+		content[file.name] = blank(file.text, append(lifted[file.name], p.removed(file)...))
+	}
+	for _, label := range slices.Sorted(maps.Keys(outputs)) {
+		if block := p.data["coder_parameter."+label]; block != nil && p.verdict["data.coder_parameter."+label] {
+			content["zz_projection.tf"] = append(content["zz_projection.tf"], outputs[label]...)
+		}
+	}
+	return content, dropped
+}
+
+const projectionHead = `terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+`
+
+func isCoderData(b *hclsyntax.Block) bool {
+	return b.Type == "data" && len(b.Labels) == 2 && strings.HasPrefix(b.Labels[0], "coder_")
+}
+
+// keeps decides about a local or a data source, and all it depends on.
+func (p *projector) keeps(name string) bool {
+	if kept, known := p.verdict[name]; known {
+		return kept
+	}
+	p.verdict[name] = true // a cycle is Terraform's to report
+	var in hclsyntax.Node
+	if local, ok := strings.CutPrefix(name, "local."); ok {
+		expr, ok := p.locals[local]
+		if !ok {
+			return true // Terraform reports it
+		}
+		in = expr
+	} else {
+		block, ok := p.data[strings.TrimPrefix(name, "data.")]
+		if !ok {
+			return !strings.HasPrefix(name, "data.") || strings.HasPrefix(name, "data.coder_")
+		}
+		in = block.Body
+	}
+	for _, t := range traversals(in) {
+		if !p.keepsReference(t) {
+			p.verdict[name] = false
+			return false
+		}
+	}
+	return true
+}
+
+func (p *projector) keepsReference(t hcl.Traversal) bool {
+	switch root := t.RootName(); root {
+	case "module", "resource":
+		return false
+	case "local":
+		if name, ok := step(t, 1); ok {
+			return p.keeps("local." + name)
+		}
+		return true
+	case "data":
+		typ, _ := step(t, 1)
+		name, _ := step(t, 2)
+		return p.keeps("data." + typ + "." + name)
+	default:
+		return !p.resources[root]
+	}
+}
+
+// use marks the locals that something kept needs.
+func (p *projector) use(in hclsyntax.Node) {
+	for _, t := range traversals(in) {
+		name, ok := step(t, 1)
+		if t.RootName() != "local" || !ok || p.used[name] {
+			continue
+		}
+		p.used[name] = true
+		if expr, ok := p.locals[name]; ok {
+			p.use(expr)
+		}
+	}
+}
+
+// removed is what of a file does not belong to the projection.
+func (p *projector) removed(file sourceFile) []hcl.Range {
+	var ranges []hcl.Range
+	for _, block := range file.body.Blocks {
+		switch {
+		case block.Type == "variable":
+		case isCoderData(block) && p.verdict["data."+block.Labels[0]+"."+block.Labels[1]]:
+		case block.Type == "locals":
+			for name, attr := range block.Body.Attributes {
+				if !p.used[name] {
+					ranges = append(ranges, attr.SrcRange)
+				}
+			}
+		default:
+			ranges = append(ranges, blockRange(block))
+		}
+	}
+	return ranges
+}
+
+func step(t hcl.Traversal, i int) (string, bool) {
+	if i >= len(t) {
+		return "", false
+	}
+	attr, ok := t[i].(hcl.TraverseAttr)
+	return attr.Name, ok
+}

@@ -1,0 +1,290 @@
+package terraform
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// agentNamespace makes ids for scripts that are attributes of an agent and not resources of their own.
+var agentNamespace = uuid.MustParse("8f5ab5cf-6b0a-4a08-9ff3-6f2c6a3d0b0e")
+
+// deriveResources turns resource instances into what people and agents see of a workspace. Agents belong to the resource
+// that depends on them most directly; an agent that nothing depends on (yet) comes under a resource of its own with the type
+// coder_agent. The result is sorted and the same for the same nodes.
+func deriveResources(nodes []node) ([]*provisionerpb.Resource, error) {
+	d := deriver{nodes: nodes}
+	for i, n := range nodes {
+		if strings.HasPrefix(n.typ, "coder_") {
+			continue
+		}
+		var attrs struct {
+			ID           any `json:"id"`
+			InstanceType any `json:"instance_type"`
+			MachineType  any `json:"machine_type"`
+			Size         any `json:"size"`
+		}
+		// A provider may use these names for anything: what does not fit is not shown.
+		_ = json.Unmarshal(n.attrs, &attrs)
+		r := &provisionerpb.Resource{Name: n.name, Type: n.typ}
+		switch n.typ {
+		case "aws_instance", "aws_spot_instance_request":
+			r.InstanceType = text(attrs.InstanceType)
+		case "google_compute_instance":
+			r.InstanceType = text(attrs.MachineType)
+		case "azurerm_linux_virtual_machine", "azurerm_windows_virtual_machine":
+			r.InstanceType = text(attrs.Size)
+		}
+		d.owners = append(d.owners, owner{node: &nodes[i], id: text(attrs.ID), resource: r})
+	}
+	if err := d.agents(); err != nil {
+		return nil, err
+	}
+	d.metadata()
+	var resources []*provisionerpb.Resource
+	for _, o := range d.owners {
+		resources = append(resources, o.resource)
+	}
+	return append(resources, d.loose...), nil
+}
+
+type owner struct {
+	node     *node
+	id       string
+	resource *provisionerpb.Resource
+}
+
+type deriver struct {
+	nodes  []node
+	owners []owner
+	loose  []*provisionerpb.Resource // for agents without an owner
+	errs   []error
+}
+
+// agents makes the agents and gives each to its owner.
+func (d *deriver) agents() error {
+	names := map[string]string{}
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if n.typ != "coder_agent" {
+			continue
+		}
+		a, err := newAgent(n)
+		if err != nil {
+			return err
+		}
+		if n.index != nil && len(indexText(n.index)) > 0 && d.count(n.address()) > 1 {
+			a.Name += "-" + indexText(n.index)
+		}
+		if other, taken := names[strings.ToLower(a.Name)]; taken {
+			return fmt.Errorf("the agents %s and %s have the same name: agents of one workspace need different names, whatever module they are in", other, n.address())
+		}
+		names[strings.ToLower(a.Name)] = n.address()
+		if err := d.attach(n, a); err != nil {
+			return err
+		}
+		if o := d.ownerOf(n); o != nil {
+			o.resource.Agents = append(o.resource.Agents, a)
+			continue
+		}
+		d.loose = append(d.loose, &provisionerpb.Resource{Name: n.name, Type: n.typ, Agents: []*provisionerpb.Agent{a}})
+	}
+	return nil
+}
+
+func (d *deriver) count(address string) (count int) {
+	for _, n := range d.nodes {
+		if n.address() == address {
+			count++
+		}
+	}
+	return count
+}
+
+// ownerOf finds the resource that a node belongs to, nil when there is none. Candidates are all that depend on it; the owner
+// is one that depends on no other candidate, the first by address; among its instances the one with the node's index.
+func (d *deriver) ownerOf(n *node) *owner {
+	address := n.address()
+	candidates := map[string]bool{}
+	for _, o := range d.owners {
+		if slices.Contains(o.node.deps, address) {
+			candidates[o.node.address()] = true
+		}
+	}
+	var best *owner
+	for i := range d.owners {
+		o := &d.owners[i]
+		own := o.node.address()
+		if !candidates[own] {
+			continue
+		}
+		if slices.ContainsFunc(o.node.deps, func(dep string) bool { return dep != own && candidates[dep] }) {
+			continue
+		}
+		if best == nil || best.node.address() == own && indexText(best.node.index) != indexText(n.index) && indexText(o.node.index) == indexText(n.index) {
+			best = o
+		}
+	}
+	return best
+}
+
+// attach adds to an agent what is a resource of its own: apps, scripts, variables.
+func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
+	id := uuidText(a.Id)
+	var envs []agentEnv
+	for i := range d.nodes {
+		m := &d.nodes[i]
+		switch m.typ {
+		case "coder_app", "coder_script", "coder_env":
+		default:
+			continue
+		}
+		var of struct {
+			AgentID string `json:"agent_id"`
+		}
+		if err := json.Unmarshal(m.attrs, &of); err != nil {
+			return fmt.Errorf("read %s: %w", m.address(), err)
+		}
+		if of.AgentID != "" && of.AgentID != id || of.AgentID == "" && !slices.Contains(m.deps, n.address()) {
+			continue
+		}
+		var err error
+		switch m.typ {
+		case "coder_app":
+			err = addApp(m, a)
+		case "coder_script":
+			err = addScript(m, a)
+		case "coder_env":
+			var e agentEnv
+			err = json.Unmarshal(m.attrs, &e)
+			envs = append(envs, e)
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", m.address(), err)
+		}
+	}
+	slices.SortStableFunc(a.Apps, func(x, y *provisionerpb.App) int {
+		return cmp.Or(cmp.Compare(x.Order, y.Order), cmp.Compare(x.Slug, y.Slug))
+	})
+	return mergeEnv(a, envs)
+}
+
+type agentEnv struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Merge string `json:"merge_strategy"`
+}
+
+// mergeEnv adds coder_env resources, in the order of their addresses, to the agent's own variables.
+func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
+	seen := map[string]bool{}
+	for _, e := range envs {
+		if seen[e.Name] && e.Merge == "error" {
+			return fmt.Errorf("two coder_env resources define %s for the agent %s", e.Name, a.Name)
+		}
+		seen[e.Name] = true
+		if a.Env == nil {
+			a.Env = map[string]string{}
+		}
+		old, had := a.Env[e.Name]
+		switch {
+		case had && old != "" && e.Merge == "append":
+			a.Env[e.Name] = old + ":" + e.Value
+		case had && old != "" && e.Merge == "prepend":
+			a.Env[e.Name] = e.Value + ":" + old
+		default:
+			a.Env[e.Name] = e.Value
+		}
+	}
+	return nil
+}
+
+// metadata applies coder_metadata to the resources that they name.
+func (d *deriver) metadata() {
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if n.typ != "coder_metadata" {
+			continue
+		}
+		var m struct {
+			ResourceID string `json:"resource_id"`
+			Hide       bool   `json:"hide"`
+			Icon       string `json:"icon"`
+			DailyCost  int32  `json:"daily_cost"`
+			Item       []struct {
+				Key       string `json:"key"`
+				Value     string `json:"value"`
+				Sensitive bool   `json:"sensitive"`
+				IsNull    bool   `json:"is_null"`
+			} `json:"item"`
+		}
+		if err := json.Unmarshal(n.attrs, &m); err != nil {
+			continue // unknown in a plan
+		}
+		r := d.metadataTarget(n, m.ResourceID)
+		if r == nil {
+			continue
+		}
+		r.Hide = r.Hide || m.Hide
+		r.Icon = cmp.Or(m.Icon, r.Icon)
+		r.DailyCost = cmp.Or(m.DailyCost, r.DailyCost)
+		for _, item := range m.Item {
+			r.Metadata = append(r.Metadata, &provisionerpb.ResourceMetadata{
+				Key: item.Key, Value: item.Value, Sensitive: item.Sensitive, IsNull: item.IsNull,
+			})
+		}
+	}
+}
+
+// metadataTarget is the resource with the id, among equals and when the id is not known yet the one that the node depends on
+// most directly.
+func (d *deriver) metadataTarget(n *node, id string) *provisionerpb.Resource {
+	var byID, byDep []owner
+	for _, o := range d.owners {
+		if !slices.Contains(n.deps, o.node.address()) {
+			if id != "" && o.id == id {
+				byID = append(byID, o)
+			}
+			continue
+		}
+		if id != "" && o.id == id {
+			return o.resource
+		}
+		byDep = append(byDep, o)
+	}
+	switch {
+	case len(byID) > 0:
+		return byID[0].resource
+	case id != "" || len(byDep) == 0:
+		return nil
+	}
+	// The nearest: no other dependency of the node depends on it.
+	for _, o := range byDep {
+		if !slices.ContainsFunc(byDep, func(p owner) bool { return slices.Contains(p.node.deps, o.node.address()) }) {
+			return o.resource
+		}
+	}
+	return byDep[0].resource
+}
+
+// text is a string or number as text, "" for anything else.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return indexText(v)
+	default:
+		return ""
+	}
+}
+
+// errAgentID is for a state whose agent has no usable id.
+var errAgentID = errors.New("the agent's id is not a UUID")

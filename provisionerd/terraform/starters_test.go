@@ -1,0 +1,231 @@
+package terraform_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/starters"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// starter is a template that comes with the program.
+func starter(t *testing.T, name string) map[string]string {
+	t.Helper()
+	content, _, found := starters.Get(name)
+	if !found {
+		t.Fatalf("no starter %s", name)
+	}
+	all := map[string]string{}
+	entries, err := fs.ReadDir(content, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		text, err := fs.ReadFile(content, entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[entry.Name()] = string(text)
+	}
+	return all
+}
+
+// agentServer serves a program that reports what it is and then waits: reports come as requests.
+func agentServer(t *testing.T, script string) (url string, reports chan string) {
+	t.Helper()
+	reports = make(chan string, 16)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/bin/coder-linux-"):
+			fmt.Fprint(w, script)
+		case r.URL.Path == "/report":
+			reports <- r.URL.RawQuery
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, reports
+}
+
+// fakeAgent reports its process and its surroundings, and keeps a file in its home folder.
+const fakeAgent = `#!/bin/sh
+report() {
+	if command -v curl >/dev/null 2>&1; then curl -fsS "$1"; else wget -qO- "$1"; fi
+}
+count=$(cat "$HOME/starts" 2>/dev/null || echo 0)
+echo $((count + 1)) >"$HOME/starts"
+report "${CODER_AGENT_URL}report?pid=$$&home=$HOME&token=$CODER_AGENT_TOKEN&starts=$(cat "$HOME/starts")&tf=${TF_REATTACH_PROVIDERS:+left}&path=$(command -v coder)&arg=$1"
+trap 'exit 0' TERM
+while :; do sleep 1 & wait $!; done
+`
+
+func receive(t *testing.T, from <-chan string, what string) map[string]string {
+	t.Helper()
+	select {
+	case query := <-from:
+		values := map[string]string{}
+		for pair := range strings.SplitSeq(query, "&") {
+			name, value, _ := strings.Cut(pair, "=")
+			values[name] = value
+		}
+		return values
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s: nothing came", what)
+		return nil
+	}
+}
+
+// gone waits until a process has ended.
+func gone(t *testing.T, pid string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		text, err := os.ReadFile("/proc/" + pid + "/stat")
+		if err != nil || bytes.Contains(text, []byte(") Z ")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %s still runs", pid)
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestProcessStarter runs the starter through a workspace's life, in every isolation.
+func TestProcessStarter(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range []string{"auto", "auto as another account", "none"} {
+		t.Run(isolation, func(t *testing.T) {
+			t.Parallel()
+			var e *terraform.Executor
+			workspaces := ""
+			switch isolation {
+			case "auto as another account":
+				if os.Geteuid() != 0 {
+					t.Skip("only root can change accounts")
+				}
+				e, workspaces = accountExecutor(t)
+			default:
+				e = newExecutor(t, func(o *terraform.Options) { o.Isolation, workspaces = isolation, o.WorkspacesDir })
+			}
+			t.Log(e.Isolation())
+			url, reports := agentServer(t, fakeAgent)
+			m := metadata()
+			m.AccessUrl = url
+			var state []byte
+			first := map[string]string{}
+			for round := range 2 {
+				j := newTrial(t, starter(t, "process"))
+				state = ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, State: state, Metadata: m})).GetState()
+				report := receive(t, reports, "start")
+				if want := fmt.Sprint(round + 1); report["starts"] != want || report["tf"] != "" || report["arg"] != "agent" {
+					t.Errorf("round %d: the agent reports %v", round, report)
+				}
+				if want := attribute(t, state, "main", "token"); report["token"] != want {
+					t.Errorf("round %d: the agent has token %s, the state has %s", round, report["token"], want)
+				}
+				if home := filepath.Join(workspaces, workspaceID.String(), "home"); report["home"] != home {
+					t.Errorf("round %d: home %s, want %s", round, report["home"], home)
+				}
+				if err := syscall.Kill(atoi(t, report["pid"]), 0); err != nil {
+					t.Errorf("round %d: the workspace did not outlive its build: %v", round, err)
+				}
+				if len(j.sink.resources) == 0 {
+					t.Errorf("round %d: the agent was not announced before the end", round)
+				}
+				first = report
+				j = newTrial(t, starter(t, "process"))
+				state = ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: stop, State: state, Metadata: m})).GetState()
+				gone(t, report["pid"])
+			}
+			j := newTrial(t, starter(t, "process"))
+			ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, State: state, Metadata: m}))
+			if _, err := os.Stat(first["home"]); !os.IsNotExist(err) {
+				t.Errorf("the home folder is still there: %v", err)
+			}
+		})
+	}
+}
+
+func atoi(t *testing.T, s string) (n int) {
+	t.Helper()
+	if _, err := fmt.Sscan(s, &n); err != nil {
+		t.Fatalf("number %q: %v", s, err)
+	}
+	return n
+}
+
+// accountExecutor is an executor that another account can reach: its folders lie outside of the test's private ones.
+func accountExecutor(t *testing.T) (*terraform.Executor, string) {
+	t.Helper()
+	base, err := os.MkdirTemp("/var/tmp", "cmtest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(base); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	workspaces := filepath.Join(base, "ws")
+	e := newExecutor(t, func(o *terraform.Options) {
+		o.CacheDir, o.RunDir, o.WorkspacesDir = filepath.Join(base, "c"), filepath.Join(base, "r"), workspaces
+	})
+	if !strings.Contains(e.Isolation(), "account nobody") {
+		t.Fatalf("isolation is %q", e.Isolation())
+	}
+	return e, workspaces
+}
+
+// TestInheritingTemplate covers templates that start the agent with the build's whole environment.
+func TestInheritingTemplate(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	url, reports := agentServer(t, fakeAgent)
+	m := metadata()
+	m.AccessUrl = url
+	dir := t.TempDir()
+	template := files(fmt.Sprintf(`
+data "coder_workspace" "me" {}
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+}
+resource "terraform_data" "process" {
+  count = data.coder_workspace.me.start_count
+  input = { dir = %q }
+  provisioner "local-exec" {
+    command     = "cd ${self.input.dir} && setsid sh -c 'echo $$ >pid; exec sh -c \"$INIT\"' >agent.log 2>&1 </dev/null &"
+    environment = { INIT = coder_agent.main.init_script, CODER_AGENT_TOKEN = coder_agent.main.token }
+  }
+  provisioner "local-exec" {
+    when    = destroy
+    command = "kill -- -$(cat ${self.input.dir}/pid) || true"
+  }
+}
+`, dir))
+	j := newTrial(t, template)
+	state := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m})).GetState()
+	report := receive(t, reports, "start")
+	if report["home"] != dir || report["tf"] != "" || !strings.HasPrefix(report["path"], "/tmp/coder.") {
+		t.Errorf("the agent reports %v", report)
+	}
+	j = newTrial(t, template)
+	ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: stop, Metadata: m, State: state}))
+	gone(t, report["pid"])
+}

@@ -1,0 +1,167 @@
+package terraform
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// state is what we read of Terraform's raw state.
+type state struct {
+	Version   int                    `json:"version"`
+	Serial    uint64                 `json:"serial"`
+	Lineage   string                 `json:"lineage"`
+	Outputs   map[string]stateOutput `json:"outputs"`
+	Resources []stateResource        `json:"resources"`
+}
+
+type stateOutput struct {
+	Value json.RawMessage `json:"value"`
+}
+
+type stateResource struct {
+	Module    string          `json:"module"`
+	Mode      string          `json:"mode"` // managed, data
+	Type      string          `json:"type"`
+	Name      string          `json:"name"`
+	Instances []stateInstance `json:"instances"`
+}
+
+type stateInstance struct {
+	IndexKey     any             `json:"index_key"`
+	Attributes   json.RawMessage `json:"attributes"`
+	Dependencies []string        `json:"dependencies"`
+	Deposed      string          `json:"deposed"`
+}
+
+// errNotState is the error for bytes that are no complete state.
+var errNotState = errors.New("not a complete Terraform state")
+
+// parseState reads a raw state. Terraform writes its state in place, so half a file is to be expected.
+func parseState(text []byte) (*state, error) {
+	var s state
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotState, err)
+	}
+	if s.Version != 4 || s.Lineage == "" {
+		return nil, errNotState
+	}
+	return &s, nil
+}
+
+// newestState returns the newest complete state in a working folder, nil when there is none. A state that Terraform could
+// not save where it belongs is in errored.tfstate; with the same serial it holds more.
+func newestState(dir string) []byte {
+	var newest []byte
+	var serial uint64
+	for _, name := range []string{"terraform.tfstate", "errored.tfstate"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		if s, err := parseState(text); err == nil && (newest == nil || s.Serial >= serial) {
+			newest, serial = text, s.Serial
+		}
+	}
+	return newest
+}
+
+// node is one resource instance, from a state or a plan.
+type node struct {
+	module string // "module.a.module.b", without indexes
+	typ    string
+	name   string
+	index  any // nil, float64 or string
+	attrs  json.RawMessage
+	deps   []string // addresses without indexes; transitive
+}
+
+// address is the node's address without indexes.
+func (n node) address() string {
+	if n.module == "" {
+		return n.typ + "." + n.name
+	}
+	return n.module + "." + n.typ + "." + n.name
+}
+
+// nodes are the managed resources, or with mode "data" the data sources, sorted by address and index.
+func (s *state) nodes(mode string) []node {
+	var all []node
+	for _, r := range s.Resources {
+		if r.Mode != mode {
+			continue
+		}
+		for _, instance := range r.Instances {
+			if instance.Deposed != "" {
+				continue
+			}
+			n := node{module: stripIndexes(r.Module), typ: r.Type, name: r.Name, index: instance.IndexKey, attrs: instance.Attributes}
+			for _, dep := range instance.Dependencies {
+				n.deps = append(n.deps, stripIndexes(dep))
+			}
+			all = append(all, n)
+		}
+	}
+	sortNodes(all)
+	return all
+}
+
+func sortNodes(nodes []node) {
+	slices.SortStableFunc(nodes, func(a, b node) int {
+		return cmp.Or(cmp.Compare(a.address(), b.address()), compareIndex(a.index, b.index))
+	})
+}
+
+func compareIndex(a, b any) int {
+	x, xok := a.(float64)
+	y, yok := b.(float64)
+	if xok && yok {
+		return cmp.Compare(x, y)
+	}
+	return cmp.Compare(indexText(a), indexText(b))
+}
+
+func indexText(index any) string {
+	switch v := index.(type) {
+	case nil:
+		return ""
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case string:
+		return v
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// stripIndexes removes [0] and ["key"] from an address.
+func stripIndexes(address string) string {
+	if !strings.Contains(address, "[") {
+		return address
+	}
+	var out strings.Builder
+	depth, quoted := 0, false
+	for i := 0; i < len(address); i++ {
+		c := address[i]
+		switch {
+		case quoted && c == '\\':
+			i++
+		case depth > 0 && c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[':
+			depth++
+		case c == ']' && depth > 0:
+			depth--
+		case depth == 0:
+			out.WriteByte(c)
+		}
+	}
+	return out.String()
+}

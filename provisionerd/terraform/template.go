@@ -1,0 +1,338 @@
+package terraform
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// template is what the source of a template says without running Terraform.
+type template struct {
+	dir       string
+	readme    string
+	variables []*provisionerpb.TemplateVariable
+	// parameters are the names of the root module's parameters by their label in the source. Only literal names.
+	parameters map[string]string
+	// mandatory are the names of parameters that have no default and are always there.
+	mandatory []string
+	needsInit bool
+	backend   bool
+	modules   bool
+	json      bool // parts are written in JSON
+	token     bool // names the owner's session token
+	key       bool // names the owner's private SSH key
+}
+
+// moduleSchema is what of a module's top level we look at.
+var moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
+	{Type: "terraform"},
+	{Type: "variable", LabelNames: []string{"name"}},
+	{Type: "resource", LabelNames: []string{"type", "name"}},
+	{Type: "data", LabelNames: []string{"type", "name"}},
+	{Type: "ephemeral", LabelNames: []string{"type", "name"}},
+	{Type: "provider", LabelNames: []string{"name"}},
+	{Type: "module", LabelNames: []string{"name"}},
+}}
+
+// readTemplate looks at an unpacked template. A mistake in its syntax is a fault that begins with file and line.
+func readTemplate(dir string) (*template, error) {
+	t := &template{dir: dir, parameters: map[string]string{}}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	found := false
+	for _, entry := range entries {
+		name := entry.Name()
+		switch {
+		case entry.IsDir():
+		case strings.EqualFold(name, "README.md"):
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				return nil, fmt.Errorf("read template: %w", err)
+			}
+			t.readme = strings.ReplaceAll(strings.ToValidUTF8(string(text), "\uFFFD"), "\x00", "")
+		case strings.HasSuffix(name, ".tf"), strings.HasSuffix(name, ".tf.json"):
+			found = true
+			if err := t.readFile(name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !found {
+		return nil, fault.New(fault.Invalid, "the template has no .tf file in its top folder")
+	}
+	t.needsInit = t.needsInit || t.modules || t.backend
+	slices.SortFunc(t.variables, func(a, b *provisionerpb.TemplateVariable) int { return strings.Compare(a.Name, b.Name) })
+	return t, t.readSecretNames()
+}
+
+func (t *template) readFile(name string) error {
+	text, err := os.ReadFile(filepath.Join(t.dir, name))
+	if err != nil {
+		return fmt.Errorf("read template: %w", err)
+	}
+	parser := hclparse.NewParser()
+	parse := parser.ParseHCL
+	if strings.HasSuffix(name, ".json") {
+		t.json = true
+		parse = parser.ParseJSON
+	}
+	file, diags := parse(text, name)
+	if diags.HasErrors() {
+		return syntaxError(diags)
+	}
+	content, _, diags := file.Body.PartialContent(moduleSchema)
+	if diags.HasErrors() {
+		return syntaxError(diags)
+	}
+	for _, block := range content.Blocks {
+		switch block.Type {
+		case "terraform":
+			t.readSettings(block.Body)
+		case "variable":
+			t.readVariable(block, text)
+		case "module":
+			t.modules = true
+		case "provider":
+			t.needsInit = t.needsInit || !servedHere(block.Labels[0])
+		default:
+			provider, _, _ := strings.Cut(block.Labels[0], "_")
+			t.needsInit = t.needsInit || !servedHere(provider)
+			if block.Type == "data" && block.Labels[0] == "coder_parameter" {
+				t.readParameter(block)
+			}
+		}
+	}
+	return nil
+}
+
+// servedHere reports whether a provider needs no installation: the coder provider is ours, terraform is built in.
+func servedHere(name string) bool { return name == "coder" || name == "terraform" }
+
+func syntaxError(diags hcl.Diagnostics) error {
+	for _, d := range diags {
+		if d.Severity != hcl.DiagError {
+			continue
+		}
+		text := strings.TrimRight(d.Summary, ".:") + ": " + d.Detail
+		if d.Subject == nil {
+			return fault.New(fault.Invalid, "%s", text)
+		}
+		return fault.New(fault.Invalid, "%s:%d: %s", d.Subject.Filename, d.Subject.Start.Line, text)
+	}
+	return diags
+}
+
+func (t *template) readSettings(body hcl.Body) {
+	content, _, _ := body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
+		{Type: "backend", LabelNames: []string{"type"}}, {Type: "cloud"}, {Type: "required_providers"},
+	}})
+	for _, block := range content.Blocks {
+		if block.Type != "required_providers" {
+			t.backend = true
+			continue
+		}
+		attrs, _ := block.Body.JustAttributes() // Terraform will report what is wrong with them
+		for name, attr := range attrs {
+			source := name
+			if value, diags := attr.Expr.Value(nil); !diags.HasErrors() && value.Type().IsObjectType() && value.Type().HasAttribute("source") {
+				if s := value.GetAttr("source"); s.IsKnown() && !s.IsNull() && s.Type() == cty.String {
+					source = s.AsString()
+				}
+			}
+			switch source {
+			case "coder", "coder/coder", "registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder",
+				"terraform", "terraform.io/builtin/terraform":
+			default:
+				t.needsInit = true
+			}
+		}
+	}
+}
+
+func (t *template) readVariable(block *hcl.Block, text []byte) {
+	attrs, _ := bodyAttributes(block.Body, "type", "default", "description", "sensitive")
+	v := &provisionerpb.TemplateVariable{Name: block.Labels[0], Type: "string", Required: true}
+	if attr, ok := attrs["type"]; ok {
+		v.Type = strings.Trim(string(attr.Expr.Range().SliceBytes(text)), `" `)
+	}
+	if attr, ok := attrs["description"]; ok {
+		v.Description = literal(attr.Expr)
+	}
+	if attr, ok := attrs["sensitive"]; ok {
+		value, diags := attr.Expr.Value(nil)
+		v.Sensitive = !diags.HasErrors() && value.IsKnown() && !value.IsNull() && value.Type() == cty.Bool && value.True()
+	}
+	if attr, ok := attrs["default"]; ok {
+		v.Required = false
+		v.DefaultValue = defaultText(attr.Expr)
+	}
+	t.variables = append(t.variables, v)
+}
+
+func defaultText(expr hcl.Expression) string {
+	value, diags := expr.Value(nil)
+	if diags.HasErrors() || !value.IsWhollyKnown() || value.IsNull() {
+		return ""
+	}
+	if value.Type() == cty.String {
+		return value.AsString()
+	}
+	text, err := ctyjson.Marshal(value, value.Type())
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+func (t *template) readParameter(block *hcl.Block) {
+	attrs, _ := bodyAttributes(block.Body, "name", "default", "count", "for_each")
+	attr, ok := attrs["name"]
+	if !ok {
+		return
+	}
+	name := literal(attr.Expr)
+	if name == "" {
+		return
+	}
+	t.parameters[block.Labels[1]] = name
+	if attrs["default"] == nil && attrs["count"] == nil && attrs["for_each"] == nil {
+		t.mandatory = append(t.mandatory, name)
+	}
+}
+
+// bodyAttributes reads some attributes of a body that may have others and blocks.
+func bodyAttributes(body hcl.Body, names ...string) (hcl.Attributes, hcl.Diagnostics) {
+	schema := &hcl.BodySchema{}
+	for _, name := range names {
+		schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: name})
+	}
+	content, _, diags := body.PartialContent(schema)
+	return content.Attributes, diags
+}
+
+// literal is the value of a literal string expression, or "".
+func literal(expr hcl.Expression) string {
+	value, diags := expr.Value(nil)
+	if diags.HasErrors() || !value.IsKnown() || value.IsNull() || value.Type() != cty.String {
+		return ""
+	}
+	return value.AsString()
+}
+
+// readSecretNames finds out which of the owner's secrets the source names, in the root module and in all that it uses. A
+// name counts wherever it stands as a word of the language or as a quoted word, which can only be too careful.
+func (t *template) readSecretNames() error {
+	return filepath.WalkDir(t.dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("read template: %w", err)
+		}
+		if entry.IsDir() || !strings.HasSuffix(name, ".tf") && !strings.HasSuffix(name, ".tf.json") {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a link to nowhere
+		}
+		if err != nil {
+			return fmt.Errorf("read template: %w", err)
+		}
+		t.token = t.token || namesWord(name, text, "session_token")
+		t.key = t.key || namesWord(name, text, "ssh_private_key")
+		return nil
+	})
+}
+
+func namesWord(file string, text []byte, word string) bool {
+	if !bytes.Contains(text, []byte(word)) {
+		return false
+	}
+	if strings.HasSuffix(file, ".json") {
+		return true
+	}
+	tokens, diags := hclsyntax.LexConfig(text, file, hcl.InitialPos)
+	if diags.HasErrors() {
+		return true
+	}
+	return slices.ContainsFunc(tokens, func(token hclsyntax.Token) bool {
+		switch token.Type {
+		case hclsyntax.TokenIdent, hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit:
+			return string(token.Bytes) == word
+		}
+		return false
+	})
+}
+
+// checkVariables returns a fault that names the variables without a value.
+func (t *template) checkVariables(values []*provisionerpb.VariableValue) error {
+	var missing []string
+	for _, v := range t.variables {
+		if v.Required && !slices.ContainsFunc(values, func(given *provisionerpb.VariableValue) bool { return given.GetName() == v.Name }) {
+			missing = append(missing, v.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &codedError{code: codeVariables, err: fault.New(fault.Invalid,
+		"the template needs a value for its variable %s: give it with --variable %s=<value>", strings.Join(missing, ", "), missing[0])}
+}
+
+// checkParameters returns a fault that names the parameters without a value.
+func (t *template) checkParameters(values []*provisionerpb.ParameterValue) error {
+	var missing []string
+	for _, name := range t.mandatory {
+		if !slices.ContainsFunc(values, func(given *provisionerpb.ParameterValue) bool { return given.GetName() == name }) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &codedError{code: codeParameters, err: fault.New(fault.Invalid,
+		"the parameter %s has no value and no default: give it with --parameter %s=<value>", strings.Join(missing, ", "), missing[0])}
+}
+
+// variablesFile is the content of the job's variable file. Values of types other than string are given as the language or
+// JSON writes them.
+func (t *template) variablesFile(values []*provisionerpb.VariableValue) ([]byte, error) {
+	content := map[string]json.RawMessage{}
+	for _, given := range values {
+		i := slices.IndexFunc(t.variables, func(v *provisionerpb.TemplateVariable) bool { return v.Name == given.GetName() })
+		if i < 0 {
+			continue // removed from the template since
+		}
+		text, err := json.Marshal(given.GetValue())
+		if err != nil {
+			return nil, fmt.Errorf("encode variable %s: %w", given.GetName(), err)
+		}
+		if t.variables[i].Type != "string" {
+			expr, diags := hclsyntax.ParseExpression([]byte(given.GetValue()), given.GetName(), hcl.InitialPos)
+			if !diags.HasErrors() {
+				if value, diags := expr.Value(nil); !diags.HasErrors() && value.IsWhollyKnown() {
+					if encoded, err := ctyjson.Marshal(value, value.Type()); err == nil {
+						text = encoded
+					}
+				}
+			}
+		}
+		content[given.GetName()] = text
+	}
+	return json.Marshal(content)
+}

@@ -1,0 +1,282 @@
+package terraform
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+var _ job.Executor = (*Executor)(nil)
+
+// Options configures an Executor.
+type Options struct {
+	// Logger nil means no logs.
+	Logger *slog.Logger
+	// Binary is the path of terraform or tofu. Empty means the first of both in PATH.
+	Binary string
+	// Install lets New download Terraform into CacheDir when there is no Binary.
+	Install bool
+	// CacheDir holds unpacked and initialized template versions. Several executors may share it. Empty means
+	// /var/cache/codermesh for root, else a folder in the user's cache folder.
+	CacheDir string
+	// RunDir holds the slots, and belongs to one executor alone; it stays the same over restarts so that Recover finds what
+	// was left. It should be on a memory file system. Empty means a folder below /run for root, else in the user's runtime
+	// folder. When it is too long for unix sockets, a short one is derived from it.
+	RunDir string
+	// WorkspacesDir is writable for templates that run workspaces as processes of this host; they find it in the environment
+	// variable CODER_WORKSPACES_DIR. Empty means /var/lib/codermesh/workspaces for root, else a folder in the user's home.
+	WorkspacesDir string
+	// Worker is the command of our own program that calls ServeProvider. Its first element with the argument "sandbox-exec"
+	// must call SandboxExec.
+	Worker []string
+	// Slots is how many jobs are kept warm; 0 means 1.
+	Slots int
+	// Isolation is "auto" (also "") or "none"; see the package's documentation.
+	Isolation string
+	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
+	ExtraEnv []string
+}
+
+// Executor runs jobs with Terraform.
+type Executor struct {
+	opts      Options
+	log       *slog.Logger
+	binary    binary
+	isolation isolation
+	runDir    string
+	lock      *os.File
+	cache     *cache
+	baseEnv   map[string]string // of Terraform, without what is the slot's
+	initEnv   map[string]string // in addition for init
+
+	mu     sync.Mutex // guards slots and closed
+	slots  map[int]*slot
+	closed bool
+
+	warming sync.WaitGroup
+}
+
+// New finds Terraform, claims its folders, puts aside what a killed predecessor left (see Recover), and begins to warm up
+// slots. Errors for people are faults: no usable Terraform, folders in use by another process. It may block for a download
+// when opts.Install is set; ctx bounds that.
+func New(ctx context.Context, opts Options) (*Executor, error) {
+	if len(opts.Worker) == 0 {
+		return nil, errors.New("create executor: no worker command")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	opts.Slots = max(opts.Slots, 1)
+	e := &Executor{opts: opts, log: opts.Logger, slots: map[int]*slot{}}
+	if err := e.chooseDirs(); err != nil {
+		return nil, err
+	}
+	found, err := findBinary(ctx, opts.Binary, opts.Install, filepath.Join(e.opts.CacheDir, "bin"), e.log)
+	if err != nil {
+		return nil, err
+	}
+	e.binary = found
+	cli, err := writeCLIConfig(e.runDir)
+	if err != nil {
+		return nil, err
+	}
+	e.isolation, err = e.chooseIsolation(cli)
+	if err != nil {
+		return nil, err
+	}
+	e.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, e.opts.WorkspacesDir)
+	e.initEnv = initEnv(cli)
+	if e.lock, err = lockFile(filepath.Join(e.runDir, "lock")); err != nil {
+		return nil, err
+	}
+	if err := e.putAside(); err != nil {
+		return nil, errors.Join(err, e.lock.Close())
+	}
+	e.cache = newCache(filepath.Join(e.opts.CacheDir, "templates"), e)
+	e.log.Info("terraform is ready", "program", e.binary.name(), "isolation", e.isolation.String())
+	for n := range opts.Slots {
+		e.warm(n)
+	}
+	return e, nil
+}
+
+// Name says what runs the jobs: "terraform 1.11.4".
+func (e *Executor) Name() string { return e.binary.name() }
+
+// Isolation says for people what confines templates here.
+func (e *Executor) Isolation() string { return e.isolation.String() }
+
+// Run implements job.Executor.
+func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+	s, err := e.takeSlot(run.Slot)
+	if err != nil {
+		return failed(err)
+	}
+	defer e.giveBack(s)
+	r := &runner{e: e, slot: s, offer: run.Offer, run: run, log: newLogger(run.Sink), stop: stop}
+	if err := s.begin(run.Offer); err != nil {
+		return failed(err)
+	}
+	var result *provisionerpb.Result
+	switch work := run.Offer.GetJob().(type) {
+	case *provisionerpb.Offer_WorkspaceBuild:
+		result = r.build(ctx, work.WorkspaceBuild)
+	case *provisionerpb.Offer_TemplateImport:
+		result = r.importTemplate(ctx, work.TemplateImport)
+	case *provisionerpb.Offer_TemplateDryRun:
+		result = r.dryRun(ctx, work.TemplateDryRun)
+	default:
+		result = failed(fault.New(fault.Invalid, "this provisioner does not know the kind of job that it was offered: upgrade it"))
+	}
+	if result.GetError() != "" && (ctx.Err() != nil || stopped(stop)) {
+		result.Canceled, result.ErrorCode = true, codeCanceled
+	}
+	return result
+}
+
+// Close ends what is kept warm. Idempotent. Call it after the last Run returned.
+func (e *Executor) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	e.mu.Unlock()
+	e.warming.Wait()
+	var errs []error
+	for _, s := range e.slots {
+		errs = append(errs, s.close())
+	}
+	return errors.Join(append(errs, e.lock.Close())...)
+}
+
+// takeSlot returns the slot with the number n, made if there is none yet.
+func (e *Executor) takeSlot(n int) (*slot, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, errors.New("take slot: the executor is closed")
+	}
+	s := e.slots[n]
+	if s == nil {
+		var err error
+		if s, err = newSlot(e, n); err != nil {
+			return nil, err
+		}
+		e.slots[n] = s
+	}
+	return s, nil
+}
+
+// giveBack cleans the slot and warms it up for the next job.
+func (e *Executor) giveBack(s *slot) {
+	if err := s.end(); err != nil {
+		e.log.Warn("clean slot", "err", err)
+	}
+	e.warm(s.n)
+}
+
+// warm prepares slot n in the background. A failure is logged here and met again, and reported, by the job that takes it.
+func (e *Executor) warm(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	e.warming.Go(func() {
+		s, err := e.takeSlot(n)
+		if err == nil {
+			err = s.prepare()
+		}
+		if err != nil && !e.isClosed() {
+			e.log.Warn("warm up slot", "err", err)
+		}
+	})
+}
+
+func (e *Executor) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
+}
+
+// maxRunDir leaves room for "/s99/<random>/plugin<digits>" in the 107 bytes of a unix socket's name.
+const maxRunDir = 60
+
+// chooseDirs fills the empty folders in opts and makes them all.
+func (e *Executor) chooseDirs() error {
+	root := os.Geteuid() == 0
+	if e.opts.CacheDir == "" {
+		e.opts.CacheDir = "/var/cache/codermesh"
+		if !root {
+			dir, err := os.UserCacheDir()
+			if err != nil {
+				return fmt.Errorf("choose cache folder: %w", err)
+			}
+			e.opts.CacheDir = filepath.Join(dir, "codermesh")
+		}
+	}
+	volatile := shortVolatileDir(root)
+	if e.opts.RunDir == "" {
+		e.opts.RunDir = filepath.Join(volatile, "cm")
+	}
+	var err error
+	if e.opts.CacheDir, err = filepath.Abs(e.opts.CacheDir); err != nil {
+		return fmt.Errorf("choose cache folder: %w", err)
+	}
+	if e.runDir, err = filepath.Abs(e.opts.RunDir); err != nil {
+		return fmt.Errorf("choose run folder: %w", err)
+	}
+	if len(e.runDir) > maxRunDir {
+		sum := sha256.Sum256([]byte(e.runDir))
+		e.runDir = filepath.Join(volatile, "cm-"+hex.EncodeToString(sum[:5]))
+	}
+	if e.opts.WorkspacesDir == "" {
+		e.opts.WorkspacesDir = "/var/lib/codermesh/workspaces"
+		if !root {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return fmt.Errorf("choose workspaces folder: %w", err)
+			}
+			e.opts.WorkspacesDir = filepath.Join(home, ".local/share/codermesh/workspaces")
+		}
+	}
+	if e.opts.WorkspacesDir, err = filepath.Abs(e.opts.WorkspacesDir); err != nil {
+		return fmt.Errorf("choose workspaces folder: %w", err)
+	}
+	for _, dir := range []string{e.opts.CacheDir, filepath.Join(e.opts.CacheDir, "templates"), e.opts.WorkspacesDir, e.runDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fault.New(fault.Unavailable, "the folder %s cannot be used: %w", dir, err)
+		}
+	}
+	// A stranger may have made a folder with a name that can be guessed.
+	for _, dir := range []string{e.runDir, e.opts.WorkspacesDir} {
+		if err := ownedByUs(dir); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(e.runDir, 0o711); err != nil {
+		return fmt.Errorf("close run folder: %w", err)
+	}
+	return nil
+}
+
+func stopped(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,225 @@
+package provisionerd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+const (
+	// recoverTime bounds what an executor may take to look after one killed job.
+	recoverTime = 2 * time.Minute
+	// fenceForce is how long a job may take to end in order when its lease may belong to somebody else by then. The server
+	// waits a little longer than this before it gives the job away.
+	fenceForce = 20 * time.Second
+)
+
+// work runs a job to its end and frees its slot.
+func (d *Daemon) work(l *lease) {
+	began := time.Now()
+	l.log.Info("job started")
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	over := make(chan struct{})
+	var helpers sync.WaitGroup
+	helpers.Go(func() { l.batch(over) })
+	helpers.Go(func() { l.escalate(over, d.opts.StopGrace, cancel) })
+	// The first event says that the job has begun: a lease without any was not.
+	l.Log(ownLine(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Setting up", fmt.Sprintf("Provisioner %s runs this job with %s.", cmp.Or(d.opts.Name, "without a name"), d.opts.Executor.Name())))
+	l.flush()
+	result := d.execute(ctx, l)
+	close(over)
+	helpers.Wait()
+
+	l.mu.Lock()
+	canceled, why, dropped := l.canceled, l.why, l.dropped
+	l.mu.Unlock()
+	if result.GetError() != "" {
+		if why != "" {
+			result.Error, result.Canceled = why, false
+		} else if canceled {
+			result.Canceled = true
+		}
+	}
+	l.finish(result)
+	l.log.Info("job ended", "duration", time.Since(began), "failed", result.GetError() != "", "canceled", result.GetCanceled(), "dropped_lines", dropped)
+	d.release(l)
+}
+
+// execute is the executor's Run. A panic of it fails the job, not the daemon.
+func (d *Daemon) execute(ctx context.Context, l *lease) (result *provisionerpb.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("executor panicked", "err", p, "stack", string(debug.Stack()))
+			result = &provisionerpb.Result{Error: fmt.Sprintf("The provisioner failed inside: %v", p)}
+		}
+	}()
+	select {
+	case <-l.stop: // before it began
+		return &provisionerpb.Result{Error: "The job was stopped before it began."}
+	default:
+	}
+	result = d.opts.Executor.Run(ctx, l.stop, job.Run{Offer: l.offer, Slot: l.slot, Source: d.source(l), Sink: l})
+	if result == nil {
+		return &provisionerpb.Result{Error: "The executor returned no result."}
+	}
+	return result
+}
+
+// batch journals log lines when the first has waited for batchDelay.
+func (l *lease) batch(over <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-l.dirty:
+		}
+		timer.Reset(batchDelay)
+		select {
+		case <-over: // finish journals the rest
+			return
+		case <-timer.C:
+			l.flush()
+		}
+	}
+}
+
+// escalate ends a job at once when it was asked to, or has been asked to end in order for longer than grace.
+func (l *lease) escalate(over <-chan struct{}, grace time.Duration, cancel context.CancelFunc) {
+	select {
+	case <-over:
+		return
+	case <-l.force:
+		cancel()
+		return
+	case <-l.stop:
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-l.force:
+		cancel()
+	case <-timer.C:
+		l.log.Warn("job did not end in order, killing it", "duration", grace)
+		cancel()
+	}
+}
+
+// recoverJournals takes up what an earlier process of this daemon left: finished jobs are delivered, unfinished ones end as
+// failed with the state that is still there.
+func (d *Daemon) recoverJournals() error {
+	keys, err := d.store.keys()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		disk, found, err := openJournal(d.store.path(key))
+		if err != nil {
+			// Not even the offer is whole: its Accept was not sent.
+			d.log.Warn("journal not readable, removing it", "job", key.job, "err", err)
+			if err := d.store.remove(key); err != nil {
+				return err
+			}
+			continue
+		}
+		l := newLease(key, found.offer, disk, d.log, d.wakeSession)
+		l.records, l.last, l.finished, l.started = found.records, found.last(), found.finished, true
+		if !found.finished {
+			kept, err := d.recoverJob(l, found)
+			if err != nil {
+				return errors.Join(err, disk.close())
+			}
+			if !kept {
+				if err := d.discard(l); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		d.mu.Lock()
+		d.leases[key] = l
+		d.order = append(d.order, l)
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+// recoverJob writes the end of a killed job into its journal. kept is false when the job had not begun: the server, not hearing
+// of it, gives it to somebody.
+func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
+	ctx, cancel := context.WithTimeout(d.ctx, recoverTime)
+	defer cancel()
+	var state []byte
+	state, err = d.opts.Executor.Recover(ctx, l.key.job, l.key.epoch)
+	if d.ctx.Err() != nil {
+		return false, d.ctx.Err() // stopping: the next start does it
+	}
+	if err != nil {
+		l.log.Error("killed job not recovered, its last checkpoint stays", "err", err)
+	}
+	if state == nil && err == nil && len(found.records) == 0 {
+		return false, nil
+	}
+	if state == nil {
+		state = found.state
+	}
+	result := &provisionerpb.Result{Error: fmt.Sprintf("The provisioner was killed while it was %s. The last state it wrote is kept; the next build goes on from it.", doing(found.offer))}
+	if build := found.offer.GetWorkspaceBuild(); build != nil && state != nil {
+		result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: state}}
+	}
+	event := &provisionerpb.Event{JobId: l.key.job[:], Epoch: l.key.epoch, Event: &provisionerpb.Event_Result{Result: result}}
+	at, err := l.disk.append(kindEvent, event, true)
+	if err != nil {
+		return false, fmt.Errorf("journal the end of a killed job: %w", err)
+	}
+	l.records = append(l.records, at) // numbered when the server says how far it is
+	l.finished = true
+	l.log.Warn("job of a killed provisioner recovered", "state_bytes", len(state))
+	return true, nil
+}
+
+// doing says what a job does, for people.
+func doing(offer *provisionerpb.Offer) string {
+	switch j := offer.GetJob().(type) {
+	case *provisionerpb.Offer_TemplateImport:
+		return "importing the template"
+	case *provisionerpb.Offer_TemplateDryRun:
+		return "running the template dry"
+	case *provisionerpb.Offer_WorkspaceBuild:
+		switch j.WorkspaceBuild.GetTransition() {
+		case provisionerpb.Transition_TRANSITION_START:
+			return "starting the workspace"
+		case provisionerpb.Transition_TRANSITION_STOP:
+			return "stopping the workspace"
+		case provisionerpb.Transition_TRANSITION_DELETE:
+			return "deleting the workspace"
+		}
+	}
+	return "working on the job"
+}
+
+// forJournal is an offer without what nobody needs after a kill: values, secrets and the state before the job.
+func forJournal(offer *provisionerpb.Offer) *provisionerpb.Offer {
+	out := &provisionerpb.Offer{JobId: offer.GetJobId(), Epoch: offer.GetEpoch(), FileId: offer.GetFileId(), SourceSha256: offer.GetSourceSha256()}
+	switch j := offer.GetJob().(type) {
+	case *provisionerpb.Offer_TemplateImport:
+		out.Job = &provisionerpb.Offer_TemplateImport{TemplateImport: &provisionerpb.TemplateImport{}}
+	case *provisionerpb.Offer_TemplateDryRun:
+		out.Job = &provisionerpb.Offer_TemplateDryRun{TemplateDryRun: &provisionerpb.TemplateDryRun{}}
+	case *provisionerpb.Offer_WorkspaceBuild:
+		out.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: &provisionerpb.WorkspaceBuild{Transition: j.WorkspaceBuild.GetTransition()}}
+	}
+	return proto.CloneOf(out)
+}

@@ -1,0 +1,207 @@
+package tailnet_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/tailnet/tailnettest"
+)
+
+// websocketOnly is a reverse proxy of the kind that knows one upgrade: it forwards others as plain requests.
+func websocketOnly(t *testing.T, target *url.URL) http.Handler {
+	t.Helper()
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+		},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			r.Header.Del("Upgrade")
+			r.Header.Del("Connection")
+		}
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+func serve(t *testing.T, h http.Handler) *url.URL {
+	t.Helper()
+	web := httptest.NewServer(h)
+	t.Cleanup(func() {
+		web.CloseClientConnections()
+		web.Close()
+	})
+	u, err := url.Parse(web.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// overRelay checks that a and b, which have no direct path, reach each other.
+func overRelay(t *testing.T, a, b *tailnet.Node) {
+	t.Helper()
+	tailnettest.Echo(t, b, 7)
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+	c, err := a.Dial(timeout(t), "tcp", at(b, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, c, 1<<18)
+}
+
+func awaitLink(t *testing.T, n *tailnet.Node, want func(tailnet.RelayLink) bool) {
+	t.Helper()
+	ctx := timeout(t)
+	for {
+		link := n.Status().Relays[0]
+		if want(link) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("relay link is %+v", link)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func viaWebsocket(link tailnet.RelayLink) bool { return link.Connected && link.Websocket }
+func native(link tailnet.RelayLink) bool       { return link.Connected && !link.Websocket }
+
+func TestBridgeBehindProxy(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a := tailnettest.NewNode(t, nil, tailnet.Options{RelayOnly: true})
+	b := tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: true})
+	r.Admit(a.PublicKey())
+	u := serve(t, websocketOnly(t, r.URL))
+	t.Cleanup(func() { a.Close() })
+	if err := a.SetRelayMap(r.Map, u); err != nil {
+		t.Fatal(err)
+	}
+	awaitLink(t, a, viaWebsocket)
+	awaitLink(t, b, native)
+	overRelay(t, a, b)
+
+	// Another map without the relay ends its bridge; the same map again keeps what there is.
+	if err := a.SetRelayMap(r.Map, u); err != nil {
+		t.Fatal(err)
+	}
+	awaitLink(t, a, viaWebsocket)
+	if err := a.SetRelayMap(tailnet.RelayMap{}, u); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WaitConnected(timeout(t), a.PublicKey(), false); err != nil {
+		t.Errorf("the relay was taken from the map, and the node stays connected: %v", err)
+	}
+	if info := a.Info(); info.Region != 0 {
+		t.Errorf("home region without relays: got %d, want 0", info.Region)
+	}
+}
+
+// TestBridgeToPath: an access URL with a path cannot be told to the engine, so that a bridge is there from the start.
+func TestBridgeToPath(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	mux := http.NewServeMux()
+	mux.Handle("/mesh/", http.StripPrefix("/mesh", r.Handler()))
+	u := serve(t, mux).JoinPath("mesh")
+	a, b := tailnettest.NewNode(t, nil, tailnet.Options{RelayOnly: true}), tailnettest.NewNode(t, r, tailnet.Options{})
+	r.Admit(a.PublicKey())
+	t.Cleanup(func() { a.Close() })
+	if err := a.SetRelayMap(r.Map, u); err != nil {
+		t.Fatal(err)
+	}
+	if link := a.Status().Relays[0]; !link.Websocket {
+		t.Error("a relay below a path is not bridged at once")
+	}
+	overRelay(t, a, b)
+}
+
+// TestOtherScheme: this process talks http to relays (see its other tests), so that https ones need a bridge, and the
+// private authority's certificate has to be trusted there as well.
+func TestOtherScheme(t *testing.T) {
+	t.Parallel()
+	plain := tailnettest.NewRelay(t)
+	tailnettest.NewNode(t, plain, tailnet.Options{})
+	r, roots := tailnettest.NewTLSRelay(t)
+	trusting := func() *tailnet.Node {
+		return tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: true, RootCAs: roots})
+	}
+	a, b := trusting(), trusting()
+	awaitLink(t, a, viaWebsocket)
+	overRelay(t, a, b)
+
+	doubting := tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: true})
+	awaitLink(t, doubting, func(link tailnet.RelayLink) bool { return strings.Contains(link.Err, "certificate") })
+}
+
+// TestHTTPSProcess runs the scenarios of a process that talks https to relays in a process of their own.
+func TestHTTPSProcess(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(httpsVariable) != "" {
+		t.Skip("this is that process")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestInHTTPSProcess$", "-test.v")
+	cmd.Env = append(os.Environ(), httpsVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestInHTTPSProcess") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+const httpsVariable = "TAILNET_TEST_HTTPS"
+
+func TestInHTTPSProcess(t *testing.T) {
+	if os.Getenv(httpsVariable) == "" {
+		t.Skip("run by TestHTTPSProcess")
+	}
+	r, roots := tailnettest.NewTLSRelay(t)
+	opts := tailnet.Options{RelayOnly: true, RootCAs: roots}
+	a, b := tailnettest.NewNode(t, r, opts), tailnettest.NewNode(t, r, opts)
+	awaitLink(t, a, native)
+	overRelay(t, a, b)
+
+	// The bridge itself has to talk TLS to the engine now.
+	web := httptest.NewTLSServer(websocketOnly(t, r.URL))
+	defer web.Close()
+	defer web.CloseClientConnections()
+	roots.AddCert(web.Certificate())
+	u, err := url.Parse(web.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxied := tailnettest.NewNode(t, nil, opts)
+	r.Admit(proxied.PublicKey())
+	if err := proxied.SetRelayMap(r.Map, u); err != nil {
+		t.Fatal(err)
+	}
+	awaitLink(t, proxied, viaWebsocket)
+	tailnettest.Introduce(t, proxied, b, tailnet.InboundNone, tailnet.InboundAll)
+	c, err := proxied.Dial(timeout(t), "tcp", at(b, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, c, 1<<18)
+	c.Close()
+	proxied.Close()
+
+	plain := tailnettest.NewRelay(t)
+	other := tailnettest.NewNode(t, plain, tailnet.Options{RelayOnly: true})
+	awaitLink(t, other, viaWebsocket)
+}

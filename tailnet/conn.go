@@ -1,0 +1,141 @@
+package tailnet
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+)
+
+const (
+	// maxFlows is how many UDP flows one peer may have open towards this node.
+	maxFlows = 256
+	// flowIdle is how long an inbound UDP flow may be silent before it is closed: UDP has no other end.
+	flowIdle = 2 * time.Minute
+)
+
+// trackedConn is the bookkeeping of one connection with a peer.
+type trackedConn struct {
+	live          *live
+	local, remote netip.AddrPort
+	localPort     uint16
+	udp, inbound  bool
+
+	tcp    *gonet.TCPConn // nil for UDP
+	heard  atomic.Bool    // the other end said goodbye, and was sent nothing after that
+	once   sync.Once
+	closer func() error
+	err    error
+}
+
+// shut says goodbye on a TCP connection, and waits for the other end to do so too.
+func (c *trackedConn) shut(deadline time.Time) {
+	defer c.Close()
+	if c.tcp.CloseWrite() != nil || c.tcp.SetReadDeadline(deadline) != nil {
+		return
+	}
+	io.Copy(io.Discard, c.tcp)
+}
+
+func (c *trackedConn) Close() error {
+	c.once.Do(func() {
+		c.err = c.closer()
+		c.live.remove(c)
+	})
+	return c.err
+}
+
+// tcpConn is a TCP connection with a peer. Unlike the stack's own it knows its addresses before its handshake is complete,
+// and the remote one is that of the peer whose key carried it.
+type tcpConn struct {
+	*gonet.TCPConn
+	track *trackedConn
+}
+
+func (c *tcpConn) Read(b []byte) (int, error) {
+	n, err := c.TCPConn.Read(b)
+	if err == io.EOF {
+		c.track.heard.Store(true)
+	}
+	return n, err
+}
+
+func (c *tcpConn) Write(b []byte) (int, error) {
+	c.track.heard.Store(false)
+	return c.TCPConn.Write(b)
+}
+
+func (c *tcpConn) Close() error         { return c.track.Close() }
+func (c *tcpConn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.track.local) }
+func (c *tcpConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.track.remote) }
+
+// newTCPConn returns nil, and closes raw, if the peer is gone meanwhile.
+func newTCPConn(raw *gonet.TCPConn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
+	track := &trackedConn{
+		live: l, local: local, remote: remote, localPort: local.Port(), inbound: inbound, tcp: raw,
+		// A Close alone leaves blocked reads blocked; the deadline wakes them.
+		closer: func() error {
+			raw.SetDeadline(time.Unix(1, 0))
+			return raw.Close()
+		},
+	}
+	if !l.add(track) {
+		raw.Close()
+		return nil
+	}
+	return &tcpConn{raw, track}
+}
+
+// udpConn is a connected UDP flow with a peer. An inbound one ends after flowIdle of silence in both directions.
+type udpConn struct {
+	*gonet.UDPConn
+	track *trackedConn
+	idle  *time.Timer // nil for outbound flows
+}
+
+func newUDPConn(raw *gonet.UDPConn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
+	c := &udpConn{UDPConn: raw}
+	c.track = &trackedConn{live: l, local: local, remote: remote, localPort: local.Port(), udp: true, inbound: inbound}
+	c.track.closer = func() error {
+		if c.idle != nil {
+			c.idle.Stop()
+		}
+		raw.SetDeadline(time.Unix(1, 0))
+		return raw.Close()
+	}
+	if inbound {
+		c.idle = time.AfterFunc(flowIdle, func() { c.Close() })
+	}
+	if !l.add(c.track) {
+		c.track.closer()
+		return nil
+	}
+	return c
+}
+
+func (c *udpConn) Close() error         { return c.track.Close() }
+func (c *udpConn) LocalAddr() net.Addr  { return net.UDPAddrFromAddrPort(c.track.local) }
+func (c *udpConn) RemoteAddr() net.Addr { return net.UDPAddrFromAddrPort(c.track.remote) }
+
+func (c *udpConn) Read(b []byte) (int, error) {
+	n, err := c.UDPConn.Read(b)
+	c.touch(err)
+	return n, err
+}
+
+func (c *udpConn) Write(b []byte) (int, error) {
+	n, err := c.UDPConn.Write(b)
+	c.touch(err)
+	return n, err
+}
+
+// touch may re-arm the timer of a closed flow; its Close is then a no-op.
+func (c *udpConn) touch(err error) {
+	if c.idle != nil && err == nil {
+		c.idle.Reset(flowIdle)
+	}
+}

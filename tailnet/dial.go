@@ -1,0 +1,245 @@
+package tailnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"tailscale.com/ipn/ipnstate"
+	"tailscale.com/tailcfg"
+)
+
+var (
+	// ErrUnknownPeer is what a call ends with if nobody with that address or id was introduced.
+	ErrUnknownPeer = errors.New("no such peer was introduced")
+	// ErrClosed is what a call on a closed node ends with.
+	ErrClosed = errors.New("the mesh node is closed")
+)
+
+const (
+	// dialTimeout bounds a Dial whose context has no deadline.
+	dialTimeout = 30 * time.Second
+	// firstBudget is how long a WireGuard handshake may take before it is started afresh; it doubles with each try.
+	//
+	// WireGuard itself sends a handshake again after 5 seconds. One message lost while both sides are still being told of
+	// each other, or while a relay connection is being made, would cost that much.
+	firstBudget = 400 * time.Millisecond
+	// silentBudget is how long a session that was there before may answer nothing to a new connection before it is taken for
+	// dead. A session that came about for the connection gets firstBudget. Both double with each try.
+	silentBudget = time.Second
+	maxBudget    = 5 * time.Second
+	// Once the path has answered a ping, which takes as long as a handshake does, the handshake gets that time once more,
+	// but at least this. Both double with each try.
+	pathGrace = 25 * time.Millisecond
+	// firstGap is the gap between the first two pings. It doubles with each.
+	firstGap = 25 * time.Millisecond
+)
+
+// refused is the network stack's word for it, which it does not wrap.
+var refused = (&tcpip.ErrConnectionRefused{}).String()
+
+// Dial connects to a port of a peer. network is "tcp" or "udp". It blocks until the connection is made, the peer refuses it,
+// or ctx ends (after 30 s if it has no deadline): errors are
+// syscall.ECONNREFUSED, ErrUnknownPeer, ErrClosed, or the context's. A peer that does not allow the port does not answer. Packets go through
+// a relay at once and directly as soon as a direct path is proven. A UDP "connection" is made when the WireGuard session is.
+func (n *Node) Dial(ctx context.Context, network string, addr netip.AddrPort) (net.Conn, error) {
+	c, err := n.dial(ctx, network, addr)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: net.TCPAddrFromAddrPort(addr), Err: err}
+	}
+	return c, nil
+}
+
+func (n *Node) dial(ctx context.Context, network string, addr netip.AddrPort) (net.Conn, error) {
+	if n.closed.Load() {
+		return nil, ErrClosed
+	}
+	p := n.peers.ip(addr.Addr())
+	if p == nil {
+		return nil, ErrUnknownPeer
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(n.ctx, func() { cancel(ErrClosed) })()
+
+	switch network {
+	case "tcp", "tcp6":
+		return n.dialTCP(ctx, p, addr)
+	case "udp", "udp6":
+		return n.dialUDP(ctx, p, addr)
+	}
+	return nil, fmt.Errorf("unknown network %q", network)
+}
+
+func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.Conn, error) {
+	for try := 0; ; try++ {
+		raw, stalled, err := n.dialOnce(ctx, p, addr, try)
+		if err == nil {
+			local, ok := localAddr(raw.LocalAddr())
+			if !ok {
+				raw.Close()
+				return nil, errors.New("the connection has no local address")
+			}
+			c := newTCPConn(raw, p.live, local, addr, false)
+			if c == nil {
+				return nil, ErrUnknownPeer
+			}
+			return c, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if !stalled {
+			return nil, err
+		}
+		n.log.Debug("handshake stalled", "peer", p.ID, "try", try)
+		n.engine.ResetDevicePeer(p.key)
+	}
+}
+
+// dialOnce makes one TCP attempt. It gives up, and reports stalled, when the WireGuard session below does not come about.
+func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, try int) (_ *gonet.TCPConn, stalled bool, _ error) {
+	attempt, cancel := context.WithCancel(ctx)
+	defer cancel()
+	verdict := make(chan bool, 1)
+	go func() {
+		patience := silentBudget
+		if established, _ := p.live.session(); !established {
+			patience = firstBudget
+		}
+		stuck := n.stalled(attempt, p, try) || n.silent(attempt, p, min(patience<<try, maxBudget))
+		if stuck {
+			cancel()
+		}
+		verdict <- stuck
+	}()
+	c, err := n.stack.DialContextTCP(attempt, addr)
+	cancel()
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err.Error() == refused {
+		err = syscall.ECONNREFUSED
+	}
+	return c, <-verdict, err
+}
+
+func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.Conn, error) {
+	for try := 0; ; try++ {
+		if established, _ := p.live.session(); established {
+			break
+		}
+		// Any packet starts the handshake; nobody needs the answer to this one.
+		n.engine.Ping(p.addr, tailcfg.PingTSMP, 0, func(*ipnstate.PingResult) {})
+		if n.stalled(ctx, p, try) {
+			n.engine.ResetDevicePeer(p.key)
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	raw, err := n.stack.DialContextUDP(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	local, ok := localAddr(raw.LocalAddr())
+	if !ok {
+		raw.Close()
+		return nil, errors.New("the flow has no local address")
+	}
+	c := newUDPConn(raw, p.live, local, addr, false)
+	if c == nil {
+		return nil, ErrUnknownPeer
+	}
+	return c, nil
+}
+
+// stalled watches the WireGuard handshake below an attempt to reach p. It returns false when there is a session or when ctx
+// ends, and true when the handshake had its time. Meanwhile it pings the peer's paths, which also starts the search
+// for a direct one: once a path has answered, a handshake that was lost before can be told from a slow one.
+func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
+	established, changed := p.live.session()
+	if established {
+		return false
+	}
+	deadline := time.Now().Add(min(firstBudget<<try, maxBudget))
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	pongs := make(chan time.Duration, 1)
+	gap := firstGap
+	probe := time.NewTimer(0)
+	defer probe.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-changed:
+			if established, changed = p.live.session(); established {
+				return false
+			}
+		case latency := <-pongs:
+			probe.Stop()
+			if sure := time.Now().Add(max(pathGrace, latency) << try); sure.Before(deadline) {
+				deadline = sure
+				timer.Reset(time.Until(sure))
+			}
+		case <-probe.C:
+			if p.WireGuardOnly {
+				continue
+			}
+			n.engine.Ping(p.addr, tailcfg.PingDisco, 0, func(res *ipnstate.PingResult) {
+				if res.Err != "" {
+					return
+				}
+				select {
+				case pongs <- time.Duration(res.LatencySeconds * float64(time.Second)):
+				default:
+				}
+			})
+			probe.Reset(gap)
+			gap = min(2*gap, time.Second)
+		}
+	}
+}
+
+// silent reports whether a session brings nothing back although ctx still waits for it. Its other end may have forgotten it
+// (WireGuard takes 15 seconds to find out).
+func (n *Node) silent(ctx context.Context, p *peer, budget time.Duration) bool {
+	before := n.received(p)
+	timer := time.NewTimer(budget)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return n.received(p) == before
+	}
+}
+
+// received is how many bytes the peer's current WireGuard session brought.
+func (n *Node) received(p *peer) uint64 {
+	if dev, ok := n.engine.PeerByKey(p.key); ok {
+		return dev.RxBytes()
+	}
+	return 0
+}
+
+func localAddr(addr net.Addr) (netip.AddrPort, bool) {
+	switch a := addr.(type) {
+	case *net.TCPAddr:
+		return a.AddrPort(), true
+	case *net.UDPAddr:
+		return a.AddrPort(), true
+	}
+	return netip.AddrPort{}, false
+}

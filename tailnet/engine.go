@@ -1,0 +1,233 @@
+package tailnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"tailscale.com/health"
+	"tailscale.com/net/dns"
+	"tailscale.com/net/netmon"
+	"tailscale.com/net/tsdial"
+	"tailscale.com/net/tstun"
+	"tailscale.com/proxymap"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/key"
+	"tailscale.com/types/netmap"
+	"tailscale.com/util/eventbus"
+	"tailscale.com/util/usermetric"
+	"tailscale.com/wgengine"
+	"tailscale.com/wgengine/magicsock"
+	"tailscale.com/wgengine/netstack"
+	"tailscale.com/wgengine/router"
+	"tailscale.com/wgengine/wgcfg"
+)
+
+const (
+	defaultSendBuffer = 1 << 20
+	defaultRecvBuffer = 2 << 20
+)
+
+// startEngine wires WireGuard, the path choice (magicsock) and the network stack together. The order matters: the live
+// tables before the key, the callbacks before the first relay map.
+func (n *Node) startEngine() error {
+	n.bus = eventbus.New()
+	n.events = n.bus.Client("codermesh")
+	n.health = health.NewTracker(n.bus)
+	n.health.GotStreamedMapResponse() // without it the home relay could never change
+	var err error
+	if n.netmon, err = netmon.New(n.bus, n.logf); err != nil {
+		return fmt.Errorf("watch network interfaces: %w", err)
+	}
+	n.dialer = &tsdial.Dialer{Logf: n.logf}
+	var (
+		tun  *tstun.Wrapper
+		name *dns.Manager
+	)
+	n.engine, err = wgengine.NewUserspaceEngine(n.logf, wgengine.Config{
+		EventBus:      n.bus,
+		HealthTracker: n.health,
+		NetMon:        n.netmon,
+		Metrics:       new(usermetric.Registry),
+		Dialer:        n.dialer,
+		ListenPort:    n.opts.ListenPort,
+		ExtraRootCAs:  n.opts.RootCAs,
+		SetSubsystem: func(part any) {
+			switch part := part.(type) {
+			case *tstun.Wrapper:
+				tun = part
+			case *magicsock.Conn:
+				n.magic = part
+			case *dns.Manager:
+				name = part
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("start WireGuard: %w", err)
+	}
+	n.magic.SetOnlyTCP443(n.opts.RelayOnly)
+	n.disco = n.magic.DiscoPublicKey().Raw32()
+
+	own := []netip.Prefix{netip.PrefixFrom(n.addr, n.addr.BitLen())}
+	self := (&tailcfg.Node{
+		ID: selfNodeID, StableID: tailcfg.StableNodeID(n.id.String()), Name: n.id.String() + ".",
+		Key: n.public.node(), DiscoKey: n.disco.disco(), Addresses: own, AllowedIPs: own, Cap: tailcfg.CurrentCapabilityVersion,
+	}).View()
+	n.lastNodeID = selfNodeID
+	n.installTables(self)
+
+	n.stack, err = netstack.Create(n.logf, tun, n.engine, n.magic, n.dialer, name, new(proxymap.Mapper))
+	if err != nil {
+		return fmt.Errorf("start network stack: %w", err)
+	}
+	n.stack.ProcessLocalIPs = true
+	n.stack.GetTCPHandlerForFlow = n.tcpFlow
+	n.stack.GetUDPHandlerForFlow = n.udpFlow
+	if err := n.boundBuffers(); err != nil {
+		return err
+	}
+	if err := n.stack.Start(nil); err != nil {
+		return fmt.Errorf("start network stack: %w", err)
+	}
+	tun.Start()
+
+	n.engine.SetSelfNode(self)
+	n.magic.SetNetworkMap(self, nil)
+	n.stack.UpdateNetstackIPs(&netmap.NetworkMap{SelfNode: self})
+	n.installFilter()
+
+	n.engine.SetStatusCallback(n.engineStatus)
+	eventbus.SubscribeFunc(n.events, n.homeChanged)
+	eventbus.SubscribeFunc(n.events, n.linkChanged)
+
+	err = n.engine.Reconfig(&wgcfg.Config{PrivateKey: n.secret, Addresses: own}, &router.Config{LocalAddrs: own}, &dns.Config{})
+	if err != nil && !errors.Is(err, wgengine.ErrNoChanges) {
+		return fmt.Errorf("configure WireGuard: %w", err)
+	}
+	return nil
+}
+
+// selfNodeID is the engine's number for the node itself. Peers get the ones after it.
+const selfNodeID tailcfg.NodeID = 1
+
+// installTables shows the engine the peer table. It reads the table with its own locks held, so no code that holds the
+// table's lock may call the engine.
+func (n *Node) installTables(self tailcfg.NodeView) {
+	n.engine.SetPeerByIPPacketFunc(func(dst netip.Addr) (key.NodePublic, bool) {
+		if p := n.peers.ip(dst); p != nil {
+			return p.key, true
+		}
+		return key.NodePublic{}, false
+	})
+	n.engine.SetPeerConfigFunc(func(k key.NodePublic) ([]netip.Prefix, bool) {
+		if p := n.peers.key(k); p != nil {
+			return []netip.Prefix{netip.PrefixFrom(p.addr, p.addr.BitLen())}, true
+		}
+		return nil, false
+	})
+	n.engine.SetPeerForIPFunc(func(ip netip.Addr) (wgengine.PeerForIP, bool) {
+		route := netip.PrefixFrom(ip, ip.BitLen())
+		if ip == n.addr {
+			return wgengine.PeerForIP{Node: self, IsSelf: true, Route: route}, true
+		}
+		if p := n.peers.ip(ip); p != nil {
+			return wgengine.PeerForIP{Node: p.node, Route: route}, true
+		}
+		return wgengine.PeerForIP{}, false
+	})
+	n.engine.SetPeerSessionStateFunc(func(k key.NodePublic, state wgengine.PeerWireGuardState) {
+		if p := n.peers.key(k); p != nil {
+			p.live.setState(state)
+		}
+	})
+}
+
+// boundBuffers limits what one TCP connection may keep in flight.
+func (n *Node) boundBuffers() error {
+	send, recv := n.opts.SendBuffer, n.opts.RecvBuffer
+	if send == 0 {
+		send = defaultSendBuffer
+	}
+	if recv == 0 {
+		recv = defaultRecvBuffer
+	}
+	send, recv = max(send, tcp.MinBufferSize), max(recv, tcp.MinBufferSize)
+	tx := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(send, tcp.DefaultSendBufferSize), Max: send}
+	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &tx); err != nil {
+		return fmt.Errorf("bound TCP send buffers: %s", err)
+	}
+	rx := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(recv, tcp.DefaultReceiveBufferSize), Max: recv}
+	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &rx); err != nil {
+		return fmt.Errorf("bound TCP receive buffers: %s", err)
+	}
+	return nil
+}
+
+// stopEngine ends what startEngine started, as far as it came.
+func (n *Node) stopEngine() {
+	if n.events != nil {
+		n.events.Close()
+	}
+	if n.stack != nil {
+		n.stack.Close()
+	}
+	if n.engine != nil {
+		n.engine.Close()
+	}
+	if n.dialer != nil {
+		n.dialer.Close()
+	}
+	if n.netmon != nil {
+		n.netmon.Close()
+	}
+	if n.bus != nil {
+		n.bus.Close()
+	}
+}
+
+// engineStatus is called by the engine when its own endpoints changed. It must not block.
+func (n *Node) engineStatus(status *wgengine.Status, err error) {
+	if err != nil || status == nil || n.opts.RelayOnly || len(status.LocalAddrs) == 0 {
+		return
+	}
+	endpoints := make([]netip.AddrPort, len(status.LocalAddrs))
+	for i, local := range status.LocalAddrs {
+		endpoints[i] = local.Addr
+	}
+	n.updateInfo(func(info *NodeInfo) { info.Endpoints = endpoints })
+}
+
+// homeChanged is called by the engine when it chose another home relay.
+func (n *Node) homeChanged(home magicsock.HomeDERPChanged) {
+	if home.New != 0 {
+		n.updateInfo(func(info *NodeInfo) { info.Region = home.New })
+	}
+}
+
+// publishLocal tells the machine's own addresses before the engine has measured the network: enough for a peer in the same
+// network, and nothing to wait for.
+func (n *Node) publishLocal() {
+	if n.opts.RelayOnly {
+		return
+	}
+	regular, loopback, err := netmon.LocalAddresses()
+	if err != nil {
+		n.log.Debug("list local addresses", "err", err)
+		return
+	}
+	if len(regular) == 0 {
+		regular = loopback
+	}
+	port := n.magic.LocalPort()
+	n.updateInfo(func(info *NodeInfo) {
+		if len(info.Endpoints) > 0 || port == 0 {
+			return
+		}
+		for _, addr := range regular {
+			info.Endpoints = append(info.Endpoints, netip.AddrPortFrom(addr, port))
+		}
+	})
+}

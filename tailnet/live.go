@@ -1,0 +1,113 @@
+package tailnet
+
+import (
+	"sync"
+	"time"
+
+	"tailscale.com/wgengine"
+)
+
+// live is what happens with one peer's key: the state of its WireGuard session, and its connections.
+type live struct {
+	mu      sync.Mutex
+	state   wgengine.PeerWireGuardState
+	changed chan struct{} // closed and replaced when state changes
+	ended   bool
+	conns   map[*trackedConn]struct{}
+	flows   int       // inbound UDP flows among conns
+	last    time.Time // when a TCP connection was last closed before its other end was
+}
+
+func newLive() *live {
+	return &live{changed: make(chan struct{}), conns: make(map[*trackedConn]struct{})}
+}
+
+// setState is called with the engine's locks held.
+func (l *live) setState(state wgengine.PeerWireGuardState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == state {
+		return
+	}
+	l.state = state
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// session reports whether there is a WireGuard session, and a channel that is closed when that may have changed.
+func (l *live) session() (established bool, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state == wgengine.PeerWireGuardStateEstablished, l.changed
+}
+
+// add takes a connection into account. It reports false if the peer is gone or has too many flows.
+func (l *live) add(c *trackedConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended || c.udp && c.inbound && l.flows >= maxFlows {
+		return false
+	}
+	l.conns[c] = struct{}{}
+	if c.udp && c.inbound {
+		l.flows++
+	}
+	return true
+}
+
+func (l *live) remove(c *trackedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.conns[c]; !ok {
+		return
+	}
+	delete(l.conns, c)
+	switch {
+	case !c.udp && !c.heard.Load():
+		l.last = time.Now()
+	case c.udp && c.inbound:
+		l.flows--
+	}
+}
+
+// end closes all connections and refuses new ones.
+func (l *live) end() {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.closeWhere(func(*trackedConn) bool { return true })
+}
+
+func (l *live) closeWhere(match func(*trackedConn) bool) {
+	l.mu.Lock()
+	var doomed []*trackedConn
+	for c := range l.conns {
+		if match(c) {
+			doomed = append(doomed, c)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range doomed {
+		c.Close()
+	}
+}
+
+// openTCP is the TCP connections that are open now.
+func (l *live) openTCP() []*trackedConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var open []*trackedConn
+	for c := range l.conns {
+		if !c.udp {
+			open = append(open, c)
+		}
+	}
+	return open
+}
+
+// closedJustNow reports whether the last packets of a TCP connection may still be on their way.
+func (l *live) closedJustNow() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.last.IsZero() && time.Since(l.last) < time.Second
+}

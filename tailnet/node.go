@@ -1,0 +1,256 @@
+package tailnet
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"tailscale.com/health"
+	"tailscale.com/ipn/ipnstate"
+	"tailscale.com/net/netmon"
+	"tailscale.com/net/tsdial"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/key"
+	"tailscale.com/types/logger"
+	"tailscale.com/util/eventbus"
+	"tailscale.com/wgengine"
+	"tailscale.com/wgengine/magicsock"
+	"tailscale.com/wgengine/netstack"
+)
+
+// Options say what a Node is.
+type Options struct {
+	// ID is required: Addr(ID) is the node's address.
+	ID uuid.UUID
+	// Key is the node's private key. Zero means a new one.
+	Key PrivateKey
+	// Logger gets what the node does. nil means nobody does.
+	Logger *slog.Logger
+	// RelayOnly turns direct paths off, in both directions.
+	RelayOnly bool
+	// ListenPort is the UDP port for direct paths. 0 means any.
+	ListenPort uint16
+	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. They bound its speed too: buffer
+	// divided by round-trip time. A byte in flight costs up to 50 bytes of memory. 0 means 1 MiB and 2 MiB.
+	SendBuffer, RecvBuffer int
+	// RootCAs are trusted in addition to the system's when relays are reached by https. nil means none.
+	RootCAs *x509.CertPool
+}
+
+// Node is one participant of the mesh: see the package's documentation. All methods may be called at any time by anyone.
+// A process has few: each costs a megabyte and some 36 goroutines.
+type Node struct {
+	// Constant after New.
+	id     uuid.UUID
+	addr   netip.Addr
+	secret key.NodePrivate
+	public PublicKey
+	disco  DiscoKey
+	opts   Options
+	log    *slog.Logger
+	logf   logger.Logf
+	ctx    context.Context // ends when Close begins
+	cancel context.CancelFunc
+
+	bus    *eventbus.Bus
+	events *eventbus.Client
+	health *health.Tracker
+	netmon *netmon.Monitor
+	dialer *tsdial.Dialer
+	engine wgengine.Engine
+	magic  *magicsock.Conn
+	stack  *netstack.Impl
+
+	peers   *peerTable
+	changed chan struct{}
+
+	// Read without a lock.
+	tcpHandler atomic.Pointer[func(src, dst netip.AddrPort) (func(net.Conn), bool)]
+	udpHandler atomic.Pointer[func(src, dst netip.AddrPort) (func(net.Conn), bool)]
+	closed     atomic.Bool
+	rebinds    atomic.Uint64
+
+	// Serializes changes of the peer set. Taken before the engine's own locks.
+	peerOps    sync.Mutex
+	lastNodeID tailcfg.NodeID
+
+	// What Info tells.
+	infoMu sync.Mutex
+	info   NodeInfo
+
+	relays *relays
+
+	listenersMu sync.Mutex
+	listeners   map[uint16]*listener
+
+	handlersMu sync.Mutex // orders closed before Wait
+	handlers   sync.WaitGroup
+
+	background sync.WaitGroup
+	closeOnce  sync.Once
+}
+
+// New makes a node. It has sockets and a key, and neither relays nor peers yet.
+func New(opts Options) (*Node, error) {
+	n, err := newNode(opts, realClock())
+	if err != nil {
+		return nil, fmt.Errorf("make mesh node: %w", err)
+	}
+	return n, nil
+}
+
+func newNode(opts Options, clock clock) (*Node, error) {
+	if opts.ID == uuid.Nil {
+		return nil, errors.New("it needs an id")
+	}
+	if opts.SendBuffer < 0 || opts.RecvBuffer < 0 {
+		return nil, errors.New("buffers cannot be negative")
+	}
+	if opts.Key.IsZero() {
+		opts.Key = NewPrivateKey()
+	}
+	setUpProcess()
+	log := opts.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	n := &Node{
+		id: opts.ID, addr: Addr(opts.ID), secret: opts.Key.node(), public: opts.Key.Public(), opts: opts,
+		log: log.With("node", opts.ID), peers: newPeerTable(), changed: make(chan struct{}, 1),
+		listeners: make(map[uint16]*listener),
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.relays = newRelays(n)
+	n.logf = engineLogf(n.log, n.relays.observe)
+	if err := n.startEngine(); err != nil {
+		n.cancel()
+		n.stopEngine()
+		return nil, err
+	}
+	n.info = NodeInfo{ID: n.id, Key: n.public, Disco: n.disco, Seq: 1}
+	n.background.Go(func() { n.watch(clock) })
+	n.background.Go(n.relays.run)
+	return n, nil
+}
+
+func (n *Node) ID() uuid.UUID        { return n.id }
+func (n *Node) Addr() netip.Addr     { return n.addr }
+func (n *Node) PublicKey() PublicKey { return n.public }
+
+// Info is what peers have to know now to reach the node.
+func (n *Node) Info() NodeInfo {
+	n.infoMu.Lock()
+	defer n.infoMu.Unlock()
+	info := n.info
+	info.Endpoints = slices.Clone(info.Endpoints)
+	return info
+}
+
+// Changed receives after Info changed. Several changes may make one receive.
+func (n *Node) Changed() <-chan struct{} { return n.changed }
+
+// updateInfo applies one change and, if it was one, tells whoever listens.
+func (n *Node) updateInfo(change func(*NodeInfo)) {
+	n.infoMu.Lock()
+	next := n.info
+	change(&next)
+	same := next.Region == n.info.Region && slices.Equal(next.Endpoints, n.info.Endpoints)
+	if !same {
+		next.Seq++
+		n.info = next
+	}
+	n.infoMu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// SetOnline tells whether the coordinator can be told of changes now. A node that cannot tell its peers about a new home
+// relay keeps the old one. A new node is online.
+func (n *Node) SetOnline(online bool) {
+	if online {
+		n.health.GotStreamedMapResponse()
+	} else {
+		n.health.SetOutOfPollNetMap()
+	}
+}
+
+// Close ends all connections, waits up to 0.4 seconds for peers to notice, and then until nothing of the node runs any more,
+// handlers included. It is safe to call again.
+func (n *Node) Close() error {
+	n.closeOnce.Do(func() {
+		n.handlersMu.Lock()
+		n.closed.Store(true)
+		n.handlersMu.Unlock()
+
+		n.listenersMu.Lock()
+		var open []*listener
+		for _, l := range n.listeners {
+			open = append(open, l)
+		}
+		n.listenersMu.Unlock()
+		for _, l := range open {
+			l.Close()
+		}
+		n.partFromPeers()
+		n.cancel()
+		n.handlers.Wait()
+		n.background.Wait()
+		n.stopEngine()
+		n.relays.close()
+	})
+	return nil
+}
+
+// parting is how long Close waits for peers. It is longer than the first retransmission of a lost packet takes.
+const parting = 400 * time.Millisecond
+
+// partFromPeers ends all connections in a way that their other ends notice. An open one is shut and then drained, until its
+// other end is shut too. One that was closed just now cannot be asked; but a peer that answers a later packet has most
+// likely received the ones before.
+func (n *Node) partFromPeers() {
+	n.peerOps.Lock() // nobody is introduced after this: Upsert sees closed
+	rows := n.peers.all()
+	n.peerOps.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), parting)
+	defer cancel()
+	var waiting sync.WaitGroup
+	for _, p := range rows {
+		if established, _ := p.live.session(); established {
+			for _, c := range p.live.openTCP() {
+				waiting.Go(func() { c.shut(time.Now().Add(parting)) })
+			}
+			if p.live.closedJustNow() && !p.WireGuardOnly {
+				waiting.Go(func() { n.knock(ctx, p) })
+			}
+		}
+	}
+	waiting.Wait()
+	for _, p := range rows {
+		p.live.end()
+	}
+}
+
+// knock sends a packet through the tunnel and waits for its answer.
+func (n *Node) knock(ctx context.Context, p *peer) {
+	answer := make(chan struct{}, 1)
+	n.engine.Ping(p.addr, tailcfg.PingTSMP, 0, func(*ipnstate.PingResult) { answer <- struct{}{} })
+	select {
+	case <-answer:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,289 @@
+package tailnet_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/tailnet/tailnettest"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		playRole(role)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func timeout(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func at(n *tailnet.Node, port uint16) netip.AddrPort { return netip.AddrPortFrom(n.Addr(), port) }
+
+// exchange sends something both ways over an echo connection.
+func exchange(t *testing.T, c net.Conn, size int) {
+	t.Helper()
+	sent := bytes.Repeat([]byte("mesh"), size/4)
+	go c.Write(sent)
+	got := make([]byte, len(sent))
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.ReadFull(c, got); err != nil {
+		t.Fatalf("read echo: %v", err)
+	}
+	if !bytes.Equal(got, sent) {
+		t.Fatal("the echo differs from what was sent")
+	}
+}
+
+func TestDirect(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	tailnettest.Echo(t, b, 7)
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundPorts(7))
+
+	c, err := a.Dial(timeout(t), "tcp", at(b, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, c, 1<<20)
+	if got, want := c.RemoteAddr().String(), at(b, 7).String(); got != want {
+		t.Errorf("RemoteAddr: got %s, want %s", got, want)
+	}
+	pong := tailnettest.WaitPath(t, a, b, tailnet.PathDirect)
+	if !pong.Endpoint.IsValid() {
+		t.Errorf("pong of a direct path has no endpoint: %+v", pong)
+	}
+	status := a.Status()
+	if len(status.Peers) != 1 || status.Peers[0].ID != b.ID() || status.Peers[0].Path != tailnet.PathDirect || status.Peers[0].Rx < 1<<20 {
+		t.Errorf("status of one direct peer that sent 1 MiB: %+v", status.Peers)
+	}
+}
+
+func TestRelayOnly(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: true}), tailnettest.NewNode(t, r, tailnet.Options{})
+	if info := a.Info(); info.Region != 1 || len(info.Endpoints) != 0 {
+		t.Errorf("info of a relay-only node right after SetRelayMap: %+v", info)
+	}
+	tailnettest.Echo(t, b, 7)
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+	c, err := a.Dial(timeout(t), "tcp", at(b, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, c, 1<<20)
+	pong, err := a.Ping(timeout(t), b.ID())
+	if err != nil || pong.Direct || pong.Region != "test" {
+		t.Errorf("ping: got %+v, %v, want an answer through the relay", pong, err)
+	}
+	if peers := a.Status().Peers; len(peers) != 1 || peers[0].Path != tailnet.PathRelay || peers[0].Region != "test" {
+		t.Errorf("status: got %+v, want one relayed peer", peers)
+	}
+}
+
+func TestInfoHasRegionAtOnce(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	n := tailnettest.NewNode(t, r, tailnet.Options{})
+	info := n.Info()
+	if info.Region != 1 || len(info.Endpoints) == 0 || info.Addr() != n.Addr() {
+		t.Fatalf("info right after SetRelayMap: %+v", info)
+	}
+	select {
+	case <-n.Changed():
+	default:
+		t.Error("SetRelayMap changed Info, but Changed did not receive")
+	}
+}
+
+// TestDialTail dials fresh pairs of nodes, where the first handshake is lost now and then: none may wait for WireGuard's own
+// five seconds, which the deadline of each dial is shorter than.
+func TestDialTail(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	for _, relayOnly := range []bool{false, true} {
+		for range 10 {
+			a := tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: relayOnly})
+			b := tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: relayOnly})
+			tailnettest.Echo(t, b, 7)
+			tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+			ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
+			start := time.Now()
+			c, err := a.Dial(ctx, "tcp", at(b, 7))
+			cancel()
+			if err != nil {
+				t.Fatalf("dial (relay only: %t): %v\nfrom %+v\nto %+v", relayOnly, err, a.Status(), b.Status())
+			}
+			t.Logf("dialled in %s", time.Since(start))
+			c.Close()
+			a.Close()
+			b.Close()
+		}
+	}
+}
+
+func TestDialErrors(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	if _, err := a.Dial(timeout(t), "tcp", at(b, 7)); !errors.Is(err, tailnet.ErrUnknownPeer) {
+		t.Errorf("dial a stranger: got %v, want %v", err, tailnet.ErrUnknownPeer)
+	}
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+	if _, err := a.Dial(timeout(t), "tcp", at(b, 7)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dial a closed port: got %v, want %v", err, syscall.ECONNREFUSED)
+	}
+	a.Close()
+	if _, err := a.Dial(timeout(t), "tcp", at(b, 7)); !errors.Is(err, tailnet.ErrClosed) {
+		t.Errorf("dial on a closed node: got %v, want %v", err, tailnet.ErrClosed)
+	}
+	if err := a.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}
+
+func TestUDP(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	b.HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+		return func(c net.Conn) {
+			defer c.Close()
+			buf := make([]byte, 1500)
+			for {
+				n, err := c.Read(buf)
+				if err != nil {
+					return
+				}
+				c.Write(buf[:n])
+			}
+		}, dst.Port() == 53
+	})
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundPorts(53))
+	c, err := a.Dial(timeout(t), "udp", at(b, 53))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("question")); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	buf := make([]byte, 100)
+	n, err := c.Read(buf)
+	if err != nil || string(buf[:n]) != "question" {
+		t.Fatalf("read echo: got %q, %v", buf[:n], err)
+	}
+}
+
+// TestPartingWords: what a node writes last, before it closes, arrives, and so does the end of the connection.
+func TestPartingWords(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	l, err := b.Listen(9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+	c, err := a.Dial(timeout(t), "tcp", at(b, 9))
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("farewell")); err != nil {
+		t.Fatal(err)
+	}
+	type outcome struct {
+		got []byte
+		err error
+	}
+	read := make(chan outcome, 1)
+	go func() {
+		defer far.Close()
+		far.SetReadDeadline(time.Now().Add(20 * time.Second))
+		got, err := io.ReadAll(far)
+		read <- outcome{got, err}
+	}()
+	a.Close()
+	if end := <-read; end.err != nil || string(end.got) != "farewell" {
+		t.Fatalf("the other end got %q, %v; want %q and the end", end.got, end.err, "farewell")
+	}
+}
+
+func TestRestartedPeer(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a := tailnettest.NewNode(t, r, tailnet.Options{})
+	id, key := uuid.New(), tailnet.NewPrivateKey()
+	for _, k := range []tailnet.PrivateKey{key, key, tailnet.NewPrivateKey()} { // restarted with its key, then with a new one
+		b := tailnettest.NewNode(t, r, tailnet.Options{ID: id, Key: k})
+		tailnettest.Echo(t, b, 7)
+		if err := b.Upsert(tailnet.Peer{NodeInfo: a.Info(), Inbound: tailnet.InboundAll}); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Upsert(tailnet.Peer{NodeInfo: b.Info()}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := a.Dial(timeout(t), "tcp", at(b, 7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, c, 1000)
+		b.Close()
+		c.Close()
+	}
+}
+
+func TestUpsertRefuses(t *testing.T) {
+	t.Parallel()
+	a, b := tailnettest.NewNode(t, nil, tailnet.Options{}), tailnettest.NewNode(t, nil, tailnet.Options{})
+	good := b.Info()
+	change := func(f func(*tailnet.NodeInfo)) tailnet.Peer {
+		info := good
+		f(&info)
+		return tailnet.Peer{NodeInfo: info}
+	}
+	if err := a.Upsert(tailnet.Peer{NodeInfo: good}); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]tailnet.Peer{
+		"no id":               change(func(i *tailnet.NodeInfo) { i.ID = uuid.Nil }),
+		"no key":              change(func(i *tailnet.NodeInfo) { i.Key = tailnet.PublicKey{} }),
+		"no disco key":        change(func(i *tailnet.NodeInfo) { i.Disco = tailnet.DiscoKey{} }),
+		"own id":              change(func(i *tailnet.NodeInfo) { i.ID = a.ID() }),
+		"own key":             change(func(i *tailnet.NodeInfo) { i.Key = a.PublicKey() }),
+		"somebody else's key": change(func(i *tailnet.NodeInfo) { i.ID = uuid.New() }),
+		"odd region":          change(func(i *tailnet.NodeInfo) { i.Region = 1 << 20 }),
+	} {
+		if err := a.Upsert(p); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+	if peers := a.Peers(); len(peers) != 1 || peers[0].ID != b.ID() {
+		t.Errorf("peers after refused ones: %+v", peers)
+	}
+}

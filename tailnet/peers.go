@@ -1,0 +1,210 @@
+package tailnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/key"
+)
+
+// maxEndpoints is how many endpoints of one peer are tried. An honest node has a handful.
+const maxEndpoints = 32
+
+// Peer is a participant that was introduced to this node.
+type Peer struct {
+	NodeInfo
+	// Inbound says to which of this node's ports the peer may open connections.
+	Inbound Inbound
+	// WireGuardOnly is a peer that runs plain WireGuard: it has no disco key and no relay, and is reached at Endpoints.
+	WireGuardOnly bool
+}
+
+// peer is a row of the table. It is immutable and replaced as a whole; live is shared by all rows of one key.
+type peer struct {
+	Peer
+	addr   netip.Addr
+	key    key.NodePublic
+	nodeID tailcfg.NodeID // the engine's number for this key, never used again for another
+	node   tailcfg.NodeView
+	live   *live
+}
+
+// peerTable finds peers by each of their names. The engine reads it for every packet.
+type peerTable struct {
+	mu     sync.RWMutex
+	byID   map[uuid.UUID]*peer
+	byAddr map[netip.Addr]*peer
+	byKey  map[key.NodePublic]*peer
+}
+
+func newPeerTable() *peerTable {
+	return &peerTable{
+		byID:   make(map[uuid.UUID]*peer),
+		byAddr: make(map[netip.Addr]*peer),
+		byKey:  make(map[key.NodePublic]*peer),
+	}
+}
+
+func (t *peerTable) id(id uuid.UUID) *peer {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byID[id]
+}
+
+func (t *peerTable) ip(addr netip.Addr) *peer {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byAddr[addr]
+}
+
+func (t *peerTable) key(k key.NodePublic) *peer {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byKey[k]
+}
+
+func (t *peerTable) all() []*peer {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	rows := make([]*peer, 0, len(t.byID))
+	for _, p := range t.byID {
+		rows = append(rows, p)
+	}
+	return rows
+}
+
+func (t *peerTable) put(p *peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.byID[p.ID], t.byAddr[p.addr], t.byKey[p.key] = p, p, p
+}
+
+func (t *peerTable) drop(p *peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byID, p.ID)
+	delete(t.byAddr, p.addr)
+	delete(t.byKey, p.key)
+}
+
+// Upsert introduces a peer, or changes what is known about it. A changed key or disco key is a restarted peer: connections
+// with the old one end. News older than what is known (by Seq) about the same process change the Inbound policy only.
+// Connections that a narrower policy no longer allows end. It does not block on the network.
+func (n *Node) Upsert(in Peer) error {
+	if err := n.checkPeer(in); err != nil {
+		return fmt.Errorf("upsert peer %s: %w", in.ID, err)
+	}
+	in.Endpoints = usable(in.Endpoints)
+
+	n.peerOps.Lock()
+	defer n.peerOps.Unlock()
+	if n.closed.Load() {
+		return fmt.Errorf("upsert peer %s: %w", in.ID, ErrClosed)
+	}
+	k := in.Key.node()
+	if holder := n.peers.key(k); holder != nil && holder.ID != in.ID {
+		return fmt.Errorf("upsert peer %s: key %s belongs to %s", in.ID, in.Key, holder.ID)
+	}
+	old := n.peers.id(in.ID)
+	if old != nil && (old.key != k || old.Disco != in.Disco) {
+		n.dropPeer(old)
+		old = nil
+	}
+	next := &peer{Peer: in, addr: in.Addr(), key: k}
+	if old == nil {
+		n.lastNodeID++
+		next.nodeID, next.live = n.lastNodeID, newLive()
+	} else {
+		next.nodeID, next.live = old.nodeID, old.live
+		if in.Seq < old.Seq {
+			next.NodeInfo = old.NodeInfo
+		}
+	}
+	next.node = engineNode(next)
+	n.peers.put(next)
+	n.magic.UpsertPeer(next.node)
+	n.engine.SyncDevicePeer(k)
+	if old != nil && !in.Inbound.covers(old.Inbound) {
+		n.forgetFlows()
+		next.live.closeWhere(func(c *trackedConn) bool { return c.inbound && !in.Inbound.Allows(c.localPort) })
+	}
+	return nil
+}
+
+// Remove forgets a peer: connections with it end, and it can no longer finish a handshake. Unknown peers are fine.
+func (n *Node) Remove(id uuid.UUID) {
+	n.peerOps.Lock()
+	defer n.peerOps.Unlock()
+	if p := n.peers.id(id); p != nil && !n.closed.Load() {
+		n.dropPeer(p)
+	}
+}
+
+// Peers is everybody who was introduced, in no particular order.
+func (n *Node) Peers() []Peer {
+	rows := n.peers.all()
+	peers := make([]Peer, len(rows))
+	for i, p := range rows {
+		peers[i] = p.Peer
+	}
+	return peers
+}
+
+// dropPeer removes a row. n.peerOps must be held.
+func (n *Node) dropPeer(p *peer) {
+	n.peers.drop(p)
+	n.engine.SyncDevicePeer(p.key)
+	n.magic.RemovePeer(p.nodeID)
+	p.live.end()
+}
+
+func (n *Node) checkPeer(p Peer) error {
+	switch {
+	case p.ID == uuid.Nil:
+		return errors.New("it has no id")
+	case p.ID == n.id, p.Key == n.public:
+		return errors.New("it is this node")
+	case p.Key.IsZero():
+		return errors.New("it has no key")
+	case p.Disco.IsZero() && !p.WireGuardOnly:
+		return errors.New("it has no disco key")
+	case p.Region < 0 || p.Region > 0xffff:
+		return fmt.Errorf("its relay region %d is out of range", p.Region)
+	}
+	return nil
+}
+
+// usable drops what can be no endpoint of a peer.
+func usable(endpoints []netip.AddrPort) []netip.AddrPort {
+	kept := slices.DeleteFunc(slices.Clone(endpoints), func(ep netip.AddrPort) bool {
+		addr := ep.Addr()
+		return !ep.IsValid() || ep.Port() == 0 || addr.IsUnspecified() || addr.IsMulticast() || Prefix.Contains(addr)
+	})
+	return kept[:min(len(kept), maxEndpoints)]
+}
+
+// engineNode is the peer in the engine's words.
+func engineNode(p *peer) tailcfg.NodeView {
+	self := []netip.Prefix{netip.PrefixFrom(p.addr, p.addr.BitLen())}
+	node := &tailcfg.Node{
+		ID:              p.nodeID,
+		StableID:        tailcfg.StableNodeID(p.ID.String()),
+		Name:            p.ID.String() + ".",
+		Key:             p.key,
+		Addresses:       self,
+		AllowedIPs:      self,
+		Endpoints:       p.Endpoints,
+		HomeDERP:        p.Region,
+		Cap:             tailcfg.CurrentCapabilityVersion,
+		IsWireGuardOnly: p.WireGuardOnly,
+	}
+	if !p.WireGuardOnly {
+		node.DiscoKey = p.Disco.disco()
+	}
+	return node.View()
+}

@@ -1,0 +1,109 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/google/uuid"
+	"go4.org/mem"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/key"
+
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// The relay's engine asks an admission URL about every client, by http.DefaultClient, and refuses the client if there is no
+// answer. Our URLs have a scheme of their own that http.DefaultTransport hands to this package, so that the question never
+// leaves the process: there is no listener that could be down, full or guessed.
+const admissionScheme = "codermesh-admission"
+
+var admissions struct {
+	register sync.Once
+	err      error
+
+	mu      sync.Mutex
+	servers map[string]*Server // by URL host
+}
+
+// registerAdmission makes s answer the returned URL.
+func registerAdmission(s *Server) (url string, host string, err error) {
+	admissions.register.Do(func() {
+		transport, ok := http.DefaultTransport.(*http.Transport)
+		if !ok {
+			admissions.err = fmt.Errorf("http.DefaultTransport is a %T", http.DefaultTransport)
+			return
+		}
+		admissions.servers = make(map[string]*Server)
+		transport.RegisterProtocol(admissionScheme, roundTripper(answerAdmission))
+	})
+	if admissions.err != nil {
+		return "", "", admissions.err
+	}
+	host = uuid.NewString()
+	admissions.mu.Lock()
+	defer admissions.mu.Unlock()
+	admissions.servers[host] = s
+	return admissionScheme + "://" + host, host, nil
+}
+
+func unregisterAdmission(host string) {
+	admissions.mu.Lock()
+	defer admissions.mu.Unlock()
+	delete(admissions.servers, host)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answerAdmission(r *http.Request) (*http.Response, error) {
+	defer r.Body.Close()
+	admissions.mu.Lock()
+	s := admissions.servers[r.URL.Host]
+	admissions.mu.Unlock()
+	if s == nil {
+		return nil, errors.New("no such relay")
+	}
+	var question tailcfg.DERPAdmitClientRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, 4<<10)).Decode(&question); err != nil {
+		return nil, fmt.Errorf("decode admission request: %w", err)
+	}
+	answer, err := json.Marshal(tailcfg.DERPAdmitClientResponse{Allow: s.admitted(question.NodePublic)})
+	if err != nil {
+		return nil, fmt.Errorf("encode admission response: %w", err)
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: make(http.Header), Body: io.NopCloser(bytes.NewReader(answer)), Request: r,
+	}, nil
+}
+
+// Admit lets the node with this key connect. Do it before telling the node of the relay: a refused node tries again only
+// after seconds.
+func (s *Server) Admit(k tailnet.PublicKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys[nodeKey(k)] = true
+}
+
+// Revoke undoes Admit, and ends the connection of the node with this key. It does not wait for that, but no connection of
+// the key outlives it: one that is being made right now is ended as soon as it is.
+func (s *Server) Revoke(k tailnet.PublicKey) {
+	s.mu.Lock()
+	delete(s.keys, nodeKey(k))
+	s.mu.Unlock()
+	s.warden.kick(nodeKey(k))
+}
+
+func (s *Server) admitted(k key.NodePublic) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys[k]
+}
+
+func nodeKey(k tailnet.PublicKey) key.NodePublic { return key.NodePublicFromRaw32(mem.B(k[:])) }

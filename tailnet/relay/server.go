@@ -1,0 +1,154 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"tailscale.com/derp/derpserver"
+	"tailscale.com/types/key"
+
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Options configure a Server. The zero value is usable.
+type Options struct {
+	// Logger gets what the relay does. nil means nobody does.
+	Logger *slog.Logger
+}
+
+// Server is one relay. All methods may be called by anyone at any time.
+type Server struct {
+	log       *slog.Logger
+	relay     *derpserver.Server
+	warden    *warden
+	handler   http.Handler
+	admission string // the URL host under which admission questions come
+
+	mu     sync.Mutex
+	keys   map[key.NodePublic]bool // who is admitted
+	local  *http.Server            // nil before ListenLocal
+	localU *url.URL
+	stun   []net.PacketConn
+	closed bool
+
+	background sync.WaitGroup
+	closeOnce  sync.Once
+}
+
+// New makes a relay that admits nobody yet. Its key is new with every process; clients do not care.
+func New(opts Options) (*Server, error) {
+	log := opts.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{log: log, keys: make(map[key.NodePublic]bool)}
+	s.relay = derpserver.New(key.NewNode(), func(format string, args ...any) {
+		log.Debug("relay", "line", strings.TrimSpace(fmt.Sprintf(format, args...)))
+	})
+	var mesh [32]byte
+	rand.Read(mesh[:])
+	if err := s.relay.SetMeshKey(hex.EncodeToString(mesh[:])); err != nil {
+		return nil, fmt.Errorf("make relay: %w", err)
+	}
+	admission, host, err := registerAdmission(s)
+	if err != nil {
+		return nil, fmt.Errorf("make relay: %w", err)
+	}
+	s.admission = host
+	s.relay.SetVerifyClientURL(admission)
+	s.relay.SetVerifyClientURLFailOpen(false)
+	if s.warden, err = startWarden(s.relay, s.relay.MeshKey(), s.admitted, log); err != nil {
+		unregisterAdmission(host)
+		s.relay.Close()
+		return nil, fmt.Errorf("make relay: %w", err)
+	}
+	base := derpserver.AddWebSocketSupport(s.relay, derpserver.Handler(s.relay))
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { base.ServeHTTP(hijackable{w}, r) })
+	return s, nil
+}
+
+// Handler serves /derp (native upgrade and websocket) and /derp/latency-check and /derp/probe. The ResponseWriter must lead
+// to one that can be hijacked, itself or by Unwrap. Requests last as long as their node stays connected, so no timeout and
+// no limit on concurrent requests may lie above. http.Server.Shutdown does not end them: Close does.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// hijackable finds the Hijacker behind whatever middleware wrapped around the ResponseWriter.
+type hijackable struct{ http.ResponseWriter }
+
+func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// ListenLocal serves the relay over plain HTTP on a loopback port, for nodes in the server's own process, and returns the
+// base URL. Further calls return the same.
+func (s *Server) ListenLocal() (*url.URL, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("listen for local nodes: %w", net.ErrClosed)
+	}
+	if s.local != nil {
+		u := *s.localU
+		return &u, nil
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for local nodes: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/derp", s.handler)
+	mux.Handle("/derp/", s.handler)
+	s.local = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	s.localU = &url.URL{Scheme: "http", Host: l.Addr().String()}
+	s.background.Go(func() {
+		if err := s.local.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("relay's local listener ended", "err", err)
+		}
+	})
+	u := *s.localU
+	return &u, nil
+}
+
+// Connected is how many nodes are connected now.
+func (s *Server) Connected() int { return s.warden.count() }
+
+// WaitConnected blocks until the node with this key is connected (or is not, if want is false), or ctx ends.
+func (s *Server) WaitConnected(ctx context.Context, k tailnet.PublicKey, want bool) error {
+	return s.warden.wait(ctx, nodeKey(k), want)
+}
+
+// Close ends everything: all connections, the STUN responders and the local listener. It waits, and may be called again.
+func (s *Server) Close() error {
+	s.closeOnce.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		clear(s.keys) // nobody comes back in while connections end
+		local, stun := s.local, s.stun
+		s.mu.Unlock()
+		for _, c := range stun {
+			c.Close()
+		}
+		if local != nil {
+			local.Close()
+		}
+		s.warden.cancel()
+		s.relay.Close()
+		s.warden.running.Wait()
+		s.background.Wait()
+		unregisterAdmission(s.admission)
+	})
+	return nil
+}

@@ -1,0 +1,67 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"tailscale.com/net/stun"
+)
+
+// maxSTUN is far above any binding request, in bytes.
+const maxSTUN = 1500
+
+// ListenSTUN answers STUN binding requests (RFC 8489) on a UDP address, until Close. It returns the port, for addresses that
+// leave it open.
+func (s *Server) ListenSTUN(addr string) (port int, err error) {
+	ua, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return 0, fmt.Errorf("listen for STUN: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, fmt.Errorf("listen for STUN: %w", net.ErrClosed)
+	}
+	c, err := net.ListenUDP("udp", ua)
+	if err != nil {
+		return 0, fmt.Errorf("listen for STUN: %w", err)
+	}
+	s.stun = append(s.stun, c)
+	s.background.Go(func() { s.serveSTUN(c) })
+	return c.LocalAddr().(*net.UDPAddr).Port, nil
+}
+
+func (s *Server) serveSTUN(c *net.UDPConn) {
+	buf := make([]byte, maxSTUN)
+	for {
+		n, from, err := c.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.log.Debug("read STUN request", "err", err)
+			time.Sleep(10 * time.Millisecond) // an error that stays must not spin
+			continue
+		}
+		if reply, ok := answerSTUN(buf[:n], from); ok {
+			if _, err := c.WriteToUDPAddrPort(reply, from); err != nil {
+				s.log.Debug("answer STUN request", "err", err)
+			}
+		}
+	}
+}
+
+// answerSTUN is the response to a datagram, if it is a binding request.
+func answerSTUN(datagram []byte, from netip.AddrPort) (reply []byte, ok bool) {
+	if !stun.Is(datagram) {
+		return nil, false
+	}
+	id, err := stun.ParseBindingRequest(datagram)
+	if err != nil {
+		return nil, false
+	}
+	return stun.Response(id, netip.AddrPortFrom(from.Addr().Unmap(), from.Port())), true
+}

@@ -1,0 +1,223 @@
+package tailnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"tailscale.com/ipn/ipnstate"
+	"tailscale.com/net/netcheck"
+	"tailscale.com/tailcfg"
+)
+
+// Pong is a peer's answer to a Ping.
+type Pong struct {
+	Latency time.Duration
+	// Direct tells whether it came by a direct path, from Endpoint; otherwise it came through the relay Region (a code).
+	Direct   bool
+	Endpoint netip.AddrPort
+	Region   string
+}
+
+// Ping measures the path to a peer, and makes the node look for a better one. It blocks until the first answer or the end of
+// ctx. Early answers may come through a relay. Peers that run plain WireGuard cannot answer.
+func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
+	if n.closed.Load() {
+		return Pong{}, ErrClosed
+	}
+	p := n.peers.id(id)
+	if p == nil {
+		return Pong{}, fmt.Errorf("ping %s: %w", id, ErrUnknownPeer)
+	}
+	if p.WireGuardOnly {
+		return Pong{}, fmt.Errorf("ping %s: it runs plain WireGuard", id)
+	}
+	answers := make(chan *ipnstate.PingResult, 1)
+	again := time.NewTimer(0) // a ping may be lost, and has no answer then
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return Pong{}, fmt.Errorf("ping %s: %w", id, ctx.Err())
+		case <-n.ctx.Done():
+			return Pong{}, ErrClosed
+		case <-again.C:
+			n.engine.Ping(p.addr, tailcfg.PingDisco, 0, func(res *ipnstate.PingResult) {
+				select {
+				case answers <- res:
+				default:
+				}
+			})
+			again.Reset(time.Second)
+		case res := <-answers:
+			if res.Err != "" {
+				return Pong{}, fmt.Errorf("ping %s: %w", id, errors.New(res.Err))
+			}
+			pong := Pong{Latency: time.Duration(res.LatencySeconds * float64(time.Second)), Region: res.DERPRegionCode}
+			if ep, err := netip.ParseAddrPort(res.Endpoint); err == nil {
+				pong.Direct, pong.Endpoint = true, ep
+			}
+			return pong, nil
+		}
+	}
+}
+
+// Path is how packets to a peer travel.
+type Path string
+
+const (
+	PathNone   Path = "none" // nothing travelled lately
+	PathDirect Path = "direct"
+	PathRelay  Path = "relay"
+)
+
+// Status is a snapshot of a node.
+type Status struct {
+	ID       uuid.UUID    `json:"id"`
+	Addr     netip.Addr   `json:"addr"`
+	Region   int          `json:"region"`    // home relay, 0 while unknown
+	ListenOn uint16       `json:"listen_on"` // UDP port
+	Relays   []RelayLink  `json:"relays"`
+	Peers    []PeerStatus `json:"peers"` // by id
+	Rebinds  uint64       `json:"rebinds"`
+}
+
+// RelayLink is the state of one relay. Only the home relay is always connected.
+type RelayLink struct {
+	ID        int    `json:"id"`
+	Code      string `json:"code"`
+	Connected bool   `json:"connected"`
+	// Websocket tells that the relay is reached through the websocket bridge.
+	Websocket bool          `json:"websocket"`
+	Err       string        `json:"err,omitempty"`     // why the last attempt to connect failed
+	Latency   time.Duration `json:"latency,omitempty"` // in nanoseconds; 0 while not measured
+}
+
+// PeerStatus is the state of one peer.
+type PeerStatus struct {
+	ID       uuid.UUID      `json:"id"`
+	Addr     netip.Addr     `json:"addr"`
+	Rx       int64          `json:"rx"` // bytes of WireGuard's payload in the current session
+	Tx       int64          `json:"tx"`
+	Path     Path           `json:"path"`
+	Endpoint netip.AddrPort `json:"endpoint"` // where a direct path leads
+	Region   string         `json:"region"`   // code of the relay of a relayed path
+	// LastHandshake moves every two minutes under traffic, and not at all without. It says nothing about liveness.
+	LastHandshake time.Time `json:"last_handshake"`
+}
+
+// Status takes a snapshot. It costs time per peer.
+func (n *Node) Status() Status {
+	status := Status{
+		ID: n.id, Addr: n.addr, Region: n.Info().Region, Rebinds: n.rebinds.Load(), Relays: n.relays.status(),
+	}
+	if n.closed.Load() {
+		return status
+	}
+	status.ListenOn = n.magic.LocalPort()
+	latency := n.magic.GetDERPRegionLatency()
+	for i := range status.Relays {
+		status.Relays[i].Latency = latency[status.Relays[i].ID]
+	}
+	builder := &ipnstate.StatusBuilder{WantPeers: true}
+	n.engine.UpdateStatus(builder)
+	seen := builder.Status().Peer
+	for _, p := range n.peers.all() {
+		status.Peers = append(status.Peers, p.status(seen[p.key]))
+	}
+	slices.SortFunc(status.Peers, func(a, b PeerStatus) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return status
+}
+
+func (p *peer) status(seen *ipnstate.PeerStatus) PeerStatus {
+	status := PeerStatus{ID: p.ID, Addr: p.addr, Path: PathNone}
+	if seen == nil {
+		return status
+	}
+	status.Rx, status.Tx, status.LastHandshake = seen.RxBytes, seen.TxBytes, seen.LastHandshake
+	established, _ := p.live.session()
+	if ep, err := netip.ParseAddrPort(seen.CurAddr); err == nil {
+		status.Path, status.Endpoint = PathDirect, ep
+	} else if established {
+		status.Path, status.Region = PathRelay, seen.Relay
+	}
+	return status
+}
+
+func (r *relays) status() []RelayLink {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var links []RelayLink
+	for _, link := range r.links {
+		links = append(links, RelayLink{
+			ID: link.region.ID, Code: link.region.Code, Connected: link.connected, Websocket: link.bridge != nil, Err: link.err,
+		})
+	}
+	return links
+}
+
+// Report is what a node's network allows.
+type Report struct {
+	UDP  bool `json:"udp"`  // a UDP round trip to some relay's STUN server worked
+	IPv4 bool `json:"ipv4"` // by IPv4
+	IPv6 bool `json:"ipv6"` // by IPv6
+	// MappingVariesByDest tells whether the NAT shows different addresses to different servers, which makes direct paths
+	// hard. nil while unknown: it takes two STUN servers.
+	MappingVariesByDest *bool          `json:"mapping_varies_by_dest"`
+	PublicIPv4          netip.AddrPort `json:"public_ipv4"`
+	PublicIPv6          netip.AddrPort `json:"public_ipv6"`
+	PreferredRegion     int            `json:"preferred_region"` // 0 if none answered
+	Regions             []RegionReport `json:"regions"`          // by id
+}
+
+// RegionReport is what a node's network makes of one relay.
+type RegionReport struct {
+	RelayLink
+	LatencyV4 time.Duration `json:"latency_v4,omitempty"`
+	LatencyV6 time.Duration `json:"latency_v6,omitempty"`
+}
+
+// Netcheck measures the network afresh, on sockets of its own. It blocks for some round trips, or some seconds where UDP is
+// blocked.
+func (n *Node) Netcheck(ctx context.Context) (Report, error) {
+	if n.closed.Load() {
+		return Report{}, ErrClosed
+	}
+	m := n.relays.engineMap()
+	if len(m.Regions) == 0 {
+		return Report{}, errors.New("check network: there are no relays to check against")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
+	checker := &netcheck.Client{NetMon: n.netmon, Logf: n.logf}
+	if err := checker.Standalone(ctx, ""); err != nil {
+		return Report{}, fmt.Errorf("check network: %w", err)
+	}
+	found, err := checker.GetReport(ctx, m, &netcheck.GetReportOpts{OnlyTCP443: n.opts.RelayOnly})
+	if err != nil {
+		return Report{}, fmt.Errorf("check network: %w", err)
+	}
+	report := Report{
+		UDP: found.UDP, IPv4: found.IPv4, IPv6: found.IPv6, PublicIPv4: found.GlobalV4, PublicIPv6: found.GlobalV6,
+		PreferredRegion: found.PreferredDERP,
+	}
+	if varies, known := found.MappingVariesByDestIP.Get(); known {
+		report.MappingVariesByDest = &varies
+	}
+	links := make(map[int]RelayLink)
+	for _, link := range n.relays.status() {
+		links[link.ID] = link
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.Regions)) {
+		region := RegionReport{RelayLink: links[id], LatencyV4: found.RegionV4Latency[id], LatencyV6: found.RegionV6Latency[id]}
+		region.Latency = found.RegionLatency[id]
+		report.Regions = append(report.Regions, region)
+	}
+	return report, nil
+}

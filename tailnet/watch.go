@@ -1,0 +1,80 @@
+package tailnet
+
+import (
+	"time"
+
+	"tailscale.com/net/netmon"
+)
+
+const (
+	watchInterval = 5 * time.Second
+	// sleepJump is how much further the wall clock must have come than the monotonic one, which stands still while the
+	// machine sleeps. A clock that is merely set looks the same and costs a needless rebind.
+	sleepJump = 10 * time.Second
+)
+
+// clock is where the watcher gets its time from: real, or a test's.
+type clock struct {
+	now  func() (wall time.Time, mono time.Duration)
+	tick <-chan time.Time
+	stop func()
+}
+
+func realClock() clock {
+	start := time.Now()
+	ticker := time.NewTicker(watchInterval)
+	return clock{
+		now: func() (time.Time, time.Duration) {
+			now := time.Now()
+			return now.Round(0), now.Sub(start)
+		},
+		tick: ticker.C,
+		stop: ticker.Stop,
+	}
+}
+
+// watch rebinds when the machine has slept.
+func (n *Node) watch(c clock) {
+	defer c.stop()
+	wall, mono := c.now()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-c.tick:
+		}
+		nextWall, nextMono := c.now()
+		asleep := nextWall.Sub(wall) - (nextMono - mono)
+		wall, mono = nextWall, nextMono
+		if asleep >= sleepJump {
+			n.log.Info("the machine slept", "duration", asleep.Round(time.Second))
+			n.Rebind("sleep")
+		}
+		n.relays.poke()
+	}
+}
+
+// linkChanged is called when network interfaces changed. The engine rebinds by itself then. What it would wait for is a relay
+// connection that leaves by an interface that is no longer the default one.
+func (n *Node) linkChanged(delta netmon.ChangeDelta) {
+	if delta.IsInitialState || !delta.DefaultInterfaceChanged && !delta.AvailableProtocolsChanged {
+		return
+	}
+	n.log.Info("network changed", "interface", delta.DefaultRouteInterface)
+	n.Rebind("network change")
+}
+
+// Rebind opens new sockets, connects to the relay anew and looks for paths again, at once. Connections survive it. reason is
+// for the log.
+func (n *Node) Rebind(reason string) {
+	if n.closed.Load() {
+		return
+	}
+	n.log.Debug("rebind", "reason", reason)
+	n.magic.Rebind()
+	if err := n.magic.DebugBreakDERPConns(); err != nil {
+		n.log.Warn("reconnect relay", "err", err)
+	}
+	n.magic.ReSTUN(reason)
+	n.rebinds.Add(1)
+}

@@ -1,0 +1,74 @@
+package tailnet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"tailscale.com/net/netmon"
+)
+
+func TestWatchNoticesSleep(t *testing.T) {
+	t.Parallel()
+	type reading struct {
+		wall time.Time
+		mono time.Duration
+	}
+	tick, readings := make(chan time.Time), make(chan reading, 1)
+	at := reading{wall: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+	readings <- at
+	n, err := newNode(Options{ID: uuid.New()}, clock{
+		now: func() (time.Time, time.Duration) {
+			r := <-readings
+			return r.wall, r.mono
+		},
+		tick: tick,
+		stop: func() {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+
+	for _, step := range []struct {
+		name       string
+		wall, mono time.Duration
+		want       uint64
+	}{
+		{"awake", 5 * time.Second, 5 * time.Second, 0},
+		{"busy machine", time.Minute, time.Minute, 0},
+		{"clock adjusted", 7 * time.Second, 5 * time.Second, 0},
+		{"clock set back", -time.Hour, 5 * time.Second, 0},
+		{"slept", time.Hour, 5 * time.Second, 1},
+		{"slept briefly", 20 * time.Second, 5 * time.Second, 2},
+		{"awake again", 5 * time.Second, 5 * time.Second, 2},
+	} {
+		at = reading{at.wall.Add(step.wall), at.mono + step.mono}
+		tick <- time.Time{}
+		readings <- at
+		// The watcher takes the next tick when it has dealt with this one. Nothing happens on that.
+		tick <- time.Time{}
+		readings <- at
+		if got := n.rebinds.Load(); got != step.want {
+			t.Errorf("%s: got %d rebinds in all, want %d", step.name, got, step.want)
+		}
+	}
+}
+
+func TestLinkChange(t *testing.T) {
+	t.Parallel()
+	n, err := New(Options{ID: uuid.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	n.linkChanged(netmon.ChangeDelta{IsInitialState: true, DefaultInterfaceChanged: true})
+	n.linkChanged(netmon.ChangeDelta{InterfaceIPsChanged: true, RebindLikelyRequired: true})
+	if got := n.rebinds.Load(); got != 0 {
+		t.Errorf("changes that the engine deals with: got %d rebinds, want 0", got)
+	}
+	n.linkChanged(netmon.ChangeDelta{DefaultInterfaceChanged: true})
+	if got := n.rebinds.Load(); got != 1 {
+		t.Errorf("another default interface: got %d rebinds, want 1", got)
+	}
+}
