@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -95,7 +96,9 @@ func TestServerKilledInMidBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.coder("templates", "push", "slow", "-d", template, "-y")
-	create := d.command(t.Context(), "create", "dev", "-t", "slow", "-y")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
+	defer cancel()
+	create := d.command(ctx, "create", "dev", "-t", "slow", "-y")
 	if err := create.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +109,12 @@ func TestServerKilledInMidBuild(t *testing.T) {
 	if err := d.end(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	create.Wait() // however it ends: its server is gone
 	if err := d.start(); err != nil {
 		t.Fatal(err)
+	}
+	// The command waited for its server, and tells how the build ended.
+	if err := create.Wait(); err == nil {
+		t.Error("coder create: got success, want the failure of its build")
 	}
 	var w workspaceJSON
 	await(t, "the build has ended", func() bool {

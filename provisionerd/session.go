@@ -146,11 +146,16 @@ func (d *Daemon) converse(ctx context.Context) (opened bool, err error) {
 	defer t.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// The end of ctx alone does not wake a reader whose request is still being written; the end of the connection does.
+	closing := context.AfterFunc(ctx, t.close)
+	defer closing()
 	client := provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: t.http}, "http://server",
 		connect.WithReadMaxBytes(maxMessage+1<<20), connect.WithAcceptCompression("gzip", nil, nil))
 	st := client.Session(ctx)
-	defer func() { _ = st.CloseResponse() }() // waits for nothing: ctx has ended by then
-	defer cancel(nil)
+	defer func() {
+		t.close()
+		_ = st.CloseResponse() // waits for nothing any more, and its error is known
+	}()
 
 	s := &session{sent: map[leaseKey]uint64{}, rpc: client, dead: make(chan struct{})}
 	// A write or read that hangs is ended by ctx.

@@ -67,7 +67,7 @@ func (d *Daemon) fetch(ctx context.Context, s *session, l *lease) (_ io.ReadClos
 		return nil, err
 	}
 	defer func() { _ = st.Close() }() // what it would say, Receive has said
-	file, err := os.CreateTemp(d.store.dir, "source-")
+	file, err := os.CreateTemp(d.store.dir, sourcePrefix)
 	if err != nil {
 		return nil, fault.New(fault.Unavailable, "The template's source cannot be stored: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 const (
 	journalSuffix = ".journal"
 	asideSuffix   = ".revoked"
+	sourcePrefix  = "source-"
 	// keepAside is how long the journal of a revoked lease is kept for its operator.
 	keepAside = 7 * 24 * time.Hour
 )
@@ -70,7 +71,7 @@ func (s *store) remove(key leaseKey) error {
 	return nil
 }
 
-// keys lists the journals, and removes what was set aside long ago.
+// keys lists the journals, and removes what nobody needs: what was set aside long ago, sources of a killed process.
 func (s *store) keys() ([]leaseKey, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -83,6 +84,12 @@ func (s *store) keys() ([]leaseKey, error) {
 				if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
 					return nil, fmt.Errorf("remove old journal: %w", err)
 				}
+			}
+			continue
+		}
+		if strings.HasPrefix(e.Name(), sourcePrefix) { // a killed process left it
+			if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
+				return nil, fmt.Errorf("remove old source: %w", err)
 			}
 			continue
 		}

@@ -29,13 +29,22 @@ func CurrentUser() User {
 	if u.Name == "" {
 		u.Name = firstOf(os.Getenv("USER"), os.Getenv("LOGNAME"), strconv.Itoa(u.UID))
 	}
-	if !isDir(u.Home) {
-		u.Home = firstOf(existingDir(os.Getenv("HOME")), u.Home, "/")
-	}
-	if !isExecutable(u.Shell) {
+	// Where the template says that home is, it is: a workspace can be one of many of the same account.
+	u.Home = firstOf(existingDir(os.Getenv("HOME")), existingDir(u.Home), "/")
+	if !usableShell(u.Shell) {
 		u.Shell = defaultShell()
 	}
 	return u
+}
+
+// usableShell reports whether a shell runs commands. Service accounts (nobody) have one that refuses every sign-in; an agent
+// that was started under such an account is one on purpose.
+func usableShell(path string) bool {
+	switch filepath.Base(path) {
+	case "nologin", "false":
+		return false
+	}
+	return isExecutable(path)
 }
 
 // lookupPasswd finds the entry of uid in a passwd file.
@@ -71,7 +80,7 @@ func parsePasswd(line string) (User, bool) {
 }
 
 func defaultShell() string {
-	if s := os.Getenv("SHELL"); isExecutable(s) {
+	if s := os.Getenv("SHELL"); usableShell(s) {
 		return s
 	}
 	for _, name := range []string{"bash", "sh"} {

@@ -10,10 +10,17 @@
 //	   └──┼────────┘               canceling ──▶ canceled │ failed │ succeeded
 //	      └──▶ canceled
 //
+// An Accept is confirmed by an Ack with number 0, and only then the daemon begins: an Accept that got lost leaves nobody at work.
 // A claim grows the job's epoch and is the daemon's lease. The lease outlives the daemon's stream by a grace period, and the
 // server's restart too; afterwards, or when the daemon comes back without the job, the job fails with the last state it
 // reached. Events carry the epoch and a number that grows by one: what was applied is acknowledged again and not applied
 // again, what belongs to an old epoch is refused. So a job's state has one writer.
+//
+// A daemon that hears nothing of the server for the grace period stops its jobs; the server waits a little longer (the fence)
+// before it gives them up.
+//
+// Several replicas may serve one database. Each dispatches to the daemons connected to it (claims skip each other's rows), a
+// cancel reaches the replica with the daemon by notification, and a lease is given up only when no replica has its daemon.
 //
 // Lock order: Service.mu is held for map operations only; no query, send or handler runs under it.
 package jobs

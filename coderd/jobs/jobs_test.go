@@ -218,12 +218,11 @@ func TestKilledDaemonDeliversWhatIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, nil)
-			began, gate := make(chan struct{}), make(chan struct{})
-			t.Cleanup(func() { close(gate) })
-			p := w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+			began := make(chan struct{})
+			p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
 				run.Sink.Checkpoint([]byte("s1"))
 				close(began)
-				<-gate
+				<-stop
 				return succeeded("never seen")
 			}}, nil)
 			id := w.insert(nil)
@@ -256,12 +255,11 @@ func TestKilledDaemonDeliversWhatIsLeft(t *testing.T) {
 func TestDaemonLostItsDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	began, gate := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { close(gate) })
-	p := w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+	began := make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
 		run.Sink.Checkpoint([]byte("s1"))
 		close(began)
-		<-gate
+		<-stop
 		return succeeded("")
 	}}, nil)
 	id := w.insert(nil)
@@ -310,16 +308,15 @@ func TestGrace(t *testing.T) {
 func TestGraceAfterRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	began, gate := make(chan struct{}), make(chan struct{})
-	p := w.start("one", nil, &executor{run: func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result {
+	began := make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
 		close(began)
-		<-gate
+		<-stop
 		return succeeded("")
 	}}, nil)
 	id := w.insert(nil)
 	<-began
 	p.link.block(true)
-	t.Cleanup(func() { close(gate) })
 	w.stopServer()
 	w.deps.Grace = 200 * time.Millisecond
 	w.startServer()
@@ -579,4 +576,39 @@ func TestUnknownCallerIsRefused(t *testing.T) {
 		}
 		return shown[id].WaitingReason == "No provisioner is online."
 	}, nil)
+}
+
+// Two replicas: a daemon that is connected to one is not lost for the other, and a cancel finds it.
+func TestTwoReplicas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *jobs.Deps) { d.Grace = 200 * time.Millisecond })
+	run := func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+		run.Sink.Checkpoint([]byte("s"))
+		<-stop
+		return failed("s", "interrupted")
+	}
+	here := w.start("here", map[string]string{"pool": "here"}, &executor{run: run}, nil)
+	lost := w.start("lost", map[string]string{"pool": "lost"}, &executor{run: run}, nil)
+	a, b := w.insert(here.as.Tags), w.insert(lost.as.Tags)
+	w.eventually("both run", func() bool { return len(w.lines(a))+len(w.lines(b)) == 2 }, nil)
+
+	other := jobs.New(w.deps)
+	other.Handle(kind, recorder{w})
+	if err := other.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Stop()
+	w.eventually("the daemons are known to be online", func() bool {
+		shown, err := other.Matched(t.Context(), w.db.Queries, a, b)
+		return err == nil && shown[a].Available == 1 && shown[b].Available == 1
+	}, nil)
+	lost.link.block(true)
+	w.await(b, "failed") // its time ends after the one that the other replica gave job a
+	if row := w.row(a); row.Status != "running" {
+		t.Fatalf("the job of the connected daemon is %s: %s", row.Status, row.Error)
+	}
+	if err := other.Cancel(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	w.await(a, "canceled")
 }

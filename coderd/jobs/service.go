@@ -3,11 +3,8 @@ package jobs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -162,43 +159,6 @@ func (s *Service) Start(ctx context.Context) error {
 	return nil
 }
 
-// answerRollCall marks the daemons that are connected here as online.
-func (s *Service) answerRollCall() {
-	s.mu.Lock()
-	ids := slices.Collect(maps.Keys(s.sessions))
-	s.mu.Unlock()
-	if len(ids) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
-	defer cancel()
-	if err := s.deps.DB.ConfirmProvisioners(ctx, ids); err != nil && s.ctx.Err() == nil {
-		s.log.Warn("provisioners not marked online", "err", err)
-	}
-}
-
-// patience is how long a lease outlives its stream.
-func (s *Service) patience() time.Duration { return s.deps.Grace + s.deps.Fence }
-
-// watchLeases gives the leases whose daemons are not connected here, and which have no deadline yet, one.
-func (s *Service) watchLeases(ctx context.Context) error {
-	leased, err := s.deps.DB.ListLeasedJobs(ctx)
-	if err != nil {
-		return fmt.Errorf("list running jobs: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, job := range leased {
-		if job.WorkerID != nil && s.sessions[*job.WorkerID] != nil {
-			continue
-		}
-		if d, ok := s.deadlines[job.ID]; !ok || d.epoch != job.Epoch {
-			s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(s.patience())}
-		}
-	}
-	return nil
-}
-
 // Stop ends the daemons' sessions and waits for what runs. Leases stay. Idempotent; works before Start.
 func (s *Service) Stop() {
 	s.mu.Lock()
@@ -329,109 +289,4 @@ func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provisi
 		return err
 	}
 	return s.changed(ctx, q, job.ID)
-}
-
-// endNow is end in a transaction of its own, unless the job has moved on from the epoch. A result that cannot be stored ends
-// the job as failed, so that it does not hang.
-func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result *provisionerpb.Result) error {
-	try := func(result *provisionerpb.Result) error {
-		return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-			job, err := q.LockJob(ctx, id)
-			if err != nil {
-				return fmt.Errorf("lock job: %w", err)
-			}
-			if job.Epoch != epoch || ended(job.Status) {
-				return nil
-			}
-			return s.end(ctx, q, job, result)
-		})
-	}
-	err := try(result)
-	if err == nil || fault.CodeOf(err) == fault.Unavailable || ctx.Err() != nil {
-		return err
-	}
-	return errors.Join(err, try(&provisionerpb.Result{Error: "The server could not store the job's result; its log says why."}))
-}
-
-// expire ends the jobs whose daemons did not come back in time, and gives back those that nobody accepted.
-func (s *Service) expire() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-timer.C:
-		case <-s.recount:
-		}
-		next := lookAround
-		for id, d := range s.due() {
-			after, err := s.expired(id, d)
-			if err != nil && s.ctx.Err() == nil {
-				s.log.Error("lost job not settled, trying again", "job", id, "err", err)
-				after = 5 * time.Second
-			}
-			s.mu.Lock()
-			switch {
-			case s.deadlines[id] != d:
-			case after > 0:
-				d.at = time.Now().Add(after)
-				s.deadlines[id] = d
-			default:
-				delete(s.deadlines, id)
-			}
-			s.mu.Unlock()
-		}
-		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
-		if err := s.watchLeases(ctx); err != nil && s.ctx.Err() == nil {
-			s.log.Warn("running jobs not looked at", "err", err)
-		}
-		cancel()
-		s.mu.Lock()
-		for _, d := range s.deadlines {
-			next = min(next, max(time.Until(d.at), 10*time.Millisecond))
-		}
-		s.mu.Unlock()
-		timer.Reset(next)
-	}
-}
-
-// expired settles one lease whose time is over. again is when to look at it once more, 0 when it is settled.
-func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
-	defer cancel()
-	if d.giveBack {
-		return 0, s.requeue(ctx, id, d.epoch)
-	}
-	job, err := s.deps.DB.GetJob(ctx, id)
-	if database.IsNotFound(err) || err == nil && (job.Epoch != d.epoch || ended(job.Status) || job.Status == statusPending) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read job: %w", err)
-	}
-	if job.WorkerID != nil {
-		online, err := s.deps.DB.IsProvisionerOnline(ctx, *job.WorkerID)
-		if err != nil && !database.IsNotFound(err) {
-			return 0, fmt.Errorf("read provisioner: %w", err)
-		}
-		if online {
-			return s.patience(), nil // with another replica
-		}
-	}
-	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{
-		Error: fmt.Sprintf("The provisioner was not seen for %s. The last state it reported is kept; the next build goes on from it.", s.deps.Grace),
-	})
-}
-
-func (s *Service) due() map[uuid.UUID]deadline {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := map[uuid.UUID]deadline{}
-	for id, d := range s.deadlines {
-		if !d.at.After(time.Now()) {
-			out[id] = d
-		}
-	}
-	return out
 }

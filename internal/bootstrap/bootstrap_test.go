@@ -2,6 +2,7 @@ package bootstrap_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/codermesh/codermesh/internal/bootstrap"
 )
@@ -43,7 +45,11 @@ func start(t *testing.T, shell []string, url, path string, env ...string) *bufio
 	t.Helper()
 	script := bootstrap.Script("linux", "amd64")
 	script = strings.NewReplacer("${ACCESS_URL}", url+"/", "${AUTH_TYPE}", "token").Replace(script)
-	cmd := exec.CommandContext(t.Context(), shell[0], append(shell[1:], "-c", script)...)
+	// The script never ends by itself: a line that does not come would be waited for without end.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, shell[0], append(shell[1:], "-c", script)...)
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Dir = t.TempDir()
 	cmd.Env = append([]string{"PATH=" + path, "HOME=" + t.TempDir(), "CODER_AGENT_TOKEN=t0ken"}, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -160,6 +166,9 @@ func TestStays(t *testing.T) {
 			"no token":      {path: os.Getenv("PATH"), env: "CODER_AGENT_TOKEN=", want: "CODER_AGENT_TOKEN is not set"},
 			"wrong program": {path: os.Getenv("PATH"), want: "does not run here"},
 		} {
+			if name == "busybox" && problem != "no token" {
+				continue // it is a downloader itself, and reads what is no program as a script
+			}
 			t.Run(name+" "+problem, func(t *testing.T) {
 				t.Parallel()
 				lines := start(t, shell, server.URL, c.path, c.env)

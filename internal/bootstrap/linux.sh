@@ -24,9 +24,9 @@ fetch() {
 	if command -v curl >/dev/null 2>&1; then
 		curl -fsSL --connect-timeout 15 -o "$1" "$2"
 	elif command -v wget >/dev/null 2>&1; then
-		wget -q -T 60 -O "$1" "$2"
+		wget -q -O "$1" "$2"
 	elif command -v busybox >/dev/null 2>&1; then
-		busybox wget -q -T 60 -O "$1" "$2"
+		busybox wget -q -O "$1" "$2"
 	else
 		stay "cannot fetch the agent: install curl, wget or busybox in this workspace"
 	fi

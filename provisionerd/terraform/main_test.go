@@ -55,8 +55,17 @@ func options(tb testing.TB) terraform.Options {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	run, err := os.MkdirTemp("", "cm") // tb.TempDir is too long for unix sockets
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(run); err != nil {
+			tb.Error(err)
+		}
+	})
 	return terraform.Options{
-		CacheDir: tb.TempDir(), RunDir: filepath.Join(tb.TempDir(), "run"), WorkspacesDir: filepath.Join(tb.TempDir(), "ws"),
+		CacheDir: tb.TempDir(), RunDir: run, WorkspacesDir: filepath.Join(tb.TempDir(), "ws"),
 		Worker: []string{self, "provider-worker"}, Slots: 1,
 	}
 }

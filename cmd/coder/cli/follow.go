@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/codermesh/codermesh/internal/backoff"
@@ -90,16 +91,14 @@ func (a *app) watchJob(ctx context.Context, f jobFollower, p *tty.Progress) (sdk
 // showLogs prints the job's log lines after *last until the stream of them ends. While none has come it says why.
 func (a *app) showLogs(ctx context.Context, f jobFollower, p *tty.Progress, last *int64, lost *time.Time) error {
 	ctx, stop := context.WithCancel(ctx)
-	begun := make(chan struct{})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if *last == 0 {
-			a.showQueue(ctx, f, p, begun)
-		}
-	}()
-	defer func() { stop(); <-done }()
 	first := *last == 0
+	begun := make(chan struct{})
+	var queue sync.WaitGroup
+	if first {
+		queue.Go(func() { a.showQueue(ctx, f, p, begun) })
+	}
+	defer queue.Wait()
+	defer stop()
 	for line, err := range f.logs(ctx, *last) {
 		if err != nil {
 			return err

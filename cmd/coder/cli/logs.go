@@ -44,14 +44,18 @@ func (a *app) logs(cmd *cobra.Command, name string, number int, follow bool) err
 			return err
 		}
 		for _, line := range lines {
-			a.printJobLog(line)
+			if err := a.printJobLog(line); err != nil {
+				return err
+			}
 		}
 	} else {
 		for line, err := range client.FollowBuildLogs(ctx, build.ID, 0) {
 			if err != nil {
 				return err
 			}
-			a.printJobLog(line)
+			if err := a.printJobLog(line); err != nil {
+				return err
+			}
 		}
 		// A build that has ended may have brought other agents than the ones known when it was asked for.
 		if build, err = client.Build(ctx, build.ID); err != nil {
@@ -75,8 +79,9 @@ func (a *app) logs(cmd *cobra.Command, name string, number int, follow bool) err
 	return group.Wait()
 }
 
-func (a *app) printJobLog(line sdk.JobLog) {
-	fmt.Fprintf(a.streams().Out, "%s [%s] %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, line.Stage, line.Output)
+func (a *app) printJobLog(line sdk.JobLog) error {
+	_, err := fmt.Fprintf(a.streams().Out, "%s [%s] %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, line.Stage, line.Output)
+	return err
 }
 
 func (a *app) agentLogs(ctx context.Context, client *sdk.Client, agent sdk.WorkspaceAgent) error {
@@ -84,8 +89,7 @@ func (a *app) agentLogs(ctx context.Context, client *sdk.Client, agent sdk.Works
 	if err != nil {
 		return err
 	}
-	a.printAgentLogs(agent, lines)
-	return nil
+	return a.printAgentLogs(agent, lines)
 }
 
 func (a *app) followAgentLogs(ctx context.Context, client *sdk.Client, agent sdk.WorkspaceAgent) error {
@@ -93,13 +97,15 @@ func (a *app) followAgentLogs(ctx context.Context, client *sdk.Client, agent sdk
 		if err != nil {
 			return err
 		}
-		a.printAgentLogs(agent, lines)
+		if err := a.printAgentLogs(agent, lines); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // printAgentLogs writes each batch with one call, so that agents' lines do not mix within a line.
-func (a *app) printAgentLogs(agent sdk.WorkspaceAgent, lines []sdk.AgentLog) {
+func (a *app) printAgentLogs(agent sdk.WorkspaceAgent, lines []sdk.AgentLog) error {
 	sources := map[string]string{}
 	for _, s := range agent.LogSources {
 		sources[s.ID.String()] = s.DisplayName
@@ -112,7 +118,9 @@ func (a *app) printAgentLogs(agent sdk.WorkspaceAgent, lines []sdk.AgentLog) {
 		}
 		text = fmt.Appendf(text, "%s [%s] %s, %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, agent.Name, source, line.Output)
 	}
-	if len(text) > 0 {
-		_, _ = a.streams().Out.Write(text) // nobody reads it any more: the next request ends with the process
+	if len(text) == 0 {
+		return nil
 	}
+	_, err := a.streams().Out.Write(text)
+	return err
 }

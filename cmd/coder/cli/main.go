@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,11 +28,14 @@ const (
 const exitCodesHelp = `Exit codes: 0 done, 1 failed, 130 interrupted. "ssh" passes the remote exit status through and answers 255 when it fails
 itself.`
 
-// Bounds of a client command's memory. The mesh node allocates receive buffers of some 33 MiB and touches few of them; the
-// limit lets the collector work harder only when much is in flight.
+// Bounds of a client command's memory. A mesh node allocates some 33 MiB of receive buffers as it starts, and touches few of
+// them; collecting meanwhile would be a third of a short command's work. A command that lives on collects as usual; the
+// limit bounds what bulk traffic keeps in flight, at a tenth of its speed.
 const (
-	clientMemoryLimit = 96 << 20 // bytes
-	clientGCPercent   = 50
+	clientMemoryLimit = 160 << 20 // bytes
+	startGCPercent    = 1000      // the first collection comes at 40 MiB
+	clientGCPercent   = 100
+	startTime         = time.Second
 )
 
 // Main runs the program with os.Args and returns its exit code. extra are the commands that only some programs have.
@@ -220,6 +224,7 @@ func boundMemory() {
 		debug.SetMemoryLimit(clientMemoryLimit)
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(clientGCPercent)
+		debug.SetGCPercent(startGCPercent)
+		time.AfterFunc(startTime, func() { debug.SetGCPercent(clientGCPercent) })
 	}
 }

@@ -143,7 +143,8 @@ func serveTCP(ctx context.Context, l net.Listener, dial func() (net.Conn, error)
 	for {
 		local, err := l.Accept()
 		if err != nil {
-			if ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
+			// A listener in the workspace ends with io.EOF when the connection to it is closed.
+			if ctx.Err() == nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {
 				warn(err)
 			}
 			return

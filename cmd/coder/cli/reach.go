@@ -16,7 +16,7 @@ import (
 
 const (
 	// agentLook is how often an agent is looked at that is being waited for.
-	agentLook = 500 * time.Millisecond
+	agentLook = 200 * time.Millisecond
 	// patience is how long an agent may take before the person is told what is being waited for.
 	patience = time.Second
 )

@@ -103,10 +103,12 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 		return err
 	}
 	defer closeLog()
+	log := a.logger()
 	t, err := a.reach(ctx, reachOptions{name: name, autostart: !o.noAutostart, reason: sdk.ReasonSSH})
 	if err != nil {
 		return err
 	}
+	log.Debug("agent introduced", "agent", t.agent.ID)
 	// Leaving the mesh in order is a courtesy to the other side: it must not keep a person or a script waiting.
 	defer leaveQuickly(t.mesh.Close)
 	if err := a.waitStartup(ctx, t, o); err != nil {
@@ -117,6 +119,7 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 		return t.whyLost(ctx, err)
 	}
 	defer conn.Close()
+	log.Debug("connected to the agent", "agent", t.agent.ID)
 
 	background, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -52,6 +52,7 @@ func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []s
 		return t.whyLost(ctx, fault.New(fault.Unavailable, "the workspace's SSH server does not answer: %w", err))
 	}
 	defer client.Close()
+	a.logger().Debug("ssh connection stands")
 	session, err := client.NewSession()
 	if err != nil {
 		return t.whyLost(ctx, fault.New(fault.Unavailable, "no session can be opened in the workspace: %w", err))
@@ -64,6 +65,7 @@ func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []s
 		return err
 	}
 	status, err := a.runSession(ctx, client, session, command, o)
+	a.logger().Debug("ssh session ended", "status", status, "err", err)
 	switch {
 	case err == nil && status == 0:
 		return nil
@@ -171,7 +173,7 @@ func (a *app) terminal(ctx context.Context, session *ssh.Session, forced bool) (
 	in, isFile := a.streams().In.(*os.File)
 	local := isFile && term.IsTerminal(int(in.Fd()))
 	if local {
-		if w, h, err := term.GetSize(int(in.Fd())); err == nil {
+		if w, h, err := term.GetSize(int(in.Fd())); err == nil && w > 0 && h > 0 {
 			width, height = w, h
 		}
 	}

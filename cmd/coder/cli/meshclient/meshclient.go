@@ -139,12 +139,11 @@ func (c *Client) Close() error {
 	var err error
 	c.close.Do(func() {
 		<-c.made
-		var leaving sync.WaitGroup
-		leaving.Go(func() { c.coordinator.Close() })
+		// The node first: once the coordinator hears bye, agents forget this peer and do not answer its last packets.
 		if c.node != nil {
 			err = c.node.Close()
 		}
-		leaving.Wait()
+		c.coordinator.Close()
 	})
 	return err
 }

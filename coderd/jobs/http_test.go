@@ -1,0 +1,201 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// api serves the routes. The session token says who asks: owner, ann (who owns the world's jobs) or eve.
+func (w *world) api(t *testing.T) *httptest.Server {
+	t.Helper()
+	mux := httpapi.NewMux(httpapi.Options{Logger: logger(t), Authenticate: func(r *http.Request) (rbac.Actor, error) {
+		token, _ := httpapi.Token(r)
+		switch token.Reveal() {
+		case "owner":
+			return rbac.Actor{UserID: uuid.New(), Username: "owner", Roles: []string{rbac.RoleOwner}}, nil
+		case "ann":
+			return rbac.Actor{UserID: w.user, Username: "ann"}, nil
+		case "eve":
+			return rbac.Actor{UserID: uuid.New(), Username: "eve"}, nil
+		}
+		return rbac.Actor{}, fault.New(fault.Unauthenticated, "Sign in first.")
+	}})
+	w.service.Routes(mux)
+	mux.Handle("GET /logs/{job}", rbac.SignedIn, func(rw http.ResponseWriter, r *http.Request) error {
+		return w.service.ServeLogs(rw, r, uuid.MustParse(r.PathValue("job")))
+	})
+	httpapi.CheckPermissions(t, mux)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// call asks as somebody, decodes the answer into v unless that is nil, and returns the status.
+func call(t *testing.T, s *httptest.Server, as, method, path string, v any) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Coder-Session-Token", as)
+	res, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if v != nil {
+		if err := json.NewDecoder(res.Body).Decode(v); err != nil {
+			t.Fatalf("%s %s: %v", method, path, err)
+		}
+	}
+	return res.StatusCode
+}
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := w.api(t)
+	gate := make(chan struct{})
+	defer close(gate)
+	p := w.start("one", nil, &executor{run: blockUntil(gate)}, nil)
+	<-p.Started()
+	running, waiting := w.insert(nil), w.insert(nil)
+	w.await(running, "running")
+	const org = "/api/v2/organizations/default"
+
+	var listed []sdk.ProvisionerJob
+	for as, want := range map[string]int{"owner": 2, "ann": 2, "eve": 0} {
+		if status := call(t, s, as, "GET", org+"/provisionerjobs", &listed); status != 200 || len(listed) != want {
+			t.Errorf("%s lists jobs: status %d, %d jobs, want %d", as, status, len(listed), want)
+		}
+	}
+	if call(t, s, "owner", "GET", org+"/provisionerjobs?status=pending", &listed); len(listed) != 1 || listed[0].ID != waiting || listed[0].QueuePosition != 1 {
+		t.Errorf("pending jobs: %+v", listed)
+	}
+	var daemons []sdk.ProvisionerDaemon
+	if status := call(t, s, "owner", "GET", org+"/provisionerdaemons", &daemons); status != 200 || len(daemons) != 1 {
+		t.Fatalf("daemons: status %d, %+v", status, daemons)
+	}
+	if d := daemons[0]; d.Name != "one" || d.Status != sdk.ProvisionerBusy || d.CurrentJob == nil || d.CurrentJob.ID != running {
+		t.Errorf("daemon: %+v", d)
+	}
+	for _, c := range []struct {
+		as, method, path string
+		want             int
+	}{
+		{"eve", "GET", org + "/provisionerdaemons", 404},
+		{"eve", "GET", org + "/provisionerjobs/" + waiting.String(), 404},
+		{"eve", "PATCH", org + "/provisionerjobs/" + waiting.String() + "/cancel", 404},
+		{"ann", "GET", org + "/provisionerjobs/" + waiting.String(), 200},
+		{"ann", "GET", org + "/provisionerjobs/" + uuid.NewString(), 404},
+		{"ann", "GET", org + "/provisionerjobs/x", 400},
+		{"ann", "GET", "/api/v2/organizations/other/provisionerjobs", 404},
+		{"ann", "PATCH", org + "/provisionerjobs/" + waiting.String() + "/cancel", 200},
+		{"ann", "PATCH", org + "/provisionerjobs/" + waiting.String() + "/cancel", 409},
+		{"owner", "PATCH", org + "/provisionerjobs/" + running.String() + "/cancel", 200},
+	} {
+		if got := call(t, s, c.as, c.method, c.path, nil); got != c.want {
+			t.Errorf("%s: %s %s: status %d, want %d", c.as, c.method, c.path, got, c.want)
+		}
+	}
+	w.await(running, "canceled")
+	w.eventually("the daemon's last job is shown", func() bool {
+		call(t, s, "owner", "GET", org+"/provisionerdaemons", &daemons)
+		d := daemons[0]
+		return d.Status == sdk.ProvisionerIdle && d.PreviousJob != nil && d.PreviousJob.ID == running
+	}, nil)
+}
+
+func TestLogsAreListedAndFollowed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := w.api(t)
+	step := make(chan struct{})
+	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		for i := range 500 {
+			say(run, fmt.Sprint(i))
+			if i == 250 {
+				<-step
+			}
+		}
+		return succeeded("")
+	}}, nil)
+	id := w.insert(nil)
+
+	u, err := url.Parse(s.URL + "/logs/" + id.String() + "?follow&after=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := websock.Dial(t.Context(), u, websock.DialOptions{Header: http.Header{"Coder-Session-Token": {"ann"}}, ReadLimit: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(websock.StatusNormal, "")
+	var followed, want []string
+	var last, middle int64
+	for {
+		var line sdk.JobLog
+		err := conn.ReadJSON(t.Context(), &line)
+		if closed, ok := errors.AsType[*websock.CloseError](err); ok && closed.Status == websock.StatusNormal {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line.ID <= last {
+			t.Fatalf("line %d follows %d", line.ID, last)
+		}
+		last = line.ID
+		if line.Stage == "test" {
+			followed = append(followed, line.Output)
+		}
+		if line.Output == "100" {
+			middle = line.ID
+			close(step) // the rest is not written before this line was followed
+		}
+	}
+	for i := range 500 {
+		want = append(want, fmt.Sprint(i))
+	}
+	if diff := cmp.Diff(want, followed); diff != "" {
+		t.Errorf("followed (-want +got):\n%s", diff)
+	}
+	list := func(query string) (out []string) {
+		var lines []sdk.JobLog
+		if status := call(t, s, "ann", "GET", "/logs/"+id.String()+query, &lines); status != 200 {
+			t.Fatalf("list: status %d", status)
+		}
+		for _, line := range lines {
+			if line.Stage == "test" {
+				out = append(out, line.Output)
+			}
+		}
+		return out
+	}
+	if diff := cmp.Diff(want, list("")); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want[101:], list(fmt.Sprint("?after=", middle))); diff != "" {
+		t.Errorf("listed from the middle (-want +got):\n%s", diff)
+	}
+	if status := call(t, s, "ann", "GET", "/logs/"+id.String()+"?after=x", nil); status != 400 {
+		t.Errorf("after=x: status %d, want 400", status)
+	}
+}

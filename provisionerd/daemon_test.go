@@ -1,0 +1,242 @@
+package provisionerd_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd"
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
+)
+
+// The daemon together with the real server is tested in coderd/jobs. Here is what needs a server that misbehaves.
+
+const hang = 30 * time.Second
+
+type stream = connect.BidiStream[provisionerpb.DaemonMessage, provisionerpb.ServerMessage]
+
+type server struct {
+	provisionerpbconnect.UnimplementedProvisionerServiceHandler
+	session func(context.Context, *stream) error
+}
+
+func (s server) Session(ctx context.Context, st *stream) error { return s.session(ctx, st) }
+
+// serve answers on loopback and returns the dialer.
+func serve(t *testing.T, session func(context.Context, *stream) error) func(context.Context) (net.Conn, error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(provisionerpbconnect.NewProvisionerServiceHandler(server{session: session}))
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Handler: mux, Protocols: protocols}
+	done := make(chan struct{})
+	go func() { defer close(done); s.Serve(l) }()
+	t.Cleanup(func() { s.Close(); <-done })
+	return func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+	}
+}
+
+type executor func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result
+
+func (executor) Name() string { return "test" }
+func (executor) Close() error { return nil }
+func (executor) Recover(context.Context, [16]byte, uint64) ([]byte, error) {
+	return nil, nil
+}
+func (e executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+	return e(ctx, stop, run)
+}
+
+func start(t *testing.T, dial func(context.Context) (net.Conn, error), run executor) *provisionerd.Daemon {
+	t.Helper()
+	d := provisionerd.New(provisionerd.Options{StateDir: t.TempDir(), Executor: run, Dial: dial})
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := d.Stop(gone); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	return d
+}
+
+func wait[T any](t *testing.T, what string, c <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-c:
+	case <-time.After(hang):
+		t.Fatalf("waited in vain for %s", what)
+	}
+	return got
+}
+
+func welcome() *provisionerpb.ServerMessage {
+	return &provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Welcome{Welcome: &provisionerpb.Welcome{Grace: durationpb.New(time.Minute)}}}
+}
+
+func TestStopBeforeStartAndTwice(t *testing.T) {
+	t.Parallel()
+	d := provisionerd.New(provisionerd.Options{StateDir: t.TempDir()})
+	if err := errors.Join(d.Stop(t.Context()), d.Stop(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if err := d.Start(); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("start after stop: %v", err)
+	}
+	wait(t, "the end", d.Done())
+}
+
+func TestRefusedEndsTheDaemon(t *testing.T) {
+	t.Parallel()
+	sessions := make(chan struct{}, 100)
+	dial := serve(t, func(_ context.Context, st *stream) error {
+		sessions <- struct{}{}
+		if _, err := st.Receive(); err != nil {
+			return err
+		}
+		return st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Refused{Refused: &provisionerpb.Refused{Reason: "the name is taken"}}})
+	})
+	d := provisionerd.New(provisionerd.Options{StateDir: t.TempDir(), Executor: executor(nil), Dial: dial})
+	err := d.Run(t.Context())
+	if fault.CodeOf(err) != fault.Forbidden || !strings.Contains(err.Error(), "the name is taken") {
+		t.Errorf("run: %v", err)
+	}
+	if len(sessions) != 1 {
+		t.Errorf("%d sessions, want 1", len(sessions))
+	}
+}
+
+func TestFolderIsOneDaemons(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	dial := func(context.Context) (net.Conn, error) { return nil, errors.New("no server") }
+	one := provisionerd.New(provisionerd.Options{StateDir: dir, Executor: executor(nil), Dial: dial})
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+	two := provisionerd.New(provisionerd.Options{StateDir: dir, Executor: executor(nil), Dial: dial})
+	if err := two.Start(); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("second daemon in the folder: %v", err)
+	}
+	if err := errors.Join(one.Stop(t.Context()), two.Stop(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	three := provisionerd.New(provisionerd.Options{StateDir: dir, Executor: executor(nil), Dial: dial})
+	if err := errors.Join(three.Start(), three.Stop(t.Context())); err != nil {
+		t.Errorf("after the first has gone: %v", err)
+	}
+}
+
+// An Accept may get lost: nothing runs before the server has confirmed it.
+func TestNothingRunsUnconfirmed(t *testing.T) {
+	t.Parallel()
+	accepted, confirm := make(chan *provisionerpb.Accept), make(chan bool)
+	revoked := make(chan struct{})
+	dial := serve(t, func(ctx context.Context, st *stream) error {
+		m, err := st.Receive()
+		if err != nil {
+			return err
+		}
+		if leases := m.GetHello().GetLeases(); len(leases) > 0 {
+			// The second session: the job belongs to somebody else by now.
+			w := welcome()
+			w.GetWelcome().Revoked = []*provisionerpb.Revoked{{JobId: leases[0].GetJobId(), Epoch: leases[0].GetEpoch(), Reason: "given away"}}
+			if err := st.Send(w); err != nil {
+				return err
+			}
+			if m, err = st.Receive(); err == nil && m.GetReady().GetSlots() == 1 {
+				close(revoked)
+			}
+			<-ctx.Done()
+			return nil
+		}
+		if err := st.Send(welcome()); err != nil {
+			return err
+		}
+		if _, err := st.Receive(); err != nil { // ready
+			return err
+		}
+		if err := st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Offer{Offer: &provisionerpb.Offer{JobId: make([]byte, 16), Epoch: 1}}}); err != nil {
+			return err
+		}
+		if m, err = st.Receive(); err != nil {
+			return err
+		}
+		accepted <- m.GetAccept()
+		<-confirm
+		return errors.New("cut before the confirmation")
+	})
+	start(t, dial, func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result {
+		t.Error("an unconfirmed job ran")
+		return &provisionerpb.Result{}
+	})
+	if a := wait(t, "the accept", accepted); a.GetEpoch() != 1 {
+		t.Errorf("accepted: %v", a)
+	}
+	close(confirm)
+	wait(t, "the free slot", revoked)
+}
+
+// A lease that is revoked while its job runs stops the job, and the daemon serves on.
+func TestRevokedWhileRunning(t *testing.T) {
+	t.Parallel()
+	began := make(chan struct{})
+	free := make(chan struct{})
+	dial := serve(t, func(ctx context.Context, st *stream) error {
+		key := func() ([]byte, uint64) { return make([]byte, 16), 1 }
+		if _, err := st.Receive(); err != nil {
+			return err
+		}
+		if err := st.Send(welcome()); err != nil {
+			return err
+		}
+		if _, err := st.Receive(); err != nil {
+			return err
+		}
+		id, epoch := key()
+		if err := st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Offer{Offer: &provisionerpb.Offer{JobId: id, Epoch: epoch}}}); err != nil {
+			return err
+		}
+		if err := st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: id, Epoch: epoch}}}); err != nil {
+			return err
+		}
+		<-began
+		if err := st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Revoked{Revoked: &provisionerpb.Revoked{JobId: id, Epoch: epoch, Reason: "given away"}}}); err != nil {
+			return err
+		}
+		for {
+			m, err := st.Receive()
+			if err != nil {
+				return err
+			}
+			if m.GetReady().GetSlots() == 1 {
+				close(free)
+			}
+		}
+	})
+	start(t, dial, func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
+		close(began)
+		<-stop
+		return &provisionerpb.Result{Error: "interrupted"}
+	})
+	wait(t, "the free slot", free)
+}

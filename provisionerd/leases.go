@@ -1,0 +1,211 @@
+package provisionerd
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// accept takes an offer if there is a free slot, and queues the answer. The job starts when the server has confirmed it.
+func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
+	key, err := keyOf(offer.GetJobId(), offer.GetEpoch())
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	slot := -1
+	for i, taken := range d.slots {
+		if !taken {
+			slot = i
+			break
+		}
+	}
+	if slot < 0 || d.draining || d.leases[key] != nil {
+		d.mu.Unlock()
+		d.log.Debug("offer not taken", "job", key.job)
+		return nil // the server takes it back
+	}
+	d.slots[slot] = true
+	d.mu.Unlock()
+
+	disk, err := createJournal(d.store.path(key), forJournal(offer))
+	if err != nil {
+		d.log.Error("journal not made, keeping the job in memory", "job", key.job, "err", err)
+		disk = nil
+	}
+	l := newLease(key, offer, disk, d.log, d.wakeSession)
+	l.slot, l.holds = slot, true
+	d.mu.Lock()
+	d.leases[key] = l
+	d.order = append(d.order, l)
+	s.queueLocked(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Accept{Accept: &provisionerpb.Accept{JobId: key.job[:], Epoch: key.epoch}}})
+	d.mu.Unlock()
+	d.wakeSession()
+	return nil
+}
+
+// acknowledged takes in an Ack: it confirms a lease, or lets events be forgotten.
+func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
+	key, err := keyOf(ack.GetJobId(), ack.GetEpoch())
+	if err != nil {
+		d.log.Warn("acknowledgement not understood", "err", err)
+		return
+	}
+	d.mu.Lock()
+	l := d.leases[key]
+	d.mu.Unlock()
+	if l == nil {
+		return
+	}
+	start, done := l.acknowledge(ack.GetSeq())
+	if start {
+		d.running.Go(func() { d.work(l) }) // not after Stop's Wait: the session that calls this is waited for
+	}
+	if done {
+		d.forget(l)
+		if err := d.discard(l); err != nil {
+			l.log.Warn("journal not removed", "err", err)
+		}
+	}
+}
+
+// forget takes a lease out of the table.
+func (d *Daemon) forget(l *lease) {
+	l.leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.leases, l.key)
+	for i, other := range d.order {
+		if other == l {
+			d.order = append(d.order[:i], d.order[i+1:]...)
+			break
+		}
+	}
+	d.broadcastLocked()
+}
+
+func (d *Daemon) discard(l *lease) error {
+	if l.disk == nil {
+		return nil
+	}
+	return errors.Join(l.disk.close(), d.store.remove(l.key))
+}
+
+// revoked gives a lease up: the job belongs to somebody else by now, or to nobody.
+func (d *Daemon) revoked(r *provisionerpb.Revoked) {
+	key, err := keyOf(r.GetJobId(), r.GetEpoch())
+	if err != nil {
+		d.log.Warn("revocation not understood", "err", err)
+		return
+	}
+	d.mu.Lock()
+	l := d.leases[key]
+	d.mu.Unlock()
+	if l == nil {
+		return
+	}
+	lost := l.leave()
+	l.mu.Lock()
+	began := l.started
+	l.started = true // a confirmation that comes now starts nothing
+	l.mu.Unlock()
+	d.mu.Lock()
+	runs := began && l.holds
+	d.mu.Unlock()
+	if runs {
+		d.log.Warn("lease lost, stopping the job", "job", key.job, "reason", r.GetReason())
+		l.askStop(false, "The lease was lost.")
+		d.running.Go(func() { d.enforce(l, fenceForce) })
+		return // release does the rest
+	}
+	d.setAside(l, lost, r.GetReason())
+	d.free(l)
+	d.forget(l)
+}
+
+// setAside keeps the journal of a lost lease if it holds what the server has not.
+func (d *Daemon) setAside(l *lease, lost bool, reason string) {
+	if l.disk == nil {
+		return
+	}
+	if !lost {
+		if err := d.discard(l); err != nil {
+			l.log.Warn("journal not removed", "err", err)
+		}
+		return
+	}
+	path, err := d.store.setAside(l.key)
+	l.log.Warn("lease lost with undelivered events", "reason", reason, "journal", path, "err", errors.Join(err, l.disk.close()))
+}
+
+// enforce kills a job that does not end in order in time.
+func (d *Daemon) enforce(l *lease, patience time.Duration) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	if !d.await(d.ctx, timer.C, func() bool { return !l.holds }) {
+		l.askForce()
+	}
+}
+
+// release is called when a job's run has ended.
+func (d *Daemon) release(l *lease) {
+	l.mu.Lock()
+	gone, lost := l.gone, l.acked < l.last
+	l.mu.Unlock()
+	if gone {
+		d.setAside(l, lost, "the job was stopped")
+		d.forget(l)
+	}
+	d.free(l)
+}
+
+// abandon drops leases that were never confirmed, when the daemon ends: nothing of them has begun.
+func (d *Daemon) abandon() {
+	d.each(func(l *lease) {
+		l.mu.Lock()
+		began := l.started
+		l.mu.Unlock()
+		if began {
+			return
+		}
+		d.free(l)
+		d.forget(l)
+		if err := d.discard(l); err != nil {
+			l.log.Warn("journal not removed", "err", err)
+		}
+	})
+}
+
+// workingLocked counts jobs that have begun and not ended. Called with mu held.
+func (d *Daemon) workingLocked() int {
+	n := 0
+	for _, l := range d.order {
+		if l.holds && l.hasBegun() {
+			n++
+		}
+	}
+	return n
+}
+
+// free lets another job have the slot.
+func (d *Daemon) free(l *lease) {
+	d.mu.Lock()
+	if l.holds {
+		d.slots[l.slot], l.holds = false, false
+	}
+	d.broadcastLocked()
+	d.mu.Unlock()
+	d.wakeSession()
+}
+
+func keyOf(id []byte, epoch uint64) (leaseKey, error) {
+	job, err := uuid.FromBytes(id)
+	if err != nil || epoch == 0 {
+		return leaseKey{}, fmt.Errorf("lease %x/%d is malformed", id, epoch)
+	}
+	return leaseKey{job, epoch}, nil
+}
