@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
@@ -17,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// The hidden commands by which the program starts itself for a job.
+// The commands by which the program starts itself for a job.
 const (
 	workerCommand  = "provider-worker"
 	sandboxCommand = "sandbox-exec"
@@ -100,18 +99,17 @@ func (e *executors) close() error {
 	return errors.Join(errs...)
 }
 
-func workerCmd() *cobra.Command {
-	return cli.Daemon(&cobra.Command{
-		Use: workerCommand, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return terraform.ServeProvider(cmd.Context(), os.Stdin, os.Stdout)
-		},
-	})
-}
-
-func sandboxCmd() *cobra.Command {
-	return cli.Daemon(&cobra.Command{
-		Use: sandboxCommand, Hidden: true, DisableFlagParsing: true,
-		RunE: func(_ *cobra.Command, args []string) error { return terraform.SandboxExec(args) },
-	})
+// jobProcess runs the program as one of a job's processes, if its arguments say so. It comes before everything else that the
+// program does: it is on every build's path.
+func jobProcess(args []string) (is bool, err error) {
+	if len(args) == 0 {
+		return false, nil
+	}
+	switch args[0] {
+	case workerCommand:
+		return true, terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
+	case sandboxCommand:
+		return true, terraform.SandboxExec(args[1:])
+	}
+	return false, nil
 }

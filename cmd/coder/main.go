@@ -3,11 +3,19 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 )
 
 func main() {
-	os.Exit(cli.Main(append(provisionerCmds(), serverCmd(), workerCmd(), sandboxCmd())...))
+	if is, err := jobProcess(os.Args[1:]); is {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "coder:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(cli.Main(append(provisionerCmds(), serverCmd())...))
 }
