@@ -216,7 +216,7 @@ func (s *Service) Close() error {
 // admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate) // by credential, in coordinate: agents are no users
-	for _, pattern := range []string{"GET /derp", "GET /derp/", "HEAD /derp/latency-check"} {
+	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}
 }

@@ -20,7 +20,7 @@ var features = []string{
 	"workspace_proxy",
 }
 
-// health answers as long as the process serves: what it depends on is in debug/health.
+// health answers as long as the process serves.
 func (s *Service) health(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, err := io.WriteString(w, "OK")

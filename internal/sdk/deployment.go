@@ -64,39 +64,6 @@ type Feature struct {
 	Actual      *int64 `json:"actual,omitempty"`
 }
 
-// HealthReport is the answer of debug/health.
-type HealthReport struct {
-	Time         time.Time    `json:"time"`
-	Healthy      bool         `json:"healthy"`
-	Severity     string       `json:"severity"` // ok, warning, error
-	CoderVersion string       `json:"coder_version"`
-	Database     HealthPart   `json:"database"`
-	AccessURL    HealthPart   `json:"access_url"`
-	Websocket    HealthPart   `json:"websocket"`
-	DERP         HealthPart   `json:"derp"`
-	Provisioners HealthPart   `json:"provisioner_daemons"`
-	Warnings     List[string] `json:"warnings"`
-}
-
-type HealthPart struct {
-	Healthy  bool                  `json:"healthy"`
-	Severity string                `json:"severity"` // ok, warning, error
-	Warnings List[HealthWarning]   `json:"warnings"`
-	Error    *string               `json:"error,omitempty"`
-	Latency  string                `json:"latency,omitempty"` // "1.2ms"
-	Items    List[ProvisionerItem] `json:"items,omitempty"`
-}
-
-type HealthWarning struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
-type ProvisionerItem struct {
-	ProvisionerDaemon ProvisionerDaemon   `json:"provisioner_daemon"`
-	Warnings          List[HealthWarning] `json:"warnings"`
-}
-
 func (c *Client) BuildInfo(ctx context.Context) (BuildInfo, error) {
 	return get[BuildInfo](ctx, c, "buildinfo")
 }
@@ -115,8 +82,4 @@ func (c *Client) Entitlements(ctx context.Context) (Entitlements, error) {
 
 func (c *Client) Experiments(ctx context.Context) ([]string, error) {
 	return get[[]string](ctx, c, "experiments")
-}
-
-func (c *Client) Health(ctx context.Context) (HealthReport, error) {
-	return get[HealthReport](ctx, c, "debug/health")
 }

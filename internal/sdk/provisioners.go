@@ -2,7 +2,6 @@ package sdk
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -98,25 +97,6 @@ type ProvisionerDaemonJob struct {
 	TemplateDisplayName string    `json:"template_display_name"`
 }
 
-// ProvisionerKey lets provisioners enrol, with fixed tags.
-type ProvisionerKey struct {
-	ID             uuid.UUID   `json:"id"`
-	CreatedAt      time.Time   `json:"created_at"`
-	OrganizationID uuid.UUID   `json:"organization"`
-	Name           string      `json:"name"`
-	Tags           Map[string] `json:"tags"`
-}
-
-type CreateProvisionerKeyRequest struct {
-	Name string      `json:"name"`
-	Tags Map[string] `json:"tags"`
-}
-
-// CreateProvisionerKeyResponse shows the key, once.
-type CreateProvisionerKeyResponse struct {
-	Key string `json:"key"`
-}
-
 // JobsQuery selects provisioner jobs, newest first. The zero value means all.
 type JobsQuery struct {
 	Limit    int
@@ -144,16 +124,4 @@ func (c *Client) ProvisionerJobs(ctx context.Context, organization string, q Job
 
 func (c *Client) ProvisionerJob(ctx context.Context, organization string, id uuid.UUID) (ProvisionerJob, error) {
 	return get[ProvisionerJob](ctx, c, "organizations/"+seg(organization)+"/provisionerjobs/"+id.String())
-}
-
-func (c *Client) ProvisionerKeys(ctx context.Context, organization string) ([]ProvisionerKey, error) {
-	return get[[]ProvisionerKey](ctx, c, "organizations/"+seg(organization)+"/provisionerkeys")
-}
-
-func (c *Client) CreateProvisionerKey(ctx context.Context, organization string, req CreateProvisionerKeyRequest) (CreateProvisionerKeyResponse, error) {
-	return send[CreateProvisionerKeyResponse](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/provisionerkeys", req)
-}
-
-func (c *Client) DeleteProvisionerKey(ctx context.Context, organization, name string) error {
-	return c.do(ctx, http.MethodDelete, "organizations/"+seg(organization)+"/provisionerkeys/"+seg(name), nil, nil)
 }

@@ -97,7 +97,6 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 		PersistentPreRunE: a.prepare,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.SetVersionTemplate("coder {{.Version}}\n")
 	a.globalFlags(root)
 	root.AddGroup(
 		&cobra.Group{ID: groupWorkspaces, Title: "Workspaces:"},

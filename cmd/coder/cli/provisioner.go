@@ -13,12 +13,10 @@ import (
 
 // provisionerCmd holds what concerns provisioners from the outside. Programs that can be one add "start".
 func (a *app) provisionerCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "provisioner", Aliases: []string{"provisioners"}, Short: "Look after provisioners, their jobs and keys", Example: "  coder provisioner list"}
+	cmd := &cobra.Command{Use: "provisioner", Aliases: []string{"provisioners"}, Short: "Look after provisioners and their jobs", Example: "  coder provisioner list"}
 	jobs := &cobra.Command{Use: "jobs", Aliases: []string{"job"}, Short: "Look after provisioner jobs", Example: "  coder provisioner jobs list"}
 	jobs.AddCommand(a.jobsListCmd(), a.jobsCancelCmd())
-	keys := &cobra.Command{Use: "keys", Aliases: []string{"key"}, Short: "Manage the keys with which provisioners enrol", Example: "  coder provisioner keys create on-prem --tag environment=on_prem"}
-	keys.AddCommand(a.keysCreateCmd(), a.keysListCmd(), a.keysDeleteCmd())
-	cmd.AddCommand(a.provisionersListCmd(), jobs, keys)
+	cmd.AddCommand(a.provisionersListCmd(), jobs)
 	return cmd
 }
 
@@ -154,83 +152,4 @@ func (a *app) jobsCancelCmd() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-func (a *app) keysCreateCmd() *cobra.Command {
-	var tags []string
-	cmd := &cobra.Command{
-		Use:     "create NAME",
-		Short:   "Create a key and print it",
-		Example: `  coder provisioner keys create on-prem --tag environment=on_prem`,
-		Args:    argument("key's name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			pairs, err := parsePairs("tag", tags)
-			if err != nil {
-				return err
-			}
-			client, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			key, err := client.CreateProvisionerKey(cmd.Context(), sdk.DefaultOrganization, sdk.CreateProvisionerKeyRequest{Name: args[0], Tags: pairs})
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(a.streams().Out, key.Key)
-			return err
-		},
-	}
-	cmd.Flags().StringArrayVarP(&tags, "tag", "t", nil, "tag key=value of the provisioners; may be repeated")
-	return cmd
-}
-
-func (a *app) keysListCmd() *cobra.Command {
-	out := output[sdk.ProvisionerKey]{columns: []column[sdk.ProvisionerKey]{
-		{"name", func(k sdk.ProvisionerKey) string { return k.Name }},
-		{"created at", func(k sdk.ProvisionerKey) string { return ago(k.CreatedAt) }},
-		{"tags", func(k sdk.ProvisionerKey) string { return tagWords(k.Tags) }},
-	}}
-	cmd := &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List keys",
-		Example: `  coder provisioner keys list`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			keys, err := client.ProvisionerKeys(cmd.Context(), sdk.DefaultOrganization)
-			if err != nil {
-				return err
-			}
-			return out.print(a.streams().Out, keys)
-		},
-	}
-	out.flags(cmd)
-	return cmd
-}
-
-func (a *app) keysDeleteCmd() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
-		Use:     "delete NAME",
-		Aliases: []string{"rm"},
-		Short:   "Delete a key; provisioners that enrolled with it are cut off",
-		Example: `  coder provisioner keys delete on-prem`,
-		Args:    argument("key's name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := a.confirm(cmd, yes, "Delete the key "+args[0]+"?", false); err != nil {
-				return err
-			}
-			return client.DeleteProvisionerKey(cmd.Context(), sdk.DefaultOrganization, args[0])
-		},
-	}
-	yesFlag(cmd, &yes)
-	return cmd
 }

@@ -1,0 +1,117 @@
+package coderd
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// public are the routes that need no session, each with the reason.
+var public = map[string]string{
+	"GET /healthz":                  "balancers have no account",
+	"GET /bin/{name}":               "a workspace fetches its agent before it has a session",
+	"GET /derp":                     "the relay asks every key for proof, and admits only those that are bound",
+	"GET /derp/":                    "the same",
+	"GET " + coordinator.Path:       "agents and provisioners are no users: the handler checks each kind of credential",
+	"GET /api/v2/{$}":               "says that the API is here",
+	"GET /api/v2/buildinfo":         "clients choose their version before they sign in",
+	"GET /api/v2/appearance":        "the sign-in page shows it",
+	"GET /api/v2/users/first":       "whether the deployment is set up",
+	"POST /api/v2/users/first":      "works once, while there is no user",
+	"GET /api/v2/users/authmethods": "the sign-in page shows them",
+	"POST /api/v2/users/login":      "gives the session",
+}
+
+func newTestServer(t *testing.T) (*Server, *url.URL) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := &url.URL{Scheme: "http", Host: listener.Addr().String()}
+	s, err := New(t.Context(), Options{
+		Logger: slog.New(slog.DiscardHandler), DB: dbtest.New(t), AccessURL: base, HTTP: listener, STUNAddress: "off",
+		CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: secret.Token("the pre-shared key"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := s.Stop(ctx); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	return s, base
+}
+
+func TestEveryRouteNamesItsPermission(t *testing.T) {
+	s, _ := newTestServer(t)
+	var patterns []string
+	for pattern := range public {
+		patterns = append(patterns, pattern)
+	}
+	httpapi.CheckPermissions(t, s.mux, patterns...)
+}
+
+// The coordinator's route is public, so each of its credentials is attacked here.
+func TestCoordinateRefuses(t *testing.T) {
+	_, base := newTestServer(t)
+	key := tailnet.NewPrivateKey().Public()
+	hello := "?v=1&key=" + url.QueryEscape(key.String())
+	for name, tc := range map[string]struct {
+		query  string
+		header http.Header
+		status int
+	}{
+		"nobody":                    {hello, nil, http.StatusUnauthorized},
+		"no key":                    {"?v=1", nil, http.StatusBadRequest},
+		"wrong session":             {hello, http.Header{sdk.SessionHeader: {"abcdefghij-0123456789012345678901"}}, http.StatusUnauthorized},
+		"cookie":                    {hello, http.Header{"Cookie": {"coder_session_token=abcdefghij-0123456789012345678901"}}, http.StatusUnauthorized},
+		"wrong agent token":         {hello, http.Header{sdk.AgentTokenHeader: {"guess"}}, http.StatusUnauthorized},
+		"wrong pre-shared key":      {hello, http.Header{sdk.ProvisionerNameHeader: {"x"}, sdk.ProvisionerPSKHeader: {"guess"}}, http.StatusUnauthorized},
+		"provisioner without a key": {hello, http.Header{sdk.ProvisionerNameHeader: {"x"}}, http.StatusUnauthorized},
+		"provisioner's name":        {hello, http.Header{sdk.ProvisionerNameHeader: {strings.Repeat("x", 65)}, sdk.ProvisionerPSKHeader: {"the pre-shared key"}}, http.StatusBadRequest},
+		"user scope with a key": {hello, http.Header{sdk.ProvisionerNameHeader: {"x"}, sdk.ProvisionerPSKHeader: {"the pre-shared key"},
+			sdk.ProvisionerTagsHeader: {"scope=user"}}, http.StatusBadRequest},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base.String()+coordinator.Path+tc.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range tc.header {
+			req.Header[k] = v
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != tc.status {
+			t.Errorf("%s: got %s %s, want %d", name, resp.Status, body, tc.status)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
