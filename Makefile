@@ -15,10 +15,12 @@ SLIM    ?= $(HOST)
 # Tools that a machine lacks are put here (scripts/test-prerequisites).
 export PATH := $(PATH):$(CURDIR)/build/tools
 
-# What of tailscale.com the slim binary leaves out: it uses the engine, magicsock and netstack only. The list is what
+# What of tailscale.com the binaries leave out: they use the engine, magicsock and netstack only. The list is what
 #   go run tailscale.com/cmd/featuretags --min --add=gro,netstack,health,listenrawdisco,peerapiclient
 # prints for the version in go.mod: health picks the home relay, gro is half of the speed, Close panics without peerapiclient.
 SLIM_TAGS := $(file < scripts/slim.tags)
+# grpcnotrace: the tracer's pages would link html/template.
+FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
 .PHONY: help run build slim release test test-go test-race e2e lint fmt gen verify bench clean
 help: ## list the targets
@@ -28,7 +30,7 @@ run: build ## build, then start the server on http://127.0.0.1:3000 with its own
 	@build/coder server --fetch-postgres --install-terraform
 
 build: slim ## build/coder (everything) and build/coder-slim
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
+	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
 
 slim: ## the slim binaries (SLIM="linux-amd64 linux-arm64 …"), into build/ and, packed, into the server
 	@mkdir -p build coderd/slim/dist
