@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -167,5 +168,36 @@ func TestNoReplace(t *testing.T) {
 	}
 	if len(mod.Replace) > 0 {
 		t.Errorf("go.mod replaces %v: `go install` of the program would fail", mod.Replace)
+	}
+}
+
+// Every direct dependency has its reason in the README.
+func TestDependenciesAreExplained(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go mod edit: %v", err)
+	}
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatalf("decode go.mod: %v", err)
+	}
+	for _, require := range mod.Require {
+		// The table names a family by its first member in full and then by last parts.
+		short := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(require.Path, "github.com/"), "hashicorp/"), "golang.org/")
+		if !require.Indirect && !strings.Contains(string(readme), short) {
+			t.Errorf("README.md does not say what %s is for, and why", require.Path)
+		}
 	}
 }
