@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/pflag"
+
+	"github.com/codermesh/codermesh/internal/memory"
 )
 
 // logOptions are what the flags of daemons say about their logs.
@@ -30,17 +32,20 @@ func (o *logOptions) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Memory of the server: the collector works harder from serverMemoryLimit on, and grows the heap by serverGCPercent before.
+// Memory of the server. The collector counts some 32 MiB of receive buffers for each mesh node, of which few pages are ever
+// touched: growth by serverGCPercent is a share of those too. What is alive besides is small, so collecting often is cheap.
 const (
 	serverMemoryLimit = 256 << 20 // bytes
-	serverGCPercent   = 50
+	serverGCPercent   = 10
 )
 
-func boundServerMemory() {
+// boundServerMemory bounds the process's memory, unless the environment does. The caller stops what it returns.
+func boundServerMemory() *memory.Returner {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(serverMemoryLimit)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(serverGCPercent)
 	}
+	return memory.Return(memory.Quiet)
 }

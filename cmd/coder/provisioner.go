@@ -68,7 +68,7 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 	ctx := cmd.Context()
 	o.logs.verbose = cli.Verbose(cmd)
 	log := o.logs.logger(os.Stderr)
-	boundServerMemory()
+	defer boundServerMemory().Stop()
 	if err := terraform.Undumpable(); err != nil {
 		return err
 	}

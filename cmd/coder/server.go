@@ -85,7 +85,7 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 
 func runServer(ctx context.Context, o serverOptions) (err error) {
 	log := o.logs.logger(os.Stderr)
-	boundServerMemory()
+	defer boundServerMemory().Stop()
 	if o.configDir == "" {
 		return errNoConfigDir
 	}
@@ -209,11 +209,11 @@ func listen(o serverOptions) (*listeners, error) {
 }
 
 func cannotListen(flag, addr string, err error) error {
-	f := fault.New(fault.Unavailable, "The server cannot listen on %s: %w", addr, err)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		f = fault.New(fault.Unavailable, "The address %s is taken by another program: %w", addr, err)
+		return fault.New(fault.Unavailable, "The address %s is taken by another program: %w", addr, err).
+			WithDetail("Stop that program, or choose another address with %s.", flag)
 	}
-	return f.WithDetail("Stop that program, or choose another address with %s.", flag)
+	return fault.New(fault.Unavailable, "The server cannot listen on %s: %w", addr, err).WithDetail("Choose another address with %s.", flag)
 }
 
 func (l *listeners) close() error {

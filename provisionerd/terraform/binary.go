@@ -31,7 +31,7 @@ const (
 
 // howToGet is the sentence that a missing or old program is answered with.
 const howToGet = "install Terraform or OpenTofu 1.9 or newer (https://opentofu.org/docs/intro/install) and put it on PATH, " +
-	"or let the provisioner download it"
+	"or start with --install-terraform to download it"
 
 // binary is the program that runs templates.
 type binary struct {

@@ -208,6 +208,7 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	switch {
 	case errors.As(err, &h):
 		hint = h.hint
+	case cmd != nil && cmd.Annotations[keepMemory] != "": // a daemon: its flags, not a session, are what helps
 	case fault.CodeOf(err) == fault.Unauthenticated:
 		hint = "coder login"
 	case fault.CodeOf(err) == fault.Unavailable:

@@ -8,12 +8,18 @@
 // and sends every event after the acknowledged one again. coderd ignores an event that it has already applied, and answers
 // Revoked to an epoch that is no longer the job's.
 //
+// An Accept is answered with Ack{seq 0} and the job starts only then: an Accept that was lost must not leave two daemons with
+// one state. Ready{n} does not count offers in flight; Ready{0} declines those too. A daemon that has not heard of the server
+// for Welcome.grace interrupts its own jobs, and coderd waits a little longer than that before it gives them up. The result of
+// a daemon that was killed is numbered after the Welcome's ack.
+//
 //	daemon                         coderd
 //	  | Hello{leases} ---------------> |
 //	  | <------------- Welcome{acks}   |
 //	  | Ready{1} --------------------> |
 //	  | <------ Offer{job, epoch}      |   job is `running`, leased
 //	  | Accept ----------------------> |
+//	  | <------------------- Ack{0}    |   only now the job starts
 //	  | Event{1, log} ---------------> |
 //	  | <------------------- Ack{1}    |
 //	  | Event{n, result} ------------> |   one transaction ends the job
