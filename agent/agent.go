@@ -18,6 +18,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/memory"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -80,7 +81,7 @@ func Run(ctx context.Context, opt Options) error {
 	}
 	opt.StateDir, opt.LogDir = stateDir, logDir
 	if opt.OwnProcess {
-		TuneMemory()
+		defer TuneMemory().Stop()
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
@@ -102,10 +103,11 @@ func Run(ctx context.Context, opt Options) error {
 }
 
 // TuneMemory makes the garbage collector keep a process small that carries bulk traffic at times: it collects at half
-// growth, and harder near 100 MiB. For a process that is an agent and nothing else.
-func TuneMemory() {
+// growth, harder near 100 MiB, and gives back what a burst has used. For a process that is an agent and nothing else.
+func TuneMemory() *memory.Returner {
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(100 << 20)
+	return memory.Return(memory.Quiet)
 }
 
 // Init is proc.Init, to be called first in main of the agent's command.

@@ -1,16 +1,18 @@
 // Package e2e_test drives the built binary as its users do: real PostgreSQL, real Terraform, real WireGuard, stock OpenSSH,
 // several processes. The scripts in testdata are the transcripts; a verb names who speaks:
 //
-//	server [start|stop|kill|wait]   the server of this script, its own PostgreSQL and folders
+//	server start|stop|kill [ARGS…]  the server of this script, its own PostgreSQL and folders
 //	coder ARGS…                     the command line as the first user
 //	as NAME ARGS…                   the command line as another user, signed in by `member`
 //	member NAME                     creates the user NAME and signs it in
 //	serve TEXT                      answers HTTP with TEXT on 127.0.0.1:$SERVED, as a program in the workspace would
+//	exits CODE NAME ARGS…           the command line as NAME (admin: the first user) ends with that exit code
 //	retry SECONDS COMMAND…          until it succeeds: for what happens on its own time
 package e2e_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -72,6 +75,7 @@ func TestScripts(t *testing.T) {
 			"as":     func(ts *testscript.TestScript, neg bool, args []string) { runAs(ts, neg, args[0], args[1:]) },
 			"member": cmdMember,
 			"serve":  cmdServe,
+			"exits":  cmdExits,
 			"retry":  cmdRetry,
 		},
 	})
@@ -82,13 +86,23 @@ type server struct {
 	dir   string
 	port  string
 	args  []string
-	extra []string // more environment
+	extra []string     // more environment; replaces what env says by itself
+	web   *http.Client // asks whether it is healthy
+	base  string       // its access URL, when it is not plain HTTP on port
 	cmd   *exec.Cmd
 	log   *os.File
 	done  chan error
+	free  sync.Once
 }
 
-func newServer(dir string) *server { return &server{dir: dir, port: freePort()} }
+// running bounds how many servers, each with its PostgreSQL, provisioners and agents, exist at once: machines of CI are small.
+var running = make(chan struct{}, 3)
+
+// newServer waits for its turn, which ends with cleanup.
+func newServer(dir string) *server {
+	running <- struct{}{}
+	return &server{dir: dir, port: freePort(), web: &http.Client{Timeout: 5 * time.Second}}
+}
 
 func freePort() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +114,12 @@ func freePort() string {
 	return port
 }
 
-func (s *server) url() string { return "http://127.0.0.1:" + s.port }
+func (s *server) url() string {
+	if s.base != "" {
+		return s.base
+	}
+	return "http://127.0.0.1:" + s.port
+}
 
 // env is the whole environment of a process of the named user: nothing is inherited but PATH.
 func (s *server) env(user string) []string {
@@ -135,11 +154,8 @@ func (s *server) start() error {
 	s.done = make(chan error, 1)
 	go func() { s.done <- s.cmd.Wait() }()
 	for deadline := time.Now().Add(settle); ; {
-		if resp, err := http.Get(s.url() + "/healthz"); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+		if s.healthy() {
+			return nil
 		}
 		select {
 		case err := <-s.done:
@@ -151,6 +167,15 @@ func (s *server) start() error {
 			return fmt.Errorf("server is not healthy after %s\n%s", settle, s.logText())
 		}
 	}
+}
+
+func (s *server) healthy() bool {
+	resp, err := s.web.Get(s.url() + "/healthz")
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 func (s *server) logText() string {
@@ -182,22 +207,28 @@ func (s *server) end(sig syscall.Signal) error {
 	}
 }
 
-// cleanup ends the server and every process that works in the script's folder: agents outlive their server by design.
+// cleanup ends the server and every process that has to do with it: agents outlive their server by design. Their programs, in
+// folders of their own below /tmp, go too.
 func (s *server) cleanup() {
+	defer s.free.Do(func() { <-running })
 	if err := s.end(syscall.SIGTERM); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e cleanup:", err)
 	}
-	for _, pid := range processesOf(s.port) {
-		syscall.Kill(pid, syscall.SIGKILL)
+	for _, pid := range s.processes() {
+		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if syscall.Kill(pid, syscall.SIGKILL) == nil && err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(program)), "coder.") {
+			os.RemoveAll(filepath.Dir(program))
+		}
 	}
 }
 
-// processesOf lists the processes whose environment names the server's port: agents, and what sessions started.
-func processesOf(port string) (pids []int) {
+// processes lists the processes whose environment names the server's folder or port: agents (their home is in the folder), what
+// sessions started, and whatever the command line left.
+func (s *server) processes() (pids []int) {
 	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range entries {
 		environ, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(environ, []byte("127.0.0.1:"+port)) {
+		if err != nil || !bytes.Contains(environ, []byte(s.dir+"/")) && !bytes.Contains(environ, []byte("127.0.0.1:"+s.port)) {
 			continue
 		}
 		var pid int
@@ -243,6 +274,29 @@ func runAs(ts *testscript.TestScript, neg bool, user string, args []string) {
 	err := ts.Exec(coder, args...)
 	if (err != nil) != neg {
 		ts.Fatalf("%s: coder %s: %v\n\nserver's log:\n%s", user, strings.Join(args, " "), err, srv.logText())
+	}
+}
+
+// cmdExits runs the command line as a user and compares its exit code. Its output is the script's, as with coder and as.
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: exits CODE NAME ARGS…")
+	}
+	srv := ts.Value("server").(*server)
+	for _, kv := range srv.env(args[1]) {
+		key, value, _ := strings.Cut(kv, "=")
+		ts.Setenv(key, value)
+	}
+	err := ts.Exec(coder, args[2:]...)
+	var exit *exec.ExitError
+	code := 0
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("coder %s: %v", strings.Join(args[2:], " "), err)
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("coder %s: exit code %d, want %s", strings.Join(args[2:], " "), code, args[0])
 	}
 }
 

@@ -25,18 +25,40 @@ type deployment struct {
 func deploy(t *testing.T, args ...string) *deployment {
 	t.Helper()
 	d := startServer(t, args...)
+	d.pushProcess()
+	return d
+}
+
+// pushProcess pushes the process starter.
+func (d *deployment) pushProcess() {
+	d.t.Helper()
 	template := filepath.Join(d.dir, "process")
 	d.coder("templates", "init", "--id", "process", template)
 	d.coder("templates", "push", "process", "-d", template, "-y")
-	return d
 }
 
 // startServer is deploy without a template.
 func startServer(t *testing.T, args ...string) *deployment {
 	t.Helper()
+	d := prepare(t, args...)
+	d.begin()
+	return d
+}
+
+// prepare is startServer before anything runs.
+func prepare(t *testing.T, args ...string) *deployment {
+	t.Helper()
+	// The folder is made first, and so removed last.
 	d := &deployment{server: newServer(t.TempDir()), t: t}
 	d.args = args
 	t.Cleanup(d.cleanup)
+	return d
+}
+
+// begin starts a prepared server and signs the first user in.
+func (d *deployment) begin() {
+	d.t.Helper()
+	t := d.t
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -46,14 +68,18 @@ func startServer(t *testing.T, args ...string) *deployment {
 		t.Fatal(err)
 	}
 	d.token = token
-	return d
 }
 
 // try runs the command line as the first user.
 func (d *deployment) try(args ...string) (stdout, stderr string, err error) {
+	return d.tryAs("admin", args...)
+}
+
+// tryAs runs the command line as another user.
+func (d *deployment) tryAs(user string, args ...string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), 2*settle)
 	defer cancel()
-	cmd := d.command(ctx, args...)
+	cmd := d.commandAs(ctx, user, args...)
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
@@ -61,9 +87,36 @@ func (d *deployment) try(args ...string) (stdout, stderr string, err error) {
 }
 
 func (d *deployment) command(ctx context.Context, args ...string) *exec.Cmd {
+	return d.commandAs(ctx, "admin", args...)
+}
+
+func (d *deployment) commandAs(ctx context.Context, user string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, coder, args...)
-	cmd.Env, cmd.Dir = d.env("admin"), d.dir
+	cmd.Env, cmd.Dir = d.env(user), d.dir
+	cmd.WaitDelay = 5 * time.Second
 	return cmd
+}
+
+// member creates a user and signs it in, for tryAs and with the token that it returns.
+func (d *deployment) member(name string) (token string) {
+	d.t.Helper()
+	d.coder("users", "create", "--username", name, "--email", name+"@example.com", "--password", password)
+	if _, stderr, err := d.tryAs(name, "login", d.url(), "--email", name+"@example.com", "--password", password); err != nil {
+		d.t.Fatalf("login as %s: %v\n%s", name, err, stderr)
+	}
+	token, err := signIn(d.url(), name+"@example.com")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return token
+}
+
+// asRoot skips a test that mounts folders where that is not possible.
+func asRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount what this test needs")
+	}
 }
 
 // coder is try that must succeed.
@@ -86,7 +139,7 @@ func (d *deployment) get(path string, into any) {
 
 // agents lists the agent processes of this deployment.
 func (d *deployment) agents() (pids []int) {
-	for _, pid := range processesOf(d.port) {
+	for _, pid := range d.processes() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "agent" {
 			pids = append(pids, pid)

@@ -5,11 +5,9 @@
 package slim
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha1"
-	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"errors"
@@ -42,7 +40,7 @@ type Binaries struct {
 }
 
 type binary struct {
-	packed []byte // gzip; nil when path is the server's own executable
+	packed string // file in dist, a gzip; empty when path is the server's own executable
 	once   sync.Once
 	path   string
 	sha1   string // hex, of the unpacked file
@@ -62,11 +60,7 @@ func New(dir string, log *slog.Logger) (*Binaries, error) {
 		if !ok {
 			continue
 		}
-		packed, err := dist.ReadFile("dist/" + entry.Name())
-		if err != nil {
-			return nil, fmt.Errorf("read embedded binary: %w", err)
-		}
-		b.each[name] = &binary{packed: packed}
+		b.each[name] = &binary{packed: "dist/" + entry.Name()}
 	}
 	own := "coder-" + runtime.GOOS + "-" + runtime.GOARCH
 	if b.each[own] == nil {
@@ -103,7 +97,7 @@ func (b *Binaries) Prepare(ctx context.Context) error {
 
 func (b *Binaries) ready(name string, bin *binary) error {
 	bin.once.Do(func() {
-		if bin.packed == nil {
+		if bin.packed == "" {
 			bin.sha1, bin.size, bin.err = hashFile(bin.path)
 			return
 		}
@@ -115,10 +109,18 @@ func (b *Binaries) ready(name string, bin *binary) error {
 	return nil
 }
 
-// unpack finds or makes dir/name.<hash of the packed form>.<sha1 of the unpacked form>.
+// unpack finds or makes dir/name.<identity of the packed form>.<sha1 of the unpacked form>.
 func (bin *binary) unpack(dir, name string) error {
-	sum := sha256.Sum256(bin.packed)
-	prefix := filepath.Join(dir, name+"."+hex.EncodeToString(sum[:8])+".")
+	packed, err := dist.Open(bin.packed)
+	if err != nil {
+		return err
+	}
+	defer packed.Close()
+	id, err := identity(packed)
+	if err != nil {
+		return err
+	}
+	prefix := filepath.Join(dir, name+"."+id+".")
 	if found, _ := filepath.Glob(prefix + "*"); len(found) == 1 {
 		if info, err := os.Stat(found[0]); err == nil {
 			bin.path, bin.sha1, bin.size = found[0], strings.TrimPrefix(found[0], prefix), info.Size()
@@ -134,12 +136,12 @@ func (bin *binary) unpack(dir, name string) error {
 	}
 	defer os.Remove(temp.Name()) // after the rename there is nothing left to remove
 	defer temp.Close()
-	packed, err := gzip.NewReader(bytes.NewReader(bin.packed))
+	plain, err := gzip.NewReader(packed)
 	if err != nil {
 		return err
 	}
 	hash := sha1.New()
-	if bin.size, err = io.Copy(io.MultiWriter(temp, hash), packed); err != nil {
+	if bin.size, err = io.Copy(io.MultiWriter(temp, hash), plain); err != nil {
 		return err
 	}
 	if err := temp.Close(); err != nil {
@@ -148,6 +150,20 @@ func (bin *binary) unpack(dir, name string) error {
 	bin.sha1 = hex.EncodeToString(hash.Sum(nil))
 	bin.path = prefix + bin.sha1
 	return os.Rename(temp.Name(), bin.path)
+}
+
+// identity tells packed files apart by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and length of what is
+// packed). Hashing the file would read all of it into memory at every start.
+func identity(packed fs.File) (string, error) {
+	info, err := packed.Stat()
+	if err != nil {
+		return "", err
+	}
+	trailer := make([]byte, 8)
+	if _, err := packed.(io.ReaderAt).ReadAt(trailer, info.Size()-int64(len(trailer))); err != nil {
+		return "", fmt.Errorf("read gzip trailer: %w", err)
+	}
+	return fmt.Sprintf("%x-%x", trailer, info.Size()), nil
 }
 
 func hashFile(path string) (sum string, size int64, err error) {
@@ -180,9 +196,14 @@ func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	header.Set("X-Original-Content-Length", strconv.FormatInt(bin.size, 10))
 	header.Set("Vary", "Accept-Encoding")
 	header.Set("Content-Type", "application/octet-stream")
-	if bin.packed != nil && acceptsGzip(r) {
+	if bin.packed != "" && acceptsGzip(r) {
+		packed, err := dist.Open(bin.packed)
+		if err != nil {
+			return fmt.Errorf("open packed binary: %w", err)
+		}
+		defer packed.Close()
 		header.Set("Content-Encoding", "gzip")
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(bin.packed))
+		http.ServeContent(w, r, "", time.Time{}, packed.(io.ReadSeeker)) // as every file of an embed.FS
 		return nil
 	}
 	file, err := os.Open(bin.path)

@@ -1,0 +1,87 @@
+// Package memory gives memory back to the system that a burst of work has left behind. It knows the collector and nothing of
+// what the process does.
+package memory
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"time"
+)
+
+// Quiet is how long no collection may have happened for a burst to count as over.
+const Quiet = 4 * time.Second
+
+// Returner gives memory back after bursts. It sleeps while nothing is allocated: what wakes it are the collections that a
+// burst causes, and Go's own, one in two minutes.
+type Returner struct {
+	quiet time.Duration
+
+	mu       sync.Mutex // guards the fields below
+	timer    *time.Timer
+	cycles   uint64 // collections that the collector chose to make, as last seen
+	stopped  bool
+	returned uint64
+}
+
+// Return begins; the start of a process counts as a burst. quiet is Quiet but for tests. A process has one Returner.
+func Return(quiet time.Duration) *Returner {
+	r := &Returner{quiet: quiet, cycles: cycles()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = time.AfterFunc(quiet, r.giveBack)
+	r.arm()
+	return r
+}
+
+// Returned is how often memory was given back.
+func (r *Returner) Returned() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.returned
+}
+
+// Stop ends it. Nothing of it runs afterwards but a collection that is under way. It is safe to call again.
+func (r *Returner) Stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = true
+	r.timer.Stop()
+}
+
+// arm has collected called after the next collection: it finds an object that nobody holds.
+func (r *Returner) arm() {
+	sentinel := new([64]byte) // too large to share its memory with another object
+	runtime.AddCleanup(sentinel, (*Returner).collected, r)
+}
+
+func (r *Returner) collected() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return
+	}
+	r.arm()
+	// The collections of giveBack are no sign of work.
+	if now := cycles(); now != r.cycles {
+		r.cycles = now
+		r.timer.Reset(r.quiet)
+	}
+}
+
+// giveBack collects twice: what a sync.Pool holds survives the first.
+func (r *Returner) giveBack() {
+	runtime.GC()
+	debug.FreeOSMemory()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.returned++
+}
+
+// cycles counts the collections that nobody asked for.
+func cycles() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/cycles/automatic:gc-cycles"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}

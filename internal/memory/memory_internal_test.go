@@ -1,0 +1,31 @@
+package memory
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+)
+
+// The collections of giveBack must not start the wait for the next one: an idle process would never sleep.
+func TestOwnCollectionsAreNoWork(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // none but those below
+	runtime.GC()                                     // one that is under way has ended then
+	r := Return(time.Hour)
+	defer r.Stop()
+	r.mu.Lock()
+	r.timer.Stop()
+	r.mu.Unlock()
+
+	runtime.GC()
+	r.giveBack()
+	r.collected()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer.Stop() {
+		t.Error("the timer runs after collections that nothing but giveBack made")
+	}
+	if r.returned != 1 {
+		t.Errorf("memory was given back %d times, want 1", r.returned)
+	}
+}

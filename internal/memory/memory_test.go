@@ -1,0 +1,40 @@
+package memory_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/memory"
+)
+
+var sink []byte
+
+// burstUntil allocates, so that the collector runs, until done.
+func burstUntil(t *testing.T, done func() bool) {
+	for !done() && t.Context().Err() == nil {
+		for range 64 {
+			sink = make([]byte, 1<<20)
+		}
+		sink = nil
+		runtime.Gosched()
+	}
+}
+
+func TestBurstsAreGivenBack(t *testing.T) {
+	r := memory.Return(time.Nanosecond)
+	defer r.Stop()
+	for want := range uint64(3) {
+		burstUntil(t, func() bool { return r.Returned() > want })
+	}
+}
+
+func TestStop(t *testing.T) {
+	r := memory.Return(time.Hour)
+	r.Stop()
+	r.Stop()
+	runtime.GC()
+	if got := r.Returned(); got != 0 {
+		t.Errorf("a stopped returner gave memory back %d times", got)
+	}
+}
