@@ -42,18 +42,19 @@ type world struct {
 	manifest *agentpb.ManifestResponse
 	dir      string
 
-	mu       sync.Mutex // guards the fields below
-	changed  chan struct{}
-	states   []agentpb.LifecycleState
-	done     map[string]*agentpb.ScriptDoneRequest // by stage and script id
-	lines    map[string][]string                   // by log source
-	gap      error
-	loseLogs int // answers to Logs that are lost
-	hellos   []*agentpb.Hello
-	shutdown chan string
-	conns    map[net.Conn]struct{} // of the server
-	ports    map[uint16]net.Listener
-	tcp      func(src, dst netip.AddrPort) (func(net.Conn), bool)
+	mu        sync.Mutex // guards the fields below
+	changed   chan struct{}
+	states    []agentpb.LifecycleState
+	changedAt time.Time                             // of the last of states
+	done      map[string]*agentpb.ScriptDoneRequest // by stage and script id
+	lines     map[string][]string                   // by log source
+	gap       error
+	loseLogs  int // answers to Logs that are lost
+	hellos    []*agentpb.Hello
+	shutdown  chan string
+	conns     map[net.Conn]struct{} // of the server
+	ports     map[uint16]net.Listener
+	tcp       func(src, dst netip.AddrPort) (func(net.Conn), bool)
 }
 
 func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
@@ -169,7 +170,13 @@ func (w *world) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.
 }
 
 func (w *world) Lifecycle(_ context.Context, r *connect.Request[agentpb.LifecycleRequest]) (*connect.Response[agentpb.LifecycleResponse], error) {
-	w.update(func() { w.states = append(w.states, r.Msg.GetState()) })
+	// As the protocol has it: a report whose answer was lost comes again, and one that is not newer is ignored.
+	at := r.Msg.GetChangedAt().AsTime()
+	w.update(func() {
+		if at.After(w.changedAt) {
+			w.states, w.changedAt = append(w.states, r.Msg.GetState()), at
+		}
+	})
 	return connect.NewResponse(&agentpb.LifecycleResponse{}), nil
 }
 
