@@ -215,11 +215,26 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.agents.Stop()
 	s.workspaces.Stop()
 	s.jobs.Stop()
-	errs = append(errs, s.mesh.Close())
+	errs = append(errs, s.closeMesh())
 	if err := s.http.Shutdown(soon); err != nil {
 		errs = append(errs, s.http.Close())
 	}
 	s.running.Wait()
 	s.pubsub.Close()
 	return errors.Join(errs...)
+}
+
+// meshDeadline bounds leaving the mesh, which waits for engines that are not ours.
+const meshDeadline = 15 * time.Second
+
+// closeMesh leaves the mesh, or says that it could not: the process then ends with what is left of it.
+func (s *Server) closeMesh() error {
+	closed := make(chan error, 1)
+	go func() { closed <- s.mesh.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(meshDeadline):
+		return fmt.Errorf("leave the mesh: not done after %s", meshDeadline)
+	}
 }

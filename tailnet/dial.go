@@ -138,7 +138,7 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 			break
 		}
 		// Any packet starts the handshake; nobody needs the answer to this one.
-		n.engine.Ping(p.addr, tailcfg.PingTSMP, 0, func(*ipnstate.PingResult) {})
+		n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
 		if n.stalled(ctx, p, try) {
 			n.engine.ResetDevicePeer(p.key)
 		}

@@ -245,10 +245,14 @@ func (n *Node) partFromPeers() {
 	}
 }
 
-// knock sends a packet through the tunnel and waits for its answer.
+// knock sends a packet through the tunnel and waits for its answer, which a peer gives that lets this node in anywhere.
+//
+// It is an ICMP echo, which the other end's network stack answers on a goroutine of its own. A TSMP ping must not be used: its
+// answer is sent by the goroutine that receives, and when the peer that asks is removed at the same time, that goroutine, the
+// device's removal and its sender wait for each other for ever.
 func (n *Node) knock(ctx context.Context, p *peer) {
 	answer := make(chan struct{}, 1)
-	n.engine.Ping(p.addr, tailcfg.PingTSMP, 0, func(*ipnstate.PingResult) { answer <- struct{}{} })
+	n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) { answer <- struct{}{} })
 	select {
 	case <-answer:
 	case <-ctx.Done():

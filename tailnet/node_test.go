@@ -287,3 +287,30 @@ func TestUpsertRefuses(t *testing.T) {
 		t.Errorf("peers after refused ones: %+v", peers)
 	}
 }
+
+// Close ends however many connections there were lately: more than the stack's queue has room for, when nobody empties it.
+func TestCloseAfterManyConnections(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+	tailnettest.Echo(t, b, 7)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i := range 600 {
+		conn, err := a.Dial(ctx, "tcp", netip.AddrPortFrom(b.Addr(), 7))
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		if err := conn.Close(); err != nil { // what closes first remembers the connection for a minute
+			t.Fatal(err)
+		}
+	}
+	closed := make(chan struct{})
+	go func() { defer close(closed); a.Close() }()
+	select {
+	case <-closed:
+	case <-time.After(30 * time.Second):
+		t.Fatal("Close does not return")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // Code classifies an error.
@@ -47,6 +48,9 @@ func New(code Code, format string, args ...any) *Error {
 func (e *Error) Error() string {
 	if e.Detail == "" {
 		return e.Message
+	}
+	if strings.HasSuffix(e.Message, ".") {
+		return e.Message + " " + e.Detail
 	}
 	return e.Message + ": " + e.Detail
 }

@@ -80,7 +80,8 @@ func endings() []os.Signal {
 // New is the program as a command, for tests and for documentation. extra are the commands that only some programs have.
 func New(extra ...*cobra.Command) *cobra.Command { return newApp(nil).root(extra) }
 
-// root builds the command tree.
+// root builds the command tree. It sets none of cobra's templates: with one text/template is linked, whose look-ups by name
+// keep every exported method of the program, 7 of 28 MB of the slim binary.
 func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "coder",
