@@ -214,7 +214,7 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 }
 
 func errKinds(from, to Kind) *fault.Error {
-	return fault.New(fault.Forbidden, "a %s never connects to a %s", from, to)
+	return fault.New(fault.Forbidden, "nodes of kind %s never connect to nodes of kind %s", from, to)
 }
 
 // firstTargets is what a session subscribes to at its hello: what it asked for, and the servers for those who work for them.

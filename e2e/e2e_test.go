@@ -11,7 +11,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -208,35 +207,48 @@ func (s *server) end(sig syscall.Signal) error {
 }
 
 // cleanup ends the server and every process that has to do with it: agents outlive their server by design. Their programs, in
-// folders of their own below /tmp, go too.
+// folders of their own below /tmp, and their workspaces' folders go too.
 func (s *server) cleanup() {
 	defer s.free.Do(func() { <-running })
 	if err := s.end(syscall.SIGTERM); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e cleanup:", err)
 	}
-	for _, pid := range s.processes() {
+	for pid, environ := range s.processes() {
 		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		if syscall.Kill(pid, syscall.SIGKILL) == nil && err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(program)), "coder.") {
+		if syscall.Kill(pid, syscall.SIGKILL) != nil {
+			continue // it has ended by itself
+		}
+		if err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(program)), "coder.") {
 			os.RemoveAll(filepath.Dir(program))
+		}
+		for variable := range strings.SplitSeq(environ, "\x00") {
+			if home, ok := strings.CutPrefix(variable, "HOME="); ok && strings.Contains(home, "/codermesh/workspaces/") {
+				os.RemoveAll(filepath.Dir(home))
+			}
 		}
 	}
 }
 
-// processes lists the processes whose environment names the server's folder or port: agents (their home is in the folder), what
-// sessions started, and whatever the command line left.
-func (s *server) processes() (pids []int) {
+// processes are those whose environment names the server's folder or addresses, with that environment: agents, what sessions
+// started, and whatever the command line left.
+func (s *server) processes() map[int]string {
+	found := map[int]string{}
 	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range entries {
-		environ, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(environ, []byte(s.dir+"/")) && !bytes.Contains(environ, []byte("127.0.0.1:"+s.port)) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		environ := string(text)
+		if !strings.Contains(environ, s.dir+"/") && !strings.Contains(environ, "127.0.0.1:"+s.port) && !strings.Contains(environ, s.url()+"/") {
 			continue
 		}
 		var pid int
 		if _, err := fmt.Sscanf(path, "/proc/%d/environ", &pid); err == nil && pid != os.Getpid() {
-			pids = append(pids, pid)
+			found[pid] = environ
 		}
 	}
-	return pids
+	return found
 }
 
 func cmdServer(ts *testscript.TestScript, neg bool, args []string) {

@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -111,6 +113,64 @@ func (d *deployment) member(name string) (token string) {
 	return token
 }
 
+// talk is an open session in a workspace that answers line by line.
+type talk struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines *bufio.Scanner
+}
+
+// talk opens a session in a workspace, and waits until its path is direct: only such a one outlives its server.
+func (d *deployment) talk(workspace string) *talk {
+	d.t.Helper()
+	facts := filepath.Join(d.dir, "network-"+workspace)
+	s := &talk{t: d.t}
+	s.cmd = d.command(d.t.Context(), "ssh", "--network-info-dir", facts, "--network-info-interval", "100ms", workspace, "--",
+		"while read line; do echo got $line; done")
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
+		d.t.Fatal(err)
+	}
+	s.lines = bufio.NewScanner(stdout)
+	if err := s.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	s.echo(-1)
+	await(d.t, "the session's path is direct", func() bool {
+		files, _ := filepath.Glob(filepath.Join(facts, "*.json"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err == nil && strings.Contains(string(text), `"p2p":true`) {
+				return true
+			}
+		}
+		return false
+	})
+	return s
+}
+
+// echo says something in the session and fails the test unless the workspace answers.
+func (s *talk) echo(n int) {
+	s.t.Helper()
+	fmt.Fprintf(s.stdin, "%d\n", n)
+	if !s.lines.Scan() || s.lines.Text() != fmt.Sprintf("got %d", n) {
+		s.t.Fatalf("line %d: got %q (%v)", n, s.lines.Text(), s.lines.Err())
+	}
+}
+
+// end closes the session, which must have been a success.
+func (s *talk) end() {
+	s.t.Helper()
+	s.stdin.Close()
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Fatalf("the session ended with %v", err)
+	}
+}
+
 // asRoot skips a test that mounts folders where that is not possible.
 func asRoot(t *testing.T) {
 	t.Helper()
@@ -139,7 +199,7 @@ func (d *deployment) get(path string, into any) {
 
 // agents lists the agent processes of this deployment.
 func (d *deployment) agents() (pids []int) {
-	for _, pid := range d.processes() {
+	for pid := range d.processes() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "agent" {
 			pids = append(pids, pid)

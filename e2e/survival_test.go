@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -17,39 +16,7 @@ func TestSessionOutlivesServer(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
 	d.coder("create", "dev", "-t", "process", "-y")
-	facts := filepath.Join(d.dir, "network")
-	session := d.command(t.Context(), "ssh", "--network-info-dir", facts, "--network-info-interval", "100ms", "dev", "--", "while read line; do echo got $line; done")
-	stdin, err := session.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := session.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := session.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(stdout)
-	echo := func(n int) {
-		t.Helper()
-		fmt.Fprintf(stdin, "%d\n", n)
-		if !lines.Scan() || lines.Text() != fmt.Sprintf("got %d", n) {
-			t.Fatalf("line %d: got %q (%v)", n, lines.Text(), lines.Err())
-		}
-	}
-	echo(0)
-	// It may begin relayed; only a direct path outlives its server.
-	await(t, "the session's path is direct", func() bool {
-		files, _ := filepath.Glob(filepath.Join(facts, "*.json"))
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err == nil && strings.Contains(string(text), `"p2p":true`) {
-				return true
-			}
-		}
-		return false
-	})
+	session := d.talk("dev")
 	expiring := strings.TrimSpace(d.coder("tokens", "create", "--name", "short", "--lifetime", "1m"))
 	if out, stderr, err := d.try("whoami", "--token", expiring); err != nil {
 		t.Fatalf("whoami with a token of one minute: %v\n%s%s", err, out, stderr)
@@ -61,17 +28,14 @@ func TestSessionOutlivesServer(t *testing.T) {
 	lost := time.Now()
 	n := 1
 	for tick := time.Tick(time.Second); time.Since(lost) < time.Minute; n++ {
-		echo(n)
+		session.echo(n)
 		<-tick
 	}
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
-	echo(n)
-	stdin.Close()
-	if err := session.Wait(); err != nil {
-		t.Fatalf("the session ended with %v", err)
-	}
+	session.echo(n)
+	session.end()
 	if out := d.coder("ssh", "dev", "--", "echo back"); out != "back\n" {
 		t.Errorf("a new session after the restart: got %q", out)
 	}

@@ -30,6 +30,8 @@ const (
 	silence = 15 * time.Second
 
 	retryMin, retryMax = 100 * time.Millisecond, 10 * time.Second
+	// stableAfter is how long a session must have lasted for the next to be tried at once when it ends.
+	stableAfter = 5 * time.Second
 	// refusedRetry is the least pause after the server said "not now".
 	refusedRetry = 5 * time.Second
 	sayEvery     = time.Minute // how often a server that stays away is complained of
@@ -61,11 +63,13 @@ func (d *Daemon) serve() {
 	retry := backoff.Backoff{Min: retryMin, Max: retryMax}
 	var lastSaid time.Time
 	for d.ctx.Err() == nil {
+		began := time.Now()
 		opened, err := d.converse(d.ctx)
 		if d.ctx.Err() != nil {
 			return
 		}
-		if opened {
+		// A session that ends as soon as it has begun, as when the server cannot store what it is sent, is no end of the trouble.
+		if opened && time.Since(began) >= stableAfter {
 			retry.Reset()
 		}
 		if refused, ok := errors.AsType[*refusedError](err); ok && !refused.retry {

@@ -172,6 +172,9 @@ func (n *Node) stopEngine() {
 		n.events.Close()
 	}
 	if n.stack != nil {
+		// Closing the stack stops whoever empties its send queue (512 packets) and then resets every connection, those that
+		// linger after their end included: more than 512 would wait for room for ever. A stack without addresses cannot send.
+		n.stack.UpdateNetstackIPs(nil)
 		n.stack.Close()
 	}
 	if n.engine != nil {

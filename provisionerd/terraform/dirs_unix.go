@@ -47,8 +47,8 @@ func lockFile(name string) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		err = errors.Join(err, file.Close())
-		return nil, fault.New(fault.Conflict, "another provisioner uses the folder %s: give this one a run folder of its own: %w",
-			filepath.Dir(name), err)
+		return nil, fault.New(fault.Conflict, "another server or provisioner uses the folder %s: %w", filepath.Dir(name), err).
+			WithDetail("Stop it, or give this one a configuration folder of its own with --global-config.")
 	}
 	return file, nil
 }

@@ -325,7 +325,7 @@ func TestRecover(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	if _, err := terraform.New(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "another provisioner uses") {
+	if _, err := terraform.New(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "provisioner uses the folder") {
 		t.Errorf("a second executor on the same folder: %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -1,0 +1,326 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/codermesh/codermesh/coderd/database/embedded"
+)
+
+// postmaster is the process of the PostgreSQL below a configuration folder.
+func postmaster(t *testing.T, dir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// status asks the API as the first user, and returns the answer's status and text.
+func (d *deployment) status(path string) (int, string) {
+	d.t.Helper()
+	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, d.url()+path, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	req.Header.Set("Coder-Session-Token", d.token)
+	resp, err := d.web.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// The server's own PostgreSQL is killed: the server starts it again, a session in a workspace does not notice, and nothing is
+// lost.
+func TestOwnDatabaseIsKilled(t *testing.T) {
+	t.Parallel()
+	d := deploy(t)
+	d.coder("create", "dev", "-t", "process", "-y")
+	talk := d.talk("dev")
+	talk.echo(0)
+	config := filepath.Join(d.dir, "config-admin")
+	before := postmaster(t, config)
+	// Its last connections are cut with it, as when the kernel runs out of memory.
+	signal(t, before, syscall.SIGKILL)
+	await(t, "PostgreSQL runs again", func() bool {
+		text, err := os.ReadFile(filepath.Join(config, "postgres", "data", "postmaster.pid"))
+		first, _, _ := strings.Cut(string(text), "\n")
+		return err == nil && first != strconv.Itoa(before) && first != ""
+	})
+	await(t, "the API answers", func() bool { status, _ := d.status("/api/v2/users/me"); return status == http.StatusOK })
+	talk.echo(1)
+	talk.end()
+	if out := d.coder("list"); !strings.Contains(out, "dev") {
+		t.Errorf("list: got %q, want dev", out)
+	}
+	d.coder("stop", "dev", "-y")
+	d.coder("start", "dev", "-y")
+	if out := d.coder("ssh", "dev", "--", "echo back"); out != "back\n" {
+		t.Errorf("ssh: got %q", out)
+	}
+}
+
+// A database of somebody else's goes away and comes back: meanwhile the API says so with 503, sessions go on, and a build
+// that was running ends well.
+func TestExternalDatabaseGoesAway(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("/tmp", "e2edb") // short: it holds a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	start := func() *embedded.Server {
+		t.Helper()
+		db, err := embedded.Start(t.Context(), embedded.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db
+	}
+	db := start()
+	t.Cleanup(func() { stopDatabase(t, db) })
+	d := prepare(t, "--postgres-url", db.URL(), "--provisioner-isolation", "none")
+	d.begin()
+	d.pushProcess()
+	d.coder("create", "dev", "-t", "process", "-y")
+	talk := d.talk("dev")
+	talk.echo(0)
+
+	// A build that waits for us while the database is away.
+	template := filepath.Join(d.dir, "slow")
+	if err := os.Mkdir(template, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(template, "main.tf"), fmt.Appendf(nil, slowTemplate, d.dir), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.coder("templates", "push", "slow", "-d", template, "-y")
+	create := d.command(t.Context(), "create", "second", "-t", "slow", "-y")
+	var said bytes.Buffer
+	create.Stdout, create.Stderr = &said, &said
+	if err := create.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the second resource is being made", func() bool {
+		_, err := os.Stat(filepath.Join(d.dir, "in-flight"))
+		return err == nil
+	})
+
+	stopDatabase(t, db)
+	var text string
+	await(t, "the API answers 503", func() bool {
+		var status int
+		status, text = d.status("/api/v2/users/me")
+		return status == http.StatusServiceUnavailable
+	})
+	if !strings.Contains(text, "database") {
+		t.Errorf("without a database: got %q, want a word about it", text)
+	}
+	// Liveness is something else: nothing would be better if somebody started the server anew now.
+	if !d.healthy() {
+		t.Error("/healthz: want 200, also without a database")
+	}
+	if _, stderr, err := d.try("list"); err == nil || !strings.Contains(stderr, "database") {
+		t.Errorf("coder list: got %v, %q; want an error about the database", err, stderr)
+	}
+	talk.echo(1)
+	if err := os.WriteFile(filepath.Join(d.dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	talk.echo(2)
+
+	db = start()
+	await(t, "the API answers", func() bool { status, _ := d.status("/api/v2/users/me"); return status == http.StatusOK })
+	if err := create.Wait(); err != nil {
+		t.Errorf("coder create: %v\n%s", err, &said)
+	}
+	if got := d.workspace("second").LatestBuild.Status; got != "running" {
+		t.Errorf("the build that ran meanwhile: got %q, want running", got)
+	}
+	talk.echo(3)
+	talk.end()
+	if out := d.coder("ssh", "dev", "--", "echo back"); out != "back\n" {
+		t.Errorf("ssh: got %q", out)
+	}
+}
+
+func stopDatabase(t *testing.T, db *embedded.Server) {
+	t.Helper()
+	// A test's own context has ended when its cleanups run.
+	ctx, cancel := context.WithTimeout(context.Background(), settle)
+	defer cancel()
+	if err := db.Stop(ctx); err != nil {
+		t.Errorf("stop PostgreSQL: %v", err)
+	}
+}
+
+// The disk that holds the database and everything else fills up: what cannot be stored is refused with the reason, the server
+// stays, and goes on when there is space again, with everything that it had.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	d := prepare(t)
+	config := filepath.Join(d.dir, "config-admin")
+	if err := os.Mkdir(config, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("e2e", config, "tmpfs", 0, "size=200m,mode=755"); err != nil {
+		if errors.Is(err, syscall.EPERM) {
+			t.Skip("this machine does not let root mount")
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.cleanup()
+		if err := syscall.Unmount(config, syscall.MNT_DETACH); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	d.begin()
+	d.pushProcess()
+	d.coder("create", "dev", "-t", "process", "-y")
+	d.coder("ssh", "dev", "--", "echo kept > kept.txt")
+
+	ballast := filepath.Join(config, "ballast")
+	fill(t, ballast)
+	// Four megabytes that do not compress: what PostgreSQL has allocated already does not hold many of them.
+	big := filepath.Join(d.dir, "big")
+	if err := os.Mkdir(big, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	main, err := os.ReadFile(filepath.Join(d.dir, "process", "main.tf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := make([]byte, 4<<20)
+	rand.Read(noise)
+	for name, data := range map[string][]byte{"main.tf": main, "noise.bin": noise} {
+		if err := os.WriteFile(filepath.Join(big, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refusals := 0
+	for n := range 10 {
+		_, stderr, err := d.try("templates", "push", fmt.Sprintf("big%d", n), "-d", big, "-y")
+		if err == nil {
+			continue
+		}
+		refusals++
+		t.Logf("refused with: %s", stderr)
+		if !strings.Contains(stderr, "disk is full") {
+			t.Errorf("push on a full disk: got %q, want the reason", stderr)
+		}
+		break
+	}
+	if refusals == 0 {
+		t.Error("nothing was refused while the disk was full")
+	}
+	if d.cmd == nil || d.cmd.Process.Signal(syscall.Signal(0)) != nil {
+		t.Fatalf("the server has ended\n%s", d.logText())
+	}
+
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the API answers", func() bool { status, _ := d.status("/api/v2/users/me"); return status == http.StatusOK })
+	if out := d.coder("ssh", "dev", "--", "cat kept.txt"); out != "kept\n" {
+		t.Errorf("ssh: got %q, want what was there", out)
+	}
+	d.coder("templates", "push", "after", "-d", big, "-y")
+	d.coder("create", "second", "-t", "after", "-y")
+	out := d.coder("list")
+	if !strings.Contains(out, "dev") || !strings.Contains(out, "second") {
+		t.Errorf("list: got %q, want dev and second", out)
+	}
+}
+
+// fill writes a file until nothing more fits beside it.
+func fill(t *testing.T, name string) {
+	t.Helper()
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err := file.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A machine without PostgreSQL: what the server says tells how to get it.
+func TestNoPostgreSQL(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	d := prepare(t)
+	program, err := exec.LookPath("terraform")
+	if err != nil {
+		if program, err = exec.LookPath("tofu"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if program, err = filepath.Abs(program); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(d.dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(bin, filepath.Base(program))); err != nil {
+		t.Fatal(err)
+	}
+	mount, err := exec.LookPath("mount")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What would be found is hidden in a mount namespace of the server's own.
+	hide := `for dir in /usr/lib/postgresql /usr/pgsql-* /usr/lib/postgresql* /usr/libexec/postgresql* /usr/local/pgsql /var/lib/codermesh; do
+	if [ -d "$dir" ]; then "$0" -t tmpfs none "$dir" || exit 77; fi
+done
+exec "$@"`
+	cmd := exec.CommandContext(t.Context(), "unshare", "-m", "/bin/sh", "-c", hide, mount, coder, "server", "--shutdown-deadline", "1s")
+	cmd.Env = append(d.env("admin"), "PATH="+bin)
+	cmd.Dir = d.dir
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	err = cmd.Run()
+	if text := said.String(); strings.Contains(text, "unshare failed") || cmd.ProcessState.ExitCode() == 77 {
+		t.Skipf("this machine does not let root mount: %s", text)
+	}
+	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("coder server: got %v, want exit code 1", err)
+	}
+	for _, want := range []string{"error: PostgreSQL 13 or newer is not on this machine", "apt install postgresql", "--fetch-postgres", "--postgres-url"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("coder server said %q, want %q in it", &said, want)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// participant is somebody in the mesh who does not run our program.
+type participant struct {
+	node   *tailnet.Node
+	client *coordinator.Client
+}
+
+// joinMesh brings a participant in by its credential. A refusal is the error.
+func joinMesh(t *testing.T, d *deployment, kind coordinator.Kind, header, credential string) (*participant, error) {
+	t.Helper()
+	server, err := url.Parse(d.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := new(participant)
+	key := tailnet.NewPrivateKey()
+	p.client = coordinator.NewClient(coordinator.ClientOptions{
+		URL: server, Kind: kind, Key: key.Public(),
+		Header: func(context.Context) (http.Header, error) { return http.Header{header: {credential}}, nil },
+		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
+			node, err := tailnet.New(tailnet.Options{ID: w.ID, Key: key})
+			if err != nil {
+				return nil, err
+			}
+			p.node = node
+			t.Cleanup(func() { node.Close() })
+			return node, nil
+		},
+	})
+	p.client.Start()
+	t.Cleanup(func() { p.client.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), settle)
+	defer cancel()
+	_, err = p.client.Welcome(ctx)
+	return p, err
+}
+
+// greeting reads what the SSH server behind a mesh address says first.
+func (p *participant) greeting(ctx context.Context, id uuid.UUID) (string, error) {
+	conn, err := p.node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(id), meshport.SSH))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	text := make([]byte, 8)
+	n, err := conn.Read(text)
+	return string(text[:n]), err
+}
+
+// silent fails the test if a mesh address answers the participant within the two seconds that a connection to its own would
+// take a few hundredths of.
+func (p *participant) silent(t *testing.T, id uuid.UUID) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if text, err := p.greeting(ctx, id); err == nil || text != "" {
+		t.Errorf("%s answered %q (%v)", id, text, err)
+	}
+}
+
+// refused fails the test unless the coordinator refuses to introduce the participant to id.
+func (p *participant) refused(t *testing.T, id uuid.UUID) (reason error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settle)
+	defer cancel()
+	err := p.client.Subscribe(ctx, id)
+	if code := fault.CodeOf(err); err == nil || code != fault.NotFound && code != fault.Forbidden {
+		t.Errorf("subscribe to %s: got %v, want a refusal", id, err)
+	}
+	if _, _, ok := p.client.Peer(id); ok {
+		t.Errorf("%s was introduced", id)
+	}
+	return err
+}
+
+func parseID(t *testing.T, text string) uuid.UUID {
+	t.Helper()
+	id, err := uuid.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// agentToken is the token of a workspace's agent, as its process holds it.
+func (d *deployment) agentToken(w workspaceJSON) string {
+	d.t.Helper()
+	for _, pid := range d.agents() {
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if !bytes.Contains(environ, []byte("/"+w.ID+"/")) { // its home
+			continue
+		}
+		for variable := range bytes.SplitSeq(environ, []byte{0}) {
+			if token, ok := strings.CutPrefix(string(variable), "CODER_AGENT_TOKEN="); ok {
+				return token
+			}
+		}
+	}
+	d.t.Fatalf("no process is the agent of workspace %s", w.ID)
+	return ""
+}
+
+// A client reaches no workspace but its owner's, and an agent no other agent: not by asking the coordinator, and not by
+// knowing everything that an introduction would have told.
+func TestNobodyReachesOthers(t *testing.T) {
+	t.Parallel()
+	d := deploy(t)
+	eve := d.member("eve")
+	d.coder("create", "dev", "-t", "process", "-y")
+	d.coder("ssh", "dev", "--", "true")
+	if _, stderr, err := d.tryAs("eve", "create", "own", "-t", "process", "-y"); err != nil {
+		t.Fatalf("eve creates a workspace: %v\n%s", err, stderr)
+	}
+	if _, stderr, err := d.tryAs("eve", "ssh", "own", "--", "true"); err != nil {
+		t.Fatalf("eve uses her workspace: %v\n%s", err, stderr)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), settle)
+	defer cancel()
+	dev := parseID(t, d.workspace("dev").agentID())
+	var own workspaceJSON
+	if err := call(http.MethodGet, d.url()+"/api/v2/users/me/workspace/own", eve, nil, &own); err != nil {
+		t.Fatal(err)
+	}
+
+	// Ada reaches hers: what follows fails for no other reason than who asks.
+	ada, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, d.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ada.client.Subscribe(ctx, dev); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ada.greeting(ctx, dev); !strings.HasPrefix(text, "SSH-2.0") {
+		t.Fatalf("ada's workspace: got %q (%v), want an SSH greeting", text, err)
+	}
+	devNode, _, ok := ada.client.Peer(dev)
+	if !ok {
+		t.Fatal("ada does not know the peer that she talks to")
+	}
+
+	stranger, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, eve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := stranger.refused(t, dev), stranger.refused(t, uuid.New()); got == nil || want == nil || got.Error() != want.Error() {
+		t.Errorf("subscribe to what is another's: %v, to what does not exist: %v; want the same", got, want)
+	}
+	stranger.silent(t, dev)
+	// With all that the coordinator would have told: key, addresses, relay.
+	if err := stranger.node.Upsert(tailnet.Peer{NodeInfo: devNode}); err != nil {
+		t.Fatal(err)
+	}
+	stranger.silent(t, dev)
+
+	// One agent's token, in the hands of somebody who does with it what no agent does.
+	token := d.agentToken(own)
+	rogue, err := joinMesh(t, d, coordinator.KindAgent, sdk.AgentTokenHeader, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := rogue.node.ID(), parseID(t, own.agentID()); got != want {
+		t.Fatalf("eve's agent's token joins as %s, want %s", got, want)
+	}
+	rogue.refused(t, dev)
+	rogue.silent(t, dev)
+	if err := rogue.node.Upsert(tailnet.Peer{NodeInfo: devNode}); err != nil {
+		t.Fatal(err)
+	}
+	rogue.silent(t, dev)
+
+	// The silence was not for want of somebody who could answer.
+	if text, err := ada.greeting(ctx, dev); !strings.HasPrefix(text, "SSH-2.0") {
+		t.Errorf("ada's workspace afterwards: got %q (%v), want an SSH greeting", text, err)
+	}
+
+	// An agent's token is no user's session, nor the other way round.
+	for _, path := range []string{"/api/v2/users/me", "/api/v2/workspaces"} {
+		if err := call(http.MethodGet, d.url()+path, token, nil, nil); err == nil || !strings.Contains(err.Error(), "401") {
+			t.Errorf("GET %s with an agent's token: got %v, want 401", path, err)
+		}
+	}
+	for what, credential := range map[string][2]string{
+		"a session as an agent":    {sdk.AgentTokenHeader, d.token},
+		"a made-up agent token":    {sdk.AgentTokenHeader, uuid.NewString()},
+		"a made-up session":        {sdk.SessionHeader, "aaaaaaaaaa-aaaaaaaaaaaaaaaaaaaaaa"},
+		"an agent's as a session":  {sdk.SessionHeader, token},
+		"nothing that is a secret": {"X-Nothing", "at all"},
+	} {
+		if _, err := joinMesh(t, d, coordinator.KindClient, credential[0], credential[1]); fault.CodeOf(err) != fault.Unauthenticated || err == nil {
+			t.Errorf("join with %s: got %v, want a refusal", what, err)
+		}
+	}
+}
+
+// Losing access ends what is open: a suspended user's session in the workspace, and the tunnel of a client.
+func TestSuspensionEndsSessions(t *testing.T) {
+	t.Parallel()
+	d := deploy(t)
+	token := d.member("eve")
+	if _, stderr, err := d.tryAs("eve", "create", "own", "-t", "process", "-y"); err != nil {
+		t.Fatalf("eve creates a workspace: %v\n%s", err, stderr)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
+	defer cancel()
+	session := d.commandAs(ctx, "eve", "ssh", "own", "--", "echo in; cat")
+	stdin, err := session.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := session.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 3)
+	if _, err := stdout.Read(line); err != nil || string(line) != "in\n" {
+		t.Fatalf("eve's session: got %q (%v)", line, err)
+	}
+	var own workspaceJSON
+	if err := call(http.MethodGet, d.url()+"/api/v2/users/me/workspace/own", token, nil, &own); err != nil {
+		t.Fatal(err)
+	}
+	agent := parseID(t, own.agentID())
+	client, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.client.Subscribe(ctx, agent); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := client.node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(agent), meshport.SSH))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	d.coder("users", "suspend", "eve", "-y")
+	ended := make(chan error, 1)
+	go func() { ended <- session.Wait() }()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("eve's session ended with success")
+		}
+	case <-time.After(settle):
+		t.Errorf("eve's session is open %s after she was suspended", settle)
+		session.Process.Kill()
+		<-ended
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(settle)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		_, err := conn.Read(make([]byte, 1024))
+		if err == nil {
+			continue // the greeting
+		}
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			t.Errorf("a connection of eve's is open %s after she was suspended", settle)
+		}
+		break
+	}
+	if _, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, token); err == nil {
+		t.Error("eve joined the mesh after she was suspended")
+	}
+}
