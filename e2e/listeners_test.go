@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
 // listeners maps each listening TCP address of this machine to the processes that hold it, as `ss -ltnp` prints them.
@@ -68,6 +71,7 @@ func TestNoListenerServesRPC(t *testing.T) {
 	if len(agents) != 1 {
 		t.Fatalf("agents: got %v, want one", agents)
 	}
+	served := 0
 	for addr, pids := range listeners(t) {
 		switch {
 		case slices.Contains(pids, agents[0]):
@@ -76,10 +80,16 @@ func TestNoListenerServesRPC(t *testing.T) {
 			t.Errorf("the provisioner listens on %s", addr)
 		case slices.Contains(pids, d.cmd.Process.Pid):
 			t.Logf("the server listens on %s", addr)
-			for _, path := range []string{"/codermesh.agent.v1.AgentService/Manifest", "/codermesh.provisioner.v1.ProvisionerService/Session", "/codermesh.provisioner.v1.ProvisionerService/Source"} {
+			served++
+			for _, path := range []string{
+				agentpbconnect.AgentServiceConnectProcedure, provisionerpbconnect.ProvisionerServiceSessionProcedure, provisionerpbconnect.ProvisionerServiceSourceProcedure,
+			} {
 				refused(t, addr, path)
 			}
 		}
+	}
+	if served == 0 {
+		t.Error("ss shows no listener of the server")
 	}
 }
 
