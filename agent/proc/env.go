@@ -7,7 +7,7 @@ import (
 
 // internal are the agent's own variables, which no process that it starts may see. A trailing * matches any rest.
 var internal = []string{
-	"CODER_AGENT_TOKEN*", "CODER_AGENT_AUTH", "CODER_AGENT_CHILD*", "CODER_AGENT_STATE_DIR", "CODER_AGENT_LOG_DIR",
+	"CODER_AGENT_TOKEN*", "CODER_AGENT_AUTH", "CODER_AGENT_CHILD*", "CODER_AGENT_STATE_DIR", "CODER_AGENT_PROGRAM_DIR", "CODER_AGENT_LOG_DIR",
 	"CODER_PROVISIONER_*", "CODER_SESSION_TOKEN", "CODER_PG_*", "GOMEMLIMIT", "GOGC", "GODEBUG", "TS_DEBUG_*", "NOTIFY_SOCKET",
 }
 

@@ -51,7 +51,8 @@ done
 chmod 700 "$dir/coder" || stay "cannot make $dir/coder executable"
 
 PATH=$dir:$PATH
-export PATH
+CODER_AGENT_PROGRAM_DIR=$dir # the agent removes it when the workspace stops
+export PATH CODER_AGENT_PROGRAM_DIR
 # When exec fails, bash can go on, other shells only run the trap.
 [ -z "${BASH_VERSION:-}" ] || shopt -s execfail
 useless() {

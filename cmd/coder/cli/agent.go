@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -71,12 +72,26 @@ func (a *app) agent(ctx context.Context, o agentOptions) error {
 	if a.verbose {
 		level = slog.LevelDebug
 	}
+	defer removeProgram(a.logger())
 	// The agent decides itself which signals end it, and how: a closed terminal must not.
 	return agent.Run(context.WithoutCancel(ctx), agent.Options{
 		Logger: slog.New(slog.NewTextHandler(a.streams().Err, &slog.HandlerOptions{Level: level})),
 		URL:    server, Token: token, StateDir: o.stateDir, LogDir: o.logDir, TLS: tlsConfig, Header: header,
 		RelayOnly: a.disableDirect, OwnProcess: true,
 	})
+}
+
+// removeProgram removes the folder that the bootstrap script made for this program, which the next start downloads anew. It
+// removes nothing but a folder that holds this very program.
+func removeProgram(log *slog.Logger) {
+	dir := os.Getenv("CODER_AGENT_PROGRAM_DIR")
+	exe, err := os.Executable()
+	if dir == "" || err != nil || filepath.Join(dir, "coder") != exe {
+		return
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		log.Debug("own program not removed", "err", err)
+	}
 }
 
 func (a *app) agentURL(o agentOptions) (*url.URL, error) {
