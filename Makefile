@@ -48,8 +48,8 @@ release: ## build/coder with the slim binaries of every platform
 
 test: build lint verify test-go ## everything, from a clean clone; as root also what needs network namespaces and other users
 
-# What lives from concurrency is tested with the race detector, the rest without: it costs three times the time.
-RACED := agent coordinator coderd/agents coderd/jobs coderd/pubsub internal provisionerd tailnet
+# The tables and queues that everything depends on are tested with the race detector here, the rest by `make test-race`.
+RACED := coordinator coderd/agents coderd/jobs coderd/pubsub internal provisionerd
 
 test-go:
 	@scripts/test-prerequisites

@@ -182,7 +182,8 @@ func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, agent uuid.UUI
 		if err != nil || len(page) == 0 {
 			return after, err
 		}
-		send, cancel := context.WithTimeout(ctx, sendLogTime)
+		// A write that is cut off would cut the connection: the end of the service waits for it, to say why it ends.
+		send, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendLogTime)
 		err = ws.WriteJSON(send, page)
 		cancel()
 		if err != nil {
