@@ -306,6 +306,7 @@ func newDaemon(t testing.TB, queue *jobs.Service) *Daemon {
 	}}
 	d.stream = provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: transport}, hs.URL).Session(ctx)
 	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 1, Version: "test"}}})
+	welcomed := make(chan struct{})
 	d.reader.Go(func() {
 		defer transport.CloseIdleConnections()
 		for {
@@ -315,6 +316,8 @@ func newDaemon(t testing.TB, queue *jobs.Service) *Daemon {
 				return
 			}
 			switch m := m.GetMessage().(type) {
+			case *provisionerpb.ServerMessage_Welcome: // once a stream
+				close(welcomed)
 			case *provisionerpb.ServerMessage_Offer:
 				d.offers <- m.Offer
 			case *provisionerpb.ServerMessage_Ack:
@@ -334,6 +337,11 @@ func newDaemon(t testing.TB, queue *jobs.Service) *Daemon {
 			}
 		}
 	})
+	select { // from then on the queue counts with this daemon
+	case <-welcomed:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the test's provisioner was not welcomed")
+	}
 	return d
 }
 
