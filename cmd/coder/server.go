@@ -80,6 +80,7 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 	o.logs.flags(f)
 	cli.SetEnvPrefix(cmd, "CODER_")
 	cli.SetEnv(f.Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
+	cmd.AddCommand(serverAdminCmds()...)
 	return cli.Daemon(cmd)
 }
 

@@ -55,7 +55,7 @@ type Server struct {
 	install Install
 	data    string   // the data folder
 	socket  string   // the folder that the URL names: data, or a short link to it
-	lock    *os.File // held until the end
+	lock    *os.File // held until the end; nil: another process runs PostgreSQL
 
 	stop     context.CancelFunc
 	finished chan struct{} // closed when nothing runs any more
@@ -113,9 +113,11 @@ func (s *Server) start(ctx context.Context, o Options) (err error) {
 }
 
 // URL is how to connect. It holds no password: who can reach the socket may connect.
-func (s *Server) URL() string {
+func (s *Server) URL() string { return urlOf(s.socket) }
+
+func urlOf(socket string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/postgres"}
-	u.RawQuery = url.Values{"host": {s.socket}, "port": {"5432"}}.Encode()
+	u.RawQuery = url.Values{"host": {socket}, "port": {"5432"}}.Encode()
 	return u.String()
 }
 
@@ -189,7 +191,9 @@ func (s *Server) release() {
 			s.log.Warn("remove link to PostgreSQL's socket", "err", err)
 		}
 	}
-	s.lock.Close() // ends the lock; nothing was written
+	if s.lock != nil {
+		s.lock.Close() // ends the lock; nothing was written
+	}
 }
 
 // ensureData makes the data folder unless it is there. It appears under its name only when it is complete.

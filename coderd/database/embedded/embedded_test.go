@@ -181,6 +181,50 @@ func TestDoubleStart(t *testing.T) {
 	start(t, embedded.Options{Dir: dir}) // and afterwards it is free
 }
 
+// TestAttach: a command beside a server uses its PostgreSQL and leaves it running; where no server runs, it runs one itself.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, err := embedded.Attach(t.Context(), embedded.Options{Dir: dir, Logger: quiet}); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("attach where nothing is: got %v, want that it says so", err)
+	}
+	attach := func() *embedded.Server {
+		t.Helper()
+		beside, err := embedded.Attach(t.Context(), embedded.Options{Dir: dir, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { stop(t, beside) })
+		return beside
+	}
+	srv := start(t, embedded.Options{Dir: dir})
+	mustQuery(t, srv.URL(), "CREATE TABLE kept (v text)")
+	pid := postmaster(t, dir)
+	beside := attach()
+	mustQuery(t, beside.URL(), "INSERT INTO kept VALUES ('beside')")
+	stop(t, beside)
+	if now := postmaster(t, dir); now != pid {
+		t.Errorf("PostgreSQL is process %d after a command beside it, was %d", now, pid)
+	}
+	if got := mustQuery(t, srv.URL(), "SELECT v FROM kept"); got != "beside" {
+		t.Errorf("the server sees %q", got)
+	}
+	stop(t, srv)
+	if _, err := embedded.RunningURL(dir); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("URL of a stopped server: got %v, want that it says so", err)
+	}
+	if got := mustQuery(t, attach().URL(), "SELECT v FROM kept"); got != "beside" {
+		t.Errorf("without a server: got %q", got)
+	}
+	address, err := embedded.RunningURL(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mustQuery(t, address, "SELECT v FROM kept"); got != "beside" {
+		t.Errorf("by the printed URL: got %q", got)
+	}
+}
+
 // TestServerKilled: kill -9 of the server leaves a database that the next start takes over with everything committed.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,12 @@ type Server struct{}
 // Start says that this system is not one of those where PostgreSQL is run for the server.
 func Start(context.Context, Options) (*Server, error) { return nil, unsupported() }
 
+// Attach says the same.
+func Attach(context.Context, Options) (*Server, error) { return nil, unsupported() }
+
+// RunningURL says the same.
+func RunningURL(string) (string, error) { return "", unsupported() }
+
 // Fetch says the same.
 func Fetch(context.Context, string, *slog.Logger) error { return unsupported() }
 

@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func (a *app) scheduleCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "schedule",
+		Short:   "Say when workspaces start and stop by themselves",
+		Example: "  coder schedule start dev 9:30 Mon-Fri Europe/Berlin\n  coder schedule stop dev 8h",
+	}
+	cmd.AddCommand(a.scheduleShowCmd(), a.scheduleStartCmd(), a.scheduleStopCmd(), a.scheduleExtendCmd())
+	return cmd
+}
+
+func (a *app) scheduleShowCmd() *cobra.Command {
+	out := output[sdk.Workspace]{columns: []column[sdk.Workspace]{
+		{"workspace", fullName},
+		{"starts at", func(ws sdk.Workspace) string { return orNone(ws.AutostartSchedule) }},
+		{"stops after", stopsAfter},
+		{"stops at", stopsAt},
+	}}
+	cmd := &cobra.Command{
+		Use:     "show WORKSPACE",
+		Short:   "Show when a workspace starts and stops",
+		Example: `  coder schedule show dev`,
+		Args:    argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			return out.print(a.streams().Out, []sdk.Workspace{ws})
+		},
+	}
+	out.flags(cmd)
+	return cmd
+}
+
+func orNone(text *string) string {
+	if text == nil || *text == "" {
+		return "–"
+	}
+	return *text
+}
+
+func stopsAfter(ws sdk.Workspace) string {
+	if ws.TTLMillis == nil {
+		return "–"
+	}
+	return shortDuration(time.Duration(*ws.TTLMillis) * time.Millisecond)
+}
+
+func stopsAt(ws sdk.Workspace) string {
+	if ws.LatestBuild.Status != sdk.WorkspaceRunning || ws.LatestBuild.Deadline == nil {
+		return "–"
+	}
+	return ws.LatestBuild.Deadline.Local().Format("2006-01-02 15:04")
+}
+
+// shortDuration leaves out the units that are zero: 8h, 1h30m.
+func shortDuration(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func (a *app) scheduleStartCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "start WORKSPACE {TIME [DAYS] [ZONE] | manual}",
+		Short: "Start a workspace at a time of day",
+		Long: `Start a workspace at a time of day: on all days, or on the named ones (Mon-Fri, or Mon,Wed,Sat), in the named time zone, or
+this machine's. "manual" ends that. A schedule in cron's form is understood too, as one argument.`,
+		Example: `  coder schedule start dev 9:30AM Mon-Fri Europe/Berlin
+  coder schedule start dev "CRON_TZ=Europe/Berlin 30 9 * * 1-5"
+  coder schedule start dev manual`,
+		Args: cobra.RangeArgs(2, 4),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			schedule, err := parseStart(args[1:], localZone())
+			if err != nil {
+				return err
+			}
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := client.UpdateAutostart(cmd.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: schedule}); err != nil {
+				return err
+			}
+			if schedule == nil {
+				fmt.Fprintf(a.streams().Err, "%s starts only when somebody starts it.\n", fullName(ws))
+			} else {
+				fmt.Fprintf(a.streams().Err, "%s starts by the schedule %s.\n", fullName(ws), *schedule)
+			}
+			return nil
+		},
+	}
+}
+
+var clockTime = regexp.MustCompile(`^(?i)(\d{1,2})(?::(\d\d))?\s*(am|pm)?$`)
+
+// parseStart makes cron's form of a time of day, days and a zone; nil means no automatic start. The server checks days and zone.
+func parseStart(words []string, zone string) (*string, error) {
+	if len(words) == 1 && words[0] == "manual" {
+		return nil, nil
+	}
+	if len(words) == 1 && strings.Contains(words[0], " ") {
+		return &words[0], nil
+	}
+	hour, minute, err := parseClock(words[0])
+	if err != nil {
+		return nil, err
+	}
+	days := "*"
+	for _, word := range words[1:] {
+		if isZone(word) {
+			zone = word
+		} else {
+			days = word
+		}
+	}
+	schedule := fmt.Sprintf("CRON_TZ=%s %d %d * * %s", zone, minute, hour, days)
+	return &schedule, nil
+}
+
+// isZone tells a time zone's name from days: zones are UTC, Local or Area/City.
+func isZone(word string) bool { return strings.Contains(word, "/") || strings.EqualFold(word, "UTC") }
+
+func parseClock(text string) (hour, minute int, err error) {
+	refuse := fault.New(fault.Invalid, "the time %q is not like 9:30, 9:30AM or 21:00", text)
+	m := clockTime.FindStringSubmatch(text)
+	if m == nil {
+		return 0, 0, refuse
+	}
+	hour, _ = strconv.Atoi(m[1]) // two digits at most
+	if m[2] != "" {
+		minute, _ = strconv.Atoi(m[2])
+	}
+	if m[3] != "" {
+		if hour < 1 || hour > 12 {
+			return 0, 0, refuse
+		}
+		hour %= 12
+		if strings.EqualFold(m[3], "pm") {
+			hour += 12
+		}
+	}
+	if hour > 23 || minute > 59 {
+		return 0, 0, refuse
+	}
+	return hour, minute, nil
+}
+
+// localZone is the name of this machine's time zone, as far as it can be known; the server has no other way to know it.
+func localZone() string {
+	if name := time.Local.String(); name != "Local" && name != "" {
+		return name
+	}
+	return systemZone()
+}
+
+func (a *app) scheduleStopCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "stop WORKSPACE {DURATION | manual}",
+		Short:   "Stop a workspace some time after each start",
+		Long:    `Stop a workspace some time after each start, from the next one on. "manual" ends that, at once.`,
+		Example: "  coder schedule stop dev 8h30m\n  coder schedule stop dev manual",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var req sdk.UpdateTTLRequest
+			if args[1] != "manual" {
+				d, err := parseLifetime(args[1])
+				if err != nil {
+					return err
+				}
+				millis := d.Milliseconds()
+				req.TTLMillis = &millis
+			}
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := client.UpdateTTL(cmd.Context(), ws.ID, req); err != nil {
+				return err
+			}
+			if req.TTLMillis == nil {
+				fmt.Fprintf(a.streams().Err, "%s stops only when somebody stops it.\n", fullName(ws))
+			} else {
+				fmt.Fprintf(a.streams().Err, "%s stops %s after each start, from the next one on.\n", fullName(ws), args[1])
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) scheduleExtendCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "extend WORKSPACE DURATION",
+		Aliases: []string{"override-stop"},
+		Short:   "Let a running workspace stop later, or sooner: so long from now",
+		Example: `  coder schedule extend dev 2h`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := parseLifetime(args[1])
+			if err != nil {
+				return err
+			}
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			deadline := time.Now().Add(d)
+			if err := client.ExtendWorkspace(cmd.Context(), ws.ID, sdk.ExtendRequest{Deadline: deadline}); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.streams().Err, "%s stops at %s.\n", fullName(ws), deadline.Format("2006-01-02 15:04"))
+			return nil
+		},
+	}
+}
+
+func (a *app) autoupdateCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "autoupdate WORKSPACE {always | never}",
+		Short:   "Say whether starts take a template's newest version",
+		Example: `  coder autoupdate dev always`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			req := sdk.UpdateAutomaticUpdatesRequest{AutomaticUpdates: sdk.AutomaticUpdates(args[1])}
+			if err := client.UpdateAutomaticUpdates(cmd.Context(), ws.ID, req); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.streams().Err, "Automatic updates of %s: %s.\n", fullName(ws), args[1])
+			return nil
+		},
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/coderd/users"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+// Commands for an operator who has the server's database but no account there. They work beside a running server and without.
+
+func serverAdminCmds() []*cobra.Command {
+	return []*cobra.Command{resetPasswordCmd(), createAdminUserCmd(), postgresBuiltinURLCmd()}
+}
+
+// adminDatabase says where a command finds the server's database.
+type adminDatabase struct{ url string }
+
+func (d *adminDatabase) flag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&d.url, "postgres-url", "", "the server's database (default: the server's own PostgreSQL)")
+	cli.SetEnvPrefix(cmd, "CODER_")
+	cli.SetEnv(cmd.Flags().Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
+}
+
+// attach returns the address of the server's own PostgreSQL, which runs until detach.
+func attach(cmd *cobra.Command) (address string, detach func() error, err error) {
+	dir := cli.ConfigDir(cmd)
+	if dir == "" {
+		return "", nil, errNoConfigDir
+	}
+	pg, err := embedded.Attach(cmd.Context(), embedded.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return "", nil, err
+	}
+	return pg.URL(), func() error {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 30*time.Second)
+		defer cancel()
+		return pg.Stop(stop)
+	}, nil
+}
+
+// accounts runs fn with the accounts in the database.
+func (d *adminDatabase) accounts(cmd *cobra.Command, fn func(*users.Service) error) (err error) {
+	address := d.url
+	if address == "" {
+		var detach func() error
+		if address, detach, err = attach(cmd); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, detach()) }()
+	}
+	log := slog.New(slog.DiscardHandler)
+	db, err := database.Open(cmd.Context(), address, log)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return fn(users.New(users.Deps{DB: db, Logger: log, AccessURL: &url.URL{}}))
+}
+
+// newPassword asks for a password on a terminal, and reads a line of standard input elsewhere: arguments are seen by everybody.
+func newPassword(ctx context.Context) (string, error) {
+	streams := tty.Std(false)
+	password, err := streams.Ask(ctx, tty.Question{Text: "New password", Secret: true})
+	if errors.Is(err, tty.ErrNotTerminal) {
+		line, err := bufio.NewReader(io.LimitReader(os.Stdin, 4096)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("read password: %w", err)
+		}
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
+			return "", fault.New(fault.Invalid, "the password is missing: give it as a line on standard input")
+		}
+		return line, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	_, err = streams.Ask(ctx, tty.Question{Text: "Password again", Secret: true, Check: func(again string) error {
+		if again != password {
+			return errors.New("The passwords differ.")
+		}
+		return nil
+	}})
+	return password, err
+}
+
+func resetPasswordCmd() *cobra.Command {
+	var db adminDatabase
+	cmd := &cobra.Command{
+		Use:   "reset-password USER",
+		Short: "Give a user another password, with access to the database only",
+		Long: `Give a user another password and end the user's sessions. The password is asked for, or read as a line of standard input.
+Run it as the server's user on the server's machine, or with --postgres-url.`,
+		Example: "  coder server reset-password ada\n  pass show coder/ada | coder server reset-password ada",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			password, err := newPassword(cmd.Context())
+			if err != nil {
+				return err
+			}
+			err = db.accounts(cmd, func(s *users.Service) error { return s.ResetPassword(cmd.Context(), args[0], password) })
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "The password of %s is changed, and the sessions of before have ended.\n", args[0])
+			return nil
+		},
+	}
+	db.flag(cmd)
+	return cmd
+}
+
+func createAdminUserCmd() *cobra.Command {
+	var db adminDatabase
+	var req sdk.CreateFirstUserRequest
+	cmd := &cobra.Command{
+		Use:   "create-admin-user --username NAME --email ADDRESS",
+		Short: "Add an owner, with access to the database only",
+		Long: `Add a user with the role owner. The password is asked for, or read as a line of standard input. Run it as the server's user on
+the server's machine, or with --postgres-url.`,
+		Example: "  coder server create-admin-user --username ada --email ada@example.com",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if req.Username == "" || req.Email == "" {
+				return fault.New(fault.Invalid, "--username and --email are needed")
+			}
+			if req.Password, err = newPassword(cmd.Context()); err != nil {
+				return err
+			}
+			err = db.accounts(cmd, func(s *users.Service) error {
+				_, err := s.CreateOwner(cmd.Context(), req)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "%s can sign in, and owns the server.\n", req.Username)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.Username, "username", "", "name to sign in with")
+	f.StringVar(&req.Email, "email", "", "e-mail address")
+	f.StringVar(&req.Name, "full-name", "", "full name")
+	db.flag(cmd)
+	return cmd
+}
+
+func postgresBuiltinURLCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "postgres-builtin-url",
+		Short:   "Print how to connect to the PostgreSQL that a running server runs itself",
+		Example: `  psql "$(coder server postgres-builtin-url)"`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir := cli.ConfigDir(cmd)
+			if dir == "" {
+				return errNoConfigDir
+			}
+			address, err := embedded.RunningURL(dir)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Println(address)
+			return err
+		},
+	}
+}

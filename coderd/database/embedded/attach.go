@@ -1,0 +1,61 @@
+//go:build unix
+
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Attach is Start for a command beside a server: where a server runs it uses that one's PostgreSQL, and Stop leaves it alone.
+// When the folder holds no data yet it is an error, a fault that says so: there is nothing to work on.
+func Attach(ctx context.Context, o Options) (*Server, error) {
+	data, err := filepath.Abs(filepath.Join(o.Dir, "postgres", "data"))
+	if err != nil {
+		return nil, fmt.Errorf("find data folder: %w", err)
+	}
+	if _, err := os.Lstat(filepath.Join(data, "PG_VERSION")); err != nil {
+		return nil, fault.New(fault.NotFound, "There is no server's database below %s.", o.Dir).
+			WithDetail("Name the server's folder with --global-config, or its database with --postgres-url.")
+	}
+	s, err := Start(ctx, o)
+	if fault.CodeOf(err) != fault.Conflict {
+		return s, err
+	}
+	if data, err = filepath.EvalSymlinks(data); err != nil {
+		return nil, folderFault(err, o.Dir)
+	}
+	s = &Server{log: o.Logger, data: data, finished: make(chan struct{})}
+	if s.socket, err = socketFolder(data); err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	go func() {
+		defer close(s.finished)
+		<-run.Done()
+		s.release()
+	}()
+	return s, nil
+}
+
+// RunningURL is how to connect to the PostgreSQL that a server runs below dir now. A fault says when there is none.
+func RunningURL(dir string) (string, error) {
+	data, err := filepath.Abs(filepath.Join(dir, "postgres", "data"))
+	if err != nil {
+		return "", fmt.Errorf("find data folder: %w", err)
+	}
+	if st, err := readStatus(data); err != nil || !st.ready || !serves(st.pid, data) {
+		return "", fault.New(fault.NotFound, "No server runs a PostgreSQL below %s.", dir).
+			WithDetail("Start the server, or name its folder with --global-config.")
+	}
+	if len(data)+1+len(socketName) > socketPathMax {
+		return "", fault.New(fault.Unavailable, "The name of the folder %s is too long for a socket's address.", data).
+			WithDetail("Make a short symbolic link to it, and connect to that as host.")
+	}
+	return urlOf(data), nil
+}
