@@ -240,14 +240,46 @@ func TestFullDisk(t *testing.T) {
 	if refusals == 0 {
 		t.Error("nothing was refused while the disk was full")
 	}
+	// A build at this time ends when there is space again, and not before what came of it is stored; or it says why not.
+	fill(t, ballast+"2")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
+	defer cancel()
+	create := d.command(ctx, "create", "third", "-t", "process", "-y")
+	said, err := os.Create(filepath.Join(d.dir, "third.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	create.Stdout, create.Stderr = said, said
+	if err := create.Start(); err != nil {
+		t.Fatal(err)
+	}
+	built := make(chan error, 1)
+	go func() { built <- create.Wait() }()
+	output := func() string {
+		text, err := os.ReadFile(said.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	await(t, "the build of third has ended, or waits for its result to be stored", func() bool {
+		return len(built) > 0 || strings.Contains(output(), "Apply complete")
+	})
 	if d.cmd == nil || d.cmd.Process.Signal(syscall.Signal(0)) != nil {
 		t.Fatalf("the server has ended\n%s", d.logText())
 	}
 
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{ballast, ballast + "2"} {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	await(t, "the API answers", func() bool { status, _ := d.status("/api/v2/users/me"); return status == http.StatusOK })
+	buildErr := <-built
+	if buildErr != nil && !strings.Contains(output(), "error: ") {
+		t.Errorf("create on a full disk: got %v, %q, want the reason", buildErr, output())
+	}
 	if out := d.coder("ssh", "dev", "--", "cat kept.txt"); out != "kept\n" {
 		t.Errorf("ssh: got %q, want what was there", out)
 	}
@@ -256,6 +288,27 @@ func TestFullDisk(t *testing.T) {
 	out := d.coder("list")
 	if !strings.Contains(out, "dev") || !strings.Contains(out, "second") {
 		t.Errorf("list: got %q, want dev and second", out)
+	}
+	// What came of the third workspace can be used, or was never made.
+	if strings.Contains(out, "third") {
+		if buildErr != nil {
+			d.coder("start", "third", "-y")
+		}
+		if out := d.coder("ssh", "third", "--", "echo here"); out != "here\n" {
+			t.Errorf("ssh third: got %q", out)
+		}
+		d.coder("delete", "third", "-y")
+	} else if buildErr == nil {
+		t.Errorf("list: got %q, want third, whose build succeeded", out)
+	}
+	if err := d.end(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	if out := d.coder("ssh", "dev", "--", "cat kept.txt"); out != "kept\n" {
+		t.Errorf("ssh after a restart: got %q", out)
 	}
 }
 
