@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -161,23 +162,29 @@ func (d *Daemon) recoverJournals() error {
 func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, recoverTime)
 	defer cancel()
-	var state []byte
-	state, err = d.opts.Executor.Recover(ctx, l.key.job, l.key.epoch)
+	left, err := d.opts.Executor.Recover(ctx, l.key.job, l.key.epoch, found.state)
 	if d.ctx.Err() != nil {
 		return false, d.ctx.Err() // stopping: the next start does it
 	}
 	if err != nil {
 		l.log.Error("killed job not recovered, its last checkpoint stays", "err", err)
 	}
-	if state == nil && err == nil && len(found.records) == 0 {
-		return false, nil
-	}
+	state := left.State
 	if state == nil {
 		state = found.state
 	}
+	if state == nil && err == nil && len(found.records) == 0 {
+		return false, nil
+	}
 	result := &provisionerpb.Result{Error: fmt.Sprintf("The provisioner was killed while it was %s. The last state it wrote is kept; the next build goes on from it.", doing(found.offer))}
-	if build := found.offer.GetWorkspaceBuild(); build != nil && state != nil {
-		result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: state}}
+	if found.offer.GetWorkspaceBuild() != nil {
+		inFlight := strings.Join(left.InFlight, ", ")
+		if inFlight != "" {
+			result.Error += fmt.Sprintf(" In flight when it was killed, so maybe made without being in the state: %s.", inFlight)
+		}
+		if state != nil {
+			result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: state, InFlight: inFlight}}
+		}
 	}
 	event := &provisionerpb.Event{JobId: l.key.job[:], Epoch: l.key.epoch, Event: &provisionerpb.Event_Result{Result: result}}
 	at, err := l.disk.append(kindEvent, event, true)

@@ -436,11 +436,15 @@ func (e *executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	return e.run(ctx, stop, run)
 }
 
-func (e *executor) Recover(_ context.Context, id [16]byte, epoch uint64) ([]byte, error) {
+func (e *executor) Recover(_ context.Context, id [16]byte, epoch uint64, checkpoint []byte) (job.Remains, error) {
 	if e.recover == nil {
-		return nil, nil
+		return job.Remains{State: checkpoint}, nil
 	}
-	return e.recover(id, epoch)
+	state, err := e.recover(id, epoch)
+	if state == nil {
+		state = checkpoint
+	}
+	return job.Remains{State: state}, err
 }
 
 func (e *executor) runs() int {

@@ -98,12 +98,15 @@ func (e *Executor) Leave(jobID [16]byte, epoch uint64, state []byte) {
 }
 
 // Recover implements job.Executor.
-func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64) ([]byte, error) {
+func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, checkpoint []byte) (job.Remains, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	state := e.left[lease{jobID, epoch}]
 	delete(e.left, lease{jobID, epoch})
-	return state, nil
+	if state == nil {
+		state = checkpoint
+	}
+	return job.Remains{State: state}, nil
 }
 
 type lease struct {

@@ -101,8 +101,8 @@ func TestRecover(t *testing.T) {
 	id := [16]byte{1}
 	e.Leave(id, 7, []byte("left"))
 	for _, want := range []string{"left", ""} {
-		if state, err := e.Recover(t.Context(), id, 7); err != nil || string(state) != want {
-			t.Errorf("Recover: %q, %v; want %q", state, err, want)
+		if left, err := e.Recover(t.Context(), id, 7, nil); err != nil || string(left.State) != want {
+			t.Errorf("Recover: %q, %v; want %q", left.State, err, want)
 		}
 	}
 }

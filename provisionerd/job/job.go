@@ -17,11 +17,21 @@ type Executor interface {
 	// that was reached. Closing stop asks for a graceful end (Terraform's interrupt), the end of ctx for an end at once. When
 	// Run returns, no process that it started lives and none of its files is left but caches.
 	Run(ctx context.Context, stop <-chan struct{}, run Run) *provisionerpb.Result
-	// Recover returns what is left on disk of a job that a killed process of this host had been running: the newest complete
-	// state, nil when there is none. It ends processes the job left and removes its files.
-	Recover(ctx context.Context, jobID [16]byte, epoch uint64) (state []byte, err error)
+	// Recover looks at what is left on disk of a job that a killed process of this host had been running. checkpoint is the
+	// last state that it handed to its Sink, nil for none. It ends processes the job left and removes its files. With an error
+	// it still returns what it knows.
+	Recover(ctx context.Context, jobID [16]byte, epoch uint64, checkpoint []byte) (Remains, error)
 	// Close frees what the executor keeps warm. Idempotent.
 	Close() error
+}
+
+// Remains are what a killed process left of a job.
+type Remains struct {
+	// State is the newest complete one, the checkpoint included; nil when there is none.
+	State []byte
+	// InFlight are the addresses of resources that may exist in another form than State says: the job had begun to change them,
+	// and the state does not show how that ended.
+	InFlight []string
 }
 
 // Run is one job and its surroundings.

@@ -108,23 +108,37 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if err != nil {
 		return err
 	}
+	changes, err := newTouched(r.slot.touchedFile())
+	if err != nil {
+		return err
+	}
+	defer changes.close()
 	watch := newWatch(r.slot.work(), r.run.Sink, work.GetState(), transition == "start")
-	out := &output{log: r.log, on: watch.event}
+	out := &output{log: r.log, on: func(e event) {
+		changes.event(e)
+		watch.event(e)
+	}}
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
 		if work.GetTransition() == provisionerpb.Transition_TRANSITION_DELETE {
 			return tf.DestroyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
 		}
 		return tf.ApplyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
 	})
-	watch.close()
-	if reached := newestState(r.slot.work()); reached != nil {
+	if reached := newestOf(watch.close(), stateFiles(r.slot.work())...); reached != nil {
 		outcome.State = reached
 	}
 	resources, rerr := resourcesOf(outcome.State)
 	outcome.Resources = resources
 	if err != nil {
-		outcome.InFlight = out.broken()
-		return r.commandError(strings.ToLower(stage[:1])+stage[1:], err, out, t)
+		failure := r.commandError(strings.ToLower(stage[:1])+stage[1:], err, out, t)
+		unknown, failed := changes.lost(outcome.State)
+		if len(unknown) == 0 {
+			outcome.InFlight = strings.Join(failed, ", ")
+			return failure
+		}
+		outcome.InFlight = strings.Join(unknown, ", ")
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "In flight when Terraform ended, so maybe made without being in the state: %s", outcome.InFlight)
+		return fmt.Errorf("%w. In flight, so maybe made without being in the state: %s", failure, outcome.InFlight)
 	}
 	return rerr
 }
@@ -260,11 +274,12 @@ type watch struct {
 	wake chan bool // true: the state is about to change
 	done chan struct{}
 	over sync.WaitGroup
+	last []byte // the newest complete state seen; read it after over
 }
 
 func newWatch(dir string, sink job.Sink, initial []byte, agents bool) *watch {
-	w := &watch{dir: dir, sink: sink, agents: agents, wake: make(chan bool, 1), done: make(chan struct{})}
-	w.over.Go(func() { w.run(initial) })
+	w := &watch{dir: dir, sink: sink, agents: agents, wake: make(chan bool, 1), done: make(chan struct{}), last: initial}
+	w.over.Go(w.run)
 	return w
 }
 
@@ -280,13 +295,15 @@ func (w *watch) event(e event) {
 	}
 }
 
-// close ends the watch and waits for it. What it has not sent is in the result.
-func (w *watch) close() {
+// close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The file may
+// be torn by now. What the watch has not sent is in the result.
+func (w *watch) close() []byte {
 	close(w.done)
 	w.over.Wait()
+	return w.last
 }
 
-func (w *watch) run(last []byte) {
+func (w *watch) run() {
 	var sent time.Time
 	var pending []byte
 	tokens := ""
@@ -304,11 +321,11 @@ func (w *watch) run(last []byte) {
 			timer.Reset(time.Hour)
 			continue
 		case changed := <-w.wake:
-			text, s := w.look(last, changed)
+			text, s := w.look(w.last, changed)
 			if s == nil {
 				continue
 			}
-			last, pending = text, text
+			w.last, pending = text, text
 			if w.agents {
 				tokens = w.report(s, tokens)
 			}

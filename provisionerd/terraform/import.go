@@ -162,7 +162,7 @@ func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
 	if err != nil {
 		return declared{}, r.commandError("detect parameters", err, out, in.t)
 	}
-	s, err := parseState(newestState(r.slot.work()))
+	s, err := parseState(newestOf(nil, stateFiles(r.slot.work())...))
 	if err != nil {
 		return declared{}, err
 	}

@@ -334,12 +334,15 @@ func TestRecover(t *testing.T) {
 	<-ended
 	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
 	gone(t, pid)
-	state, err := e.Recover(t.Context(), id, 1)
+	left, err := e.Recover(t.Context(), id, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	attribute(t, state, "a", "id")
-	if state, err := e.Recover(t.Context(), id, 1); state != nil || err != nil {
-		t.Errorf("recovered twice: %s, %v", state, err)
+	attribute(t, left.State, "a", "id")
+	if diff := cmp.Diff([]string{"terraform_data.b"}, left.InFlight); diff != "" {
+		t.Errorf("in flight (-want +got):\n%s", diff)
+	}
+	if left, err := e.Recover(t.Context(), id, 1, nil); left.State != nil || left.InFlight != nil || err != nil {
+		t.Errorf("recovered twice: %v, %v", left, err)
 	}
 }

@@ -122,6 +122,7 @@ type event struct {
 	text       string // "" for none
 	kind       string // Terraform's type: apply_start, diagnostic, …; "" for a line that is not JSON
 	addr       string // of the resource that the event is about
+	action     string // what is done to it: create, update, delete
 	resource   string // its type
 	diagnostic *diagnostic
 }
@@ -149,7 +150,7 @@ func parseLine(line []byte) event {
 	if err := json.Unmarshal(line, &m); err != nil || m.Message == nil {
 		return raw
 	}
-	e := event{level: levelOf(m.Level), text: *m.Message, kind: m.Type, addr: m.Hook.Resource.Addr, resource: m.Hook.Resource.Type}
+	e := event{level: levelOf(m.Level), text: *m.Message, kind: m.Type, addr: m.Hook.Resource.Addr, action: m.Hook.Action, resource: m.Hook.Resource.Type}
 	switch m.Type {
 	case "diagnostic":
 		if m.Diagnostic == nil {
@@ -195,9 +196,8 @@ type output struct {
 	log *logger
 	on  func(event) // called for each event; nil for nothing
 
-	mu       sync.Mutex
-	errors   []diagnostic
-	inFlight []string
+	mu     sync.Mutex
+	errors []diagnostic
 }
 
 func (o *output) Write(line []byte) (int, error) {
@@ -205,36 +205,15 @@ func (o *output) Write(line []byte) (int, error) {
 	if e.text != "" {
 		o.log.write(e.level, provisionerpb.LogSource_LOG_SOURCE_EXECUTOR, e.text)
 	}
-	o.mu.Lock()
-	switch {
-	case e.diagnostic != nil && e.diagnostic.Severity != "warning":
+	if e.diagnostic != nil && e.diagnostic.Severity != "warning" {
+		o.mu.Lock()
 		o.errors = append(o.errors, *e.diagnostic)
-	case e.kind == "apply_start":
-		o.inFlight = append(o.inFlight, e.addr)
-	case e.kind == "apply_complete" || e.kind == "apply_errored":
-		for i, addr := range o.inFlight {
-			// The one that an interrupt broke is errored, too; what is wanted is the last that did not complete.
-			if addr == e.addr && (e.kind == "apply_complete" || len(o.inFlight) > 1) {
-				o.inFlight = append(o.inFlight[:i:i], o.inFlight[i+1:]...)
-				break
-			}
-		}
+		o.mu.Unlock()
 	}
-	o.mu.Unlock()
 	if o.on != nil {
 		o.on(e)
 	}
 	return len(line), nil
-}
-
-// broken is the address of a resource whose change did not complete, "" when there is none.
-func (o *output) broken() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.inFlight) == 0 {
-		return ""
-	}
-	return o.inFlight[0]
 }
 
 func (o *output) diagnostics() []diagnostic {

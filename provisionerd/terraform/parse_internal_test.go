@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -69,14 +70,18 @@ func TestNewestState(t *testing.T) {
 	state := func(serial, what string) string {
 		return `{"version":4,"lineage":"l","serial":` + serial + `,"outputs":{"` + what + `":{}}}`
 	}
-	for name, c := range map[string]struct{ normal, errored, want string }{
-		"none":            {},
-		"normal":          {normal: state("1", "n"), want: state("1", "n")},
-		"errored newer":   {normal: state("1", "n"), errored: state("2", "e"), want: state("2", "e")},
-		"equal":           {normal: state("2", "n"), errored: state("2", "e"), want: state("2", "e")},
-		"errored older":   {normal: state("3", "n"), errored: state("2", "e"), want: state("3", "n")},
-		"normal is torn":  {normal: `{"version":4,"lin`, errored: state("1", "e"), want: state("1", "e")},
-		"errored is torn": {normal: state("1", "n"), errored: state("9", "e")[:20], want: state("1", "n")},
+	for name, c := range map[string]struct{ earlier, normal, errored, want string }{
+		"none":                          {},
+		"seen earlier, torn since":      {earlier: state("4", "w"), normal: state("5", "n")[:20], want: state("4", "w")},
+		"seen earlier, written since":   {earlier: state("4", "w"), normal: state("5", "n"), want: state("5", "n")},
+		"seen earlier, older on disk":   {earlier: state("4", "w"), normal: state("3", "n"), want: state("4", "w")},
+		"seen earlier, another lineage": {earlier: strings.Replace(state("4", "w"), `"l"`, `"k"`, 1), normal: state("1", "n"), want: state("1", "n")},
+		"normal":                        {normal: state("1", "n"), want: state("1", "n")},
+		"errored newer":                 {normal: state("1", "n"), errored: state("2", "e"), want: state("2", "e")},
+		"equal":                         {normal: state("2", "n"), errored: state("2", "e"), want: state("2", "e")},
+		"errored older":                 {normal: state("3", "n"), errored: state("2", "e"), want: state("3", "n")},
+		"normal is torn":                {normal: `{"version":4,"lin`, errored: state("1", "e"), want: state("1", "e")},
+		"errored is torn":               {normal: state("1", "n"), errored: state("9", "e")[:20], want: state("1", "n")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +94,7 @@ func TestNewestState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := string(newestState(dir)); got != c.want {
+			if got := string(newestOf([]byte(c.earlier), stateFiles(dir)...)); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
@@ -200,6 +205,52 @@ func FuzzGraph(f *testing.F) {
 		graph := parseGraph(dot)
 		for from := range graph {
 			reach(graph, from)
+		}
+	})
+}
+
+// What is named as in flight: changes that did not end, and resources that were made and are not in the state.
+func TestLostIn(t *testing.T) {
+	t.Parallel()
+	state := []byte(`{"version":4,"lineage":"l","serial":1,"resources":[
+		{"mode":"managed","type":"a","name":"one","instances":[{"index_key":0},{"index_key":"k\"${x}"}]},
+		{"module":"module.m[\"x\"]","mode":"managed","type":"a","name":"two","instances":[{}]},
+		{"mode":"data","type":"a","name":"three","instances":[{}]}]}`)
+	steps := []touch{
+		{Addr: "a.one[0]", Made: true}, {Addr: "a.one[0]", Made: true, End: "complete"},
+		{Addr: `a.one["k\"$${x}"]`, Made: true, End: "complete"},
+		{Addr: `module.m["x"].a.two`, Made: true, End: "complete"},
+		{Addr: "a.three", Made: true, End: "complete"}, // only a data source has that name in the state
+		{Addr: "a.begun"},
+		{Addr: "a.broken"}, {Addr: "a.broken", End: "errored"},
+		{Addr: "a.deleted"}, {Addr: "a.deleted", End: "complete"},
+		{Addr: "a.replaced"}, {Addr: "a.replaced", End: "complete"}, {Addr: "a.replaced", Made: true},
+	}
+	unknown, failed := lostIn(steps, state)
+	if want := []string{"a.begun", "a.replaced", "a.three"}; !slices.Equal(unknown, want) {
+		t.Errorf("unknown: got %q, want %q", unknown, want)
+	}
+	if want := []string{"a.broken"}; !slices.Equal(failed, want) {
+		t.Errorf("failed: got %q, want %q", failed, want)
+	}
+	// Without a state everything that was made is unknown.
+	if unknown, _ = lostIn(steps[:2], nil); !slices.Equal(unknown, []string{"a.one[0]"}) {
+		t.Errorf("without a state: got %q", unknown)
+	}
+}
+
+func FuzzReadTouched(f *testing.F) {
+	f.Add([]byte("{\"addr\":\"a.b\",\"made\":true}\n{\"addr\":\"a.b\",\"end\":\"complete\"}\n{\"ad"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		name := filepath.Join(t.TempDir(), "touched")
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		steps, _ := readTouched(name)
+		for _, step := range steps {
+			if step.Addr == "" {
+				t.Errorf("a step without an address: %+v", step)
+			}
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/codermesh/codermesh/provisionerd/job"
 )
 
 // leftFor is how long the remains of a job wait for Recover.
@@ -39,16 +41,20 @@ func (e *Executor) putAside() error {
 			killGroup(p)
 		}
 		dir := filepath.Join(e.runDir, entry.Name())
-		if text, err := os.ReadFile(filepath.Join(e.runDir, "j"+number)); err == nil {
+		beside := func(kind string) string { return filepath.Join(e.runDir, kind+number) }
+		if text, err := os.ReadFile(beside("j")); err == nil {
 			var n note
 			if err := json.Unmarshal(text, &n); err == nil && n.JobID != "" {
 				to := filepath.Join(left, remainsName(n.JobID, n.Epoch))
 				if err := errors.Join(os.RemoveAll(to), os.Rename(dir, to)); err != nil {
 					return fmt.Errorf("put aside: %w", err)
 				}
+				if err := os.Rename(beside("t"), filepath.Join(to, "touched")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("put aside: %w", err)
+				}
 			}
 		}
-		err := errors.Join(os.RemoveAll(dir), removeFile(filepath.Join(e.runDir, "j"+number)), removeFile(filepath.Join(e.runDir, "p"+number)))
+		err := errors.Join(os.RemoveAll(dir), removeFile(beside("j")), removeFile(beside("p")), removeFile(beside("t")))
 		if err != nil {
 			return fmt.Errorf("put aside: %w", err)
 		}
@@ -79,14 +85,13 @@ func remainsName(jobID string, epoch uint64) string {
 
 // Recover implements job.Executor. It knows the jobs that a predecessor with the same RunDir left; a slot on a memory file
 // system does not outlive the host.
-func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64) ([]byte, error) {
+func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, checkpoint []byte) (job.Remains, error) {
 	dir := filepath.Join(e.runDir, "left", remainsName(hex.EncodeToString(jobID[:]), epoch))
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	remains := job.Remains{State: newestOf(checkpoint, stateFiles(filepath.Join(dir, "w"))...)}
+	steps, err := readTouched(filepath.Join(dir, "touched"))
+	remains.InFlight, _ = lostIn(steps, remains.State)
+	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return remains, fmt.Errorf("recover job: %w", err)
 	}
-	state := newestState(filepath.Join(dir, "w"))
-	if err := os.RemoveAll(dir); err != nil {
-		return state, fmt.Errorf("recover job: %w", err)
-	}
-	return state, nil
+	return remains, nil
 }

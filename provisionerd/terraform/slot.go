@@ -30,6 +30,7 @@ import (
 //	<run>/x3          the sandbox, as a command
 //	<run>/p3          the process that runs now
 //	<run>/j3          the job
+//	<run>/t3          the resources that it has begun to change
 type slot struct {
 	e   *Executor
 	n   int
@@ -74,6 +75,10 @@ func (s *slot) home() string    { return filepath.Join(s.dir, "h") }
 func (s *slot) command() string { return filepath.Join(s.e.runDir, "x"+strconv.Itoa(s.n)) }
 func (s *slot) pidFile() string { return filepath.Join(s.e.runDir, "p"+strconv.Itoa(s.n)) }
 func (s *slot) jobFile() string { return filepath.Join(s.e.runDir, "j"+strconv.Itoa(s.n)) }
+
+func (s *slot) touchedFile() string {
+	return filepath.Join(s.e.runDir, "t"+strconv.Itoa(s.n))
+}
 
 // reset makes the slot's folders, empty.
 func (s *slot) reset() error {
@@ -204,7 +209,7 @@ func (s *slot) end() error {
 	}
 	s.tmp = ""
 	s.killLeft()
-	return errors.Join(s.reset(), removeFile(s.jobFile()))
+	return errors.Join(s.reset(), removeFile(s.jobFile()), removeFile(s.touchedFile()))
 }
 
 // killLeft ends what is left of the slot's process group and forgets it.

@@ -55,18 +55,31 @@ func parseState(text []byte) (*state, error) {
 	return &s, nil
 }
 
-// newestState returns the newest complete state in a working folder, nil when there is none. A state that Terraform could
-// not save where it belongs is in errored.tfstate; with the same serial it holds more.
-func newestState(dir string) []byte {
-	var newest []byte
-	var serial uint64
+// stateFiles are the states in a working folder, the better of two equally new ones last: a state that Terraform could not save
+// where it belongs is in errored.tfstate, and with the same serial it holds more.
+func stateFiles(dir string) [][]byte {
+	var found [][]byte
 	for _, name := range []string{"terraform.tfstate", "errored.tfstate"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			found = append(found, text)
+		}
+	}
+	return found
+}
+
+// newestOf returns the newest complete state among the given ones, nil when there is none. The first is the one that was seen
+// earlier: a file that Terraform was killed over may be torn, or may be an older state that is written anew. States of two
+// lineages cannot be compared; the later one counts.
+func newestOf(earlier []byte, later ...[]byte) []byte {
+	var newest []byte
+	var last *state
+	for _, text := range append([][]byte{earlier}, later...) {
+		s, err := parseState(text)
 		if err != nil {
 			continue
 		}
-		if s, err := parseState(text); err == nil && (newest == nil || s.Serial >= serial) {
-			newest, serial = text, s.Serial
+		if last == nil || s.Lineage != last.Lineage || s.Serial >= last.Serial {
+			newest, last = text, s
 		}
 	}
 	return newest
