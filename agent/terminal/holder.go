@@ -1,0 +1,242 @@
+package terminal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/ptywire"
+)
+
+const (
+	// Scrollback is how much of a terminal's output is kept for viewers that come, in bytes.
+	Scrollback = 256 << 10
+	// maxTerminals bounds the terminals of a Holder. Above it the one that was left longest ago ends.
+	maxTerminals = 64
+	maxViewers   = 32 // per terminal
+	maxConns     = 512
+	// openTimeout is how long a connection may take to say what it wants.
+	openTimeout = 30 * time.Second
+	// Defaults of Options.
+	defaultAbandoned = 24 * time.Hour
+	defaultStall     = 10 * time.Second
+)
+
+// Start is a Holder's first frame: the Request with everything that its shell needs if it is new.
+type Start struct {
+	ptywire.Request
+	Path      string   `json:"path"` // program
+	Args      []string `json:"args"` // with the program's name
+	Env       []string `json:"env"`
+	Directory string   `json:"directory"`
+	Banner    []byte   `json:"banner,omitempty"` // shown before the shell's own output
+}
+
+// Launch starts a program whose standard streams are the terminal and tells when it has ended. It is os.StartProcess by
+// another name.
+type Launch func(path string, args []string, attr *os.ProcAttr) (pid int, exited <-chan syscall.WaitStatus, err error)
+
+// Options of a Holder. All are optional.
+type Options struct {
+	Logger    *slog.Logger  // nil discards
+	Launch    Launch        // nil: os.StartProcess
+	Abandoned time.Duration // how long a terminal without viewers lives; 0 means a day
+	Stall     time.Duration // how long a viewer that takes nothing holds the shell back; 0 means 10 s
+}
+
+// Holder has the terminals. Close it. Safe for concurrent use.
+type Holder struct {
+	opt Options
+	log *slog.Logger
+
+	mu        sync.Mutex // guards the fields below
+	closed    bool
+	terminals map[uuid.UUID]*terminal
+	conns     map[net.Conn]bool // whether it looks at a terminal yet
+	wg        sync.WaitGroup    // grows only while not closed
+}
+
+var (
+	errClosed  = errors.New("the workspace is stopping")
+	errTooMany = errors.New("too many terminals are open in this workspace: close one")
+	errViewers = errors.New("too many viewers look at this terminal")
+)
+
+// New returns a Holder without terminals.
+func New(opt Options) *Holder {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Abandoned == 0 {
+		opt.Abandoned = defaultAbandoned
+	}
+	if opt.Stall == 0 {
+		opt.Stall = defaultStall
+	}
+	if opt.Launch == nil {
+		opt.Launch = launch
+	}
+	return &Holder{opt: opt, log: opt.Logger, terminals: make(map[uuid.UUID]*terminal), conns: make(map[net.Conn]bool)}
+}
+
+// launch is the Launch of a process that does not wait for children in another way.
+func launch(path string, args []string, attr *os.ProcAttr) (int, <-chan syscall.WaitStatus, error) {
+	p, err := os.StartProcess(path, args, attr)
+	if err != nil {
+		return 0, nil, err
+	}
+	exited := make(chan syscall.WaitStatus, 1)
+	go func() {
+		state, err := p.Wait()
+		var status syscall.WaitStatus
+		if err == nil {
+			status, _ = state.Sys().(syscall.WaitStatus)
+		}
+		exited <- status
+	}()
+	return p.Pid, exited, nil
+}
+
+// Go serves one viewer on a goroutine that Close waits for. It takes the connection.
+func (h *Holder) Go(conn net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || len(h.conns) >= maxConns {
+		conn.Close()
+		return
+	}
+	h.conns[conn] = false
+	h.wg.Go(func() {
+		defer func() {
+			conn.Close()
+			h.mu.Lock()
+			delete(h.conns, conn)
+			h.mu.Unlock()
+		}()
+		if err := h.serve(conn); err != nil {
+			h.log.Debug("terminal's viewer ended", "reason", err)
+		}
+	})
+}
+
+// serve lets a viewer look at the terminal that it asks for, until either ends.
+func (h *Holder) serve(conn net.Conn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(openTimeout)); err != nil {
+		return err
+	}
+	kind, payload, err := ptywire.Read(conn)
+	if err != nil {
+		return fmt.Errorf("read what is wanted: %w", err)
+	}
+	var want Start
+	if kind != ptywire.Open || json.Unmarshal(payload, &want) != nil || want.ID == uuid.Nil {
+		return errors.New("the first frame is no request")
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	t, v, err := h.attach(want, conn)
+	if err != nil {
+		h.log.Warn("open terminal", "err", err)
+		return errors.Join(err, ptywire.WriteJSON(conn, ptywire.Exit, ptywire.End{Code: 127, Reason: err.Error()}))
+	}
+	return t.serve(v)
+}
+
+// attach adds a viewer to the terminal, which is made if there is none. Terminals are made one after another.
+func (h *Holder) attach(want Start, conn net.Conn) (*terminal, *viewer, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, nil, errClosed
+	}
+	t := h.terminals[want.ID]
+	if t == nil {
+		if len(h.terminals) >= maxTerminals && !h.evict() {
+			return nil, nil, errTooMany
+		}
+		var err error
+		if t, err = open(h, want); err != nil {
+			return nil, nil, err
+		}
+		h.terminals[want.ID] = t
+		h.wg.Go(func() {
+			t.run()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.terminals[want.ID] == t {
+				delete(h.terminals, want.ID)
+			}
+		})
+	}
+	v, err := t.attach(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	h.conns[conn] = true
+	t.resize(want.Size)
+	return t, v, nil
+}
+
+// evict ends the terminal that was left longest ago, if any was. Called with mu held.
+func (h *Holder) evict() bool {
+	var oldest *terminal
+	var when time.Time
+	for _, t := range h.terminals {
+		if left, alone := t.left(); alone && (oldest == nil || left.Before(when)) {
+			oldest, when = t, left
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	for id, t := range h.terminals {
+		if t == oldest {
+			delete(h.terminals, id) // it ends in its own time
+		}
+	}
+	oldest.end("it was the longest unused of too many")
+	return true
+}
+
+// Terminals is how many there are.
+func (h *Holder) Terminals() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.terminals)
+}
+
+// Viewers is how many connections look at terminals.
+func (h *Holder) Viewers() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.conns)
+}
+
+// Close hangs up every terminal, kills what ignores that for 5 s, and waits. Viewers are told. It is idempotent.
+func (h *Holder) Close() error {
+	h.mu.Lock()
+	first := !h.closed
+	h.closed = true
+	if first {
+		for _, t := range h.terminals {
+			t.end(errClosed.Error())
+		}
+		for conn, looks := range h.conns {
+			if !looks {
+				conn.Close() // the others end with their terminal
+			}
+		}
+	}
+	h.mu.Unlock()
+	h.wg.Wait()
+	return nil
+}

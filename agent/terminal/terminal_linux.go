@@ -1,0 +1,404 @@
+package terminal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/ptywire"
+)
+
+const (
+	chunk = 32 << 10 // bytes per read and per frame
+	// quiet is how long a terminal whose shell has ended must be silent before it is closed: a job in the background may have
+	// it open for ever.
+	quiet = 300 * time.Millisecond
+	// killDelay is how long programs may take to end after a hangup.
+	killDelay = 5 * time.Second
+	// lastWords is how long a viewer may take to receive the rest once the terminal has ended.
+	lastWords = 5 * time.Second
+)
+
+// terminal is one shell with its pseudo terminal.
+type terminal struct {
+	holder *Holder
+	master *os.File
+	pid    int
+	exited <-chan syscall.WaitStatus
+	asked  chan struct{} // closed by end
+
+	mu      sync.Mutex // guards the fields below
+	changed *sync.Cond // of mu: output, room, viewers, the end
+	ring    []byte     // the last output, byte n of all at n % Scrollback
+	total   int64      // bytes printed so far
+	viewers map[*viewer]struct{}
+	leftAt  time.Time // when the last viewer left
+	why     string    // of end
+	isAsked bool
+	over    *ptywire.End // nil while it lives
+}
+
+// viewer is one connection that looks. Its fields are guarded by the terminal's mu.
+type viewer struct {
+	conn net.Conn
+	pos  int64     // what it has got
+	took time.Time // when it last took something
+	gone bool
+}
+
+// open starts a shell on a new terminal. The caller runs it.
+func open(h *Holder, want Start) (*terminal, error) {
+	ptmx, tty, err := pty.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open terminal: %w", err)
+	}
+	defer ptmx.Close()
+	defer tty.Close()
+	// The library leaves ptmx in blocking mode, in which a Read cannot be ended. A duplicate goes to the poller.
+	fd, err := unix.FcntlInt(ptmx.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open terminal: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("open terminal: %w", err)
+	}
+	t := &terminal{
+		holder: h, master: os.NewFile(uintptr(fd), "ptmx"), asked: make(chan struct{}),
+		viewers: make(map[*viewer]struct{}), leftAt: time.Now(),
+	}
+	t.changed = sync.NewCond(&t.mu)
+	t.resize(ptywire.Size{Height: 24, Width: 80})
+	t.resize(want.Size)
+	t.append(want.Banner)
+	attr := &os.ProcAttr{
+		Dir: want.Directory, Env: want.Env, Files: []*os.File{tty, tty, tty},
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true},
+	}
+	if t.pid, t.exited, err = h.opt.Launch(want.Path, want.Args, attr); err != nil {
+		t.master.Close()
+		return nil, fmt.Errorf("start %s: %w", want.Path, err)
+	}
+	if err := proc.PreferAsVictim(t.pid); err != nil {
+		h.log.Debug("set memory preference", "err", err)
+	}
+	return t, nil
+}
+
+// run moves the shell's output until it has ended and everybody knows.
+func (t *terminal) run() {
+	pumped := make(chan struct{})
+	go func() {
+		defer close(pumped)
+		t.pump()
+	}()
+	status := t.wait()
+	_ = t.master.SetReadDeadline(time.Now().Add(quiet)) // fails only once it is closed
+	<-pumped
+	t.master.Close()
+	_ = proc.SignalSession(t.pid, syscall.SIGHUP) // what is gone cannot be signalled
+
+	end := ptywire.End{Code: status.ExitStatus()}
+	if status.Signaled() {
+		end.Code = 128 + int(status.Signal())
+		end.Reason = "ended by " + status.Signal().String()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.why != "" {
+		end.Reason = t.why
+	}
+	t.over = &end
+	t.changed.Broadcast()
+}
+
+// wait blocks until the shell has ended: by itself, or because it was asked to, or because nobody has looked for long.
+func (t *terminal) wait() syscall.WaitStatus {
+	look := time.NewTicker(max(t.holder.opt.Abandoned/10, time.Millisecond))
+	defer look.Stop()
+	for {
+		select {
+		case status := <-t.exited:
+			return status
+		case <-look.C:
+			if since, alone := t.left(); alone && time.Since(since) > t.holder.opt.Abandoned {
+				t.end("nobody has looked at it for " + t.holder.opt.Abandoned.String())
+			}
+			continue
+		case <-t.asked:
+		}
+		_ = proc.SignalSession(t.pid, syscall.SIGHUP) // what is gone cannot be signalled
+		timer := time.NewTimer(killDelay)
+		defer timer.Stop()
+		select {
+		case status := <-t.exited:
+			return status
+		case <-timer.C:
+			_ = proc.SignalSession(t.pid, syscall.SIGKILL)
+			return <-t.exited
+		}
+	}
+}
+
+// end asks the terminal to end. It does not wait; the first reason counts.
+func (t *terminal) end(why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.isAsked {
+		t.isAsked, t.why = true, why
+		close(t.asked)
+		t.changed.Broadcast()
+	}
+}
+
+// left is when the last viewer left, if there is none.
+func (t *terminal) left() (since time.Time, alone bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.leftAt, len(t.viewers) == 0
+}
+
+// pump reads what the shell prints until nobody has the terminal open (EIO), or the shell has ended and it is silent.
+func (t *terminal) pump() {
+	buf := make([]byte, chunk)
+	for {
+		n, err := t.master.Read(buf)
+		if n > 0 {
+			t.room(n)
+			t.append(buf[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// room waits until every viewer has got so much that n more bytes overwrite nothing it lacks. One that takes nothing for too
+// long is dropped.
+func (t *terminal) room(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	began := time.Now()
+	for {
+		if t.isAsked {
+			return
+		}
+		next := time.Duration(-1)
+		for v := range t.viewers {
+			if v.gone || t.total+int64(n)-v.pos <= Scrollback {
+				continue
+			}
+			since := v.took
+			if since.Before(began) {
+				since = began // it may have had nothing to take
+			}
+			left := t.holder.opt.Stall - time.Since(since)
+			if left <= 0 {
+				v.gone = true
+				v.conn.Close()
+				continue
+			}
+			if next < 0 || left < next {
+				next = left
+			}
+		}
+		if next < 0 {
+			return
+		}
+		timer := time.AfterFunc(next, t.wake)
+		t.changed.Wait()
+		timer.Stop()
+	}
+}
+
+func (t *terminal) wake() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changed.Broadcast()
+}
+
+// append stores output.
+func (t *terminal) append(data []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(data) > 0 {
+		at := int(t.total % Scrollback)
+		if at == len(t.ring) && at < Scrollback { // it grows as it is needed
+			n := min(len(data), Scrollback-at)
+			t.ring = append(t.ring, data[:n]...)
+			t.total += int64(n)
+			data = data[n:]
+			continue
+		}
+		n := copy(t.ring[at:], data)
+		t.total += int64(n)
+		data = data[n:]
+	}
+	t.changed.Broadcast()
+}
+
+// attach adds a viewer that gets all that is kept.
+func (t *terminal) attach(conn net.Conn) (*viewer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.viewers) >= maxViewers {
+		return nil, errViewers
+	}
+	v := &viewer{conn: conn, took: time.Now(), pos: max(0, t.total-Scrollback)}
+	if v.pos > 0 {
+		v.pos = t.wholeLine(v.pos)
+	}
+	t.viewers[v] = struct{}{}
+	if t.total > 0 && t.over == nil {
+		t.redraw()
+	}
+	return v, nil
+}
+
+// wholeLine is where the first line begins whose start is still kept, so that no half escape sequence is shown. Called with mu
+// held.
+func (t *terminal) wholeLine(pos int64) int64 {
+	at := int(pos % Scrollback)
+	kept := append(append([]byte(nil), t.ring[at:]...), t.ring[:at]...)
+	if i := bytes.IndexByte(kept[:min(len(kept), chunk)], '\n'); i >= 0 {
+		return pos + int64(i) + 1
+	}
+	return pos
+}
+
+// redraw asks the program in the foreground to show itself again: what is kept is no picture of a full screen. Called with mu
+// held.
+func (t *terminal) redraw() {
+	_ = t.control(func(fd int) error {
+		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+		if err == nil && group > 0 {
+			err = syscall.Kill(-group, syscall.SIGWINCH)
+		}
+		return err
+	})
+}
+
+// serve shows the terminal to a viewer and types what it sends, until either ends.
+func (t *terminal) serve(v *viewer) error {
+	var input sync.WaitGroup
+	input.Go(func() {
+		t.input(v)
+		t.mu.Lock()
+		v.gone = true
+		t.changed.Broadcast()
+		t.mu.Unlock()
+	})
+	err := t.show(v)
+	v.conn.Close()
+	input.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.viewers, v)
+	t.leftAt = time.Now()
+	t.changed.Broadcast()
+	return err
+}
+
+// show sends output until the viewer is gone or the terminal has ended and everything is sent.
+func (t *terminal) show(v *viewer) error {
+	buf := make([]byte, chunk)
+	for {
+		n, over := t.next(v, buf)
+		if over != nil {
+			_ = v.conn.SetWriteDeadline(time.Now().Add(lastWords)) // fails only once it is closed
+		}
+		switch {
+		case n > 0:
+			if err := ptywire.Write(v.conn, ptywire.Output, buf[:n]); err != nil {
+				return err
+			}
+		case over != nil:
+			return ptywire.WriteJSON(v.conn, ptywire.Exit, *over)
+		default:
+			return io.ErrClosedPipe
+		}
+		t.took(v, n)
+	}
+}
+
+// next copies what the viewer lacks, and waits for something. Nothing and no end: the viewer is gone.
+func (t *terminal) next(v *viewer, buf []byte) (n int, over *ptywire.End) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for v.pos == t.total && t.over == nil && !v.gone {
+		t.changed.Wait()
+	}
+	if v.gone {
+		return 0, nil
+	}
+	v.pos = max(v.pos, t.total-Scrollback) // once asked to end, the shell waits for nobody
+	at := int(v.pos % Scrollback)
+	n = copy(buf, t.ring[at:min(len(t.ring), at+int(t.total-v.pos))])
+	return n, t.over
+}
+
+func (t *terminal) took(v *viewer, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v.pos += int64(n)
+	v.took = time.Now()
+	t.changed.Broadcast()
+}
+
+// input types what the viewer sends.
+func (t *terminal) input(v *viewer) {
+	for {
+		kind, payload, err := ptywire.Read(v.conn)
+		if err != nil {
+			return
+		}
+		switch kind {
+		case ptywire.Input:
+			if _, err := t.master.Write(payload); err != nil && !errors.Is(err, syscall.EIO) {
+				return // the terminal has ended, which show tells
+			}
+		case ptywire.Resize:
+			if size, ok := parseSize(payload); ok {
+				t.resize(size)
+			}
+		default:
+			t.holder.log.Debug("unknown frame of a terminal's viewer", "reason", string(rune(kind)))
+			return
+		}
+	}
+}
+
+// resize takes the size of whoever came or changed last.
+func (t *terminal) resize(size ptywire.Size) {
+	if size.Height == 0 || size.Width == 0 {
+		return
+	}
+	if err := t.control(func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
+	}); err != nil {
+		t.holder.log.Debug("resize terminal", "err", err)
+	}
+}
+
+// control runs f on the terminal's descriptor, which stays open meanwhile.
+func (t *terminal) control(f func(fd int) error) error {
+	raw, err := t.master.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ctlErr error
+	if err := raw.Control(func(fd uintptr) { ctlErr = f(int(fd)) }); err != nil {
+		return err
+	}
+	return ctlErr
+}
