@@ -57,6 +57,8 @@ type Options struct {
 	Executors []job.Executor
 	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
 	ProvisionerPSK secret.Token
+	// ProvisionerGrace is as Grace in jobs.Deps.
+	ProvisionerGrace time.Duration
 }
 
 // Server is one coderd. It goes through New, Start and Stop once.
@@ -89,7 +91,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("read default organization: %w", err)
 	}
 	accounts := users.New(users.Deps{DB: opts.DB, Logger: opts.Logger, AccessURL: opts.AccessURL})
-	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
+	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace})
 	s.agents = agents.New(agents.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL})
 	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, Logger: opts.Logger, AccessURL: accessURL})
 	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, Logger: opts.Logger, AccessURL: accessURL})

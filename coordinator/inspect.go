@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -47,6 +49,14 @@ func (s *Server) Peers() []PeerInfo {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), slices.Compare(a.ID[:], b.ID[:]))
 	})
 	return list
+}
+
+// Online reports whether a participant is connected.
+func (s *Server) Online(id uuid.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peers[id]
+	return p != nil && p.state == online
 }
 
 // Stats are numbers for metrics. The counters only grow.

@@ -31,6 +31,9 @@ func pause(outage time.Duration) time.Duration {
 	return top/2 + rand.N(top/2)
 }
 
+// complainEvery is how often a server that stays away is complained of.
+const complainEvery = time.Minute
+
 func (c *Client) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
@@ -59,6 +62,7 @@ func (c *Client) end(err error) {
 // loop returns nil when ctx ended, or the refusal.
 func (c *Client) loop(ctx context.Context) error {
 	outage := time.Now()
+	var complained time.Time
 	for tries := 1; ; tries++ {
 		began, err := c.connection(ctx)
 		if ctx.Err() != nil {
@@ -73,8 +77,11 @@ func (c *Client) loop(ctx context.Context) error {
 			if time.Since(began) >= stableAfter {
 				outage = time.Now()
 			}
+		} else if time.Since(complained) >= complainEvery {
+			c.log.Warn("server not reached, trying on", "url", c.opts.URL, "err", err)
+			complained = time.Now()
 		} else {
-			c.log.Debug("coordinator not reached", "err", err, "tries", tries)
+			c.log.Debug("server not reached", "err", err, "tries", tries)
 		}
 		timer := time.NewTimer(pause(time.Since(outage)))
 		select {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/job"
 )
@@ -39,6 +41,10 @@ type Options struct {
 	Dial func(context.Context) (net.Conn, error)
 	// StopGrace is how long a job that was asked to end in order may take before it is killed. 0 means DefaultStopGrace.
 	StopGrace time.Duration
+	// Heir makes a daemon that takes no jobs: it delivers what a killed one left in StateDir. See Delivered.
+	Heir bool
+	// Metrics is where the daemon's metrics are registered. Nil means nowhere.
+	Metrics prometheus.Registerer
 }
 
 // Daemon leases jobs and runs them. It goes through New, Start and Stop once; Run is Start and Stop. Safe for concurrent use.
@@ -53,6 +59,7 @@ type Daemon struct {
 	done   chan struct{} // closed when no further session is tried
 
 	store   *store
+	metrics *metrics
 	running sync.WaitGroup // sessions and jobs
 
 	mu       sync.Mutex // guards everything below
@@ -64,7 +71,8 @@ type Daemon struct {
 	slots    []bool   // taken
 	session  *session // nil: no welcome yet, or the stream ended
 	isReady  bool
-	heard    time.Time     // of the server; by the wall clock, which goes on while a machine sleeps
+	settled  bool          // the journals of an earlier process are taken up
+	heard    time.Duration // of the server; as awake counts
 	grace    time.Duration // as the last Welcome said
 	changed  chan struct{} // closed and replaced when a lease ended or a session came or went
 	stops    int
@@ -96,6 +104,8 @@ func New(opts Options) *Daemon {
 	if opts.Name != "" {
 		d.log = d.log.With("peer", opts.Name)
 	}
+	d.draining = opts.Heir
+	d.metrics = newMetrics(opts.Metrics, d)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -112,7 +122,7 @@ func (d *Daemon) Start() error {
 	if err != nil {
 		return err
 	}
-	d.store, d.state, d.heard = store, started, now()
+	d.store, d.state, d.heard = store, started, awake()
 	d.running.Go(d.serve)
 	d.running.Go(d.watchGrace)
 	return nil
@@ -124,7 +134,13 @@ func (d *Daemon) Started() <-chan struct{} { return d.ready }
 // Done is closed when the server refused the daemon for good, or Stop has ended it. Err says which.
 func (d *Daemon) Done() <-chan struct{} { return d.done }
 
-// Draining reports whether Stop was called.
+// Delivered waits until the server has everything that this daemon, or one before it in the folder, produced. False when ctx
+// ended first.
+func (d *Daemon) Delivered(ctx context.Context) bool {
+	return d.await(ctx, nil, func() bool { return d.settled && len(d.leases) == 0 })
+}
+
+// Draining reports whether no further job is taken.
 func (d *Daemon) Draining() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -267,7 +283,7 @@ func (d *Daemon) wakeSession() {
 func (d *Daemon) watchGrace() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	var over time.Time
+	var over time.Duration // when the jobs were told, 0 for not
 	for {
 		select {
 		case <-d.ctx.Done():
@@ -275,20 +291,19 @@ func (d *Daemon) watchGrace() {
 		case <-ticker.C:
 		}
 		d.mu.Lock()
-		silent, grace, busy := now().Sub(d.heard), d.grace, d.workingLocked() > 0
+		silent, grace, busy := awake()-d.heard, d.grace, d.workingLocked() > 0
 		d.mu.Unlock()
 		switch {
 		case silent < grace || !busy:
-			over = time.Time{}
-		case over.IsZero():
-			over = now()
+			over = 0
+		case over == 0:
+			over = awake()
 			d.log.Error("server away for too long, stopping the jobs", "duration", silent)
 			d.interrupt(fmt.Sprintf("The server was away for longer than %s, so the provisioner stopped the job. The state that was reached is kept.", grace))
-		case now().Sub(over) >= fenceForce:
+		case awake()-over >= fenceForce:
 			d.each(func(l *lease) { l.askForce() })
 		}
 	}
 }
 
-// now is the wall clock's time: it goes on while the machine sleeps.
-func now() time.Time { return time.Now().Round(0) }
+var processStart = time.Now()

@@ -36,7 +36,7 @@ type RunOptions struct {
 	OnStarted func()
 }
 
-// Run joins the mesh with a key of its own and serves until ctx ends, and then drains. It returns a fault when the coordinator
+// Run joins the mesh with a key of its own and serves until ctx ends, and then drains; an heir until everything is delivered. It returns a fault when the coordinator
 // or the server refuses the daemon for good; a server that is away is waited for.
 func Run(ctx context.Context, opts RunOptions) (err error) {
 	p, err := Join(opts)
@@ -56,9 +56,20 @@ func Run(ctx context.Context, opts RunOptions) (err error) {
 		case <-over:
 		}
 	})
+	delivered := make(chan struct{})
+	if opts.Heir {
+		waiting, cancel := context.WithCancel(ctx)
+		defer cancel()
+		helpers.Go(func() {
+			if p.Daemon.Delivered(waiting) {
+				close(delivered)
+			}
+		})
+	}
 	select {
 	case <-ctx.Done():
 	case <-p.Done():
+	case <-delivered:
 	}
 	stop, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -135,7 +146,7 @@ func Join(opts RunOptions) (*Participant, error) {
 func (p *Participant) dial(ctx context.Context) (net.Conn, error) {
 	server, err := p.client.Server(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("find the server: %w", err)
+		return nil, fmt.Errorf("find the server: %w: %w", errNotIntroduced, err)
 	}
 	p.mu.Lock()
 	node := p.node

@@ -37,7 +37,11 @@ const (
 	sayEvery     = time.Minute // how often a server that stays away is complained of
 )
 
-var errSilent = errors.New("the server no longer answers")
+var (
+	errSilent = errors.New("the server no longer answers")
+	// errNotIntroduced: the coordinator has not said yet which mesh node the server is.
+	errNotIntroduced = errors.New("not connected to the coordinator")
+)
 
 // session is one stream after its Welcome.
 type session struct {
@@ -60,6 +64,10 @@ func (d *Daemon) serve() {
 		d.fail(fault.New(fault.Unavailable, "The provisioner's journal cannot be used: %w", err))
 		return
 	}
+	d.mu.Lock()
+	d.settled = true
+	d.broadcastLocked()
+	d.mu.Unlock()
 	retry := backoff.Backoff{Min: retryMin, Max: retryMax}
 	var lastSaid time.Time
 	for d.ctx.Err() == nil {
@@ -76,7 +84,9 @@ func (d *Daemon) serve() {
 			d.fail(fault.New(fault.Forbidden, "The server refuses this provisioner: %s", refused.reason))
 			return
 		}
-		if opened || time.Since(lastSaid) >= sayEvery {
+		if errors.Is(err, errNotIntroduced) {
+			d.log.Debug("no session with the server", "err", err) // why not is said where the server is dialled
+		} else if opened || time.Since(lastSaid) >= sayEvery {
 			d.log.Warn("no session with the server, trying on", "err", err)
 			lastSaid = time.Now()
 		}
@@ -236,6 +246,7 @@ func (d *Daemon) enter(s *session, w *provisionerpb.Welcome) {
 		}
 	}
 	d.session = s
+	d.metrics.sessions.Inc()
 	if !d.isReady {
 		d.isReady = true
 		close(d.ready)
@@ -262,7 +273,7 @@ func (d *Daemon) leave(s *session) {
 // heardNow notes that the server lives, and how long leases outlive a stream if grace is not 0.
 func (d *Daemon) heardNow(grace time.Duration) {
 	d.mu.Lock()
-	d.heard = now()
+	d.heard = awake()
 	if grace > 0 {
 		d.grace = grace
 	}

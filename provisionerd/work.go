@@ -52,6 +52,7 @@ func (d *Daemon) work(l *lease) {
 		}
 	}
 	l.finish(result)
+	d.metrics.ended(l.offer, result, time.Since(began), dropped)
 	l.log.Info("job ended", "duration", time.Since(began), "failed", result.GetError() != "", "canceled", result.GetCanceled(), "dropped_lines", dropped)
 	d.release(l)
 }

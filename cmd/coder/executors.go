@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
@@ -29,6 +30,7 @@ type terraformOptions struct {
 	cacheDir  string
 	isolation string
 	env       []string
+	metrics   prometheus.Registerer // of a single executor; nil for nowhere
 }
 
 func (o *terraformOptions) flags(f *pflag.FlagSet) {
@@ -65,6 +67,8 @@ type executors struct{ each []job.Executor }
 
 // newExecutors makes n executors with the given number of slots. runDir belongs to this process's data: what a killed one
 // left is found there.
+//
+// With slots -1 nothing is kept warm.
 func newExecutors(ctx context.Context, log *slog.Logger, o terraformOptions, runDir string, n, slots int) (*executors, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -82,6 +86,7 @@ func newExecutors(ctx context.Context, log *slog.Logger, o terraformOptions, run
 			Slots:     slots,
 			Isolation: o.isolation,
 			ExtraEnv:  o.env,
+			Metrics:   o.metrics,
 		})
 		if err != nil {
 			return nil, errors.Join(err, all.close())

@@ -17,5 +17,9 @@ func main() {
 		}
 		return
 	}
+	if err := awaitInheritance(); err != nil {
+		fmt.Fprintln(os.Stderr, "coder:", err)
+		os.Exit(1)
+	}
 	os.Exit(cli.Main(append(provisionerCmds(), serverCmd())...))
 }

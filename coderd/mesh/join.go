@@ -25,6 +25,8 @@ type Provisioner struct {
 	Tags    map[string]string // always with scope and owner
 	Owner   uuid.UUID         // of a daemon with scope=user
 	BuiltIn bool
+	// Instance is the same for all processes of one daemon, and for no other daemon. Empty: it did not say.
+	Instance string
 }
 
 // coordinate binds the connection to the principal of its credential and hands it to the coordinator.
@@ -115,9 +117,14 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 	}
 	// The id follows from the name, so that a daemon that was restarted is the same participant.
 	p.ID = uuid.NewSHA1(s.opts.Organization, []byte("provisioner "+p.Owner.String()+" "+name))
+	p.Instance = r.Header.Get(sdk.ProvisionerInstanceHeader)
 	s.provisioners.Lock()
+	defer s.provisioners.Unlock()
+	if other, known := s.provisioners.byID[p.ID]; known && other.Instance != p.Instance && s.coord.Online(p.ID) {
+		return coordinator.Principal{}, fault.New(fault.Conflict, "Another provisioner with the name %q is connected", name).
+			WithDetail("Give this one another with --name. If the other no longer exists, it is forgotten within a minute.")
+	}
 	s.provisioners.byID[p.ID] = p
-	s.provisioners.Unlock()
 	return coordinator.Principal{Kind: coordinator.KindProvisioner, ID: p.ID, Name: name}, nil
 }
 

@@ -6,4 +6,6 @@ const (
 	ProvisionerPSKHeader  = "Coder-Provisioner-Daemon-Psk"
 	ProvisionerNameHeader = "Coder-Provisioner-Daemon-Name"
 	ProvisionerTagsHeader = "Coder-Provisioner-Daemon-Tags" // k=v, as a URL query
+	// ProvisionerInstanceHeader tells a daemon that was restarted from another that was given the same name.
+	ProvisionerInstanceHeader = "Coder-Provisioner-Daemon-Instance"
 )

@@ -17,12 +17,18 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
 // unusedFor is how long a template version stays in the cache without a job.
 const unusedFor = 30 * 24 * time.Hour
+
+// tidyEvery is the least time between two searches for unused versions.
+const tidyEvery = time.Hour
+
+var errInitTimeout = errors.New("terraform init took too long")
 
 // maxRemembered bounds the analyses kept in memory.
 const maxRemembered = 256
@@ -33,8 +39,12 @@ type cache struct {
 	dir string
 	e   *Executor
 
-	mu      sync.Mutex // guards entries
+	opened *prometheus.CounterVec // result: hit, miss
+	init   prometheus.Histogram
+
+	mu      sync.Mutex // guards entries and tidied
 	entries map[string]*cacheEntry
+	tidied  time.Time
 }
 
 type cacheEntry struct {
@@ -43,13 +53,32 @@ type cacheEntry struct {
 }
 
 func newCache(dir string, e *Executor) *cache {
-	c := &cache{dir: dir, e: e, entries: map[string]*cacheEntry{}}
+	c := &cache{
+		dir: dir, e: e, entries: map[string]*cacheEntry{},
+		opened: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "codermesh", Subsystem: "terraform", Name: "template_cache_total",
+			Help: "Templates that jobs opened, by result: hit when the version was unpacked and initialized already, else miss."}, []string{"result"}),
+		init: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "codermesh", Subsystem: "terraform", Name: "init_duration_seconds",
+			Help: "How long terraform init took.", Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}}),
+	}
+	if e.opts.Metrics != nil {
+		e.opts.Metrics.MustRegister(c.opened, c.init)
+	}
 	c.removeUnused()
 	return c
 }
 
-// removeUnused deletes versions that had no job for long, and what a killed process left half made.
+// removeUnused deletes versions that had no job for long, and what a killed process left half made. It does so at most once per
+// tidyEvery.
 func (c *cache) removeUnused() {
+	c.mu.Lock()
+	due := c.tidied.IsZero() || time.Since(c.tidied) >= tidyEvery
+	if due {
+		c.tidied = time.Now()
+	}
+	c.mu.Unlock()
+	if !due {
+		return
+	}
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
 		c.e.log.Warn("tidy template cache", "err", err)
@@ -89,11 +118,16 @@ func (c *cache) open(ctx context.Context, r *runner) (*template, error) {
 	dir := filepath.Join(c.dir, key)
 	if entry.template != nil {
 		if c.touch(dir) == nil {
+			c.opened.WithLabelValues("hit").Inc()
 			return entry.template, nil
 		}
 		entry.template = nil
 	}
-	if c.touch(dir) != nil {
+	if c.touch(dir) == nil {
+		c.opened.WithLabelValues("hit").Inc()
+	} else {
+		c.opened.WithLabelValues("miss").Inc()
+		c.removeUnused()
 		if err := c.make(ctx, r, sum, dir); err != nil {
 			return nil, err
 		}
@@ -237,12 +271,20 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 	}
 	out := &output{log: r.log}
 	tf.SetStderr(stderrLines{r.log})
-	err = supervise(ctx, r.stop, pidFile, func(gentle context.Context) error {
+	// A registry or a repository that answers nothing must not hold the slot for ever.
+	bounded, cancel := context.WithTimeoutCause(ctx, c.e.opts.InitTimeout, errInitTimeout)
+	defer cancel()
+	began := time.Now()
+	err = supervise(bounded, r.stop, pidFile, func(gentle context.Context) error {
 		return tf.InitJSON(gentle, out, reattach(where))
 	})
+	if err != nil && ctx.Err() == nil && !stopped(r.stop) && errors.Is(context.Cause(bounded), errInitTimeout) {
+		return fault.New(fault.Unavailable, "the template was not initialized within %s: terraform init waits for something that does not answer, such as a module's repository or a provider's registry", c.e.opts.InitTimeout)
+	}
 	if err != nil {
 		return r.commandError("initialize the template", err, out, nil)
 	}
+	c.init.Observe(time.Since(began).Seconds())
 	return withoutHashes(filepath.Join(src, lockName))
 }
 

@@ -10,6 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -17,6 +20,9 @@ import (
 )
 
 var _ job.Executor = (*Executor)(nil)
+
+// DefaultInitTimeout is Options.InitTimeout when that is 0: enough for some gigabytes of providers over a slow line.
+const DefaultInitTimeout = 15 * time.Minute
 
 // Options configures an Executor.
 type Options struct {
@@ -39,12 +45,16 @@ type Options struct {
 	// Worker is the command of our own program that calls ServeProvider. Its first element with the argument "sandbox-exec"
 	// must call SandboxExec.
 	Worker []string
-	// Slots is how many jobs are kept warm; 0 means 1.
+	// InitTimeout bounds one terraform init. 0 means DefaultInitTimeout.
+	InitTimeout time.Duration
+	// Slots is how many jobs are kept warm; 0 means 1, negative none.
 	Slots int
 	// Isolation is "auto" (also "") or "none"; see the package's documentation.
 	Isolation string
 	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
 	ExtraEnv []string
+	// Metrics is where the executor's metrics are registered. Nil means nowhere.
+	Metrics prometheus.Registerer
 }
 
 // Executor runs jobs with Terraform.
@@ -76,7 +86,12 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	opts.Slots = max(opts.Slots, 1)
+	if opts.InitTimeout <= 0 {
+		opts.InitTimeout = DefaultInitTimeout
+	}
+	if opts.Slots == 0 {
+		opts.Slots = 1
+	}
 	e := &Executor{opts: opts, log: opts.Logger, slots: map[int]*slot{}}
 	if err := e.chooseDirs(); err != nil {
 		return nil, err
@@ -104,7 +119,7 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	}
 	e.cache = newCache(filepath.Join(e.opts.CacheDir, "templates"), e)
 	e.log.Info("terraform is ready", "program", e.binary.name(), "isolation", e.isolation.String())
-	for n := range opts.Slots {
+	for n := range max(opts.Slots, 0) {
 		e.warm(n)
 	}
 	return e, nil

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// A provisioner daemon that is killed can deliver nothing any more. It leaves an heir: the same command, started ahead, that
+// waits on a pipe for the daemon's death. Then it takes the daemon's folder, tells the server how the killed jobs ended and
+// which state they reached, and is gone. A daemon that starts meanwhile sends it away and does the same itself.
+//
+//	daemon ──starts──▶ heir, waiting      pipe ends without a word: the daemon was killed
+//	   │                 │
+//	   │ "bye" ─────────▶│ ends            orderly end: what is undelivered waits for the next start
+const (
+	heirVariable = "CODER_PROVISIONER_HEIR" // "wait:<file descriptor>", then "act"
+	heirActs     = "act"
+	// succession is how long the heir leaves a supervisor to start the daemon anew.
+	succession = 2 * time.Second
+	heirGrace  = 15 * time.Minute // how long the heir tries: longer than the server waits for a daemon by default
+)
+
+// awaitInheritance is the waiting heir's part of main. It returns at once in any other process, and when there is something to
+// do; it does not return when the daemon ended in order.
+func awaitInheritance() error {
+	var number int
+	if _, err := fmt.Sscanf(os.Getenv(heirVariable), "wait:%d", &number); err != nil {
+		return nil
+	}
+	// Its environment has the daemon's credential.
+	if err := terraform.Undumpable(); err != nil {
+		return err
+	}
+	// A signal to all processes of a service ends the daemon, which tells us.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	pipe := os.NewFile(uintptr(number), "pipe of the daemon")
+	words, err := io.ReadAll(pipe)
+	if err != nil || len(words) > 0 {
+		os.Exit(0)
+	}
+	if err := pipe.Close(); err != nil {
+		return fmt.Errorf("close pipe: %w", err)
+	}
+	signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	time.Sleep(succession)
+	return os.Setenv(heirVariable, heirActs)
+}
+
+// isHeir reports whether this process acts for a killed daemon.
+func isHeir() bool { return os.Getenv(heirVariable) == heirActs }
+
+// heir is the waiting process of a daemon.
+type heir struct {
+	cmd  *exec.Cmd
+	pipe *os.File
+}
+
+// leaveHeir starts the heir of this process.
+func leaveHeir() (*heir, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own program: %w", err)
+	}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make pipe: %w", err)
+	}
+	defer theirs.Close()
+	const first = 3 // of ExtraFiles
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), heirVariable+"=wait:"+strconv.Itoa(first))
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// Whoever reads a pipe waits for the last writer, and a daemon's death must not be held up by its heir.
+	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeNamedPipe == 0 {
+		cmd.Stderr = os.Stderr
+	}
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("start heir: %w", err)
+	}
+	return &heir{cmd, ours}, nil
+}
+
+// dismiss ends the heir: this process ends in order.
+func (h *heir) dismiss() error {
+	_, err := h.pipe.WriteString("bye")
+	h.pipe.Close() // its end is what counts
+	if err != nil {
+		return nil // somebody killed the heir
+	}
+	if err := h.cmd.Wait(); err != nil {
+		return fmt.Errorf("heir: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package provisionerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+const (
+	claimName = "owner"
+	heirMark  = "heir "
+	// yieldTime bounds how long a daemon waits for the heir of its predecessor to leave, which takes as long as leaving the mesh.
+	yieldTime = 30 * time.Second
+)
+
+// Claim is a daemon's folder, held for one process.
+type Claim struct{ file *os.File }
+
+// ClaimFolder takes the folder of a daemon for this process, until Release or the process's end. The heir of a killed daemon
+// (Options.Heir) gives way to a new daemon: it is asked to, and waited for. Anybody else who has the folder makes this fail with
+// a conflict; an heir that finds the folder taken fails the same way.
+func ClaimFolder(ctx context.Context, dir string, heir bool) (*Claim, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be made: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, claimName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be used: %w", err)
+	}
+	if err := waitForFolder(ctx, file, dir, heir); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	text := ""
+	if heir {
+		text = heirMark + strconv.Itoa(os.Getpid())
+	}
+	err = file.Truncate(0)
+	if err == nil {
+		_, err = file.WriteAt([]byte(text), 0)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("claim folder: %w", err), file.Close())
+	}
+	return &Claim{file}, nil
+}
+
+// Release lets another process have the folder.
+func (c *Claim) Release() error { return c.file.Close() }
+
+func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) error {
+	ctx, cancel := context.WithTimeout(ctx, yieldTime)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	asked := 0
+	for {
+		taken := lockFile(file)
+		if taken == nil {
+			return nil
+		}
+		pid, isHeir := heirOf(file)
+		if heir || !isHeir {
+			return fault.New(fault.Conflict, "A provisioner with this name runs on this machine already: it uses the folder %s", dir).
+				WithDetail("Give each provisioner on this machine its own --name.")
+		}
+		if pid != asked {
+			// It may have ended since: then the lock is free.
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Signal(syscall.SIGTERM)
+			}
+			asked = pid
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fault.New(fault.Conflict, "The folder %s is still used by what delivers the results of a killed provisioner: %w", dir, taken)
+		}
+	}
+}
+
+// heirOf reads who has the folder.
+func heirOf(file *os.File) (pid int, ok bool) {
+	text, err := io.ReadAll(io.NewSectionReader(file, 0, 64))
+	if err != nil {
+		return 0, false
+	}
+	number, ok := strings.CutPrefix(string(text), heirMark)
+	if !ok {
+		return 0, false
+	}
+	pid, err = strconv.Atoi(number)
+	return pid, err == nil && pid > 1
+}
+
+// Undelivered reports whether a folder (Options.StateDir) has journals of jobs.
+func Undelivered(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list journals: %w", err)
+	}
+	for _, e := range entries {
+		if _, ok := parseKey(e.Name()); ok {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,99 @@
+package provisionerd_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd"
+)
+
+func TestFolderHasOneOwner(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "rack-2")
+	first, err := provisionerd.ClaimFolder(t.Context(), dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, heir := range []bool{false, true} {
+		if _, err := provisionerd.ClaimFolder(t.Context(), dir, heir); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "with this name") {
+			t.Errorf("a second claim (heir: %v): got %v, want a conflict", heir, err)
+		}
+	}
+	if err := first.Release(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := provisionerd.ClaimFolder(t.Context(), dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An heir gives way: it is asked to end, and waited for.
+func TestHeirGivesWay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	owner := filepath.Join(dir, "owner")
+	// A process with the lock that says that it is an heir, and ends when it is asked to.
+	heir := exec.CommandContext(t.Context(), "flock", "--no-fork", owner, "sh", "-c", `printf 'heir %d' $$ >`+owner+`; echo ready; read line`)
+	stdin, err := heir.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := heir.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := heir.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var word string
+	if _, err := fmt.Fscan(stdout, &word); err != nil || word != "ready" {
+		t.Fatalf("the heir said %q: %v", word, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- heir.Wait() }()
+	claim, err := provisionerd.ClaimFolder(t.Context(), dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer claim.Release()
+	<-ended
+	if status, ok := heir.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
+		t.Errorf("the heir ended with %v, want SIGTERM", heir.ProcessState)
+	}
+	if text, err := os.ReadFile(owner); err != nil || len(text) != 0 {
+		t.Errorf("the new owner's mark: %q, %v", text, err)
+	}
+}
+
+func TestUndelivered(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "journal")
+	if any, err := provisionerd.Undelivered(dir); any || err != nil {
+		t.Errorf("no folder: %v, %v", any, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"lock": false, strings.Repeat("ab", 16) + "-1.revoked": false, strings.Repeat("ab", 16) + "-1.journal": true} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if any, err := provisionerd.Undelivered(dir); any != want || err != nil {
+			t.Errorf("%s: %v, %v; want %v", name, any, err, want)
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
