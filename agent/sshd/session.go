@@ -38,7 +38,8 @@ type session struct {
 	pty      *ptyRequest
 	agent    *agentForward
 
-	ended chan struct{} // closed when the client has closed the channel
+	ended  chan struct{}        // closed when the client has closed the channel
+	inTurn chan chan<- struct{} // asks the request loop to handle what has come; it closes what it gets
 
 	mu      sync.Mutex // guards the fields below
 	started bool
@@ -65,18 +66,10 @@ func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.
 	}
 	sess := &session{
 		conn: c, channel: channel, peer: peer, log: s.log.With("peer", peer.RemoteAddr()),
-		env: proc.NewEnv(nil), ended: make(chan struct{}),
+		env: proc.NewEnv(nil), ended: make(chan struct{}), inTurn: make(chan chan<- struct{}),
 	}
 	var wg sync.WaitGroup
-	for req := range requests {
-		ok, run := sess.handle(req)
-		if err := req.Reply(ok, nil); err != nil {
-			sess.log.Debug("answer ssh request", "err", err)
-		}
-		if run != nil {
-			wg.Go(run)
-		}
-	}
+	sess.serveRequests(requests, &wg)
 	close(sess.ended)
 	sess.hangUp()
 	wg.Wait()
@@ -84,6 +77,51 @@ func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.
 	if sess.agent != nil {
 		sess.agent.close()
 	}
+}
+
+// serveRequests handles requests until the client closes the channel.
+func (s *session) serveRequests(requests <-chan *gossh.Request, wg *sync.WaitGroup) {
+	serve := func(req *gossh.Request) {
+		ok, run := s.handle(req)
+		if err := req.Reply(ok, nil); err != nil {
+			s.log.Debug("answer ssh request", "err", err)
+		}
+		if run != nil {
+			wg.Go(run)
+		}
+	}
+	for {
+		select {
+		case req, ok := <-requests:
+			if !ok {
+				return
+			}
+			serve(req)
+		case done := <-s.inTurn:
+			for n := len(requests); n > 0; n-- {
+				serve(<-requests)
+			}
+			close(done)
+		}
+	}
+}
+
+// input is what the client types on a terminal. The SSH library queues requests and data apart; here data comes after the
+// requests that the client sent before it, so that a program that is started after a resize finds the new size.
+type input struct{ s *session }
+
+func (i input) Read(b []byte) (int, error) {
+	n, err := i.s.channel.Read(b)
+	if n == 0 {
+		return n, err
+	}
+	done := make(chan struct{})
+	select {
+	case i.s.inTurn <- done:
+		<-done
+	case <-i.s.ended:
+	}
+	return n, err
 }
 
 // handle answers one request. run, if not nil, is the program to run once the answer is sent.
@@ -163,12 +201,12 @@ func (s *session) resize(payload []byte) bool {
 		return false
 	}
 	s.mu.Lock()
-	p := s.process
-	if p == nil {
+	defer s.mu.Unlock()
+	if s.process == nil {
 		s.window = &win
+		return true
 	}
-	s.mu.Unlock()
-	return p == nil || p.resize(win) == nil
+	return s.process.resize(win) == nil
 }
 
 func (s *session) signal(payload []byte) bool {
@@ -232,15 +270,16 @@ func (s *session) runProgram(command string) {
 	s.conn.server.reap(p)
 	s.mu.Lock()
 	s.process = p
-	gone, window := s.gone, s.window
+	gone := s.gone
+	if s.window != nil { // before any that comes now
+		err = p.resize(*s.window)
+	}
 	s.mu.Unlock()
+	if err != nil {
+		s.log.Debug("resize terminal", "err", err)
+	}
 	if gone {
 		p.hangUp()
-	}
-	if window != nil {
-		if err := p.resize(*window); err != nil {
-			s.log.Debug("resize terminal", "err", err)
-		}
 	}
 	s.join(p)
 	s.exit(p.status())
@@ -274,10 +313,11 @@ func (s *session) copyOutput(p *process, dst io.Writer, src io.Reader) {
 }
 
 func (s *session) copyInput(p *process) {
-	_, err := forward.Copy(p.stdin, s.channel)
 	if p.pty {
-		return // a terminal's input ends only with the terminal
+		_, _ = forward.Copy(p.stdin, input{s}) // a terminal's input ends only with the terminal
+		return
 	}
+	_, err := forward.Copy(p.stdin, s.channel)
 	p.stdin.Close()
 	if err != nil {
 		// The program does not read. Tell OpenSSH to stop sending, and take what is under way, so that the window stays open.

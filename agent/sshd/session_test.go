@@ -108,9 +108,11 @@ func TestTerminalResize(t *testing.T) {
 	if err := session.WindowChange(50, 132); err != nil {
 		t.Fatal(err)
 	}
-	// Requests and data travel in one order.
-	fmt.Fprintln(stdin, "stty size")
-	expect(t, out, "50 132")
+	// Requests and data travel in one order, so what is typed after a resize finds it done.
+	fmt.Fprintln(stdin, "stty size; echo that is all")
+	if seen := expect(t, out, "that is all"); !strings.Contains(strings.Join(seen, ""), "50 132") {
+		t.Errorf("after the resize: got %q, want 50 132", seen)
+	}
 	fmt.Fprintln(stdin, "exit 5")
 	var exit *gossh.ExitError
 	if err := session.Wait(); !errors.As(err, &exit) || exit.ExitStatus() != 5 {
@@ -148,15 +150,14 @@ func terminal(t testing.TB, client *gossh.Client, modes gossh.TerminalModes) ter
 	return terminalSession{session, stdin, bufio.NewReader(stdout)}
 }
 
-// expect reads lines until one contains want.
-func expect(t testing.TB, out *bufio.Reader, want string) {
+// expect reads lines until one contains want, and returns them.
+func expect(t testing.TB, out *bufio.Reader, want string) (seen []string) {
 	t.Helper()
-	var seen []string
 	for {
 		line, err := out.ReadString('\n')
 		seen = append(seen, line)
 		if strings.Contains(line, want) {
-			return
+			return seen
 		}
 		if err != nil {
 			t.Fatalf("read: %v; got %q, want %q", err, seen, want)
