@@ -62,7 +62,7 @@ func TestKindsThatNeverMeet(t *testing.T) {
 					a := connect(t, s, from, keys[i])
 					a.announce(1)
 					a.subscribe(to.ID)
-					a.expect(all, "welcome", "refused "+to.Name+": forbidden")
+					a.expect(all, "welcome", "refused "+to.Name+": not_found")
 					b.expect(all, "welcome")
 				})
 				synctest.Test(t, func(t *testing.T) { // the target comes later
@@ -73,7 +73,7 @@ func TestKindsThatNeverMeet(t *testing.T) {
 					a.expect(all, "welcome")
 					b := connect(t, s, to, keys[j])
 					b.announce(1)
-					a.expect(all, "refused "+to.Name+": forbidden")
+					a.expect(all, "refused "+to.Name+": not_found")
 					b.expect(all, "welcome")
 				})
 			})

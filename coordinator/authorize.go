@@ -70,7 +70,7 @@ var errFull = fault.New(fault.RateLimited, "too many subscriptions")
 func (s *Server) linkAllowed(p *peer, id uuid.UUID) *fault.Error {
 	to := s.table.peer(id)
 	if to.state != absent && !p.principal.Kind.mayInitiate(to.principal.Kind) {
-		return errKinds(p.principal.Kind, to.principal.Kind)
+		return errUnseen()
 	}
 	s.link(p, to)
 	return nil
@@ -81,14 +81,18 @@ func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.E
 	if s.opts.Authorizer == nil {
 		return fault.New(fault.Forbidden, "nobody may see anybody here")
 	}
-	if to.Kind != "" && !from.Kind.mayInitiate(to.Kind) {
-		return errKinds(from.Kind, to.Kind)
+	kinds := to.Kind == "" || from.Kind.mayInitiate(to.Kind)
+	if !kinds {
+		to.Kind = "" // whoever may not see it must not learn that it is there: the same question, the same answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, AuthorizeTimeout)
 	defer cancel()
 	err := s.opts.Authorizer.MaySee(ctx, from, to)
-	if err == nil {
+	switch {
+	case err == nil && kinds:
 		return nil
+	case err == nil:
+		return errUnseen()
 	}
 	if f := fault.As(err); f != nil {
 		return f

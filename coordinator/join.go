@@ -124,7 +124,7 @@ func (s *Server) attach(x *session) (old *binding) {
 	for partner, t := range p.tunnels {
 		if o := t.initiator; !resumed && o != p && !o.principal.Kind.mayInitiate(x.principal.Kind) {
 			s.drop(t)
-			o.refuse(id, errKinds(o.principal.Kind, x.principal.Kind))
+			o.refuse(id, errUnseen())
 			continue
 		}
 		if t.destination == p && !t.introduced() {
@@ -213,8 +213,9 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 	return true
 }
 
-func errKinds(from, to Kind) *fault.Error {
-	return fault.New(fault.Forbidden, "nodes of kind %s never connect to nodes of kind %s", from, to)
+// errUnseen is the answer about a participant of a kind that the asking one never meets.
+func errUnseen() *fault.Error {
+	return fault.New(fault.NotFound, "there is no such participant, or it may not be seen")
 }
 
 // firstTargets is what a session subscribes to at its hello: what it asked for, and the servers for those who work for them.

@@ -108,7 +108,7 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 		}
 		if p.Tags["scope"] == "user" {
 			p.Owner, p.Tags["owner"] = actor.UserID, actor.UserID.String()
-		} else if err := actor.May(rbac.Create, rbac.Object{Resource: rbac.ProvisionerDaemon}); err != nil {
+		} else if err := rbac.Needs(rbac.Create, rbac.ProvisionerDaemon).Check(actor); err != nil {
 			return coordinator.Principal{}, err
 		}
 	}

@@ -7,7 +7,8 @@
 //	        v
 //	   principal ---> coordinator ---> relay admits the key
 //	                      |
-//	                      +--- MaySee? client → its own workspaces' agents, agent and provisioner → this server
+//	                      +--- MaySee? client → its own workspaces' agents, agent and provisioner → this server,
+//	                           this server → agents, when a terminal or an app needs one (DialAgent)
 //
 // A caller of an RPC on the node is known by its mesh source address, which WireGuard binds to its key.
 package mesh
@@ -87,6 +88,10 @@ type Service struct {
 		byID map[uuid.UUID]Provisioner // every one that ever joined this process: an RPC's caller may be lost for the moment
 	}
 
+	reaches reaches
+	keep    time.Duration // keepAgent, but for tests
+
+	joined chan struct{} // closed when node and client are set
 	node   *tailnet.Node
 	client *coordinator.Client // the node's
 	rpc    *http.Server
@@ -99,8 +104,9 @@ func New(opts Options) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start relay: %w", err)
 	}
-	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL}
+	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL, keep: keepAgent, joined: make(chan struct{})}
 	s.provisioners.byID = map[uuid.UUID]Provisioner{}
+	s.reaches.byID = map[uuid.UUID]*agentReach{}
 	if s.stunPort, err = s.listenSTUN(opts.STUNAddress); err != nil {
 		r.Close()
 		return nil, err
@@ -172,6 +178,7 @@ func (s *Service) Start(rpc http.Handler) error {
 		NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
 		Inbound: inboundAtServer,
 	})
+	close(s.joined)
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // WireGuard encrypts
 	s.rpc = &http.Server{Handler: rpc, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
@@ -201,6 +208,7 @@ func (s *Service) Close() error {
 		errs = append(errs, s.rpc.Close())
 	}
 	s.done.Wait()
+	s.stopReaching()
 	errs = append(errs, s.coord.Close())
 	if s.client != nil {
 		errs = append(errs, s.client.Close())

@@ -1,0 +1,184 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+const (
+	// introduceTimeout bounds the wait for an agent that is not connected: a person waits for the answer.
+	introduceTimeout = 5 * time.Second
+	// dialTimeout bounds a connection to an agent that is known. A handshake that gets lost is repeated within it.
+	dialTimeout = 15 * time.Second
+	// keepAgent is how long this server stays introduced to an agent after its last connection ended.
+	keepAgent = time.Minute
+)
+
+// reaches counts who uses the introduction to an agent, so that it can be given up.
+type reaches struct {
+	sync.Mutex
+	closed bool
+	byID   map[uuid.UUID]*agentReach
+}
+
+type agentReach struct {
+	uses int
+	idle *time.Timer // runs while nobody uses it
+}
+
+// DialAgent opens a TCP connection from this server's node to a port of an agent. It asks for no permission: whoever calls it
+// has done so. It blocks until the connection is made, ctx ends, or a few seconds have shown that the agent is not connected.
+//
+// Errors are fault.Unavailable with a message for people, fault.NotFound for an agent that was revoked, or the context's. A
+// port on which nothing listens is accepted, and reset as soon as the agent has found that out. The connection ends when the
+// agent's workspace stops. It has CloseWrite.
+func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16) (net.Conn, error) {
+	release, err := s.introduce(ctx, agentID)
+	if err != nil {
+		return nil, err
+	}
+	dial, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	raw, err := s.node.Dial(dial, "tcp", netip.AddrPortFrom(tailnet.Addr(agentID), port))
+	if err != nil {
+		release()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("dial agent %s: %w", agentID, ctx.Err())
+		}
+		return nil, fault.New(fault.Unavailable, "The workspace's agent does not answer on the mesh: %w", err).
+			WithDetail("It may just have stopped, or its network is cut. Try again in a moment.")
+	}
+	conn, ok := raw.(halfCloser)
+	if !ok { // tailnet's TCP connections are
+		raw.Close()
+		release()
+		return nil, fmt.Errorf("dial agent %s: a %T cannot be closed by halves", agentID, raw)
+	}
+	return &agentConn{halfCloser: conn, release: release}, nil
+}
+
+// PingAgent measures the path from this server to an agent, as tailnet.Node.Ping does. Errors are DialAgent's.
+func (s *Service) PingAgent(ctx context.Context, agentID uuid.UUID) (tailnet.Pong, error) {
+	release, err := s.introduce(ctx, agentID)
+	if err != nil {
+		return tailnet.Pong{}, err
+	}
+	defer release()
+	return s.node.Ping(ctx, agentID)
+}
+
+// AgentConnected reports whether the agent is connected to this server's coordinator now.
+func (s *Service) AgentConnected(agentID uuid.UUID) bool {
+	return s.coord.Online(agentID)
+}
+
+// introduce makes this server's node know the agent, and keeps it so until release is called and a while after that.
+func (s *Service) introduce(ctx context.Context, agentID uuid.UUID) (release func(), err error) {
+	select {
+	case <-s.joined:
+	default:
+		return nil, fault.New(fault.Unavailable, "This server has not joined the mesh yet.").WithDetail("Try again in a moment.")
+	}
+	if p, ok := s.coord.Lookup(tailnet.Addr(agentID)); ok && p.Kind != coordinator.KindAgent {
+		return nil, fault.New(fault.Internal, "dial %s: it is a %s and no agent", agentID, p.Kind)
+	}
+	if !s.use(agentID) {
+		return nil, fault.New(fault.Unavailable, "The server is stopping.")
+	}
+	var once sync.Once
+	release = func() { once.Do(func() { s.unuse(agentID) }) }
+	wait, cancel := context.WithTimeout(ctx, introduceTimeout)
+	defer cancel()
+	if err := s.client.Subscribe(wait, agentID); err != nil {
+		release()
+		switch {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("wait for agent %s: %w", agentID, ctx.Err())
+		case errors.Is(err, context.DeadlineExceeded), fault.CodeOf(err) == fault.Unavailable:
+			return nil, fault.New(fault.Unavailable, "The workspace's agent is not connected.").
+				WithDetail("It is still starting, or it has stopped. The workspace's log has the reason.")
+		default:
+			return nil, fmt.Errorf("wait for agent %s: %w", agentID, err)
+		}
+	}
+	return release, nil
+}
+
+func (s *Service) use(agentID uuid.UUID) bool {
+	s.reaches.Lock()
+	defer s.reaches.Unlock()
+	if s.reaches.closed {
+		return false
+	}
+	r := s.reaches.byID[agentID]
+	if r == nil {
+		r = &agentReach{}
+		s.reaches.byID[agentID] = r
+	}
+	r.uses++
+	if r.idle != nil {
+		r.idle.Stop()
+	}
+	return true
+}
+
+func (s *Service) unuse(agentID uuid.UUID) {
+	s.reaches.Lock()
+	defer s.reaches.Unlock()
+	r := s.reaches.byID[agentID]
+	if r.uses--; r.uses > 0 || s.reaches.closed {
+		return
+	}
+	r.idle = time.AfterFunc(s.keep, func() { s.giveUp(agentID, r) })
+}
+
+// giveUp ends this server's wish to see an agent. It holds the lock while it says so, which only puts a message into a queue.
+func (s *Service) giveUp(agentID uuid.UUID, r *agentReach) {
+	s.reaches.Lock()
+	defer s.reaches.Unlock()
+	if r.uses > 0 || s.reaches.byID[agentID] != r || s.reaches.closed {
+		return
+	}
+	delete(s.reaches.byID, agentID)
+	s.client.Unsubscribe(agentID)
+}
+
+// stopReaching ends the timers. Connections end with the node.
+func (s *Service) stopReaching() {
+	s.reaches.Lock()
+	defer s.reaches.Unlock()
+	s.reaches.closed = true
+	for _, r := range s.reaches.byID {
+		if r.idle != nil {
+			r.idle.Stop()
+		}
+	}
+}
+
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// agentConn gives its part of the introduction back when it is closed.
+type agentConn struct {
+	halfCloser
+	release func()
+}
+
+func (c *agentConn) Close() error {
+	err := c.halfCloser.Close()
+	c.release()
+	return err
+}

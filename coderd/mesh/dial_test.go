@@ -1,0 +1,145 @@
+package mesh_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+func TestServerDialsAgents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.KeepAgents(time.Millisecond)
+	token, id := w.agent()
+	if _, err := w.DialAgent(t.Context(), id, 8080); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("dial before the server has joined: %v", err)
+	}
+	w.start(t)
+	agent := w.joinAgent(t, token)
+	agent.echo(8080)
+	agent.echo(meshport.Terminal)
+	for _, port := range []uint16{8080, meshport.Terminal, 8080} {
+		conn, err := w.DialAgent(t.Context(), id, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		converse(t, conn)
+		if w.Introduced() != 1 {
+			t.Errorf("introduced to %d agents while a connection is open", w.Introduced())
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := conn.Close(); err != nil { // it counts once
+			t.Error(err)
+		}
+		eventually(t, "the introduction is given up", func() bool { return w.Introduced() == 0 })
+	}
+	pong, err := w.PingAgent(t.Context(), id)
+	if err != nil || pong.Latency <= 0 {
+		t.Errorf("ping: %+v, %v", pong, err)
+	}
+	if !w.AgentConnected(id) || w.AgentConnected(uuid.New()) {
+		t.Error("AgentConnected is wrong")
+	}
+}
+
+func TestManyConnectionsToOneAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.KeepAgents(0)
+	w.start(t)
+	token, id := w.agent()
+	w.joinAgent(t, token).echo(8080)
+	done := make(chan error, 16)
+	for range cap(done) {
+		go func() {
+			conn, err := w.DialAgent(t.Context(), id, 8080)
+			if err == nil {
+				converse(t, conn)
+				err = conn.Close()
+			}
+			done <- err
+		}()
+	}
+	for range cap(done) {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAgentThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t)
+	_, id := w.agent()
+	if _, err := w.DialAgent(t.Context(), id, 8080); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("an agent that never came: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.DialAgent(ctx, id, 8080); err == nil || fault.CodeOf(err) == fault.Unavailable {
+		t.Errorf("a caller that has gone: %v", err)
+	}
+	p := w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundAll).joined()
+	p.echo(8080)
+	if _, err := w.DialAgent(t.Context(), p.node.ID(), 8080); fault.CodeOf(err) != fault.Internal {
+		t.Errorf("a provisioner is no agent: %v", err)
+	}
+}
+
+func TestRevocationEndsConnections(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t)
+	token, id := w.agent()
+	agent := w.joinAgent(t, token)
+	agent.echo(8080)
+	conn, err := w.DialAgent(t.Context(), id, 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	laptop := w.joinUser(t, "ann")
+	if err := laptop.client.Subscribe(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := laptop.dial(id, 8080, 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.RevokeAgents(id)
+	ends(t, conn)
+	ends(t, theirs)
+	<-agent.client.Done()
+	if fault.CodeOf(agent.client.Err()) != fault.Forbidden {
+		t.Errorf("the agent's client ended with %v", agent.client.Err())
+	}
+	if w.AgentConnected(id) {
+		t.Error("a revoked agent counts as connected")
+	}
+}
+
+// dial connects to a port of another participant, within a time in which whoever would answer has.
+func (m *member) dial(id uuid.UUID, port uint16, patience time.Duration) (net.Conn, error) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	defer cancel()
+	return m.node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(id), port))
+}
+
+func provisionerHeader(name, key string) http.Header {
+	return http.Header{sdk.ProvisionerNameHeader: {name}, sdk.ProvisionerPSKHeader: {key}}
+}

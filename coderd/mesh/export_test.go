@@ -1,0 +1,13 @@
+package mesh
+
+import "time"
+
+// KeepAgents sets how long an introduction outlives its last connection. Before Start.
+func (s *Service) KeepAgents(d time.Duration) { s.keep = d }
+
+// Introduced is to how many agents this server is introduced, or about to be.
+func (s *Service) Introduced() int {
+	s.reaches.Lock()
+	defer s.reaches.Unlock()
+	return len(s.reaches.byID)
+}

@@ -1,0 +1,263 @@
+package mesh_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/mesh"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/tailnet/tailnettest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// psk is the deployment's, for external provisioners.
+const psk = secret.Token("the deployment's key")
+
+// world is a Service with its HTTP routes on a loopback socket. Users are their tokens: "ann" owns every agent in owned, and
+// what a test puts into refused may not connect any more.
+type world struct {
+	*mesh.Service
+	url *url.URL
+
+	mu      sync.Mutex
+	agents  map[string]uuid.UUID    // by token
+	owners  map[uuid.UUID]uuid.UUID // of agents
+	refused map[uuid.UUID]bool      // users
+}
+
+var (
+	ann = uuid.MustParse("00000000-0000-4000-8000-00000000000a")
+	bob = uuid.MustParse("00000000-0000-4000-8000-00000000000b")
+)
+
+func (w *world) authenticate(r *http.Request) (rbac.Actor, error) {
+	token, _ := httpapi.Token(r)
+	switch token.Reveal() {
+	case "ann":
+		return rbac.Actor{UserID: ann, Username: "ann"}, nil
+	case "bob":
+		return rbac.Actor{UserID: bob, Username: "bob"}, nil
+	case "tom":
+		return rbac.Actor{UserID: uuid.New(), Username: "tom", Roles: []string{rbac.RoleTemplateAdmin}}, nil
+	}
+	return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{agents: map[string]uuid.UUID{}, owners: map[uuid.UUID]uuid.UUID{}, refused: map[uuid.UUID]bool{}}
+	var handler http.Handler
+	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { handler.ServeHTTP(rw, r) }))
+	var err error
+	if w.url, err = url.Parse(web.URL); err != nil {
+		t.Fatal(err)
+	}
+	log := tailnettest.Logger(t)
+	w.Service, err = mesh.New(mesh.Options{
+		Logger: log, Authenticate: w.authenticate, Organization: uuid.New(), ProvisionerPSK: psk, STUNAddress: "off", LocalURL: w.url,
+		AuthenticateAgent: func(_ context.Context, token secret.Token) (mesh.Agent, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			id, ok := w.agents[token.Reveal()]
+			if !ok {
+				return mesh.Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.")
+			}
+			return mesh.Agent{ID: id, Name: token.Reveal()}, nil
+		},
+		MayConnect: func(_ context.Context, user, agent uuid.UUID) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if owner, ok := w.owners[agent]; !ok || owner != user {
+				return rbac.NotFound(rbac.Agent)
+			}
+			return nil
+		},
+		MayStillConnect: func(_ context.Context, user uuid.UUID) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.refused[user] {
+				return fault.New(fault.Unauthenticated, "Your account is suspended.")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := httpapi.NewMux(httpapi.Options{Logger: log, Authenticate: w.authenticate})
+	w.Routes(mux)
+	handler = mux
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		web.Close()
+	})
+	return w
+}
+
+// start joins the server's node, which answers every RPC with the caller's kind.
+func (w *world) start(t testing.TB) {
+	t.Helper()
+	if err := w.Start(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "rpc") })); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// agent makes an agent of ann's, and returns its token.
+func (w *world) agent() (token string, id uuid.UUID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	token, id = "agent-"+uuid.NewString(), uuid.New()
+	w.agents[token], w.owners[id] = id, ann
+	return token, id
+}
+
+// member is a participant from outside: everything goes through the routes and real sockets.
+type member struct {
+	t      testing.TB
+	client *coordinator.Client
+	node   *tailnet.Node // after joined
+}
+
+// join connects with a credential. It does not wait.
+func (w *world) join(t testing.TB, kind coordinator.Kind, header http.Header, inbound tailnet.Inbound) *member {
+	t.Helper()
+	m, key := &member{t: t}, tailnet.NewPrivateKey()
+	m.client = coordinator.NewClient(coordinator.ClientOptions{
+		Logger: tailnettest.Logger(t), URL: w.url, Kind: kind, Key: key.Public(),
+		Header:  func(context.Context) (http.Header, error) { return header, nil },
+		Inbound: func(coordinator.Kind) tailnet.Inbound { return inbound },
+		NewNode: func(welcome coordinator.Welcome) (coordinator.Node, error) {
+			var err error
+			m.node, err = tailnet.New(tailnet.Options{ID: welcome.ID, Key: key, Logger: tailnettest.Logger(t)})
+			return m.node, err
+		},
+	})
+	m.client.Start()
+	t.Cleanup(func() {
+		m.client.Close()
+		if m.node != nil {
+			m.node.Close()
+		}
+	})
+	return m
+}
+
+// joined waits for the welcome.
+func (m *member) joined() *member {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := m.client.Welcome(ctx); err != nil {
+		m.t.Fatal(err)
+	}
+	return m
+}
+
+// refusal waits for the end of a participant that is not let in.
+func (m *member) refusal() fault.Code {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := m.client.Welcome(ctx)
+	return fault.CodeOf(err)
+}
+
+func (w *world) joinAgent(t testing.TB, token string) *member {
+	t.Helper()
+	return w.join(t, coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {token}}, tailnet.InboundAll).joined()
+}
+
+func (w *world) joinUser(t testing.TB, name string) *member {
+	t.Helper()
+	return w.join(t, coordinator.KindClient, http.Header{sdk.SessionHeader: {name}}, tailnet.InboundNone).joined()
+}
+
+// echo serves a port of the member's node: what comes in goes out, in capitals.
+func (m *member) echo(port uint16) {
+	m.t.Helper()
+	l, err := m.node.Listen(port)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				data, err := io.ReadAll(conn)
+				if err == nil {
+					io.WriteString(conn, strings.ToUpper(string(data)))
+				}
+			}()
+		}
+	}()
+}
+
+// converse says something to an echo, and wants its answer.
+func converse(t testing.TB, conn net.Conn) {
+	t.Helper()
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(conn, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok {
+		t.Fatalf("%T has no CloseWrite", conn)
+	}
+	if err := half.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil || string(answer) != "HELLO" {
+		t.Fatalf("answer %q, %v", answer, err)
+	}
+}
+
+// eventually waits for what another goroutine brings about.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: did not come", what)
+		}
+	}
+}
+
+// ends reads a connection to its end.
+func ends(t testing.TB, conn net.Conn) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	conn.SetReadDeadline(deadline)
+	if _, err := io.Copy(io.Discard, conn); !time.Now().Before(deadline) {
+		t.Fatalf("the connection is still open: %v", err)
+	}
+}
