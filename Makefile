@@ -22,14 +22,14 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: help run build slim release test test-go test-race e2e lint fmt gen verify bench clean
+.PHONY: help run build slim site release test test-site test-go test-race e2e lint fmt gen verify bench clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
 run: build ## build, then start the server on http://127.0.0.1:3000 with its own PostgreSQL
 	@build/coder server --fetch-postgres --install-terraform
 
-build: slim ## build/coder (everything) and build/coder-slim
+build: slim site ## build/coder (everything) and build/coder-slim
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
 
 slim: ## the slim binaries (SLIM="linux-amd64 linux-arm64 …"), into build/ and, packed, into the server
@@ -42,6 +42,19 @@ slim: ## the slim binaries (SLIM="linux-amd64 linux-arm64 …"), into build/ and
 		if [ ! -e $$packed ] || [ $$out -nt $$packed ]; then gzip -9nc $$out > $$packed.new && mv $$packed.new $$packed; fi
 	done
 	[ -e build/slim/coder-$(HOST) ] && cp -f build/slim/coder-$(HOST) build/coder-slim || true
+
+# What npm installs follows the lock file; the dashboard is built anew when one of its sources is newer.
+SITE := $(filter-out site/e2e/%,$(shell git ls-files --cached --others --exclude-standard site))
+
+site: ## the dashboard, compressed, into site/dist; without npm the server says how to build it
+	@command -v npm >/dev/null || { echo "npm is not there: the server is built without its dashboard" >&2; exit 0; }
+	$(MAKE) --no-print-directory site/dist/index.html.br
+
+site/node_modules/.package-lock.json: site/package.json site/package-lock.json
+	cd site && npm ci --no-audit --no-fund && touch node_modules/.package-lock.json
+
+site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
+	cd site && npm run build
 
 release: ## build/coder with the slim binaries of every platform
 	$(MAKE) build SLIM="linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64"

@@ -2,6 +2,9 @@ module github.com/codermesh/codermesh
 
 go 1.26.6
 
+// npm packages may hold Go files of their own.
+ignore ./site/node_modules
+
 require (
 	connectrpc.com/connect v1.21.1
 	github.com/coder/terraform-provider-coder/v2 v2.19.0

@@ -37,6 +37,7 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/site"
 )
 
 // Options are what a server is made of. Its owner opens the database and the listeners, and closes the database after Stop.
@@ -130,6 +131,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		service.Routes(s.mux)
 	}
 	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
+	dashboard, err := site.New()
+	if err != nil {
+		return nil, err
+	}
+	s.mux.Handle("/", rbac.Public, httpapi.Serve(dashboard)) // every other path is a page, and resolved by the page's own program
 	s.http = &http.Server{
 		Handler:           s.mux,
 		ReadHeaderTimeout: 10 * time.Second,

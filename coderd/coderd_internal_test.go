@@ -26,6 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // public are the routes that need no session, each with the reason.
 var public = map[string]string{
 	"GET /healthz":                  "balancers have no account",
+	"/":                             "the dashboard's files say nothing of the deployment, and its sign-in page has no session yet",
 	"GET /bin/{name}":               "a workspace fetches its agent before it has a session",
 	"GET /derp":                     "the relay asks every key for proof, and admits only those that are bound",
 	"GET /derp/":                    "the same",

@@ -1,0 +1,117 @@
+// A server of the built program, with its own PostgreSQL, provisioners and folders, for tests that look at it through a browser.
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, openSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+export const coder = join(root, "build", "coder");
+
+// until polls for what other processes do on their own time.
+export async function until<T>(what: string, check: () => Promise<T | undefined | false> | T | undefined | false, ms = 60_000): Promise<T> {
+  for (const deadline = Date.now() + ms; ; ) {
+    const got = await check();
+    if (got) return got;
+    if (Date.now() > deadline) throw new Error(`still not after ${ms} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+async function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const l = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = l.address() as { port: number };
+      l.close(() => resolve(port));
+    });
+  });
+}
+
+export interface Place {
+  dir: string;
+  port: number;
+  url: string;
+}
+
+export class Server {
+  private process: ChildProcess | undefined;
+  readonly place: Place;
+
+  constructor(place: Place) {
+    this.place = place;
+  }
+
+  static async make(): Promise<Server> {
+    const port = await freePort();
+    return new Server({ dir: mkdtempSync(join(tmpdir(), "site-e2e-")), port, url: `http://127.0.0.1:${port}` });
+  }
+
+  env(user = "admin"): NodeJS.ProcessEnv {
+    const { dir, port, url } = this.place;
+    return {
+      PATH: `${process.env["PATH"]}:${join(root, "build", "tools")}`, HOME: join(dir, `home-${user}`), CODER_CONFIG_DIR: join(dir, `config-${user}`),
+      CODER_CACHE_DIRECTORY: join(dir, "cache"), CODER_HTTP_ADDRESS: `127.0.0.1:${port}`, CODER_ACCESS_URL: url, USER: "root", SHELL: "/bin/bash", LANG: "C.UTF-8", TERM: "xterm-256color",
+      CODER_WILDCARD_ACCESS_URL: `*.apps.localhost:${port}`,
+    };
+  }
+
+  async start() {
+    const { dir, url } = this.place;
+    mkdirSync(join(dir, "home-admin"), { recursive: true });
+    const log = openSync(join(dir, "server.log"), "a");
+    this.process = spawn(coder, ["server"], { cwd: dir, env: this.env(), stdio: ["ignore", log, log] });
+    await until("the server is healthy", async () => {
+      if (this.process?.exitCode != null) throw new Error(`the server ended:\n${this.log()}`);
+      return fetch(`${url}/healthz`).then((r) => r.ok, () => false);
+    });
+  }
+
+  log = () => readFileSync(join(this.place.dir, "server.log"), "utf8").slice(-6000);
+
+  async stop(signal: NodeJS.Signals = "SIGTERM") {
+    const child = this.process;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = new Promise((resolve) => child.once("exit", resolve));
+    child.kill(signal);
+    await ended;
+    this.process = undefined;
+  }
+
+  // cleanup ends the server and what it has left: agents outlive their server by design.
+  async cleanup() {
+    await this.stop();
+    const { dir, url } = this.place;
+    for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)) {
+      try {
+        const environ = readFileSync(`/proc/${pid}/environ`, "utf8");
+        if (!environ.includes(`${dir}/`) && !environ.includes(`${url}/`)) continue;
+        const program = dirname(readlinkSync(`/proc/${pid}/exe`));
+        process.kill(Number(pid), "SIGKILL");
+        if (basename(program).startsWith("coder.")) rmSync(program, { recursive: true, force: true });
+      } catch {
+        // It has ended by itself, or is somebody else's.
+      }
+    }
+    rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+// run is the command line as a user.
+export async function run(place: Place, args: string[], user = "admin"): Promise<string> {
+  const { stdout } = await promisify(execFile)(coder, args, { cwd: place.dir, env: new Server(place).env(user), maxBuffer: 64 << 20, timeout: 180_000 });
+  return stdout;
+}
+
+// api asks the server as the person whose token it is.
+export async function api<T = unknown>(place: Place, token: string, method: string, path: string, body?: unknown): Promise<T> {
+  const response = await fetch(`${place.url}/api/v2/${path}`, {
+    method,
+    headers: { "Coder-Session-Token": token, "Content-Type": "application/json" },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+  return (text ? JSON.parse(text) : undefined) as T;
+}

@@ -1,0 +1,193 @@
+// Package site carries the dashboard, a single-page program in TypeScript, and serves it. It knows nothing of the server: which
+// data a page shows is between the browser and the API.
+//
+// The build (`make site`) puts the compressed files into dist/. A program built without them, with nothing but Go, serves a page
+// that says how to build them.
+package site
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+)
+
+//go:embed all:dist
+var dist embed.FS
+
+// asset is one file in its encodings.
+type asset struct {
+	brotli, gzip []byte
+	etag         string
+	contentType  string
+}
+
+// Handler serves the dashboard: its files by name, and its page for every other path, which the page's own program resolves.
+type Handler struct {
+	assets map[string]asset // by path without the leading slash
+}
+
+// New returns a handler for the embedded dashboard.
+func New() (*Handler, error) {
+	files, err := fs.Sub(dist, "dist")
+	if err != nil {
+		return nil, fmt.Errorf("open embedded dashboard: %w", err)
+	}
+	return NewFrom(files)
+}
+
+// NewFrom is New for files elsewhere: each must be there with the endings .br and .gz.
+func NewFrom(files fs.FS) (*Handler, error) {
+	h := &Handler{assets: map[string]asset{}}
+	err := fs.WalkDir(files, ".", func(file string, entry fs.DirEntry, err error) error {
+		name, packed := strings.CutSuffix(file, ".gz")
+		if err != nil || entry.IsDir() || !packed {
+			return err
+		}
+		a := asset{contentType: contentType(name)}
+		if a.gzip, err = fs.ReadFile(files, file); err != nil {
+			return err
+		}
+		if a.brotli, err = fs.ReadFile(files, name+".br"); err != nil {
+			return err
+		}
+		sum := sha256.Sum256(a.gzip)
+		a.etag = `"` + hex.EncodeToString(sum[:12]) + `"`
+		h.assets[name] = a
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read embedded dashboard: %w", err)
+	}
+	return h, nil
+}
+
+// Built reports whether the program carries the dashboard.
+func (h *Handler) Built() bool { _, ok := h.assets[index]; return ok }
+
+const index = "index.html"
+
+// contentType does not ask the machine's own table: answers would differ from one server to another.
+func contentType(name string) string {
+	switch path.Ext(name) {
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	}
+	if known := mime.TypeByExtension(path.Ext(name)); known != "" {
+		return known
+	}
+	return "application/octet-stream"
+}
+
+// ServeHTTP answers GET and HEAD.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "The dashboard's pages can only be read.", http.StatusMethodNotAllowed)
+		return
+	}
+	name := strings.TrimPrefix(path.Clean("/"+r.URL.Path), "/")
+	a, ok := h.assets[name]
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	switch {
+	case ok && strings.HasPrefix(name, "assets/"): // their names change with their content
+		header.Set("Cache-Control", "public, max-age=31536000, immutable")
+	case ok:
+		header.Set("Cache-Control", "no-cache")
+	case strings.HasPrefix(name, "assets/"), strings.HasPrefix(name, "icon/"), strings.HasPrefix(name, "emojis/"):
+		// A page in their place would be taken for a broken script, or cached as one.
+		http.NotFound(w, r)
+		return
+	case !h.Built():
+		header.Set("Content-Type", "text/html; charset=utf-8")
+		header.Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, notBuilt)
+		return
+	default:
+		a = h.assets[index]
+		header.Set("Cache-Control", "no-cache")
+	}
+	h.write(w, r, a)
+}
+
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, a asset) {
+	header := w.Header()
+	header.Set("Content-Type", a.contentType)
+	header.Add("Vary", "Accept-Encoding")
+	body, encoding := a.gzip, "gzip"
+	switch accepted := r.Header.Get("Accept-Encoding"); {
+	case accepts(accepted, "br"):
+		body, encoding = a.brotli, "br"
+	case !accepts(accepted, "gzip"):
+		plain, err := gunzip(a.gzip)
+		if err != nil {
+			http.Error(w, "This file of the dashboard is damaged.", http.StatusInternalServerError)
+			return
+		}
+		body, encoding = plain, ""
+	}
+	// Each encoding is a representation of its own.
+	etag := strings.TrimSuffix(a.etag, `"`) + encoding + `"`
+	header.Set("ETag", etag)
+	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	if encoding != "" {
+		header.Set("Content-Encoding", encoding)
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method == http.MethodHead {
+		return
+	}
+	w.Write(body) // an error means that the reader has left
+}
+
+// accepts reports whether an Accept-Encoding header allows the coding. A weight of zero refuses it.
+func accepts(header, coding string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(part), ";")
+		if strings.EqualFold(strings.TrimSpace(name), coding) {
+			value, ok := strings.CutPrefix(strings.ReplaceAll(weight, " ", ""), "q=")
+			q, err := strconv.ParseFloat(value, 64)
+			return !ok || err != nil || q > 0
+		}
+	}
+	return false
+}
+
+func gunzip(packed []byte) ([]byte, error) {
+	zr, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(zr)
+}
+
+const notBuilt = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>codermesh</title>
+<h1>This server was built without its dashboard</h1>
+<p>The API and the command line work: <code>coder login</code> with this page's address.</p>
+<p>To have the dashboard, build the program from its repository on a machine with Node.js 20 or newer: <code>make build</code>.</p>
+</html>
+`

@@ -1,0 +1,102 @@
+// How the dashboard speaks with its server: requests, their errors, and what is known about session and connection.
+import { useSyncExternalStore } from "react";
+
+export class ApiError extends Error {
+  readonly status: number; // 0: no answer
+  readonly detail: string;
+  readonly validations: { field: string; detail: string }[];
+
+  constructor(status: number, message: string, detail = "", validations: { field: string; detail: string }[] = []) {
+    super(message);
+    this.status = status;
+    this.detail = detail;
+    this.validations = validations;
+  }
+}
+
+// What the whole page needs to know: "ended" means that the server does not know the session any more, "lost" that it does not
+// answer.
+interface Link {
+  session: "unknown" | "ended";
+  server: "ok" | "lost";
+}
+
+let link: Link = { session: "unknown", server: "ok" };
+const listeners = new Set<() => void>();
+
+export function setLink(change: Partial<Link>) {
+  const next = { ...link, ...change };
+  if (next.session === link.session && next.server === link.server) return;
+  link = next;
+  for (const listener of listeners) listener();
+}
+
+export function useLink(): Link {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    () => link,
+  );
+}
+
+const timeout = 60_000; // ms, as the command line allows
+const transferTimeout = 15 * 60_000; // ms, one file
+
+interface Call {
+  method?: string;
+  body?: unknown;
+  signal?: AbortSignal;
+}
+
+async function call(path: string, { method = "GET", body, signal }: Call = {}): Promise<Response> {
+  const raw = body instanceof Blob;
+  const deadline = AbortSignal.timeout(raw ? transferTimeout : timeout);
+  let response: Response;
+  try {
+    response = await fetch(`/api/v2/${path}`, {
+      method,
+      signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
+      headers: body === undefined ? {} : { "Content-Type": raw ? body.type : "application/json" },
+      body: body === undefined ? null : raw ? body : JSON.stringify(body),
+      cache: "no-store",
+    });
+  } catch (err) {
+    if (signal?.aborted) throw err;
+    setLink({ server: "lost" });
+    throw new ApiError(0, "The server does not answer.", "It may be restarting, or your connection is down. This page goes on by itself.");
+  }
+  if (response.ok) return response;
+  const answer = await response.json().catch(() => null);
+  if (response.status >= 502 && response.status <= 504 && !answer?.message) setLink({ server: "lost" }); // from a proxy
+  if (response.status === 401 && path !== "users/login") setLink({ session: "ended" });
+  throw new ApiError(response.status, answer?.message ?? `The server answered ${response.status}.`, answer?.detail, answer?.validations);
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await (await call(path, signal ? { signal } : {})).json()) as T;
+}
+
+export async function getBytes(path: string): Promise<Uint8Array> {
+  return new Uint8Array(await (await call(path)).arrayBuffer());
+}
+
+export async function send<T = void>(method: "POST" | "PUT" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
+  const text = await (await call(path, { method, body })).text();
+  return (text === "" ? undefined : JSON.parse(text)) as T;
+}
+
+// socket opens a websocket of the API.
+export function socket(path: string): WebSocket {
+  const url = new URL(`/api/v2/${path}`, location.href);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  return new WebSocket(url);
+}
+
+export const segment = encodeURIComponent;
+
+// retryDelay is how long to wait before the nth try, in ms: growing, bounded, never the same for all browsers.
+export function retryDelay(n: number): number {
+  return Math.min(10_000, 300 * 2 ** n) * (0.5 + Math.random() / 2);
+}

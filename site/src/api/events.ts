@@ -1,0 +1,84 @@
+// The one stream that says what has changed. It carries no content: what is on screen and has changed is asked for again.
+import { useEffect } from "react";
+import { type QueryClient, useQueryClient } from "@tanstack/react-query";
+import { retryDelay, setLink } from "./client";
+
+const kinds = ["workspace", "build", "job", "template", "provisioner", "agent", "user"] as const;
+type Kind = (typeof kinds)[number];
+
+// Which answers are out of date when something of a kind has changed, by the first part of their keys.
+const touches: Record<Kind, string[]> = {
+  workspace: ["workspaces", "mesh"],
+  build: ["workspaces", "jobs"],
+  agent: ["workspaces", "mesh", "ports"],
+  job: ["jobs", "workspaces", "templates", "provisioners"],
+  template: ["templates"],
+  provisioner: ["provisioners", "jobs", "mesh", "health"],
+  user: ["users", "me"],
+};
+
+// Changes come in bursts: those within this time are one question. ms
+const gather = 150;
+
+function follow(client: QueryClient): () => void {
+  let source: EventSource | undefined;
+  let tries = 0;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let gathering: ReturnType<typeof setTimeout> | undefined;
+  const stale = new Set<string>();
+
+  const changed = (kind: Kind) => {
+    for (const key of touches[kind]) stale.add(key);
+    gathering ??= setTimeout(() => {
+      gathering = undefined;
+      for (const key of stale) void client.invalidateQueries({ queryKey: [key] });
+      stale.clear();
+    }, gather);
+  };
+
+  const open = () => {
+    source = new EventSource("/api/v2/events");
+    source.addEventListener("ready", () => {
+      setLink({ server: "ok" });
+      // Whatever happened while nobody listened.
+      if (tries > 0) void client.invalidateQueries();
+      tries = 0;
+    });
+    for (const kind of kinds) source.addEventListener(kind, () => changed(kind));
+    source.onerror = () => {
+      source?.close();
+      timer = setTimeout(open, retryDelay(tries++));
+      if (tries > 1) void probe();
+    };
+  };
+
+  // A stream may end while the server is well. It says nothing about the reason, so the server is asked.
+  const probe = async () => {
+    const healthy = await fetch("/healthz", { cache: "no-store" }).then((r) => r.ok, () => false);
+    setLink({ server: healthy ? "ok" : "lost" });
+  };
+
+  // A tab that comes back after sleep does not wait for its timer.
+  const wake = () => {
+    if (document.visibilityState === "hidden" || source?.readyState !== EventSource.CLOSED) return;
+    clearTimeout(timer);
+    open();
+  };
+
+  open();
+  document.addEventListener("visibilitychange", wake);
+  window.addEventListener("online", wake);
+  return () => {
+    source?.close();
+    clearTimeout(timer);
+    clearTimeout(gathering);
+    document.removeEventListener("visibilitychange", wake);
+    window.removeEventListener("online", wake);
+  };
+}
+
+// useEvents keeps what is on screen fresh while somebody is signed in.
+export function useEvents() {
+  const client = useQueryClient();
+  useEffect(() => follow(client), [client]);
+}

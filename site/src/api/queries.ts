@@ -1,0 +1,68 @@
+// Every question the dashboard asks, with the key under which its answer is kept. The first part of a key is the kind of thing,
+// which is also what the event stream names.
+import { type QueryClient, queryOptions } from "@tanstack/react-query";
+import { ApiError, get, segment } from "./client";
+import type * as t from "./types";
+
+const org = "organizations/default";
+
+// gone reports whether an error says that the thing does not exist, or not for this person.
+export const gone = (err: unknown) => err instanceof ApiError && (err.status === 404 || err.status === 410);
+
+const ask = <T>(key: readonly unknown[], path: string) =>
+  queryOptions({ queryKey: key, queryFn: ({ signal }) => get<T>(path, signal) });
+
+export const queries = {
+  me: () => ask<t.User>(["me"], "users/me"),
+  firstUser: () =>
+    queryOptions({
+      queryKey: ["first-user"],
+      queryFn: ({ signal }) =>
+        get("users/first", signal).then(
+          () => true,
+          (err) => {
+            if (gone(err)) return false;
+            throw err;
+          },
+        ),
+    }),
+  buildInfo: () => ask<t.BuildInfo>(["buildinfo"], "buildinfo"),
+  sshConfig: () => ask<t.SSHConfig>(["sshconfig"], "deployment/ssh"),
+  appsHost: () => ask<{ host: string }>(["appshost"], "applications/host"),
+
+  workspaces: (search: string) => ask<t.WorkspacesResponse>(["workspaces", "list", search], `workspaces?q=${segment(search)}`),
+  workspace: (owner: string, name: string) => ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),
+  builds: (workspace: string) => ask<t.WorkspaceBuild[]>(["workspaces", "builds", workspace], `workspaces/${workspace}/builds`),
+  build: (owner: string, name: string, number: number) =>
+    ask<t.WorkspaceBuild>(["workspaces", "build", owner, name, number], `users/${segment(owner)}/workspace/${segment(name)}/builds/${number}`),
+  buildParameters: (build: string) => ask<t.ParameterValue[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
+  ports: (agent: string) => ask<{ ports: t.ListeningPort[] }>(["ports", agent], `workspaceagents/${agent}/listening-ports`),
+
+  templates: () => ask<t.Template[]>(["templates", "list"], "templates"),
+  template: (name: string) => ask<t.Template>(["templates", "one", name], `${org}/templates/${segment(name)}`),
+  versions: (template: string) => ask<t.TemplateVersion[]>(["templates", "versions", template], `templates/${template}/versions`),
+  version: (id: string) => ask<t.TemplateVersion>(["templates", "version", id], `templateversions/${id}`),
+  versionResources: (id: string) => ask<t.WorkspaceResource[]>(["templates", "resources", id], `templateversions/${id}/resources`),
+  variables: (id: string) => ask<t.TemplateVariable[]>(["templates", "variables", id], `templateversions/${id}/variables`),
+  parameters: (id: string) => ask<t.RichParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
+  presets: (id: string) => ask<t.Preset[]>(["templates", "presets", id], `templateversions/${id}/presets`),
+  examples: () => ask<t.TemplateExample[]>(["templates", "examples"], "templates/examples"),
+
+  daemons: () => ask<t.ProvisionerDaemon[]>(["provisioners", "daemons"], `${org}/provisionerdaemons`),
+  provisionerKeys: () => ask<t.ProvisionerKey[]>(["provisioners", "keys"], `${org}/provisionerkeys`),
+  jobs: () => ask<t.ProvisionerJob[]>(["jobs", "list"], `${org}/provisionerjobs?limit=100`),
+
+  users: () => ask<t.UsersResponse>(["users", "list"], "users?limit=1000"),
+  tokens: () => ask<t.APIKey[]>(["tokens"], "users/me/keys/tokens"),
+  sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
+  health: () => ask<t.Health>(["health"], "debug/health"),
+  mesh: () => ask<{ peers: t.MeshPeer[] }>(["mesh"], "mesh/peers"),
+};
+
+// putWorkspace shows a workspace that has just been read wherever it is shown.
+export function putWorkspace(client: QueryClient, workspace: t.Workspace) {
+  client.setQueryData(queries.workspace(workspace.owner_name, workspace.name).queryKey, workspace);
+  client.setQueriesData<t.WorkspacesResponse>({ queryKey: ["workspaces", "list"] }, (list) =>
+    list && { ...list, workspaces: list.workspaces.map((w) => (w.id === workspace.id ? workspace : w)) },
+  );
+}

@@ -1,0 +1,113 @@
+// Which page an address shows, and what surrounds it: who is signed in, and whether the server answers.
+import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense, useEffect } from "react";
+import { Redirect, Route, Switch, useLocation, useSearch } from "wouter";
+import { ApiError, useLink } from "./api/client";
+import { useEvents } from "./api/events";
+import { queries } from "./api/queries";
+import type { User } from "./api/types";
+import { Boundary } from "./components/boundary";
+import { Shell } from "./components/shell";
+import { Empty, ErrorNote, LinkButton, Loading } from "./components/ui";
+import { UserContext } from "./components/user";
+import { paths } from "./lib/path";
+
+const Login = lazy(() => import("./pages/login"));
+const Setup = lazy(() => import("./pages/setup"));
+const CliAuth = lazy(() => import("./pages/cli-auth"));
+const Workspaces = lazy(() => import("./pages/workspaces"));
+const WorkspacePage = lazy(() => import("./pages/workspace"));
+const Create = lazy(() => import("./pages/create"));
+const Terminal = lazy(() => import("./pages/terminal"));
+const Templates = lazy(() => import("./pages/templates"));
+const NewTemplate = lazy(() => import("./pages/new-template"));
+const TemplatePage = lazy(() => import("./pages/template"));
+const VersionPage = lazy(() => import("./pages/version"));
+const Provisioners = lazy(() => import("./pages/provisioners"));
+const Users = lazy(() => import("./pages/users"));
+const Account = lazy(() => import("./pages/account"));
+const Health = lazy(() => import("./pages/health"));
+const Mesh = lazy(() => import("./pages/mesh"));
+
+export function App() {
+  return (
+    <Boundary>
+      <Suspense fallback={<Loading what="page" />}>
+        <Switch>
+          <Route path="/login" component={Login} />
+          <Route path="/setup" component={Setup} />
+          <Route>
+            <SignedIn />
+          </Route>
+        </Switch>
+      </Suspense>
+    </Boundary>
+  );
+}
+
+// SignedIn shows pages to somebody whom the server knows, and sends everybody else to sign in and back.
+function SignedIn() {
+  const [path] = useLocation();
+  const search = useSearch();
+  const { session } = useLink();
+  const me = useQuery(queries.me());
+  const back = path + (search && `?${search}`) + location.hash;
+  if (session === "ended" || (me.error instanceof ApiError && me.error.status === 401)) return <Redirect to={paths.login(back)} replace />;
+  if (me.data) return <Inside me={me.data} />;
+  if (me.error) return <div className="mx-auto max-w-lg p-8"><ErrorNote error={me.error} /></div>;
+  return <Loading what="page" />;
+}
+
+function Inside({ me }: { me: User }) {
+  useEvents();
+  return (
+    <UserContext value={me}>
+      <Switch>
+        <Route path={/^\/@(?<owner>[^/]+)\/(?<name>[^/.]+)(?:\.(?<agent>[^/]+))?\/terminal\/?$/}>
+          {(p) => <Terminal key={`${p.owner}/${p.name}`} owner={p.owner!} name={p.name!} agent={p.agent} />}
+        </Route>
+        <Route>
+          <Shell>
+            <Pages />
+          </Shell>
+        </Route>
+      </Switch>
+    </UserContext>
+  );
+}
+
+function Pages() {
+  const [path] = useLocation();
+  useEffect(() => {
+    if (!location.hash) scrollTo(0, 0);
+  }, [path]);
+  return (
+    <Boundary at={path}>
+      <Suspense fallback={<Loading what="page" />}>
+        <Switch>
+          <Route path="/"><Redirect to={paths.workspaces} replace /></Route>
+          <Route path="/workspaces" component={Workspaces} />
+          <Route path={/^\/@(?<owner>[^/]+)\/(?<name>[^/.]+)(?:\/builds\/(?<build>\d+))?\/?$/}>
+            {(p) => <WorkspacePage key={`${p.owner}/${p.name}`} owner={p.owner!} name={p.name!} build={p.build ? Number(p.build) : undefined} />}
+          </Route>
+          <Route path="/templates" component={Templates} />
+          <Route path="/templates/new" component={NewTemplate} />
+          <Route path="/templates/:template/workspace">{(p) => <Create template={p.template} />}</Route>
+          <Route path="/templates/:template/versions/:version">{(p) => <VersionPage template={p.template} version={p.version} />}</Route>
+          <Route path="/templates/:template/:tab?">{(p) => <TemplatePage name={p.template} tab={p.tab} />}</Route>
+          <Route path="/provisioners" component={Provisioners} />
+          <Route path="/users" component={Users} />
+          <Route path="/account" component={Account} />
+          <Route path="/health" component={Health} />
+          <Route path="/mesh" component={Mesh} />
+          <Route path="/cli-auth" component={CliAuth} />
+          <Route><NotFound /></Route>
+        </Switch>
+      </Suspense>
+    </Boundary>
+  );
+}
+
+function NotFound() {
+  return <Empty title="There is no such page" action={<LinkButton href={paths.workspaces}>Go to your workspaces</LinkButton>}>The address may be mistyped, or what it named is gone.</Empty>;
+}

@@ -1,0 +1,53 @@
+import { useQuery } from "@tanstack/react-query";
+import { queries } from "~/api/queries";
+import type { Workspace, WorkspaceAgent } from "~/api/types";
+import { bytes, duration } from "~/lib/format";
+import { nearest } from "./path-mark";
+import { Ago, ErrorNote } from "./ui";
+
+// ConnectionPath draws the ways from this person's computer to an agent: straight, and by the relay.
+export function ConnectionPath({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
+  const mesh = useQuery({ ...queries.mesh(), refetchInterval: 10_000 });
+  const peers = mesh.data?.peers ?? [];
+  const peer = peers.find((p) => p.id === agent.id);
+  const clients = peers.filter((p) => p.kind === "client" && p.connected && p.links.includes(agent.id));
+  const relay = nearest(workspace.latest_build);
+  const up = agent.status === "connected";
+  const direct = clients.some((c) => c.path === "direct");
+  const line = (on: boolean) => (on ? "stroke-ok" : "stroke-edge [stroke-dasharray:4_4]");
+  return (
+    <div className="flex flex-col gap-3">
+      <ErrorNote error={mesh.error} />
+      <svg viewBox="0 0 520 130" className="w-full max-w-xl" role="img" aria-label={describe(up, direct, clients.length, relay?.ms)}>
+        <path d="M100 95 H420" className={line(up && direct)} strokeWidth="2" fill="none" />
+        <path d="M90 85 L230 32 M290 32 L430 85" className={line(up && !direct)} strokeWidth="2" fill="none" />
+        <Node x={60} y={95} label="Your computer" note={clients.length ? `${clients.length} connected` : ""} />
+        <Node x={260} y={30} label="Relay" note={relay ? relay.region : ""} />
+        <Node x={460} y={95} label={agent.name} note={peer && peer.latency_ms > 0 ? duration(peer.latency_ms) : relay ? duration(relay.ms) : ""} />
+        <text x="260" y="112" textAnchor="middle" className="fill-muted text-[11px]">{direct ? "straight" : "straight, when the networks allow it"}</text>
+      </svg>
+      <p className="text-[13px] text-muted">
+        {describe(up, direct, clients.length, relay?.ms)}
+        {peer && <> The server has sent it {bytes(peer.tx_bytes)} and received {bytes(peer.rx_bytes)}; last seen <Ago at={peer.last_seen} />.</>}
+        {" "}<code>coder ping {workspace.name}</code> says which path your own computer takes.
+      </p>
+    </div>
+  );
+}
+
+function describe(up: boolean, direct: boolean, clients: number, relay: number | undefined): string {
+  if (!up) return "The agent is not connected to the mesh.";
+  if (direct) return "A computer of yours is connected straight to the agent.";
+  if (clients > 0) return "A computer of yours is connected to the agent by way of the relay.";
+  return `The agent is in the mesh${relay === undefined ? "" : `, ${duration(relay)} from its relay`}. No computer of yours is connected now.`;
+}
+
+function Node({ x, y, label, note }: { x: number; y: number; label: string; note: string }) {
+  return (
+    <g>
+      <circle cx={x} cy={y} r="7" className="fill-accent" />
+      <text x={x} y={y - 14} textAnchor="middle" className="fill-ink text-[12px] font-medium">{label.length > 18 ? `${label.slice(0, 17)}…` : label}</text>
+      <text x={x} y={y + 22} textAnchor="middle" className="fill-muted text-[11px]">{note}</text>
+    </g>
+  );
+}

@@ -1,0 +1,127 @@
+// The form that a template's parameters make. The server says what it looks like for the values so far: options, defaults and whole
+// parameters may depend on others.
+import { useQuery } from "@tanstack/react-query";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { evaluate } from "~/api/evaluate";
+import type { EvaluateResponse, ParameterValue, PreviewParameter } from "~/api/types";
+import { useDebounced } from "~/lib/hooks";
+import { validate } from "~/lib/validate";
+import { ParameterInput } from "./parameter-input";
+import { Badge, cx, ErrorNote, Icon, Loading, Note } from "./ui";
+
+export type Inputs = Record<string, string>;
+
+export interface ParametersForm {
+  parameters: PreviewParameter[] | undefined;
+  diagnostics: EvaluateResponse["diagnostics"];
+  error: unknown;
+  pending: boolean;
+  inputs: Inputs;
+  before: Inputs; // values of the last build
+  shown: ReadonlySet<string>; // whose errors are shown: what was touched, or all after a try to submit
+  value: (p: PreviewParameter) => string;
+  set: (name: string, value: string) => void;
+  setAll: (values: Inputs) => void;
+  check: () => boolean;
+  values: () => ParameterValue[];
+}
+
+// useParameters keeps the form of a template's version, for a workspace of the owner. before: what an existing one was built with.
+export function useParameters(version: string | undefined, owner: string, before: Inputs = {}): ParametersForm {
+  const [inputs, setInputs] = useState<Inputs>({});
+  const [shown, setShown] = useState<ReadonlySet<string>>(new Set());
+  const rested = useDebounced(inputs, 200);
+  const id = useRef(0);
+  const asked = useMemo(() => ({ ...before, ...rested }), [JSON.stringify(before), rested]); // eslint-disable-line react-hooks/exhaustive-deps
+  const evaluated = useQuery({
+    queryKey: ["templates", "evaluate", version, owner, asked],
+    queryFn: () => evaluate(version!, ++id.current, asked, owner),
+    enabled: version !== undefined,
+    placeholderData: (last) => last, // the form stays while the next one is worked out
+    staleTime: 60_000,
+  });
+  const parameters = useMemo(() => evaluated.data?.parameters.toSorted((a, b) => a.order - b.order), [evaluated.data]);
+  const value = (p: PreviewParameter) => inputs[p.name] ?? before[p.name] ?? (p.value.valid ? p.value.value : p.default_value.valid ? p.default_value.value : "");
+
+  // A choice that another choice has made impossible is dropped, so that the default stands again.
+  useEffect(() => {
+    if (!parameters || evaluated.isPlaceholderData) return;
+    const gone = Object.keys(inputs).filter((name) => {
+      const p = parameters.find((x) => x.name === name);
+      return !p || (p.options.length > 0 && p.type !== "list(string)" && !p.options.some((o) => o.value.value === inputs[name]));
+    });
+    if (gone.length > 0) setInputs((old) => Object.fromEntries(Object.entries(old).filter(([name]) => !gone.includes(name))));
+  }, [parameters, evaluated.isPlaceholderData]); // eslint-disable-line react-hooks/exhaustive-deps
+
+  return {
+    parameters, inputs, before, shown, value,
+    diagnostics: evaluated.data?.diagnostics ?? [],
+    error: evaluated.error,
+    pending: evaluated.isPlaceholderData || rested !== inputs,
+    set: (name, text) => {
+      setInputs((old) => ({ ...old, [name]: text }));
+      setShown((old) => new Set(old).add(name));
+    },
+    setAll: (values) => setInputs((old) => ({ ...old, ...values })),
+    check: () => {
+      setShown(new Set(parameters?.map((p) => p.name)));
+      const wrong = parameters?.find((p) => validate(p, value(p), before[p.name]) !== "" && !locked(p, before));
+      if (wrong) document.getElementById(`parameter-${wrong.name}`)?.querySelector<HTMLElement>("input,select,textarea,button")?.focus();
+      return parameters !== undefined && !wrong && !(evaluated.data?.diagnostics ?? []).some((d) => d.severity === "error");
+    },
+    values: () => (parameters ?? []).filter((p) => !locked(p, before) && (!p.ephemeral || inputs[p.name] !== undefined)).map((p) => ({ name: p.name, value: value(p) })),
+  };
+}
+
+// An immutable parameter is chosen once, when the workspace is made.
+const locked = (p: PreviewParameter, before: Inputs) => !p.mutable && before[p.name] !== undefined;
+
+export function ParameterForm({ form, existing }: { form: ParametersForm; existing?: boolean }) {
+  if (form.error && !form.parameters) return <ErrorNote error={form.error} title="The parameters cannot be shown" />;
+  if (!form.parameters) return <Loading what="parameters" />;
+  const lasting = form.parameters.filter((p) => !p.ephemeral);
+  const once = form.parameters.filter((p) => p.ephemeral);
+  return (
+    <div className="flex flex-col gap-5" aria-busy={form.pending}>
+      {form.diagnostics.map((d, i) => <Note key={i} tone={d.severity === "error" ? "bad" : "warn"} title={d.summary}>{d.detail}</Note>)}
+      {lasting.map((p) => <Parameter key={p.name} p={p} form={form} existing={existing ?? false} />)}
+      {once.length > 0 && (
+        <fieldset className="flex flex-col gap-5 rounded-md border border-line p-4">
+          <legend className="px-1 font-medium">For this build only</legend>
+          {once.map((p) => <Parameter key={p.name} p={p} form={form} existing={existing ?? false} />)}
+        </fieldset>
+      )}
+    </div>
+  );
+}
+
+function Parameter({ p, form, existing }: { p: PreviewParameter; form: ParametersForm; existing: boolean }) {
+  const value = form.value(p);
+  const fixed = locked(p, form.before);
+  const wrong = !fixed && form.shown.has(p.name) ? validate(p, value, form.before[p.name]) : "";
+  const told = p.diagnostics.filter((d) => d.severity === "error" && (form.shown.has(p.name) || value !== ""));
+  const error = wrong || told.map((d) => [d.summary, d.detail].filter(Boolean).join(": ")).join(" ");
+  const base = `parameter-${p.name}`;
+  const label = p.display_name || p.name;
+  return (
+    <div id={base} className="grid gap-1" role="group" aria-labelledby={`${base}-label`}>
+      <div id={`${base}-label`} className="flex flex-wrap items-center gap-2">
+        {p.icon && <Icon src={p.icon} name={label} />}
+        <label htmlFor={`${base}-input`} className="font-medium">{label}</label>
+        {p.required && <span className="text-[13px] text-muted">required</span>}
+        {!p.mutable && <Badge title="It is chosen once, when the workspace is made">cannot be changed later</Badge>}
+        {p.ephemeral && <Badge title="It holds for one build and is forgotten">for one build</Badge>}
+      </div>
+      {p.description && <p id={`${base}-about`} className="max-w-prose text-[13px] whitespace-pre-line text-muted">{p.description}</p>}
+      <ParameterInput
+        p={p} id={`${base}-input`} value={value} disabled={fixed || p.styling?.disabled === true} onChange={(v) => form.set(p.name, v)}
+        describedBy={cx(p.description && `${base}-about`, `${base}-error`)} invalid={error !== ""}
+      />
+      <div id={`${base}-error`} className="text-[13px]" aria-live="polite">
+        {error && <span className="text-bad">{error}</span>}
+        {fixed && existing && <span className="text-muted">It was chosen when the workspace was made.</span>}
+        {p.diagnostics.filter((d) => d.severity === "warning").map((d, i) => <span key={i} className="block text-warn">{d.summary} {d.detail}</span>)}
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,122 @@
+// What surrounds every page: navigation, who is signed in, and whether the server answers.
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { CircleUser, LogOut, Menu as MenuIcon, Monitor, Moon, Sun, WifiOff } from "lucide-react";
+import { type ReactNode, useEffect, useRef } from "react";
+import { Link, useLocation } from "wouter";
+import { send, setLink, useLink } from "~/api/client";
+import { queries } from "~/api/queries";
+import { Item, Menu, MenuLabel, Separator } from "./menu";
+import { setTheme, type Theme, useTheme } from "./theme";
+import { Avatar, cx, IconButton } from "./ui";
+import { isOwner, useMe } from "./user";
+
+const everyone = [
+  { to: "/workspaces", label: "Workspaces" },
+  { to: "/templates", label: "Templates" },
+  { to: "/mesh", label: "Mesh" },
+];
+const operators = [
+  { to: "/provisioners", label: "Provisioners" },
+  { to: "/users", label: "Users" },
+  { to: "/health", label: "Health" },
+];
+
+export function Shell({ children }: { children: ReactNode }) {
+  const me = useMe();
+  const [path] = useLocation();
+  const links = isOwner(me) ? [...everyone, ...operators] : [...everyone, operators[0]!];
+  return (
+    <>
+      <a href="#main" className="sr-only focus:not-sr-only focus:fixed focus:top-2 focus:left-2 focus:z-50 focus:rounded focus:bg-panel focus:px-3 focus:py-2">Skip to the content</a>
+      <header className="sticky top-0 z-30 border-b border-line bg-panel">
+        <div className="mx-auto flex h-12 max-w-6xl items-center gap-1 px-3 sm:px-6">
+          <Link href="/workspaces" className="mr-3 flex items-center gap-2 font-semibold tracking-tight">
+            <img src="/favicon.svg" alt="" className="size-6" /> codermesh
+          </Link>
+          <nav aria-label="Main" className="hidden flex-1 gap-1 md:flex">
+            {links.map((l) => (
+              <Link
+                key={l.to}
+                href={l.to}
+                aria-current={isActive(path, l.to) ? "page" : undefined}
+                className={cx("rounded-md px-2.5 py-1.5 hover:bg-raised", isActive(path, l.to) ? "font-medium text-ink" : "text-muted")}
+              >
+                {l.label}
+              </Link>
+            ))}
+          </nav>
+          <div className="flex-1 md:hidden" />
+          <ThemeMenu />
+          <UserMenu />
+          <div className="md:hidden">
+            <Menu trigger={<IconButton label="Pages"><MenuIcon /></IconButton>}>
+              {links.map((l) => <Item key={l.to} to={l.to}>{l.label}</Item>)}
+            </Menu>
+          </div>
+        </div>
+      </header>
+      <ConnectionNote />
+      <main id="main" tabIndex={-1} className="outline-none">{children}</main>
+    </>
+  );
+}
+
+const isActive = (path: string, to: string) => path === to || path.startsWith(`${to}/`) || (to === "/workspaces" && path.startsWith("/@"));
+
+const themes: { theme: Theme; label: string; icon: ReactNode }[] = [
+  { theme: "light", label: "Light", icon: <Sun /> },
+  { theme: "dark", label: "Dark", icon: <Moon /> },
+  { theme: "system", label: "As the system", icon: <Monitor /> },
+];
+
+function ThemeMenu() {
+  const theme = useTheme();
+  return (
+    <Menu trigger={<IconButton label="Theme">{themes.find((t) => t.theme === theme)?.icon}</IconButton>}>
+      {themes.map((t) => <Item key={t.theme} icon={t.icon} onSelect={() => setTheme(t.theme)}>{t.label}</Item>)}
+    </Menu>
+  );
+}
+
+function UserMenu() {
+  const me = useMe();
+  const info = useQuery(queries.buildInfo());
+  const client = useQueryClient();
+  const signOut = async () => {
+    await send("POST", "users/logout").catch(() => undefined); // a session that has ended already is as good
+    client.clear();
+    location.assign("/login");
+  };
+  return (
+    <Menu trigger={<button type="button" aria-label={`Account of ${me.username}`} className="rounded-full"><Avatar name={me.username} /></button>}>
+      <MenuLabel>{me.name || me.username}<br />{me.email}</MenuLabel>
+      <Separator />
+      <Item to="/account" icon={<CircleUser />}>Account and tokens</Item>
+      <Item onSelect={() => void signOut()} icon={<LogOut />}>Sign out</Item>
+      <Separator />
+      <MenuLabel>{info.data?.version ?? "codermesh"}</MenuLabel>
+    </Menu>
+  );
+}
+
+// ConnectionNote says that the server is away. It asks until the server is back, and then everything on screen is asked again.
+function ConnectionNote() {
+  const { server } = useLink();
+  const client = useQueryClient();
+  const was = useRef(server);
+  useEffect(() => {
+    if (was.current === "lost" && server === "ok") void client.invalidateQueries();
+    was.current = server;
+    if (server === "ok") return;
+    const timer = setInterval(() => {
+      fetch("/healthz", { cache: "no-store" }).then((r) => r.ok && setLink({ server: "ok" }), () => undefined);
+    }, 1000);
+    return () => clearInterval(timer);
+  }, [server, client]);
+  if (server === "ok") return null;
+  return (
+    <div role="alert" className="sticky top-12 z-20 flex items-center justify-center gap-2 bg-warn-soft px-3 py-1.5 text-warn">
+      <WifiOff className="size-4" aria-hidden /> The server does not answer. What you see may be old; this page goes on by itself.
+    </div>
+  );
+}

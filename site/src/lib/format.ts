@@ -1,0 +1,58 @@
+// Times, durations and sizes as people read them.
+
+export function duration(ms: number): string {
+  if (!Number.isFinite(ms) || ms < 0) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const s = ms / 1000;
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 60) return `${Math.round(s)} s`;
+  const m = Math.floor(s / 60);
+  if (m < 60) return `${m} min${Math.round(s % 60) ? ` ${Math.round(s % 60)} s` : ""}`;
+  const h = Math.floor(m / 60);
+  if (h < 48) return `${h} h${m % 60 ? ` ${m % 60} min` : ""}`;
+  return `${Math.round(h / 24)} days`;
+}
+
+// since is the time between two moments in ms; to now when the second is missing.
+export function since(from: string, to?: string | null): number {
+  return Math.max(0, (to ? Date.parse(to) : Date.now()) - Date.parse(from));
+}
+
+// ago says how long ago something was, or how far ahead it is.
+export function ago(at: string | null | undefined, now = Date.now()): string {
+  if (!at || at.startsWith("0001-")) return "never";
+  const ms = now - Date.parse(at);
+  const distance = Math.abs(ms);
+  if (distance < 45_000) return ms >= 0 ? "just now" : "in a moment";
+  const [value, unit] =
+    distance < 90 * 60_000 ? [Math.round(distance / 60_000), "min"]
+    : distance < 36 * 3_600_000 ? [Math.round(distance / 3_600_000), "h"]
+    : distance < 60 * 86_400_000 ? [Math.round(distance / 86_400_000), "d"]
+    : [Math.round(distance / (30 * 86_400_000)), "mo"];
+  return ms >= 0 ? `${value} ${unit} ago` : `in ${value} ${unit}`;
+}
+
+const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export function fullTime(at: string | null | undefined): string {
+  return at && !at.startsWith("0001-") ? moment.format(new Date(at)) : "";
+}
+
+export function bytes(n: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  while (n >= 1024 && i < units.length - 1) {
+    n /= 1024;
+    i++;
+  }
+  return `${i === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[i]}`;
+}
+
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+}
+
+// words makes a label of a name in snake case.
+export function words(name: string): string {
+  return name.replaceAll("_", " ").replace(/^./, (c) => c.toUpperCase());
+}

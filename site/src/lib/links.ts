@@ -1,0 +1,35 @@
+// Addresses that lead out of the dashboard: into apps, ports and editors.
+import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
+import { paths } from "./path";
+
+// below puts a name under the server's host for apps, which is written *.apps.example.com or *-apps.example.com.
+function below(host: string, name: string): string {
+  const port = host.includes(":") || !location.port ? "" : `:${location.port}`;
+  return `${location.protocol}//${host.replace("*", name)}${port}`;
+}
+
+export function portLink(w: Workspace, agent: WorkspaceAgent, port: number, host: string): string {
+  return `${below(host, `${port}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
+}
+
+// appLink is where an app opens; "" when it needs a host of its own and the server has none.
+export function appLink(w: Workspace, agent: WorkspaceAgent, app: WorkspaceApp, host: string): string {
+  // What a template gives as an address must not run in the dashboard.
+  if (app.external) return /^(javascript|data|vbscript|blob|file):/i.test((app.url ?? "").trim()) ? "" : (app.url ?? "");
+  if (app.command) return `${paths.terminal(w.owner_name, w.name, agent.name)}?command=${encodeURIComponent(app.command)}`;
+  if (!app.subdomain) return paths.app(w.owner_name, w.name, agent.name, app.slug);
+  if (!host) return "";
+  return `${below(host, app.subdomain_name || `${app.slug}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
+}
+
+export function editorLink(scheme: string, w: Workspace, agent: WorkspaceAgent, token: string): string {
+  const query = new URLSearchParams({ owner: w.owner_name, workspace: w.name, agent: agent.name, url: location.origin, token, openRecent: "true" });
+  if (agent.expanded_directory) query.set("folder", agent.expanded_directory);
+  return `${scheme}://coder.coder-remote/open?${query}`;
+}
+
+export function jetbrainsLink(w: Workspace, agent: WorkspaceAgent, token: string): string {
+  const query = new URLSearchParams({ url: location.origin, token, workspace: w.name, owner: w.owner_name, agent_id: agent.id, agent_name: agent.name });
+  if (agent.expanded_directory) query.set("folder", agent.expanded_directory);
+  return `jetbrains://gateway/coder?${query}`;
+}

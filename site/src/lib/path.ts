@@ -1,0 +1,32 @@
+// The dashboard's own addresses, in one place.
+import type { Workspace } from "~/api/types";
+
+const s = encodeURIComponent;
+
+export const paths = {
+  workspaces: "/workspaces",
+  workspace: (owner: string, name: string) => `/@${s(owner)}/${s(name)}`,
+  build: (owner: string, name: string, number: number) => `/@${s(owner)}/${s(name)}/builds/${number}`,
+  terminal: (owner: string, name: string, agent: string) => `/@${s(owner)}/${s(name)}.${s(agent)}/terminal`,
+  app: (owner: string, name: string, agent: string, slug: string) => `/@${s(owner)}/${s(name)}.${s(agent)}/apps/${s(slug)}/`,
+  templates: "/templates",
+  newTemplate: "/templates/new",
+  template: (name: string) => `/templates/${s(name)}`,
+  version: (template: string, version: string) => `/templates/${s(template)}/versions/${s(version)}`,
+  create: (template: string) => `/templates/${s(template)}/workspace`,
+  login: (back: string) => (back === "/" || back.startsWith("/login") ? "/login" : `/login?redirect=${s(back)}`),
+};
+
+export const pathOf = (w: Workspace) => paths.workspace(w.owner_name, w.name);
+
+// safeReturn is where a sign-in leads back to: only ever a path of this site.
+export function safeReturn(search: string): string {
+  const target = new URLSearchParams(search).get("redirect") ?? "/";
+  try {
+    const url = new URL(target, "https://here.invalid");
+    if (url.origin !== "https://here.invalid") return "/";
+    return url.pathname + url.search + url.hash;
+  } catch {
+    return "/";
+  }
+}

@@ -1,0 +1,33 @@
+import { useMutation } from "@tanstack/react-query";
+import { KeyRound } from "lucide-react";
+import { send } from "~/api/client";
+import { CopyLine } from "~/components/copy";
+import { Button, Card, ErrorNote, Page } from "~/components/ui";
+import { useMe } from "~/components/user";
+import { useTitle } from "~/lib/hooks";
+
+// The page that `coder login` opens. The token is made on a click: a page that is only opened, by whomever, makes none.
+export default function CliAuth() {
+  useTitle("Token for a terminal");
+  const me = useMe();
+  const create = useMutation({ mutationFn: () => send<{ key: string }>("POST", "users/me/keys") });
+  return (
+    <Page title="Sign in from a terminal" subtitle={`As ${me.username}`}>
+      <Card>
+        {create.data ? (
+          <div className="flex flex-col gap-3">
+            <p>Paste this token where the terminal asks for it. It is shown once, and acts for you: keep it to yourself.</p>
+            <CopyLine text={create.data.key} label="session token" secret />
+            <p className="text-muted">You may close this page now. Sessions can be ended on your account page, or with <code>coder logout</code>.</p>
+          </div>
+        ) : (
+          <div className="flex flex-col items-start gap-3">
+            <p>A program on your computer asks for a token to act in your name. Make one only if you have just started <code>coder login</code> or an editor's plugin yourself.</p>
+            <ErrorNote error={create.error} />
+            <Button look="primary" busy={create.isPending} onClick={() => create.mutate()}><KeyRound /> Make a token</Button>
+          </div>
+        )}
+      </Card>
+    </Page>
+  );
+}

@@ -1,0 +1,81 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { useLocation, useSearch } from "wouter";
+import { send } from "~/api/client";
+import { gone, queries } from "~/api/queries";
+import type { Preset, Template, Workspace } from "~/api/types";
+import { ParameterForm, useParameters } from "~/components/parameters";
+import { Button, Card, Empty, ErrorNote, Field, fieldError, Icon, LinkButton, Loading, Note, Page, Select, TextField } from "~/components/ui";
+import { isOwner, useMe } from "~/components/user";
+import { useTitle } from "~/lib/hooks";
+import { pathOf, paths } from "~/lib/path";
+
+export default function Create({ template: name }: { template: string }) {
+  useTitle("New workspace");
+  const template = useQuery(queries.template(name));
+  if (gone(template.error)) return <Empty title="There is no such template" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
+  if (template.error) return <Page title="New workspace"><ErrorNote error={template.error} /></Page>;
+  if (!template.data) return <Loading what="template" />;
+  return <Form key={template.data.active_version_id} template={template.data} />;
+}
+
+function Form({ template }: { template: Template }) {
+  const me = useMe();
+  const [, navigate] = useLocation();
+  const params = new URLSearchParams(useSearch());
+  const version = template.active_version_id;
+  const presets = useQuery(queries.presets(version));
+  const users = useQuery({ ...queries.users(), enabled: isOwner(me) });
+  const [name, setName] = useState(params.get("name") ?? "");
+  const [owner, setOwner] = useState(me.id);
+  const [preset, setPreset] = useState("");
+  const form = useParameters(version, owner);
+  const choose = (chosen: Preset | undefined) => {
+    setPreset(chosen?.ID ?? "");
+    if (chosen) form.setAll(Object.fromEntries(chosen.Parameters.map((p) => [p.Name, p.Value])));
+  };
+  // A link may bring values: ?param.region=eu.
+  useEffect(() => {
+    const given = [...params].filter(([key]) => key.startsWith("param.")).map(([key, value]): [string, string] => [key.slice(6), value]);
+    if (given.length > 0) form.setAll(Object.fromEntries(given));
+  }, []); // eslint-disable-line react-hooks/exhaustive-deps
+  useEffect(() => choose(presets.data?.find((p) => p.Default)), [presets.data]); // eslint-disable-line react-hooks/exhaustive-deps
+  const create = useMutation({
+    mutationFn: () =>
+      send<Workspace>("POST", `users/${owner}/workspaces`, {
+        name, template_id: template.id, rich_parameter_values: form.values(), ...(preset ? { template_version_preset_id: preset } : {}),
+      }),
+    onSuccess: (w) => navigate(pathOf(w)),
+  });
+  return (
+    <Page title="New workspace" subtitle={<>From {template.display_name || template.name}</>}>
+      {template.deprecated && <Note tone="warn" title="This template is deprecated">{template.deprecation_message}</Note>}
+      <form className="flex flex-col gap-4" noValidate onSubmit={(e) => { e.preventDefault(); if (form.check() && name !== "") create.mutate(); }}>
+        <Card>
+          <div className="grid gap-4 sm:grid-cols-2">
+            <TextField label="Name" required autoFocus autoComplete="off" spellCheck={false} maxLength={32} value={name} onChange={setName} error={fieldError(create.error, "name")} hint="Letters, digits and hyphens. It is part of the workspace's address." />
+            {isOwner(me) && (users.data?.users.length ?? 0) > 1 && (
+              <Field label="Owner">{(props) => <Select {...props} value={owner} onChange={(e) => setOwner(e.target.value)}>{users.data!.users.filter((u) => u.status !== "suspended").map((u) => <option key={u.id} value={u.id}>{u.username}</option>)}</Select>}</Field>
+            )}
+            {(presets.data?.length ?? 0) > 0 && (
+              <Field label="Preset" hint={presets.data!.find((p) => p.ID === preset)?.Description || "A set of values to begin with. They can be changed below."}>
+                {(props) => (
+                  <Select {...props} value={preset} onChange={(e) => choose(presets.data!.find((p) => p.ID === e.target.value))}>
+                    <option value="">None</option>
+                    {presets.data!.map((p) => <option key={p.ID} value={p.ID}>{p.Name}</option>)}
+                  </Select>
+                )}
+              </Field>
+            )}
+          </div>
+        </Card>
+        {form.parameters?.length !== 0 && <Card title={<span className="flex items-center gap-2"><Icon src={template.icon} name={template.name} /> Parameters</span>}><ParameterForm form={form} /></Card>}
+        <ErrorNote error={create.error} />
+        <div className="flex gap-2">
+          <Button type="submit" look="primary" busy={create.isPending} disabled={!form.parameters || name === ""}>Create workspace</Button>
+          <LinkButton href={paths.template(template.name)}>Cancel</LinkButton>
+        </div>
+      </form>
+    </Page>
+  );
+}

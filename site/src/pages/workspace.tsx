@@ -1,0 +1,148 @@
+import { useQuery } from "@tanstack/react-query";
+import { Trash2 } from "lucide-react";
+import { useState } from "react";
+import { Link, useLocation, useSearch } from "wouter";
+import { useBuildLog } from "~/api/logs";
+import { gone, queries } from "~/api/queries";
+import type { Workspace, WorkspaceBuild } from "~/api/types";
+import { AgentCard } from "~/components/agent-card";
+import { JobLogView } from "~/components/job-log";
+import { agentsOf, isBusy, reasonOf, StatusBadge, WorkspaceBadge } from "~/components/status";
+import { TabsNav } from "~/components/tabs-nav";
+import { Timeline } from "~/components/timeline";
+import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Loading, Note, Page, Table, td } from "~/components/ui";
+import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
+import { WorkspaceSettings } from "~/components/workspace-settings";
+import { duration, since } from "~/lib/format";
+import { useTitle } from "~/lib/hooks";
+import { paths } from "~/lib/path";
+
+export default function WorkspacePage({ owner, name, build }: { owner: string; name: string; build: number | undefined }) {
+  useTitle(name);
+  const workspace = useQuery(queries.workspace(owner, name));
+  // One that was here and is gone has been deleted, by whomever.
+  if (gone(workspace.error)) {
+    return (
+      <Empty icon={<Trash2 />} title={workspace.data ? `${name} has been deleted` : "There is no such workspace"} action={<LinkButton look="primary" href={paths.workspaces}>Go to your workspaces</LinkButton>}>
+        {workspace.data ? "Somebody deleted it while you were here." : `${owner} has no workspace called ${name}, or you may not see it.`}
+      </Empty>
+    );
+  }
+  if (!workspace.data) return workspace.error ? <Page title={name}><ErrorNote error={workspace.error} /></Page> : <Loading what="workspace" />;
+  return <Shown workspace={workspace.data} build={build} />;
+}
+
+function Shown({ workspace: w, build }: { workspace: Workspace; build: number | undefined }) {
+  const actions = useWorkspaceActions(w);
+  const tab = build !== undefined ? "builds" : (new URLSearchParams(useSearch()).get("tab") ?? "overview");
+  const at = paths.workspace(w.owner_name, w.name);
+  const reason = reasonOf(w.latest_build);
+  return (
+    <Page
+      title={<span className="flex flex-wrap items-center gap-2.5"><Icon src={w.template_icon} name={w.template_name} className="size-7" />{w.name}<WorkspaceBadge workspace={w} /></span>}
+      subtitle={<>{w.owner_name} · <Link className="hover:underline" href={paths.template(w.template_name)}>{w.template_display_name || w.template_name}</Link> · used <Ago at={w.last_used_at} /></>}
+      actions={<><PrimaryAction actions={actions} /><ActionMenu actions={actions} /><ActionDialogs actions={actions} /></>}
+    >
+      {w.latest_build.job.error ? <Note title={`The ${w.latest_build.transition} failed`}>{w.latest_build.job.error}</Note> : reason && w.latest_build.status === "pending" && <Note tone="warn" title={`Waiting: ${reason}`} />}
+      {w.outdated && !isBusy(w.latest_build.status) && <Note tone="accent" title="Its template has a newer version">{w.template_require_active_version ? "The next start uses it." : "Update, in the menu above, builds the workspace from it."}</Note>}
+      <TabsNav label="Workspace" current={tab} tabs={[
+        { key: "overview", name: "Overview", to: at },
+        { key: "builds", name: "Builds", to: paths.build(w.owner_name, w.name, w.latest_build.build_number) },
+        { key: "settings", name: "Settings", to: `${at}?tab=settings` },
+      ]} />
+      {tab === "settings" ? <WorkspaceSettings key={w.id} workspace={w} /> : tab === "builds" ? <Builds workspace={w} number={build ?? w.latest_build.build_number} /> : <Overview workspace={w} />}
+    </Page>
+  );
+}
+
+function Overview({ workspace: w }: { workspace: Workspace }) {
+  const { latest_build: build } = w;
+  const agents = agentsOf(build);
+  const building = isBusy(build.status) || build.status === "failed" || build.status === "canceled";
+  // The log stays open after the build that was watched here has ended.
+  const [watched, setWatched] = useState(building ? build.id : "");
+  if (building && watched !== build.id) setWatched(build.id);
+  return (
+    <>
+      {(building || watched === build.id) && <BuildDetail build={build} />}
+      {agents.map((agent) => <AgentCard key={agent.id} workspace={w} agent={agent} />)}
+      {build.status === "stopped" && agents.length === 0 && <Card><Empty title="The workspace is stopped">Start it to connect. What it keeps is unharmed.</Empty></Card>}
+      <Resources build={build} />
+    </>
+  );
+}
+
+function Resources({ build }: { build: WorkspaceBuild }) {
+  const shown = build.resources.filter((r) => !r.hide);
+  if (shown.length === 0) return null;
+  return (
+    <Card title="Resources" flush>
+      <ul className="divide-y divide-line">
+        {shown.map((r) => (
+          <li key={r.id} className="flex flex-wrap items-start gap-x-6 gap-y-2 px-4 py-2.5">
+            <span className="flex min-w-48 items-center gap-2"><Icon src={r.icon} name={r.type} /> <span>{r.name} <span className="block font-mono text-xs text-muted">{r.type}</span></span></span>
+            {(r.metadata ?? []).map((m) => (
+              <span key={m.key} className="min-w-0"><span className="block text-xs text-muted">{m.key}</span>{m.sensitive ? <Secret value={m.value} /> : <span className="break-all">{m.value}</span>}</span>
+            ))}
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function Secret({ value }: { value: string }) {
+  const [open, setOpen] = useState(false);
+  return <button type="button" className="font-mono underline decoration-dotted" aria-label={open ? undefined : "Show the secret value"} onClick={() => setOpen(!open)}>{open ? value : "••••••"}</button>;
+}
+
+function Builds({ workspace: w, number }: { workspace: Workspace; number: number }) {
+  const latest = number === w.latest_build.build_number;
+  const other = useQuery({ ...queries.build(w.owner_name, w.name, number), enabled: !latest });
+  const builds = useQuery(queries.builds(w.id));
+  const [, navigate] = useLocation();
+  const build = latest ? w.latest_build : other.data;
+  return (
+    <>
+      <ErrorNote error={other.error ?? builds.error} />
+      {build && <BuildDetail key={build.id} build={build} />}
+      <Card title="Builds" flush>
+        <Table label="Builds" head={["Build", "Status", "By", "Version", "When", "Took"]}>
+          {(builds.data ?? []).map((b) => (
+            <tr key={b.id} aria-current={b.build_number === number || undefined} className="cursor-pointer hover:bg-raised aria-[current=true]:bg-accent-soft" onClick={() => navigate(paths.build(w.owner_name, w.name, b.build_number))}>
+              <td className={td}><Link className="font-medium hover:underline" href={paths.build(w.owner_name, w.name, b.build_number)}>#{b.build_number} {b.transition}</Link></td>
+              <td className={td}><StatusBadge status={b.status} /></td>
+              <td className={td}>{b.initiator_name} {!["initiator", "dashboard"].includes(b.reason) && <Badge>{b.reason.replaceAll("_", " ")}</Badge>}</td>
+              <td className={`${td} font-mono text-[13px]`}>{b.template_version_name}</td>
+              <td className={td}><Ago at={b.created_at} /></td>
+              <td className={`${td} tabular-nums`}>{b.job.started_at ? duration(since(b.job.started_at, b.job.completed_at)) : "–"}</td>
+            </tr>
+          ))}
+        </Table>
+      </Card>
+    </>
+  );
+}
+
+function BuildDetail({ build }: { build: WorkspaceBuild }) {
+  const log = useBuildLog(build.id, Boolean(build.job.completed_at));
+  const parameters = useQuery(queries.buildParameters(build.id));
+  return (
+    <div className="grid gap-4">
+      <Card flush title={`Build #${build.build_number}: ${build.transition}`} actions={<StatusBadge status={build.status} />}>
+        <JobLogView log={log} job={build.job} />
+      </Card>
+      <div className="grid gap-4 lg:grid-cols-[2fr_1fr]">
+        <Card title="Timeline"><Timeline build={build} lines={log.lines} /></Card>
+        <Card title="Details">
+          <Facts of={[
+            ["Version", <code key="v">{build.template_version_name}</code>],
+            ["By", build.initiator_name],
+            ["Provisioner", build.job.worker_name || "none yet"],
+            ...(parameters.data ?? []).map((p): [string, string] => [p.name, p.value || "–"]),
+          ]} />
+        </Card>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,139 @@
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { Boxes, Plus, Search, Star } from "lucide-react";
+import { memo, useRef, useState } from "react";
+import { Link, useLocation, useSearch } from "wouter";
+import { queries } from "~/api/queries";
+import type { Workspace } from "~/api/types";
+import { PathMark } from "~/components/path-mark";
+import { reasonOf, WorkspaceBadge } from "~/components/status";
+import { Ago, Badge, Card, cx, Empty, ErrorNote, Icon, inputClass, LinkButton, Loading, Page, Select } from "~/components/ui";
+import { isOwner, mayEditTemplates, useMe } from "~/components/user";
+import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
+import { plural } from "~/lib/format";
+import { useDebounced, useTitle } from "~/lib/hooks";
+import { pathOf, paths } from "~/lib/path";
+import { useRows } from "~/lib/rows";
+
+// How high a row is, px: on a narrow page its parts stand below each other.
+const rowHeight = 56;
+const narrowHeight = 92;
+
+const filters = [
+  { label: "All statuses", term: "" },
+  { label: "Running", term: "status:running" },
+  { label: "Stopped", term: "status:stopped" },
+  { label: "Failed", term: "status:failed" },
+  { label: "Outdated", term: "outdated:true" },
+];
+
+export default function Workspaces() {
+  useTitle("Workspaces");
+  const me = useMe();
+  const params = new URLSearchParams(useSearch());
+  const [, navigate] = useLocation();
+  const [search, setSearch] = useState(params.get("q") ?? "owner:me");
+  const rested = useDebounced(search, 200);
+  const list = useQuery({ ...queries.workspaces(rested), placeholderData: keepPreviousData });
+  const templates = useQuery(queries.templates());
+  const change = (text: string) => {
+    setSearch(text);
+    navigate(`/workspaces?q=${encodeURIComponent(text)}`, { replace: true });
+  };
+  const replace = (pattern: RegExp, term: string) => change(`${search.replace(pattern, " ")} ${term}`.replace(/\s+/g, " ").trim());
+  const term = filters.find((f) => f.term !== "" && search.includes(f.term))?.term ?? "";
+  const all = list.data?.workspaces ?? [];
+  return (
+    <Page
+      title="Workspaces"
+      subtitle={list.data ? plural(list.data.count, "workspace") : undefined}
+      actions={<LinkButton look="primary" href={paths.templates}><Plus /> New workspace</LinkButton>}
+    >
+      <div className="flex flex-wrap gap-2">
+        <label className="relative min-w-0 flex-1 basis-64">
+          <span className="sr-only">Search workspaces</span>
+          <Search className="absolute top-2 left-2.5 size-4 text-muted" aria-hidden />
+          <input type="search" value={search} onChange={(e) => change(e.target.value)} spellCheck={false} placeholder="owner:me status:running template:docker name" className={cx(inputClass, "h-8 pl-8 font-mono text-[13px]")} />
+        </label>
+        <Select aria-label="Owner" className="w-auto!" value={/\bowner:me\b/.test(search) ? "me" : ""} onChange={(e) => replace(/\bowner:\S+/, e.target.value && "owner:me")}>
+          <option value="me">Mine</option>
+          <option value="">{isOwner(me) ? "Everybody's" : "All I may see"}</option>
+        </Select>
+        <Select aria-label="Status" className="w-auto!" value={term} onChange={(e) => replace(/\b(status|outdated):\S+/g, e.target.value)}>
+          {filters.map((f) => <option key={f.label} value={f.term}>{f.label}</option>)}
+        </Select>
+      </div>
+      <ErrorNote error={list.error} />
+      {list.isPending && !list.error && <Loading what="workspaces" />}
+      {list.data && all.length === 0 && (
+        <Card>{/^(owner:me)?$/.test(rested.trim()) ? <First templates={templates.data?.length} editor={mayEditTemplates(me)} /> : <Empty icon={<Search />} title="Nothing matches">No workspace is found by <code>{rested}</code>.</Empty>}</Card>
+      )}
+      {all.length > 0 && <List of={all} />}
+    </Page>
+  );
+}
+
+// First leads somebody with no workspace to one: by way of a template, if there is none yet.
+function First({ templates, editor }: { templates: number | undefined; editor: boolean }) {
+  if (templates === 0 && editor) {
+    return (
+      <Empty icon={<Boxes />} title="Begin with a template" action={<LinkButton look="primary" href={paths.newTemplate}><Plus /> Create the first template</LinkButton>}>
+        A template says what a workspace is made of: a container, a virtual machine, a process. Start from one that comes with the server, or upload your own.
+      </Empty>
+    );
+  }
+  if (templates === 0) return <Empty icon={<Boxes />} title="There are no templates yet">Workspaces are made from templates. Ask whoever runs this server for one.</Empty>;
+  return (
+    <Empty icon={<Boxes />} title="You have no workspaces" action={<LinkButton look="primary" href={paths.templates}>Choose a template</LinkButton>}>
+      A workspace is your own environment, made from a template and reached by terminal, SSH or editor.
+    </Empty>
+  );
+}
+
+function List({ of: all }: { of: Workspace[] }) {
+  const ref = useRef<HTMLUListElement>(null);
+  const narrow = matchMedia("(max-width: 47.99rem)").matches;
+  const height = narrow ? narrowHeight : rowHeight;
+  const { first, last, height: total } = useRows(ref, all.length, height);
+  return (
+    <Card flush>
+      <ul ref={ref} aria-label="Workspaces" className="relative" style={{ height: total }}>
+        {all.slice(first, last).map((w, i) => (
+          <li key={w.id} aria-setsize={all.length} aria-posinset={first + i + 1} className="absolute inset-x-0 border-b border-line last:border-0" style={{ top: (first + i) * height, height }}>
+            <Row workspace={w} />
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+const Row = memo(function Row({ workspace: w }: { workspace: Workspace }) {
+  const actions = useWorkspaceActions(w);
+  const reason = reasonOf(w.latest_build);
+  return (
+    <div className="grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4 md:grid-cols-[minmax(0,3fr)_minmax(0,3fr)_minmax(0,2fr)_6rem_auto]">
+      <div className="flex min-w-0 items-center gap-3">
+        <Icon src={w.template_icon} name={w.template_name} className="size-7" />
+        <div className="min-w-0">
+          <div className="flex items-center gap-1.5">
+            <Link href={pathOf(w)} className="truncate font-medium hover:underline">{w.name}</Link>
+            {w.favorite && <Star className="size-3.5 shrink-0 fill-warn text-warn" role="img" aria-label="Favorite" />}
+            {w.outdated && <Badge tone="warn" title="Its template has a newer version">outdated</Badge>}
+          </div>
+          <div className="truncate text-[13px] text-muted">{w.owner_name} · {w.template_display_name || w.template_name}</div>
+        </div>
+      </div>
+      <div className="order-3 col-span-2 flex min-w-0 items-center gap-2 md:order-none md:col-span-1">
+        <WorkspaceBadge workspace={w} />
+        <span className="truncate text-[13px] text-muted" title={reason}>{reason}</span>
+      </div>
+      <div className="hidden md:block"><PathMark build={w.latest_build} /></div>
+      <div className="hidden text-[13px] text-muted md:block"><Ago at={w.last_used_at} /></div>
+      <div className="flex items-center justify-end gap-1">
+        <PrimaryAction actions={actions} small />
+        <ActionMenu actions={actions} />
+        <ActionDialogs actions={actions} />
+      </div>
+    </div>
+  );
+});
