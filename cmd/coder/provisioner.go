@@ -9,10 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -129,6 +127,8 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	second, forget := secondSignal()
+	defer forget()
 	run := provisionerd.RunOptions{
 		Options: provisionerd.Options{
 			Logger: log, Name: o.name, StateDir: filepath.Join(state, "journal"), Slots: o.concurrency, StopGrace: o.cancelGrace, Heir: isHeir(),
@@ -137,7 +137,7 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 		Header:    func(context.Context) (http.Header, error) { return header.Clone(), nil },
 		TLS:       server.TLS,
 		RelayOnly: server.RelayOnly,
-		Interrupt: secondSignal(ctx),
+		Interrupt: second,
 		OnStarted: func() { log.Info("provisioner started", "peer", o.name, "url", server.URL.String()) },
 	}
 	warm := o.concurrency
@@ -193,18 +193,6 @@ func instanceOf(dir string) (string, error) {
 		return "", fault.New(fault.Unavailable, "The provisioner's folder cannot be used: %w", err)
 	}
 	return id, nil
-}
-
-// secondSignal is closed by the first signal after ctx, which the signal before it has ended.
-func secondSignal(ctx context.Context) <-chan struct{} {
-	interrupt := make(chan struct{})
-	context.AfterFunc(ctx, func() {
-		signals := make(chan os.Signal, 1)
-		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-		<-signals
-		close(interrupt)
-	})
-	return interrupt
 }
 
 // header names the daemon and carries its credential.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -90,6 +89,8 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 func runServer(ctx context.Context, o serverOptions) (err error) {
 	log := o.logs.logger(os.Stderr)
 	defer boundServerMemory().Stop()
+	second, forget := secondSignal()
+	defer forget()
 	if o.configDir == "" {
 		return errNoConfigDir
 	}
@@ -172,10 +173,17 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	}
 	log.Info("server stopping")
 	// A second signal interrupts the builds that the first one lets finish.
-	second, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	deadline, cancel := context.WithTimeout(second, o.shutdownDeadline)
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.shutdownDeadline)
 	defer cancel()
+	stopping := make(chan struct{})
+	defer close(stopping)
+	go func() { // ends with this function
+		select {
+		case <-second:
+			cancel()
+		case <-stopping:
+		}
+	}()
 	return errors.Join(failed, server.Stop(deadline))
 }
 
