@@ -86,12 +86,14 @@ lint: ## gofmt and go vet
 fmt: ## format the Go code
 	gofmt -w $$(git ls-files '*.go')
 
-gen: ## regenerate what is generated: protocols and queries
+gen: ## regenerate what is generated: protocols, queries, and the API's types for the dashboard
+	@mkdir -p build
 	$(TOOL) buf generate
 	$(TOOL) sqlc generate
+	$(GO) run ./internal/tsgen > build/types.gen.ts && mv build/types.gen.ts site/src/api/types.gen.ts
 
 verify: gen ## fail if generated code differs from its source
-	@git diff --exit-code --stat -- '*.pb.go' '*.connect.go' coderd/database/dbsqlc || { echo "generated code differs, run: make gen"; exit 1; }
+	@git diff --exit-code --stat -- '*.pb.go' '*.connect.go' coderd/database/dbsqlc site/src/api/types.gen.ts || { echo "generated code differs, run: make gen"; exit 1; }
 
 bench: build ## measure the product beside a yardstick, as a table and as build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json

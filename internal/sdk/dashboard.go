@@ -1,0 +1,180 @@
+package sdk
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// EventKind says what an event of the stream is about (GET events, server-sent events).
+type EventKind string
+
+const (
+	EventReady       EventKind = "ready" // the stream is open: what changes from here on is told
+	EventReset       EventKind = "reset" // events were lost: look at everything again
+	EventWorkspace   EventKind = "workspace"
+	EventBuild       EventKind = "build"
+	EventJob         EventKind = "job"
+	EventTemplate    EventKind = "template"
+	EventProvisioner EventKind = "provisioner"
+	EventAgent       EventKind = "agent"
+	EventUser        EventKind = "user"
+)
+
+// Event is the data of one event: what has changed. It is to be read again.
+type Event struct {
+	ID uuid.UUID `json:"id"`
+}
+
+// PeerKind is what takes part in the mesh.
+type PeerKind string
+
+const (
+	PeerServer      PeerKind = "server"
+	PeerAgent       PeerKind = "agent"
+	PeerProvisioner PeerKind = "provisioner"
+	PeerClient      PeerKind = "client"
+)
+
+// PeerPath is how packets travel between this server's node and a peer.
+type PeerPath string
+
+const (
+	PathDirect  PeerPath = "direct"
+	PathRelayed PeerPath = "relayed"
+	PathUnknown PeerPath = "unknown" // nothing travelled lately, or the server has no tunnel with it
+)
+
+// MeshPeer is a participant of the mesh.
+type MeshPeer struct {
+	ID            uuid.UUID       `json:"id"`
+	Kind          PeerKind        `json:"kind"`
+	Name          string          `json:"name"`
+	Path          PeerPath        `json:"path"`
+	LatencyMillis float64         `json:"latency_ms"` // 0 while unknown
+	RxBytes       int64           `json:"rx_bytes"`   // by this server from it, in the present session
+	TxBytes       int64           `json:"tx_bytes"`
+	LastSeen      *time.Time      `json:"last_seen"`
+	Connected     bool            `json:"connected"` // to the coordinator
+	Links         List[uuid.UUID] `json:"links"`     // whom it has a tunnel with, of those that are listed
+}
+
+type MeshPeersResponse struct {
+	Peers List[MeshPeer] `json:"peers"`
+}
+
+// HealthSeverity says how bad a finding is.
+type HealthSeverity string
+
+const (
+	HealthOK      HealthSeverity = "ok"
+	HealthWarning HealthSeverity = "warning"
+	HealthError   HealthSeverity = "error"
+)
+
+// HealthReport is what the server finds when it looks at itself.
+type HealthReport struct {
+	CheckedAt time.Time           `json:"checked_at"`
+	Healthy   bool                `json:"healthy"` // no section has an error
+	Severity  HealthSeverity      `json:"severity"`
+	Sections  List[HealthSection] `json:"sections"`
+}
+
+// HealthSection is one part of it. Code is stable: documentation and alerts name it.
+type HealthSection struct {
+	Name     string         `json:"name"`  // database, access_url, relay, websocket, provisioners
+	Label    string         `json:"label"` // for people
+	Healthy  bool           `json:"healthy"`
+	Severity HealthSeverity `json:"severity"`
+	Code     string         `json:"code"` // "" when there is nothing to say
+	Message  string         `json:"message"`
+	Remedy   string         `json:"remedy"` // what to do about it, "" when nothing
+	Details  Map[any]       `json:"details"`
+}
+
+// ApplicationsHost is below which host apps have names of their own: "*.apps.example.com", "" when there is none.
+type ApplicationsHost struct {
+	Host string `json:"host"`
+}
+
+// BuildTimings says when the phases of a build began and ended.
+type BuildTimings struct {
+	Provisioner List[ProvisionerTiming] `json:"provisioner_timings"`
+	Connections List[AgentTiming]       `json:"agent_connection_timings"`
+	Scripts     List[ScriptTiming]      `json:"agent_script_timings"`
+}
+
+// ProvisionerTiming is a stage of a job, or what happened to one resource in it.
+type ProvisionerTiming struct {
+	JobID     uuid.UUID `json:"job_id"`
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+	Stage     string    `json:"stage"`
+	Source    string    `json:"source"`   // server or provisioner
+	Action    string    `json:"action"`   // queue, run, create, destroy, …
+	Resource  string    `json:"resource"` // its address; "" for a stage as a whole
+}
+
+// AgentTiming is how long an agent took to connect.
+type AgentTiming struct {
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+	Stage     string    `json:"stage"` // connect
+	AgentID   uuid.UUID `json:"workspace_agent_id"`
+	AgentName string    `json:"workspace_agent_name"`
+}
+
+// ScriptTiming is one run of an agent's script.
+type ScriptTiming struct {
+	StartedAt   time.Time `json:"started_at"`
+	EndedAt     time.Time `json:"ended_at"`
+	ExitCode    int32     `json:"exit_code"`
+	Stage       string    `json:"stage"`  // start, stop, cron
+	Status      string    `json:"status"` // ok, exit_failure, timed_out
+	DisplayName string    `json:"display_name"`
+	AgentID     uuid.UUID `json:"workspace_agent_id"`
+	AgentName   string    `json:"workspace_agent_name"`
+}
+
+// TemplateExample is a template that the server carries, to start from.
+type TemplateExample struct {
+	ID          string       `json:"id"`
+	URL         string       `json:"url"`
+	Name        string       `json:"name"`
+	Description string       `json:"description"`
+	Icon        string       `json:"icon"`
+	Tags        List[string] `json:"tags"`
+	Markdown    string       `json:"markdown"`
+}
+
+// AssignableRole is a role with whether the person who asks may give it.
+type AssignableRole struct {
+	Role
+	Assignable bool `json:"assignable"`
+	BuiltIn    bool `json:"built_in"`
+}
+
+func (c *Client) MeshPeers(ctx context.Context) (MeshPeersResponse, error) {
+	return get[MeshPeersResponse](ctx, c, "mesh/peers")
+}
+
+func (c *Client) Health(ctx context.Context) (HealthReport, error) {
+	return get[HealthReport](ctx, c, "debug/health")
+}
+
+func (c *Client) ApplicationsHost(ctx context.Context) (ApplicationsHost, error) {
+	return get[ApplicationsHost](ctx, c, "applications/host")
+}
+
+func (c *Client) BuildTimings(ctx context.Context, build uuid.UUID) (BuildTimings, error) {
+	return get[BuildTimings](ctx, c, "workspacebuilds/"+build.String()+"/timings")
+}
+
+func (c *Client) TemplateExamples(ctx context.Context, organization string) ([]TemplateExample, error) {
+	return get[[]TemplateExample](ctx, c, "organizations/"+seg(organization)+"/templates/examples")
+}
+
+func (c *Client) AssignableRoles(ctx context.Context) ([]AssignableRole, error) {
+	return get[[]AssignableRole](ctx, c, "users/roles")
+}
