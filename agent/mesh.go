@@ -69,6 +69,7 @@ func join(ctx context.Context, opt Options) (Mesh, error) {
 		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
 			nodeOpt := tailnet.Options{
 				ID: w.ID, Key: key, Logger: opt.Logger, RelayOnly: opt.RelayOnly, SendBuffer: sendBuffer, RecvBuffer: recvBuffer,
+				Revived: m.reconnect,
 			}
 			if opt.TLS != nil {
 				nodeOpt.RootCAs = opt.TLS.RootCAs
@@ -90,6 +91,9 @@ type meshNode struct {
 	*tailnet.Node
 	client *coordinator.Client
 }
+
+// reconnect is called by the node when its network may have changed; the node is made by the client, which is there then.
+func (m *meshNode) reconnect() { m.client.Reconnect() }
 
 func (m *meshNode) DialServer(ctx context.Context) (net.Conn, error) {
 	server, err := m.client.Server(ctx)

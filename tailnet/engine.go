@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
@@ -89,6 +90,9 @@ func (n *Node) startEngine() error {
 	if err := n.boundBuffers(); err != nil {
 		return err
 	}
+	if err := n.boundPatience(); err != nil {
+		return err
+	}
 	if err := n.stack.Start(nil); err != nil {
 		return fmt.Errorf("start network stack: %w", err)
 	}
@@ -162,6 +166,28 @@ func (n *Node) boundBuffers() error {
 	rx := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(recv, tcp.DefaultReceiveBufferSize), Max: recv}
 	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &rx); err != nil {
 		return fmt.Errorf("bound TCP receive buffers: %s", err)
+	}
+	return nil
+}
+
+// Bounds of TCP's patience. The stack's own, as everybody's, doubles the pause between two attempts up to two minutes, and gives
+// up after 15: a connection would stay silent for as long again as the path was away.
+const (
+	// maxRTO is the longest pause between two retransmissions. A round trip that takes longer costs needless ones.
+	maxRTO = 1500 * time.Millisecond
+	// maxRetries are half an hour of them: longer than a laptop's nap between two trains.
+	maxRetries = uint64(30 * time.Minute / maxRTO)
+)
+
+// boundPatience makes connections go on soon after an outage, and outlive a long one.
+func (n *Node) boundPatience() error {
+	longest := tcpip.TCPMaxRTOOption(maxRTO)
+	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &longest); err != nil {
+		return fmt.Errorf("bound TCP retransmission timeout: %s", err)
+	}
+	tries := tcpip.TCPMaxRetriesOption(maxRetries)
+	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &tries); err != nil {
+		return fmt.Errorf("bound TCP retries: %s", err)
 	}
 	return nil
 }

@@ -105,6 +105,18 @@ func (l *live) openTCP() []*trackedConn {
 	return open
 }
 
+// directions reports whether there are TCP connections or flows, and whether this node opened any of them.
+func (l *live) directions() (outbound, open bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		if !c.inbound {
+			return true, true
+		}
+	}
+	return false, len(l.conns) > 0
+}
+
 // closedJustNow reports whether the last packets of a TCP connection may still be on their way.
 func (l *live) closedJustNow() bool {
 	l.mu.Lock()

@@ -42,6 +42,9 @@ type Options struct {
 	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. They bound its speed too: buffer
 	// divided by round-trip time. A byte in flight costs up to 50 bytes of memory. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
+	// Revived is called when a peer that is attended is heard again after a silence, and after a Rebind. It must not block.
+	// nil means nobody cares.
+	Revived func()
 	// RootCAs are trusted in addition to the system's when relays are reached by https. nil means none.
 	RootCAs *x509.CertPool
 }
@@ -139,6 +142,7 @@ func newNode(opts Options, clock clock) (*Node, error) {
 	n.info = NodeInfo{ID: n.id, Key: n.public, Disco: n.disco, Seq: 1}
 	n.background.Go(func() { n.watch(clock) })
 	n.background.Go(n.relays.run)
+	n.background.Go(n.vigil)
 	return n, nil
 }
 

@@ -3,11 +3,13 @@ package tailnet
 import (
 	"time"
 
+	"tailscale.com/ipn/ipnstate"
 	"tailscale.com/net/netmon"
+	"tailscale.com/tailcfg"
 )
 
 const (
-	watchInterval = 5 * time.Second
+	watchInterval = time.Second
 	// sleepJump is how much further the wall clock must have come than the monotonic one, which stands still while the
 	// machine sleeps. A clock that is merely set looks the same and costs a needless rebind.
 	sleepJump = 10 * time.Second
@@ -44,13 +46,25 @@ func (n *Node) watch(c clock) {
 		case <-c.tick:
 		}
 		nextWall, nextMono := c.now()
-		asleep := nextWall.Sub(wall) - (nextMono - mono)
+		// A machine that slept stopped one of the clocks; a process that was stopped missed its ticks.
+		asleep := max(nextWall.Sub(wall)-(nextMono-mono), nextMono-mono-watchInterval)
 		wall, mono = nextWall, nextMono
 		if asleep >= sleepJump {
 			n.log.Info("the machine slept", "duration", asleep.Round(time.Second))
 			n.Rebind("sleep")
 		}
 		n.relays.poke()
+	}
+}
+
+// resetSessions starts the WireGuard sessions that connections wait for afresh. The other end may have forgotten them: its clock
+// went on while this machine's stood still.
+func (n *Node) resetSessions() {
+	for _, p := range n.attended() {
+		if _, open := p.live.directions(); open {
+			n.engine.ResetDevicePeer(p.key)
+			n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
+		}
 	}
 }
 
@@ -77,4 +91,6 @@ func (n *Node) Rebind(reason string) {
 	}
 	n.magic.ReSTUN(reason)
 	n.rebinds.Add(1)
+	n.resetSessions()
+	n.revived()
 }

@@ -35,13 +35,14 @@ func TestWatchNoticesSleep(t *testing.T) {
 		wall, mono time.Duration
 		want       uint64
 	}{
-		{"awake", 5 * time.Second, 5 * time.Second, 0},
-		{"busy machine", time.Minute, time.Minute, 0},
-		{"clock adjusted", 7 * time.Second, 5 * time.Second, 0},
-		{"clock set back", -time.Hour, 5 * time.Second, 0},
-		{"slept", time.Hour, 5 * time.Second, 1},
-		{"slept briefly", 20 * time.Second, 5 * time.Second, 2},
-		{"awake again", 5 * time.Second, 5 * time.Second, 2},
+		{"awake", time.Second, time.Second, 0},
+		{"busy machine", 8 * time.Second, 8 * time.Second, 0},
+		{"clock adjusted", 7 * time.Second, time.Second, 0},
+		{"clock set back", -time.Hour, time.Second, 0},
+		{"slept", time.Hour, time.Second, 1},
+		{"slept briefly", 20 * time.Second, time.Second, 2},
+		{"awake again", time.Second, time.Second, 2},
+		{"process stopped", time.Minute, time.Minute, 3},
 	} {
 		at = reading{at.wall.Add(step.wall), at.mono + step.mono}
 		tick <- time.Time{}

@@ -42,6 +42,7 @@ type Options struct {
 // Client is one process's place in the mesh. Safe for concurrent use.
 type Client struct {
 	coordinator *coordinator.Client
+	ready       chan struct{} // closed when coordinator is set
 	made        chan struct{} // closed when node and err are set
 	node        *tailnet.Node
 	err         error
@@ -54,12 +55,12 @@ func Start(o Options) *Client {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	key := tailnet.NewPrivateKey()
-	c := &Client{made: make(chan struct{})}
+	c := &Client{made: make(chan struct{}), ready: make(chan struct{})}
 	go func() {
 		defer close(c.made)
 		c.node, c.err = tailnet.New(tailnet.Options{
 			ID: tailnet.ClientID(key.Public()), Key: key, Logger: o.Logger, RelayOnly: o.RelayOnly, RootCAs: o.RootCAs,
-			SendBuffer: o.SendBuffer, RecvBuffer: o.RecvBuffer,
+			SendBuffer: o.SendBuffer, RecvBuffer: o.RecvBuffer, Revived: c.reconnect,
 		})
 	}()
 	c.coordinator = coordinator.NewClient(coordinator.ClientOptions{
@@ -74,8 +75,18 @@ func Start(o Options) *Client {
 			return c.node, nil
 		},
 	})
+	close(c.ready)
 	c.coordinator.Start()
 	return c
+}
+
+// reconnect is called by the node when its network may have changed.
+func (c *Client) reconnect() {
+	select {
+	case <-c.ready:
+		c.coordinator.Reconnect()
+	default:
+	}
 }
 
 // Node is the process's own node. It blocks until there is one.

@@ -1,0 +1,203 @@
+package tailnet
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"tailscale.com/ipn/ipnstate"
+	"tailscale.com/tailcfg"
+)
+
+// The engine finds a dead path when it has something to send, and takes its time: WireGuard asks for a new session after 15
+// seconds of silence and repeats that every 5, a relay connection on a dead TCP connection waits for the kernel's next
+// retransmission, a path that is back is noticed when the next heartbeat meets it. The vigil shortens each of these for peers with
+// open connections that ask for it: it listens for signs of life, and when there are none it tries the paths twice a second,
+// and what lies on top of them as soon as one answers.
+const (
+	vigilTick = 500 * time.Millisecond
+	// quiet is how long a peer may be silent before it is asked for a sign of life.
+	quiet = 2 * time.Second
+	// overdue is how long an answer may take before the path is taken for dead.
+	overdue = time.Second
+	// deaf is how long an established session may bring nothing over a path that answers, before it is started afresh.
+	deaf = time.Second
+	// relayProbe bounds the look whether the relay can be reached by a new connection.
+	relayProbe = time.Second
+	// breakGap is the shortest time between two relay connections that the vigil asks for.
+	breakGap = 3 * time.Second
+)
+
+// watched is the vigil's view of one peer. Its fields belong to the vigil's goroutine, but for pong.
+type watched struct {
+	rx, tx  uint64
+	heard   time.Time // when rx last grew, or the watch began
+	sent    time.Time // when tx last grew
+	asked   time.Time // when a sign of life was last asked for
+	stalled time.Time // since when the path is taken for dead; zero if it is not
+	reset   time.Time // when the session was last started afresh
+	pong    *atomic.Int64
+}
+
+// vigil runs until the node closes.
+func (n *Node) vigil() {
+	tick := time.NewTicker(vigilTick)
+	defer tick.Stop()
+	rows := make(map[*live]*watched)
+	var broke time.Time // when the relay connection was last broken off
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		seen := make(map[*live]bool)
+		down := false
+		for _, p := range n.attended() {
+			outbound, open := p.live.directions()
+			if !open {
+				continue
+			}
+			seen[p.live] = true
+			w := rows[p.live]
+			if w == nil {
+				w = &watched{heard: now, pong: new(atomic.Int64)}
+				rows[p.live] = w
+			}
+			down = n.attend(p, w, outbound, now) || down
+		}
+		for l := range rows {
+			if !seen[l] {
+				delete(rows, l)
+			}
+		}
+		if down && now.Sub(broke) >= breakGap && n.relays.revive() {
+			broke = now
+		}
+	}
+}
+
+// attend looks after one peer. It reports whether not even the relay carries packets to it.
+func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down bool) {
+	rx, tx := n.traffic(p)
+	if rx != w.rx {
+		if !w.stalled.IsZero() {
+			n.log.Info("path is back", "peer", p.ID, "duration", now.Sub(w.stalled).Round(100*time.Millisecond))
+			n.revived()
+		}
+		w.rx, w.heard, w.stalled, w.asked = rx, now, time.Time{}, time.Time{}
+	}
+	if tx != w.tx {
+		w.tx, w.sent = tx, now
+	}
+	pong := time.Unix(0, w.pong.Load())
+	alive := pong
+	if w.heard.After(alive) {
+		alive = w.heard
+	}
+	waiting := w.sent.After(w.heard) // for an answer to what was sent
+	switch {
+	case now.Sub(alive) >= quiet && (outbound || waiting) && w.asked.IsZero():
+		w.asked = now
+		n.ask(p, w)
+		return false
+	case !w.asked.IsZero() && pong.After(w.asked) && !waiting && w.stalled.IsZero():
+		w.asked = time.Time{} // there was nothing to say
+		return false
+	case w.asked.IsZero() || now.Sub(w.asked) < overdue && !pong.After(w.asked):
+		return false
+	}
+	if w.stalled.IsZero() {
+		w.stalled = now
+		n.log.Info("path is silent", "peer", p.ID, "duration", now.Sub(w.heard).Round(100*time.Millisecond))
+	}
+	n.ask(p, w)
+	if now.Sub(pong) > overdue {
+		return true
+	}
+	// The path answers and the session does not: what is sent now, a handshake if need be, gets through.
+	if now.Sub(w.heard) >= deaf && now.Sub(w.reset) >= deaf {
+		if !w.reset.IsZero() {
+			n.engine.ResetDevicePeer(p.key)
+			w.rx, w.tx = 0, 0
+		}
+		w.reset = now
+		n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
+	}
+	return false
+}
+
+// ask pings all of the peer's paths.
+func (n *Node) ask(p *peer, w *watched) {
+	if p.WireGuardOnly {
+		return
+	}
+	pong := w.pong
+	n.engine.Ping(p.addr, tailcfg.PingDisco, 0, func(res *ipnstate.PingResult) {
+		if res.Err == "" {
+			pong.Store(time.Now().UnixNano())
+		}
+	})
+}
+
+// attended is the peers that are to be looked after.
+func (n *Node) attended() []*peer {
+	if n.peers.attended.Load() == 0 {
+		return nil
+	}
+	var rows []*peer
+	for _, p := range n.peers.all() {
+		if p.Attend {
+			rows = append(rows, p)
+		}
+	}
+	return rows
+}
+
+// traffic is how many bytes the peer's current WireGuard session brought and took.
+func (n *Node) traffic(p *peer) (rx, tx uint64) {
+	if dev, ok := n.engine.PeerByKey(p.key); ok {
+		return dev.RxBytes(), dev.TxBytes()
+	}
+	return 0, 0
+}
+
+// revived tells whoever asked that a dead path works again.
+func (n *Node) revived() {
+	if n.opts.Revived != nil {
+		n.opts.Revived()
+	}
+}
+
+// revive connects to the home relay anew if a new connection gets through to it. Whatever the node has at that moment does not
+// carry packets. It blocks for relayProbe at most.
+func (r *relays) revive() bool {
+	n := r.node
+	link := r.homeLink()
+	if link == nil || r.bridgeOf(link) != nil {
+		return false // a bridge dials anew by itself
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, relayProbe)
+	defer cancel()
+	if probeNative(ctx, link.url, n.opts.RootCAs) != nil {
+		return false
+	}
+	n.log.Debug("reconnect relay", "addr", link.url.Host, "reason", "silent")
+	if err := n.magic.DebugBreakDERPConns(); err != nil {
+		n.log.Warn("reconnect relay", "err", err)
+	}
+	return true
+}
+
+func (r *relays) homeLink() *relayLink {
+	home := r.node.Info().Region
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, link := range r.links {
+		if link.region.ID == home {
+			return link
+		}
+	}
+	return nil
+}
