@@ -19,5 +19,5 @@ export default defineConfig({
   server: {
     proxy: Object.fromEntries(["/api", "/bin", "/healthz", "/icon"].map((path) => [path, { target: server, ws: true, changeOrigin: true }])),
   },
-  test: { include: ["src/**/*.test.{ts,tsx}"], environment: "jsdom" },
+  test: { include: ["src/**/*.test.{ts,tsx}"] },
 });

@@ -249,6 +249,7 @@ export interface RichParameter {
   name: string;
   display_name?: string;
   description: string;
+  description_plaintext: string;
   type: string;
   form_type: string;
   mutable: boolean;

@@ -76,7 +76,7 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
         </span>
       </div>
       <div className="relative">
-        <div ref={scroller} onScroll={scrolled} tabIndex={0} role="log" aria-label="Log" aria-live="off" className="h-[min(32rem,65vh)] overflow-auto font-mono text-[12.5px] [overflow-anchor:none]">
+        <div ref={scroller} onScroll={scrolled} tabIndex={0} role="log" aria-label="Log" aria-live="off" className="max-h-[min(32rem,65vh)] min-h-24 overflow-auto font-mono text-[12.5px] [overflow-anchor:none]">
           <div ref={list} className="relative w-max min-w-full" style={{ height }}>
             {shown.slice(first, last).map((row, i) => (
               <div key={"line" in row ? row.line : `s${row.index}`} className="absolute inset-x-0 leading-5 whitespace-pre" style={{ top: (first + i) * lineHeight, height: lineHeight }}>

@@ -1,3 +1,4 @@
+// @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
 import { appLink, editorLink, portLink } from "./links";

@@ -59,7 +59,8 @@ export function readTar(data: Uint8Array<ArrayBuffer>): File[] {
   const decoder = new TextDecoder();
   const text = (from: number, length: number) => decoder.decode(data.subarray(from, from + length)).replace(/\0.*$/s, "");
   let long = "";
-  for (let at = 0; at + block <= data.length && data[at] !== 0; ) {
+  let at = 0;
+  while (at + block <= data.length && data[at] !== 0) {
     const size = parseInt(text(at + 124, 12).trim() || "0", 8);
     if (!Number.isFinite(size) || size < 0 || at + block + size > data.length) throw new Error("The template's archive is damaged.");
     const content = data.subarray(at + block, at + block + size);
@@ -72,5 +73,6 @@ export function readTar(data: Uint8Array<ArrayBuffer>): File[] {
     else if (kind === "" || kind === "0") files.push({ path: path.replace(/^\.\//, ""), content });
     at += block + Math.ceil(size / block) * block;
   }
+  if (at > data.length || (at < data.length && at + block > data.length)) throw new Error("The template's archive is damaged.");
   return files.sort((a, b) => a.path.localeCompare(b.path));
 }

@@ -1,2 +1,40 @@
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
-export default function Soon(_: any) { return null; }
+import { useQuery } from "@tanstack/react-query";
+import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react";
+import { queries } from "~/api/queries";
+import type { HealthSection } from "~/api/types";
+import { Badge, Button, Card, ErrorNote, Facts, Loading, Note, Page, type Tone } from "~/components/ui";
+import { words } from "~/lib/format";
+import { useTitle } from "~/lib/hooks";
+
+const tones: Record<HealthSection["severity"], Tone> = { ok: "ok", warning: "warn", error: "bad" };
+const marks = { ok: <CircleCheck className="size-5 text-ok" />, warning: <TriangleAlert className="size-5 text-warn" />, error: <CircleAlert className="size-5 text-bad" /> };
+
+export default function Health() {
+  useTitle("Health");
+  const health = useQuery({ ...queries.health(), refetchInterval: 30_000 });
+  const wrong = health.data?.sections.filter((s) => s.severity !== "ok").length ?? 0;
+  return (
+    <Page title="Health" subtitle={health.data && (wrong === 0 ? "Everything works" : `${wrong} of ${health.data.sections.length} need attention`)}
+      actions={<Button busy={health.isFetching} onClick={() => void health.refetch()}><RefreshCw /> Check again</Button>}>
+      <ErrorNote error={health.error} />
+      {health.isPending && !health.error && <Loading what="health" />}
+      <div className="grid gap-4 lg:grid-cols-2">
+        {health.data?.sections.map((s) => (
+          <Card key={s.name} title={<span className="flex items-center gap-2"><span aria-hidden>{marks[s.severity]}</span> {s.label || words(s.name)}</span>} actions={<span className="flex items-center gap-2">{s.code && <code className="text-[13px] text-muted">{s.code}</code>}<Badge tone={tones[s.severity]}>{s.severity}</Badge></span>}>
+            <div className="flex flex-col gap-3">
+              <p>{s.message}</p>
+              {s.remedy && s.severity !== "ok" && <Note tone={s.severity === "error" ? "bad" : "warn"} title="What to do">{s.remedy}</Note>}
+              <Details of={s.details ?? {}} />
+            </div>
+          </Card>
+        ))}
+      </div>
+    </Page>
+  );
+}
+
+function Details({ of }: { of: Record<string, unknown> }) {
+  const all = Object.entries(of).filter(([, v]) => v !== "" && v !== null && v !== undefined);
+  if (all.length === 0) return null;
+  return <Facts of={all.map(([k, v]) => [words(k), typeof v === "object" ? <code key={k} className="text-[13px] break-all">{JSON.stringify(v)}</code> : String(v)])} />;
+}

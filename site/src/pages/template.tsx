@@ -1,2 +1,141 @@
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
-export default function Soon(_: any) { return null; }
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { Ellipsis, Plus, Trash2, Upload } from "lucide-react";
+import { useState } from "react";
+import { Link, useLocation } from "wouter";
+import { send } from "~/api/client";
+import { gone, queries } from "~/api/queries";
+import type { Template, TemplateVersion } from "~/api/types";
+import { Confirm } from "~/components/dialog";
+import { Files } from "~/components/files";
+import { Item, Menu } from "~/components/menu";
+import { jobTone } from "~/components/status";
+import { TabsNav } from "~/components/tabs-nav";
+import { TemplateSettings } from "~/components/template-settings";
+import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, IconButton, LinkButton, Loading, Note, Page, Table, Tags, td } from "~/components/ui";
+import { mayEditTemplates, useMe } from "~/components/user";
+import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
+import { duration, plural } from "~/lib/format";
+import { useTitle } from "~/lib/hooks";
+import { paths } from "~/lib/path";
+
+export default function TemplatePage({ name, tab = "" }: { name: string; tab: string | undefined }) {
+  useTitle(name);
+  const template = useQuery(queries.template(name));
+  if (gone(template.error)) return <Empty title="There is no such template" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
+  if (!template.data) return template.error ? <Page title={name}><ErrorNote error={template.error} /></Page> : <Loading what="template" />;
+  return <Shown template={template.data} tab={tab} />;
+}
+
+function Shown({ template: t, tab }: { template: Template; tab: string }) {
+  const editor = mayEditTemplates(useMe());
+  const version = useQuery(queries.version(t.active_version_id));
+  const [, navigate] = useLocation();
+  const [removing, remove] = useState(false);
+  const drop = useMutation({ mutationFn: () => send("DELETE", `templates/${t.id}`), onSuccess: () => navigate(paths.templates) });
+  const at = paths.template(t.name);
+  const upload = `${paths.newTemplate}?template=${encodeURIComponent(t.name)}`;
+  const tabs = [
+    { key: "", name: "Overview", to: at },
+    { key: "versions", name: "Versions", to: `${at}/versions` },
+    { key: "files", name: "Files", to: `${at}/files` },
+    { key: "resources", name: "Resources", to: `${at}/resources` },
+    ...(editor ? [{ key: "variables", name: "Variables", to: `${at}/variables` }, { key: "settings", name: "Settings", to: `${at}/settings` }] : []),
+  ];
+  return (
+    <Page
+      title={<span className="flex items-center gap-2.5"><Icon src={t.icon} name={t.name} className="size-7" />{t.display_name || t.name}</span>}
+      subtitle={t.description}
+      actions={
+        <>
+          <LinkButton look="primary" href={paths.create(t.name)}><Plus /> Create workspace</LinkButton>
+          {editor && <LinkButton href={upload}><Upload /> New version</LinkButton>}
+          {editor && <Menu trigger={<IconButton label={`More for ${t.name}`}><Ellipsis /></IconButton>}><Item icon={<Trash2 />} danger onSelect={() => remove(true)}>Delete…</Item></Menu>}
+        </>
+      }
+    >
+      {removing && (
+        <Confirm title={`Delete ${t.name}?`} action="Delete" danger typed={t.name} onConfirm={() => drop.mutateAsync()} onClose={() => remove(false)}>
+          New workspaces can no longer be made from it. The server refuses while it has workspaces.
+        </Confirm>
+      )}
+      {t.deprecated && <Note tone="warn" title="This template is deprecated">{t.deprecation_message}</Note>}
+      <TabsNav label="Template" tabs={tabs} current={tab} />
+      <ErrorNote error={version.error} />
+      {version.data && <Tab template={t} version={version.data} tab={tab} />}
+    </Page>
+  );
+}
+
+function Tab({ template: t, version, tab }: { template: Template; version: TemplateVersion; tab: string }) {
+  switch (tab) {
+    case "versions":
+      return <Versions template={t} />;
+    case "files":
+      return <Card flush><Files file={version.job.file_id} /></Card>;
+    case "resources":
+      return <><Card title="Resources" flush><VersionResources id={version.id} /></Card><VersionParameters id={version.id} /></>;
+    case "variables":
+      return <TemplateVariables template={t} version={version} />;
+    case "settings":
+      return <TemplateSettings key={t.updated_at} template={t} />;
+    default:
+      return (
+        <div className="grid items-start gap-4 lg:grid-cols-[minmax(0,1fr)_20rem]">
+          <Card title="README"><Readme text={version.readme} /></Card>
+          <Card title="Facts">
+            <Facts of={[
+              ["Name", <code key="n">{t.name}</code>],
+              ["Active version", <Link key="v" className="font-mono text-accent hover:underline" href={paths.version(t.name, version.name)}>{version.name}</Link>],
+              ["Updated", <Ago key="u" at={version.created_at} />],
+              ["By", version.created_by.username],
+              ["Developers", t.active_user_count < 0 ? "–" : plural(t.active_user_count, "person", "people")],
+              ["Starts in", t.build_time_stats?.["start"]?.P50 != null ? duration(t.build_time_stats["start"].P50) : "–"],
+              ["Provisioner", <Tags key="t" of={version.job.tags} none="any untagged" />],
+            ]} />
+          </Card>
+        </div>
+      );
+  }
+}
+
+function Versions({ template: t }: { template: Template }) {
+  const editor = mayEditTemplates(useMe());
+  const versions = useQuery(queries.versions(t.id));
+  const promote = useMutation({ mutationFn: (id: string) => send("PATCH", `templates/${t.id}/versions`, { id }) });
+  if (versions.error) return <ErrorNote error={versions.error} />;
+  if (!versions.data) return <Loading what="versions" />;
+  return (
+    <Card flush>
+      <ErrorNote error={promote.error} />
+      <Table label="Versions" head={["Version", "Import", "Message", "By", "When", ""]}>
+        {versions.data.toReversed().map((v) => (
+          <tr key={v.id}>
+            <td className={td}>
+              <Link className="font-mono font-medium hover:underline" href={paths.version(t.name, v.name)}>{v.name}</Link>{" "}
+              {v.id === t.active_version_id && <Badge tone="ok">active</Badge>}
+            </td>
+            <td className={td}><Badge tone={jobTone[v.job.status] ?? "plain"}>{v.job.status}</Badge></td>
+            <td className={`${td} max-w-xs truncate`} title={v.message}>{v.message}</td>
+            <td className={td}>{v.created_by.username}</td>
+            <td className={td}><Ago at={v.created_at} /></td>
+            <td className={`${td} text-right`}>
+              {editor && v.id !== t.active_version_id && v.job.status === "succeeded" && <button type="button" className="text-accent hover:underline" onClick={() => promote.mutate(v.id)}>Make active</button>}
+            </td>
+          </tr>
+        ))}
+      </Table>
+    </Card>
+  );
+}
+
+function TemplateVariables({ template, version }: { template: Template; version: TemplateVersion }) {
+  const variables = useQuery(queries.variables(version.id));
+  if (variables.data?.length === 0) return <Card><Empty title="This template has no variables">Variables of Terraform hold for all workspaces of a template, such as an address or a secret of your cloud.</Empty></Card>;
+  return (
+    <>
+      <ErrorNote error={variables.error} />
+      <VersionVariables id={version.id} />
+      <div><LinkButton href={`${paths.version(template.name, version.name)}?tab=variables`}>Change the values</LinkButton></div>
+    </>
+  );
+}

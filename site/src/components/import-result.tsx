@@ -1,0 +1,29 @@
+// An import: its log, live, and when it fails the error at its place in the template.
+import { useVersionLog } from "~/api/logs";
+import type { TemplateVersion } from "~/api/types";
+import { positionOf } from "~/lib/diagnostic";
+import { Excerpt } from "./files";
+import { JobLogView } from "./job-log";
+import { jobTone } from "./status";
+import { Badge, Card, Note } from "./ui";
+
+export function ImportResult({ version }: { version: TemplateVersion }) {
+  const { job } = version;
+  const log = useVersionLog(version.id, Boolean(job.completed_at));
+  const failure = log.lines.find((l) => l.log_level === "error" && positionOf(l.output))?.output ?? job.error ?? "";
+  const at = job.status === "failed" ? (positionOf(job.error ?? "") ?? positionOf(failure)) : undefined;
+  return (
+    <div className="flex min-w-0 flex-col gap-4">
+      {job.error && (
+        <Note title="The import failed">
+          {job.error}
+        </Note>
+      )}
+      {at && <Excerpt file={job.file_id} at={at} />}
+      {job.status === "pending" && job.waiting_reason && <Note tone="warn" title={`Waiting: ${job.waiting_reason}`} />}
+      <Card flush title="Import" actions={<Badge tone={jobTone[job.status] ?? "plain"}>{job.status}</Badge>}>
+        <JobLogView log={log} job={job} />
+      </Card>
+    </div>
+  );
+}

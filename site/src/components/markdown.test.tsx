@@ -1,0 +1,27 @@
+// @vitest-environment jsdom
+import { render } from "@testing-library/react";
+import { describe, expect, it } from "vitest";
+import Markdown from "./markdown";
+
+const html = (text: string) => render(<Markdown text={text} />).container.firstElementChild!.innerHTML;
+
+describe("Markdown", () => {
+  it("shows what people write", () => {
+    expect(html("---\ntags: x\n---\n# Title\n\nA **bold** `a<b`.\n\n- one\n- [x] two\n\n1. first")).toBe(
+      '<h2>Title</h2><p>A <strong>bold</strong> <code>a&lt;b</code>.</p><ul><li>one</li><li><input disabled="" aria-label="done" type="checkbox" checked="">two</li></ul><ol start="1"><li>first</li></ol>',
+    );
+  });
+
+  it.each([
+    ["<script>alert(1)</script>"],
+    ["a <img src=x onerror=alert(1)> b"],
+    ["![x](https://evil.example/track.png)"],
+    ["[x](javascript:alert(1))"],
+    ["[x](data:text/html,hello)"],
+    ["<div onclick=alert(1)>\n\ntext\n\n</div>"],
+  ])("makes nothing active of %s", (text) => {
+    const container = render(<Markdown text={text} />).container;
+    expect(container.querySelectorAll("script,img,iframe,[onclick],[onerror]")).toHaveLength(0);
+    for (const a of container.querySelectorAll("a")) expect(a.protocol).toMatch(/^https?:$/);
+  });
+});

@@ -1,0 +1,22 @@
+import { expect, it } from "vitest";
+import type { MeshPeer } from "~/api/types";
+import { layout } from "./mesh-layout";
+
+const peer = (id: string, kind: MeshPeer["kind"], links: string[] = []): MeshPeer => ({
+  id, kind, links, name: id, path: kind === "agent" ? "direct" : "unknown", latency_ms: 1, rx_bytes: 0, tx_bytes: 0, last_seen: "", connected: true,
+});
+
+it("draws each connection once, and none to peers that are not shown", () => {
+  const got = layout([peer("s", "server", ["a", "hidden", "s"]), peer("a", "agent", ["s"]), peer("c", "client", ["a"])]);
+  expect(got.lines.map((l) => [l.key, l.path])).toEqual([["a,s", "direct"], ["a,c", "unknown"]]);
+});
+
+it("keeps every peer inside the picture", () => {
+  const got = layout([peer("s", "server"), ...Array.from({ length: 500 }, (_, i) => peer(`a${i}`, "agent", ["s"]))]);
+  for (const n of got.nodes) {
+    expect(n.x).toBeGreaterThan(20);
+    expect(n.x).toBeLessThan(got.width - 20);
+    expect(n.y).toBeGreaterThan(20);
+    expect(n.y).toBeLessThan(got.height - 20);
+  }
+});

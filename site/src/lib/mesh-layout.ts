@@ -1,0 +1,51 @@
+// Where the mesh's peers stand in its picture: servers in the middle, the others around them by kind, so that the picture keeps
+// its shape while peers come and go.
+import type { MeshPeer } from "~/api/types";
+
+export interface Node {
+  peer: MeshPeer;
+  x: number;
+  y: number;
+  below: boolean; // its label
+  labelled: boolean;
+}
+
+export interface Line {
+  key: string;
+  from: Node;
+  to: Node;
+  path: MeshPeer["path"];
+}
+
+const width = 900;
+const height = 420;
+const order: MeshPeer["kind"][] = ["agent", "client", "provisioner"];
+
+export function layout(peers: MeshPeer[]): { nodes: Node[]; lines: Line[]; width: number; height: number } {
+  const servers = peers.filter((p) => p.kind === "server");
+  const others = peers.filter((p) => p.kind !== "server").sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || a.name.localeCompare(b.name));
+  const nodes: Node[] = servers.map((peer, i) => ({ peer, x: width / 2 + (i - (servers.length - 1) / 2) * 90, y: height / 2, below: true, labelled: true }));
+  // Many peers stand on several rings, so that they do not touch.
+  const perRing = 36;
+  const rings = Math.max(1, Math.ceil(others.length / perRing));
+  others.forEach((peer, i) => {
+    const ring = i % rings;
+    const angle = (2 * Math.PI * (i + 0.5)) / others.length - Math.PI / 2;
+    const radius = 1 - (0.4 * ring) / rings;
+    const y = height / 2 + Math.sin(angle) * (height / 2 - 50) * radius;
+    nodes.push({ peer, x: width / 2 + Math.cos(angle) * (width / 2 - 90) * radius, y, below: y > height / 2, labelled: others.length <= perRing });
+  });
+  const byID = new Map(nodes.map((n) => [n.peer.id, n]));
+  const lines = new Map<string, Line>();
+  for (const from of nodes) {
+    for (const id of from.peer.links) {
+      const to = byID.get(id);
+      const key = [from.peer.id, id].sort().join();
+      if (!to || to === from || lines.has(key)) continue;
+      // A server knows its path to each peer; the peer's own word is about the server.
+      const path = from.peer.kind === "server" ? to.peer.path : from.peer.path;
+      lines.set(key, { key, from, to, path });
+    }
+  }
+  return { nodes, lines: [...lines.values()], width, height };
+}
