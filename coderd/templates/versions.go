@@ -69,6 +69,9 @@ func checkVersionRequest(req sdk.CreateTemplateVersionRequest) error {
 		}
 	}
 	refused := fault.New(fault.Invalid, "The template version is not accepted.")
+	if req.ExampleID != "" && req.FileID != uuid.Nil {
+		refused.WithField("example_id", "cannot be given together with file_id")
+	}
 	if req.StorageMethod != "" && req.StorageMethod != sdk.StorageFile {
 		refused.WithField("storage_method", "must be "+sdk.StorageFile)
 	}
@@ -93,6 +96,12 @@ func checkVersionRequest(req sdk.CreateTemplateVersionRequest) error {
 
 // insertVersion writes the version, the values of its variables and its import job.
 func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsqlc.Organization, actor rbac.Actor, name string, req sdk.CreateTemplateVersionRequest) (uuid.UUID, error) {
+	if req.ExampleID != "" {
+		var err error
+		if req.FileID, err = storeExample(ctx, q, actor, req.ExampleID); err != nil {
+			return uuid.Nil, err
+		}
+	}
 	file, err := q.GetTemplateFile(ctx, req.FileID)
 	if database.IsNotFound(err) || err == nil && actor.May(rbac.Read, rbac.Of(rbac.File, file.CreatedBy)) != nil {
 		return uuid.Nil, fault.New(fault.Invalid, "There is no such file: upload the source first.").WithField("file_id", "does not exist")

@@ -33,10 +33,21 @@ type CreateTemplateVersionRequest struct {
 	Message            string          `json:"message,omitempty"`
 	TemplateID         *uuid.UUID      `json:"template_id,omitempty"`
 	StorageMethod      string          `json:"storage_method"` // StorageFile
-	FileID             uuid.UUID       `json:"file_id"`
-	Provisioner        string          `json:"provisioner"` // ProvisionerTerraform
+	FileID             uuid.UUID       `json:"file_id,omitzero"`
+	ExampleID          string          `json:"example_id,omitempty"` // a starter of the server's, in place of a file
+	Provisioner        string          `json:"provisioner"`          // ProvisionerTerraform
 	Tags               Map[string]     `json:"tags"`
 	UserVariableValues []VariableValue `json:"user_variable_values,omitempty"`
+}
+
+// TemplateExample is a starter: a template that comes with the server.
+type TemplateExample struct {
+	ID          string       `json:"id"` // for CreateTemplateVersionRequest
+	Name        string       `json:"name"`
+	Description string       `json:"description"`
+	Icon        string       `json:"icon"`
+	Tags        List[string] `json:"tags"`
+	Markdown    string       `json:"markdown"` // its README
 }
 
 type UpdateTemplateVersionRequest struct {
@@ -184,6 +195,11 @@ type ParameterValidation struct {
 	Min       *int64  `json:"validation_min"`
 	Max       *int64  `json:"validation_max"`
 	Monotonic *string `json:"validation_monotonic"`
+}
+
+// TemplateExamples lists the starters that come with the server.
+func (c *Client) TemplateExamples(ctx context.Context) ([]TemplateExample, error) {
+	return get[[]TemplateExample](ctx, c, "templates/examples")
 }
 
 func (c *Client) CreateTemplateVersion(ctx context.Context, organization string, req CreateTemplateVersionRequest) (TemplateVersion, error) {

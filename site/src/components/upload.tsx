@@ -9,7 +9,7 @@ import { cx, ErrorNote, Icon, Note } from "./ui";
 
 export type Source = { kind: "folder"; name: string; archive: Blob } | { kind: "starter"; id: string };
 
-const limit = 100 << 20; // bytes: a bigger folder is not a template
+const limit = 10 << 20; // bytes, as the server has it: a bigger folder is not a template
 
 // pack reads files as the browser names them: the folder's own name comes first.
 async function pack(files: { path: string; file: Blob }[]): Promise<Packed[]> {
@@ -66,7 +66,7 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
       >
         <FolderUp className="size-6 text-muted" aria-hidden />
         <span className="font-medium">{said || "Choose a folder, or drop it here"}</span>
-        <span className="text-[13px] text-muted">Terraform files with what they need. State, variables' values and .terraform are left out.</span>
+        <span className="text-[13px] text-muted">Terraform files with what they need. State and .terraform are left out.</span>
         <input ref={input} type="file" multiple className="sr-only" aria-label="Template folder" onChange={(e) => void take([...(e.target.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file })))} />
       </label>
       <ErrorNote error={error} />

@@ -7,8 +7,8 @@ export interface File {
 
 const block = 512;
 
-// What belongs to a person's machine and not to a template. Terraform's lock file stays.
-const unwanted = /(^|\/)(\.terraform|\.git|\.DS_Store|node_modules)(\/|$)|\.tfstate(\.|$)|\.tfvars$/;
+// What belongs to a person's machine and not to a template, as the command line has it. Terraform's lock file stays.
+const unwanted = /(^|\/)(\.terraform|\.git|\.hg|\.svn|\.DS_Store|crash\.log)(\/|$)|\.tfstate(\.|$)/;
 
 export const wanted = (path: string) => !unwanted.test(path);
 

@@ -1,0 +1,128 @@
+package site_test
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/codermesh/codermesh/site"
+)
+
+func packed(t *testing.T, text string) *fstest.MapFile {
+	t.Helper()
+	var out strings.Builder
+	zw := gzip.NewWriter(&out)
+	if _, err := io.WriteString(zw, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := zw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &fstest.MapFile{Data: []byte(out.String())}
+}
+
+func handler(t *testing.T) *site.Handler {
+	t.Helper()
+	h, err := site.NewFrom(fstest.MapFS{
+		".gitkeep":            {},
+		"index.html.gz":       packed(t, "the page"),
+		"index.html.br":       {Data: []byte("page in brotli")},
+		"theme.js.gz":         packed(t, "theme"),
+		"theme.js.br":         {Data: []byte("theme in brotli")},
+		"assets/a-123.css.gz": packed(t, "css"),
+		"assets/a-123.css.br": {Data: []byte("css in brotli")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func get(h http.Handler, method, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestServes(t *testing.T) {
+	t.Parallel()
+	h := handler(t)
+	for _, tc := range []struct {
+		name, path, accept, body, kind, cache, encoding string
+		status                                          int
+	}{
+		{"page", "/", "br", "page in brotli", "text/html; charset=utf-8", "no-cache", "br", 200},
+		{"page for every address", "/@ada/dev/builds/3", "gzip, deflate, br;q=1.0", "page in brotli", "text/html; charset=utf-8", "no-cache", "br", 200},
+		{"page as it is", "/workspaces", "", "the page", "text/html; charset=utf-8", "no-cache", "", 200},
+		{"brotli refused", "/", "br;q=0, identity", "the page", "text/html; charset=utf-8", "no-cache", "", 200},
+		{"file", "/theme.js", "br", "theme in brotli", "text/javascript; charset=utf-8", "no-cache", "br", 200},
+		{"named by content", "/assets/a-123.css", "br", "css in brotli", "text/css; charset=utf-8", "public, max-age=31536000, immutable", "br", 200},
+		{"of an older build", "/assets/b-1.js", "br", "404 page not found\n", "text/plain; charset=utf-8", "", "", 404},
+		{"no such picture", "/icon/none.svg", "br", "404 page not found\n", "text/plain; charset=utf-8", "", "", 404},
+		{"outside", "/assets/../../site.go", "br", "page in brotli", "text/html; charset=utf-8", "no-cache", "br", 200},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := get(h, http.MethodGet, tc.path, "Accept-Encoding", tc.accept)
+			got := []any{w.Code, w.Body.String(), w.Header().Get("Content-Type"), w.Header().Get("Cache-Control"), w.Header().Get("Content-Encoding")}
+			want := []any{tc.status, tc.body, tc.kind, tc.cache, tc.encoding}
+			for i := range got {
+				if got[i] != want[i] {
+					t.Errorf("GET %s: got %q, want %q", tc.path, got[i], want[i])
+				}
+			}
+			if w.Header().Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("GET %s: browsers may guess what it is", tc.path)
+			}
+		})
+	}
+	if w := get(h, http.MethodGet, "/", "Accept-Encoding", "gzip"); w.Header().Get("Content-Encoding") != "gzip" {
+		t.Errorf("gzip: got %q", w.Header().Get("Content-Encoding"))
+	}
+	if w := get(h, http.MethodPost, "/"); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: got %d", w.Code)
+	}
+	if w := get(h, http.MethodHead, "/", "Accept-Encoding", "br"); w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "14" {
+		t.Errorf("HEAD: got %d, %d bytes, length %s", w.Code, w.Body.Len(), w.Header().Get("Content-Length"))
+	}
+}
+
+func TestRevalidation(t *testing.T) {
+	t.Parallel()
+	h := handler(t)
+	first := get(h, http.MethodGet, "/", "Accept-Encoding", "br")
+	etag := first.Header().Get("ETag")
+	if w := get(h, http.MethodGet, "/workspaces", "Accept-Encoding", "br", "If-None-Match", etag); w.Code != http.StatusNotModified || w.Body.Len() != 0 {
+		t.Errorf("unchanged: got %d with %d bytes", w.Code, w.Body.Len())
+	}
+	if w := get(h, http.MethodGet, "/", "Accept-Encoding", "gzip", "If-None-Match", etag); w.Code != http.StatusOK {
+		t.Errorf("another encoding of it: got %d, want 200", w.Code)
+	}
+}
+
+func TestNotBuilt(t *testing.T) {
+	t.Parallel()
+	h, err := site.NewFrom(fstest.MapFS{".gitkeep": {}})
+	if err != nil || h.Built() {
+		t.Fatalf("built: %t, %v", h.Built(), err)
+	}
+	w := get(h, http.MethodGet, "/workspaces")
+	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "make build") {
+		t.Errorf("got %d: %s", w.Code, w.Body)
+	}
+}
+
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	if _, err := site.NewFrom(fstest.MapFS{"index.html.gz": packed(t, "x")}); err == nil {
+		t.Error("a file without its brotli form was accepted")
+	}
+}
