@@ -1,5 +1,6 @@
 // The log of a build or an import: by stage, live, with colours, and with an address for every line.
 import { ArrowDown, ChevronDown, ChevronRight, LoaderCircle, Search } from "lucide-react";
+import { useQueryClient } from "@tanstack/react-query";
 import { useDeferredValue, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { Followed } from "~/api/logs";
 import type { JobLog, ProvisionerJob } from "~/api/types";
@@ -28,6 +29,14 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
   const { first, last, height } = useRows(list, shown.length, lineHeight, scroller);
   const [sticks, setSticks] = useState(marked === 0);
   const now = useNow(1000, !job.completed_at);
+
+  // The end of a followed log is the end of its job, whose result is asked for at once.
+  const client = useQueryClient();
+  const over = state === "ended" && !job.completed_at;
+  useEffect(() => {
+    if (!over) return;
+    for (const kind of ["workspaces", "templates", "jobs"]) void client.invalidateQueries({ queryKey: [kind] });
+  }, [over, client]);
 
   useEffect(() => {
     const changed = () => setMarked(lineOf(location.hash));

@@ -1,0 +1,104 @@
+// The browser of the suite, and what must hold on every page that a test opens: no script fails, no policy is broken, nothing is asked
+// of another host.
+import { existsSync, mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { AxeResults } from "axe-core";
+import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, expect } from "vitest";
+import type { Place } from "./server";
+
+const executablePath = [process.env["CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((p) => p && existsSync(p));
+
+let browser: Browser;
+let contexts: BrowserContext[] = [];
+let complaints: string[] = [];
+
+// useBrowser opens one for the tests of a file.
+export function useBrowser() {
+  beforeAll(async () => {
+    if (!executablePath) throw new Error("there is no Chromium: run scripts/test-prerequisites, or set CHROMIUM to one");
+    // Chromium's own sandbox does not run as root.
+    browser = await chromium.launch({ executablePath, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+  });
+  afterEach(async () => {
+    await Promise.all(contexts.map((c) => c.close()));
+    contexts = [];
+    const found = complaints;
+    complaints = [];
+    expect(found).toEqual([]);
+  });
+  afterAll(() => browser.close());
+}
+
+export interface Opened {
+  page: Page;
+  context: BrowserContext;
+}
+
+interface Look {
+  width?: number;
+  dark?: boolean;
+  expect?: RegExp; // complaints that belong to the test
+}
+
+// open gives a page of a fresh browser profile. token: signed in as its owner.
+export async function open(place: Place, token?: string, look: Look = {}): Promise<Opened> {
+  const context = await browser.newContext({
+    baseURL: place.url,
+    viewport: { width: look.width ?? 1280, height: 900 },
+    colorScheme: look.dark ? "dark" : "light",
+    permissions: ["clipboard-read", "clipboard-write"],
+  });
+  contexts.push(context);
+  if (token) await context.addCookies([{ name: "coder_session_token", value: token, url: place.url, httpOnly: true, sameSite: "Lax" }]);
+  const complain = (text: string) => {
+    if (!look.expect?.test(text)) complaints.push(text);
+  };
+  context.on("request", (request) => {
+    const url = new URL(request.url());
+    const ours = url.host === new URL(place.url).host || url.hostname.endsWith(".apps.localhost");
+    if (/^(https?|wss?):$/.test(url.protocol) && !ours) complain(`a request to another host: ${request.url()}`);
+  });
+  context.on("weberror", (error) => complain(`a script failed: ${error.error().message}`));
+  context.on("console", (message) => {
+    // The browser reports every answer that is no success, and every connection that a restart has cut.
+    if (message.type() === "error" && !/Failed to load resource|ERR_|WebSocket connection to|EventSource/.test(message.text())) complain(`console: ${message.text()}`);
+  });
+  const page = await context.newPage();
+  page.setDefaultTimeout(30_000);
+  return { page, context };
+}
+
+const axeSource = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+
+// axe fails on every finding that is serious or worse.
+export async function axe(page: Page, what: string) {
+  // The source is evaluated by the test's own channel: the page's policy would refuse a script element.
+  const { readFileSync } = await import("node:fs");
+  await page.evaluate(readFileSync(axeSource, "utf8"));
+  const result = await page.evaluate(() => (window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } }).axe.run({ resultTypes: ["violations"] }));
+  const serious = result.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
+  expect(serious.map((v) => `${what}: ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => `${n.target.join(" ")} (${n.failureSummary?.split("\n")[1]?.trim()})`).join("; ")}`)).toEqual([]);
+}
+
+// fits fails when a page is wider than its window.
+export async function fits(page: Page, what: string) {
+  const over = await page.evaluate(() => {
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return "";
+    const widest = [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > width + 1).at(-1);
+    return `${document.documentElement.scrollWidth} of ${width} px: ${widest?.outerHTML.slice(0, 200)}`;
+  });
+  expect(over, `${what} is wider than the window`).toBe("");
+}
+
+const pictures = join(dirname(dirname(dirname(fileURLToPath(import.meta.url)))), "docs", "screenshots");
+
+// picture renews a screenshot of the documentation, when SCREENSHOTS is set.
+export async function picture(page: Page, name: string) {
+  if (!process.env["SCREENSHOTS"]) return;
+  mkdirSync(pictures, { recursive: true });
+  await page.screenshot({ path: join(pictures, `${name}.png`), animations: "disabled" });
+}

@@ -1,0 +1,62 @@
+// From an empty server to a running workspace, as its first user goes.
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { axe, open, picture, useBrowser } from "./browser";
+import { Server } from "./server";
+import { password } from "./setup";
+
+useBrowser();
+let server: Server;
+beforeAll(async () => {
+  server = await Server.make();
+  await server.start();
+});
+afterAll(() => server.cleanup());
+
+it("leads from the first user over the first template to the first workspace", async () => {
+  const { page } = await open(server.place);
+  await page.goto("/workspaces");
+  await page.waitForURL("**/setup");
+  await axe(page, "setup");
+  await page.getByLabel("Email").fill("ada@example.com");
+  await page.getByLabel("Username").fill("ada");
+  await page.getByLabel("Full name").fill("Ada Lovelace");
+  await page.getByLabel("Password").fill("short");
+  await page.getByRole("button", { name: "Create the first user" }).click();
+  await page.getByRole("alert").first().waitFor();
+  await page.getByLabel("Password").fill(password);
+  await page.getByRole("button", { name: "Create the first user" }).click();
+
+  await page.getByText("Begin with a template").waitFor();
+  await axe(page, "the empty list");
+  await picture(page, "empty");
+  await page.getByRole("link", { name: "Create the first template" }).click();
+  await page.getByRole("radio", { name: /Processes on the provisioner/ }).check();
+  await axe(page, "new template");
+  await page.getByRole("button", { name: "Import" }).click();
+  await page.getByText("The template is ready").waitFor({ timeout: 60_000 });
+  expect(await page.getByRole("log").innerText()).toContain("Plan:");
+  // The address names the import: a reload goes on with it.
+  await page.reload();
+  await page.getByRole("button", { name: "Create template" }).click();
+  await page.getByRole("heading", { name: "Processes on the provisioner's host" }).waitFor();
+  await picture(page, "template");
+
+  await page.getByRole("link", { name: "Create workspace" }).click();
+  await page.getByRole("button", { name: "Create workspace" }).isDisabled();
+  await page.getByLabel("Name", { exact: true }).fill("dev");
+  await page.getByRole("radio", { name: "sh", exact: true }).check();
+  await axe(page, "create");
+  await page.getByRole("button", { name: "Create workspace" }).click();
+  await page.waitForURL("**/@ada/dev");
+  await page.getByText("Build #1: start").waitFor();
+  await page.locator('[data-log="ended"]').waitFor({ timeout: 60_000 });
+  expect(await page.getByRole("log").first().innerText()).toContain("Apply complete!");
+  await page.getByText("connected", { exact: true }).waitFor();
+  await page.getByText("/bin/sh").waitFor();
+  await axe(page, "a workspace");
+  await picture(page, "workspace-build");
+
+  // Setting up works once.
+  await page.goto("/setup");
+  await page.waitForURL("**/login");
+});

@@ -1,0 +1,108 @@
+import { expect, inject, it } from "vitest";
+import { axe, fits, open, picture, useBrowser } from "./browser";
+import { api } from "./server";
+import { password } from "./setup";
+
+useBrowser();
+const place = inject("place");
+const token = inject("token");
+
+it("creates, promotes, suspends and deletes users", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/users");
+  await page.getByRole("button", { name: "New user" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Username").fill("ada");
+  await dialog.getByLabel("Email").fill("bob@example.com");
+  await dialog.getByLabel("Password").fill(password);
+  await dialog.getByRole("button", { name: "Create user" }).click();
+  await dialog.getByRole("alert").waitFor(); // the name is taken
+  await axe(page, "new user");
+  await dialog.getByLabel("Username").fill("bob");
+  await dialog.getByRole("button", { name: "Create user" }).click();
+  const row = page.getByRole("row").filter({ hasText: "bob@example.com" });
+  await row.getByText("Member").waitFor();
+  await axe(page, "users");
+
+  await row.getByRole("button", { name: "More for bob" }).click();
+  await page.getByRole("menuitem", { name: "Change roles…" }).click();
+  await page.getByLabel(/Template admin/).check();
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await row.getByText(/template admin/i).waitFor();
+
+  const { session_token } = (await (await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "bob@example.com", password }) })).json()) as { session_token: string };
+  const bob = await open(place, session_token);
+  await bob.page.goto("/workspaces");
+  await bob.page.getByText("You have no workspaces").waitFor();
+  expect(await bob.page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Users" }).count()).toBe(0);
+  // Another's workspace does not exist for him.
+  await bob.page.goto("/@ada/dev");
+  await bob.page.getByText("There is no such workspace").waitFor();
+
+  await row.getByRole("button", { name: "More for bob" }).click();
+  await page.getByRole("menuitem", { name: "Suspend…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Suspend" }).click();
+  await row.getByText("suspended").waitFor();
+  await bob.page.goto("/templates");
+  await bob.page.waitForURL("**/login?redirect=%2Ftemplates");
+
+  await row.getByRole("button", { name: "More for bob" }).click();
+  await page.getByRole("menuitem", { name: "Delete…" }).click();
+  await page.getByLabel(/to confirm/).fill("bob");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await row.waitFor({ state: "detached" });
+});
+
+it("changes an account, its tokens and its SSH key", async () => {
+  await api(place, token, "POST", "users", { username: "eve", email: "eve@example.com", password, name: "" });
+  const { session_token } = (await (await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "eve@example.com", password }) })).json()) as { session_token: string };
+  const { page } = await open(place, session_token);
+  await page.goto("/account");
+  await page.getByLabel("Full name").fill("<b>Eve</b>");
+  await page.locator("form").filter({ has: page.getByLabel("Full name") }).getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved").waitFor();
+  await page.getByLabel("Old password").fill("wrong");
+  await page.getByLabel("New password").fill(`${password}!`);
+  await page.getByRole("button", { name: "Change password" }).click();
+  await page.getByRole("alert").first().waitFor();
+  await page.getByLabel("Old password").fill(password);
+  await page.getByRole("button", { name: "Change password" }).click();
+  // A changed password ends sessions, this one perhaps too.
+  await page.getByText("Changed").or(page.getByRole("button", { name: "Sign in" })).first().waitFor();
+  if (await page.getByRole("button", { name: "Sign in" }).isVisible()) {
+    await page.getByLabel("Email").fill("eve@example.com");
+    await page.getByLabel("Password").fill(`${password}!`);
+    await page.getByRole("button", { name: "Sign in" }).click();
+  }
+  await page.getByRole("button", { name: "New token" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("deploy");
+  await page.getByRole("button", { name: "Create token" }).click();
+  const key = await page.getByRole("dialog").getByRole("textbox", { name: "token" }).innerText();
+  expect(await api(place, key, "GET", "users/me")).toMatchObject({ username: "eve", name: "<b>Eve</b>" });
+  await page.getByRole("button", { name: "Done" }).click();
+  await page.getByRole("row").filter({ hasText: "deploy" }).waitFor();
+  await axe(page, "account");
+  await page.getByRole("button", { name: "Delete the token deploy" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.getByText("You have no tokens").waitFor();
+  await expect(api(place, key, "GET", "users/me")).rejects.toThrow("401");
+
+  const line = page.getByLabel("SSH public key", { exact: true });
+  const before = await line.innerText();
+  expect(before).toMatch(/^(ssh-ed25519|ecdsa|ssh-rsa) /);
+  await page.getByRole("button", { name: "Replace…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Replace" }).click();
+  await page.waitForFunction((old) => document.querySelector('[aria-label="SSH public key"]')?.textContent !== old, before);
+});
+
+it("fits a phone", async () => {
+  const { page } = await open(place, token, { width: 390, dark: true });
+  for (const path of ["/users", "/account", "/provisioners", "/health", "/mesh", "/templates/new", "/templates/process", "/templates/process/workspace", "/templates/process/settings"]) {
+    await page.goto(path);
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    await page.getByText(/^Loading/).first().waitFor({ state: "detached" });
+    await fits(page, path);
+    await axe(page, `${path} on a dark phone`);
+  }
+  await picture(page, "template-settings-phone");
+});

@@ -1,0 +1,44 @@
+// A server that goes away and comes back, and one that has had enough of somebody's tries. It is this file's own.
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { open, useBrowser } from "./browser";
+import { run, Server } from "./server";
+import { pushProcess, signUp } from "./setup";
+
+useBrowser();
+let server: Server;
+let token: string;
+beforeAll(async () => {
+  server = await Server.make();
+  await server.start();
+  token = await signUp(server);
+  await pushProcess(server.place);
+});
+afterAll(() => server.cleanup());
+
+it("says that the server is away, and goes on by itself", async () => {
+  const { page } = await open(server.place, token);
+  await page.goto("/workspaces");
+  await page.getByText("You have no workspaces").waitFor();
+  await server.stop("SIGKILL");
+  await page.getByText(/The server does not answer/).first().waitFor();
+  await server.start();
+  await page.getByText(/The server does not answer/).first().waitFor({ state: "detached" });
+  // What happens from now on is seen without a reload.
+  await run(server.place, ["create", "after", "-t", "process", "-y"]);
+  await page.getByRole("link", { name: "after" }).waitFor();
+  expect(await page.getByRole("alert").count()).toBe(0);
+});
+
+it("says that there were too many tries", async () => {
+  const { page } = await open(server.place);
+  await page.goto("/login");
+  let status = 0;
+  for (let tries = 0; status !== 429 && tries < 1000; tries++) {
+    ({ status } = await fetch(`${server.place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "x@example.com", password: "x" }) }));
+  }
+  await page.getByLabel("Email").fill("ada@example.com");
+  await page.getByLabel("Password").fill("x");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText(/Too many tries from your address/).waitFor();
+  expect(await page.getByRole("alert").innerText()).toMatch(/Try again in \d+ seconds/);
+});

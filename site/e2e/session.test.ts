@@ -1,0 +1,85 @@
+import { expect, inject, it } from "vitest";
+import { axe, open, useBrowser } from "./browser";
+import { api } from "./server";
+import { password } from "./setup";
+
+useBrowser();
+const place = inject("place");
+const token = inject("token");
+
+async function signIn(page: import("playwright-core").Page, word = password) {
+  await page.getByLabel("Email").fill("ada@example.com");
+  await page.getByLabel("Password").fill(word);
+  await page.getByRole("button", { name: "Sign in" }).click();
+}
+
+it("signs in and out", async () => {
+  const { page, context } = await open(place);
+  await page.goto("/");
+  await page.waitForURL("**/login");
+  await axe(page, "sign-in");
+  await signIn(page, "wrong");
+  await page.getByText("The email address or the password is wrong.").waitFor();
+  await signIn(page);
+  await page.waitForURL("**/workspaces");
+  const cookie = (await context.cookies()).find((c) => c.name === "coder_session_token");
+  expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Lax" });
+  expect(await page.evaluate(() => document.cookie)).not.toContain("coder_session_token");
+
+  await page.getByRole("button", { name: "Account of ada" }).click();
+  await page.getByRole("menuitem", { name: "Sign out" }).click();
+  await page.waitForURL("**/login");
+  const ended = await fetch(`${place.url}/api/v2/users/me`, { headers: { "Coder-Session-Token": cookie!.value } });
+  expect(ended.status).toBe(401);
+});
+
+it("brings back to where a session ended", async () => {
+  const { page, context } = await open(place);
+  await page.goto("/login");
+  await signIn(page);
+  await page.waitForURL("**/workspaces");
+  const session = (await context.cookies()).find((c) => c.name === "coder_session_token")!.value;
+  await page.goto("/templates/process/files?x=1#here");
+  await page.getByText("main.tf").waitFor();
+  // The session ends elsewhere; the page finds out when it asks for something.
+  await api(place, session, "POST", "users/logout");
+  await page.getByRole("link", { name: "Users" }).click();
+  await page.waitForURL("**/login?redirect=%2Fusers");
+  await page.getByText("Sign in to go on where you were.").waitFor();
+  await signIn(page);
+  await page.waitForURL("**/users");
+  await page.getByRole("table").waitFor();
+});
+
+it("makes a token for a terminal", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/cli-auth");
+  await page.getByRole("button", { name: "Make a token" }).waitFor();
+  await axe(page, "cli-auth");
+  await page.getByRole("button", { name: "Make a token" }).click();
+  const key = await page.getByLabel("session token", { exact: true }).innerText();
+  expect(key).toMatch(/^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$/);
+  expect(await api(place, key, "GET", "users/me")).toMatchObject({ username: "ada" });
+  await page.getByRole("button", { name: "Copy session token" }).click();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(key);
+});
+
+it("is dark or light as one wants, without a flash", async () => {
+  const { page } = await open(place, token, { dark: true });
+  const theme = () => page.evaluate(() => document.documentElement.dataset["theme"]);
+  await page.goto("/workspaces", { waitUntil: "commit" });
+  await page.waitForFunction(() => document.body !== null);
+  expect(await theme()).toBe("dark");
+  await page.getByRole("button", { name: "Theme" }).click();
+  await page.getByRole("menuitem", { name: "Light" }).click();
+  expect(await theme()).toBe("light");
+  await page.reload();
+  expect(await theme()).toBe("light");
+});
+
+it("leads to no other site after signing in", async () => {
+  const { page } = await open(place);
+  await page.goto("/login?redirect=https://example.invalid/");
+  await signIn(page);
+  await page.waitForURL(`${place.url}/workspaces`);
+});

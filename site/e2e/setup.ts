@@ -1,0 +1,41 @@
+import type { TestProject } from "vitest/node";
+import { type Place, run, Server } from "./server";
+
+export const password = "Correct-Horse-9-Battery";
+
+declare module "vitest" {
+  interface ProvidedContext {
+    place: Place;
+    token: string; // the first user's
+  }
+}
+
+// signUp makes the first user, as whom the command line acts, and the template that the tests' workspaces are made from.
+export async function signUp(server: Server): Promise<string> {
+  const { place } = server;
+  await run(place, ["login", place.url, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password]);
+  const login = await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "ada@example.com", password }) });
+  const { session_token: token } = (await login.json()) as { session_token: string };
+  return token;
+}
+
+export async function pushProcess(place: Place) {
+  await run(place, ["templates", "init", "--id", "process", `${place.dir}/process`]);
+  await run(place, ["templates", "push", "process", "-d", `${place.dir}/process`, "-y"]);
+}
+
+export default async function setup(project: TestProject) {
+  const server = await Server.make();
+  try {
+    await server.start();
+    const token = await signUp(server);
+    await pushProcess(server.place);
+    project.provide("place", server.place);
+    project.provide("token", token);
+  } catch (err) {
+    console.error(server.log());
+    await server.cleanup();
+    throw err;
+  }
+  return () => server.cleanup();
+}

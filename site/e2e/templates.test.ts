@@ -1,0 +1,114 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, inject, it } from "vitest";
+import { axe, fits, open, picture, useBrowser } from "./browser";
+import { api } from "./server";
+
+useBrowser();
+const place = inject("place");
+const token = inject("token");
+
+function folder(name: string, files: Record<string, string>): string {
+  const dir = join(place.dir, name);
+  mkdirSync(dir, { recursive: true });
+  for (const [file, text] of Object.entries(files)) {
+    mkdirSync(join(dir, file, ".."), { recursive: true });
+    writeFileSync(join(dir, file), text);
+  }
+  return dir;
+}
+
+const head = 'terraform {\n  required_providers {\n    coder = { source = "coder/coder" }\n  }\n}\n';
+
+it("shows an import's error at its file and line", async () => {
+  const dir = folder("broken", { "main.tf": `${head}resource "terraform_data" "x" {\n  input = var.nope\n}\n`, ".terraform/junk": "x" });
+  const { page } = await open(place, token);
+  await page.goto("/templates/new");
+  await page.getByRole("button", { name: "Upload a folder" }).click();
+  await page.getByLabel("Template folder").setInputFiles(dir);
+  await page.getByText("broken: 1 file,").waitFor();
+  await axe(page, "upload");
+  await page.getByRole("button", { name: "Import" }).click();
+  await page.getByText("The import failed").waitFor({ timeout: 60_000 });
+  await page.getByText("main.tf, line 7").waitFor();
+  expect(await page.getByRole("region", { name: "main.tf around line 7" }).innerText()).toContain("input = var.nope");
+  await axe(page, "a failed import");
+  await picture(page, "import-error");
+});
+
+it("uploads a folder, asks for its variables, and keeps what is written in it as text", async () => {
+  const markup = "<img src=x onerror=alert(1)><b>bold</b>";
+  const dir = folder("asking", {
+    "main.tf": `${head}variable "zone" {\n  type        = string\n  description = "Where ${markup}"\n}\nvariable "secret" {\n  type      = string\n  sensitive = true\n  default   = "hush"\n}\nresource "terraform_data" "x" {\n  input = var.zone\n}\nresource "coder_agent" "main" {\n  os   = "linux"\n  arch = "amd64"\n}\n`,
+    "README.md": `# Asking\n\nA README with ${markup} and [a link](javascript:alert(1)).\n`,
+    "scripts/start.sh": "echo started\n",
+  });
+  const { page } = await open(place, token);
+  await page.goto("/templates/new");
+  await page.getByRole("button", { name: "Upload a folder" }).click();
+  await page.getByLabel("Template folder").setInputFiles(dir);
+  await page.getByText("asking: 3 files,").waitFor();
+  await page.getByRole("button", { name: "Import" }).click();
+  await page.getByLabel("zone").fill("north", { timeout: 60_000 });
+  await page.getByRole("button", { name: "Import with these values" }).click();
+  await page.getByText("The template is ready").waitFor({ timeout: 60_000 });
+  await page.getByRole("button", { name: "Create template" }).click();
+
+  await page.getByRole("heading", { name: "Asking", level: 2 }).waitFor();
+  expect(await page.locator(".prose img, .prose b").count()).toBe(0);
+  expect(await page.locator(".prose").innerText()).toContain(markup);
+  expect(await page.locator('a[href^="javascript:"]').count()).toBe(0);
+  await page.getByRole("link", { name: "Files" }).click();
+  await page.getByRole("button", { name: "scripts/start.sh" }).click();
+  await page.getByText("echo started").waitFor();
+  await axe(page, "files");
+  await page.getByRole("link", { name: "Resources" }).click();
+  await page.getByText("terraform_data").waitFor();
+  await page.getByRole("link", { name: "Variables" }).click();
+  await page.getByRole("cell", { name: "north" }).waitFor();
+  expect(await page.getByText("hush").count()).toBe(0);
+
+  await page.getByRole("link", { name: "Settings" }).click();
+  await page.getByLabel("Display name").fill(markup);
+  await page.getByLabel("Stop after (hours)").fill("8");
+  await axe(page, "a template's settings");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("heading", { level: 1, name: markup }).waitFor();
+  expect(await api(place, token, "GET", "organizations/default/templates/asking")).toMatchObject({ display_name: markup, default_ttl_ms: 8 * 3_600_000 });
+});
+
+it("makes a new version and goes back to the old one", async () => {
+  const dir = folder("asking", { "main.tf": `${head}variable "zone" {\n  type = string\n}\nresource "terraform_data" "y" {\n  input = var.zone\n}\n` });
+  const { page } = await open(place, token);
+  await page.goto("/templates/asking");
+  await page.getByRole("link", { name: "New version" }).click();
+  await page.getByLabel("Template folder").setInputFiles(dir);
+  await page.getByLabel("Message").fill("other resource");
+  await page.getByRole("button", { name: "Import" }).click();
+  await page.getByRole("button", { name: "Make it the active version" }).click({ timeout: 60_000 });
+  await page.waitForURL("**/templates/asking");
+  await page.getByRole("link", { name: "Versions" }).click();
+  const rows = page.getByRole("table").getByRole("row");
+  await rows.nth(1).getByText("active", { exact: true }).waitFor();
+  expect(await rows.nth(1).innerText()).toContain("other resource");
+  await rows.nth(2).getByRole("button", { name: "Make active" }).click();
+  await rows.nth(2).getByText("active", { exact: true }).waitFor();
+  await rows.nth(1).getByRole("link").click();
+  await page.getByText("Build", { exact: false }).first().waitFor();
+  await axe(page, "a version");
+});
+
+it("deletes a template, and not one that is in use", async () => {
+  const { page } = await open(place, token, { width: 390 });
+  await page.goto("/templates");
+  await page.getByRole("list", { name: "Templates" }).getByRole("link").first().waitFor();
+  await fits(page, "templates");
+  await page.goto("/templates/asking");
+  await page.getByRole("button", { name: "More for asking" }).click();
+  await page.getByRole("menuitem", { name: "Delete…" }).click();
+  await page.getByLabel(/to confirm/).fill("asking");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.waitForURL("**/templates");
+  await page.goto("/templates/asking");
+  await page.getByText("There is no such template").waitFor();
+});

@@ -1,0 +1,129 @@
+import { beforeAll, expect, inject, it } from "vitest";
+import { axe, fits, open, picture, useBrowser } from "./browser";
+import { api, run, until } from "./server";
+
+useBrowser();
+const place = inject("place");
+const token = inject("token");
+
+interface Workspace {
+  id: string;
+  latest_build: { id: string; status: string; build_number: number; job: { completed_at?: string } };
+}
+
+const workspace = (name: string) => api<Workspace>(place, token, "GET", `users/me/workspace/${name}`);
+
+beforeAll(() => run(place, ["create", "list", "-t", "process", "-y"]));
+
+it("lists, searches and shows changes without a reload", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/workspaces");
+  const row = page.getByRole("listitem").filter({ has: page.getByRole("link", { name: "list", exact: true }) });
+  await row.getByText("Running").waitFor();
+  await axe(page, "workspaces");
+  await page.getByLabel("Search workspaces").fill("owner:me status:stopped");
+  await page.getByText("Nothing matches").waitFor();
+  await page.getByLabel("Search workspaces").fill("owner:me template:process name:list");
+  await row.waitFor();
+  // The search is in the address.
+  await page.reload();
+  await row.waitFor();
+  await page.getByLabel("Search workspaces").fill("colour:red");
+  await page.getByText(/does not know colour/).waitFor();
+  await page.getByLabel("Search workspaces").fill("owner:me");
+  await row.getByText("Running").waitFor();
+  await picture(page, "workspaces");
+  // Somebody else stops it.
+  await run(place, ["stop", "list", "-y"]);
+  await row.getByText("Stopped").waitFor();
+  await row.getByRole("button", { name: "Start list" }).click();
+  await row.getByText("Running").waitFor({ timeout: 60_000 });
+});
+
+it("starts, stops, restarts and deletes", async () => {
+  await run(place, ["create", "doomed", "-t", "process", "-y"]);
+  const { page } = await open(place, token);
+  await page.goto("/@ada/doomed");
+  const heading = page.getByRole("heading", { level: 1 });
+  await heading.getByText("Running").waitFor();
+  await page.getByRole("button", { name: "Stop doomed" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
+  await heading.getByText("Stopped").waitFor({ timeout: 60_000 });
+  await page.getByRole("button", { name: "Start doomed" }).click();
+  await heading.getByText("Running").waitFor({ timeout: 60_000 });
+  await page.getByRole("button", { name: "More for doomed" }).click();
+  await page.getByRole("menuitem", { name: "Restart" }).click();
+  await until("the restart", async () => (await workspace("doomed")).latest_build.build_number === 5);
+  await heading.getByText("Running").waitFor({ timeout: 60_000 });
+  await page.getByRole("button", { name: "More for doomed" }).click();
+  await page.getByRole("menuitem", { name: "Delete…" }).click();
+  const dialog = page.getByRole("dialog");
+  expect(await dialog.getByRole("button", { name: "Delete" }).isDisabled()).toBe(true);
+  await axe(page, "a dialog");
+  await dialog.getByLabel(/to confirm/).fill("doomed");
+  await dialog.getByRole("button", { name: "Delete" }).click();
+  await page.getByText("doomed has been deleted").waitFor({ timeout: 60_000 });
+});
+
+it("says when somebody else has deleted what is on screen", async () => {
+  await run(place, ["create", "gone", "-t", "process", "-y"]);
+  const { page } = await open(place, token);
+  await page.goto("/@ada/gone?tab=settings");
+  await page.getByRole("heading", { name: "Stop by itself" }).waitFor();
+  await run(place, ["delete", "gone", "-y"]);
+  await page.getByText("gone has been deleted").waitFor();
+  await page.goto("/@ada/never-there");
+  await page.getByText("There is no such workspace").waitFor();
+});
+
+it("shows a workspace's agents, ways in, builds and settings", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/@ada/list");
+  await page.getByText("connected", { exact: true }).waitFor();
+  expect(await page.getByLabel("SSH command", { exact: true }).innerText()).toBe("coder ssh list");
+  expect(await page.getByLabel("port-forward command", { exact: true }).innerText()).toContain("coder port-forward list");
+  await page.getByRole("button", { name: "Copy SSH command" }).click();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("coder ssh list");
+  for (const tab of ["Logs", "Scripts", "Path"]) {
+    await page.getByRole("tab", { name: tab }).click();
+    await axe(page, `a workspace's ${tab}`);
+  }
+  await page.getByRole("link", { name: "Builds" }).click();
+  await page.getByRole("list", { name: "Phases of the build" }).getByText("main: connecting").waitFor();
+  await page.getByRole("link", { name: "#1 start" }).click();
+  await page.getByText("Build #1: start").waitFor();
+  await page.getByRole("link", { name: "Settings" }).click();
+  await page.getByLabel("Start on a schedule").check();
+  await page.getByLabel("Time", { exact: true }).fill("07:30");
+  await page.getByLabel("Time zone").selectOption("Europe/Berlin");
+  await page.getByLabel("Sat").check({ force: true });
+  await axe(page, "a workspace's settings");
+  await page.locator("section", { has: page.getByRole("heading", { name: "Start by itself" }) }).getByRole("button", { name: "Save" }).click();
+  await page.getByText("07:30 Mon, Tue, Wed, Thu, Fri, Sat (Europe/Berlin)").waitFor();
+  expect(await workspace("list")).toMatchObject({ autostart_schedule: "CRON_TZ=Europe/Berlin 30 7 * * 1,2,3,4,5,6" });
+  // Immediately with other parameters.
+  await page.getByRole("radio", { name: "sh", exact: true }).check();
+  await page.getByRole("button", { name: "Save and restart" }).click();
+  await page.waitForURL("**/@ada/list", { timeout: 60_000 });
+  await page.getByText("/bin/sh").waitFor({ timeout: 60_000 });
+});
+
+it("is usable at 390 px, and with the keyboard", async () => {
+  const { page } = await open(place, token, { width: 390 });
+  await page.goto("/workspaces");
+  await page.getByRole("link", { name: "list", exact: true }).waitFor();
+  await fits(page, "workspaces");
+  await picture(page, "workspaces-phone");
+  await page.goto("/@ada/list");
+  await page.getByText("connected", { exact: true }).waitFor({ timeout: 60_000 });
+  await fits(page, "a workspace");
+  await page.goto("/workspaces");
+  await page.getByRole("link", { name: "list", exact: true }).waitFor();
+  await page.keyboard.press("Tab");
+  expect(await page.evaluate(() => document.activeElement?.textContent)).toBe("Skip to the content");
+  await page.getByRole("button", { name: "More for list" }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("menuitem", { name: "Stop" }).waitFor();
+  await page.keyboard.press("Escape");
+  expect(await page.evaluate(() => document.activeElement?.getAttribute("aria-label"))).toBe("More for list");
+});
