@@ -25,6 +25,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/events"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
@@ -71,6 +72,7 @@ type Server struct {
 	jobs       *jobs.Service
 	agents     *agents.Service
 	workspaces *workspaces.Service
+	events     *events.Service
 	mesh       *mesh.Service
 	binaries   *slim.Binaries
 	mux        *httpapi.Mux
@@ -117,17 +119,19 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.agents.OnRevoked(s.mesh.RevokeAgents)
-	accounts.OnRevoked(func(userID uuid.UUID) {
-		// Whoever revokes does not wait for the mesh; an undecided tunnel is tried again by its own next change.
-		s.running.Go(func() {
-			if err := s.mesh.Recheck(context.WithoutCancel(ctx), userID); err != nil {
-				s.log.Warn("tunnels not rechecked", "user", userID, "err", err)
-			}
-		})
+	s.events = events.New(events.Deps{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
+	// Whoever revokes does not wait for what it ends. The database tells the other servers, and this one again.
+	accounts.OnRevoked(func(userID uuid.UUID) { s.running.Go(func() { s.recheck(userID) }) })
+	s.pubsub.Subscribe("users_revoked", func(payload string) {
+		userID, err := uuid.Parse(payload)
+		if err != nil && payload != "" {
+			s.log.Error("revocation not understood", "reason", payload, "err", err)
+		}
+		s.recheck(userID) // nobody in particular when messages were lost
 	})
 
 	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, AccessURL: opts.AccessURL})
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.mesh} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.mesh, s.events} {
 		service.Routes(s.mux)
 	}
 	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
@@ -143,6 +147,20 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}
 	return s, nil
+}
+
+// recheckTimeout bounds asking again who may see whom after a revocation.
+const recheckTimeout = 5 * time.Minute
+
+// recheck ends what a user has open and may not have any more; uuid.Nil means everybody. It blocks until the mesh has decided:
+// a tunnel that stays undecided is tried again by its own next change.
+func (s *Server) recheck(userID uuid.UUID) {
+	s.events.Recheck(userID)
+	ctx, cancel := context.WithTimeout(context.Background(), recheckTimeout)
+	defer cancel()
+	if err := s.mesh.Recheck(ctx, userID); err != nil {
+		s.log.Warn("tunnels not rechecked", "user", userID, "err", err)
+	}
 }
 
 // localURL is how this process reaches its own plain HTTP listener.
@@ -220,6 +238,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	// Requests that are being answered get a moment; websockets and the relay's connections are ended by their owners.
 	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
+	s.events.Stop()
 	s.agents.Stop()
 	s.workspaces.Stop()
 	s.jobs.Stop()

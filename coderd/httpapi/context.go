@@ -62,8 +62,15 @@ func Token(r *http.Request) (token secret.Token, fromCookie bool) {
 	if t := r.URL.Query().Get(tokenName); t != "" {
 		return secret.Token(t), false
 	}
-	if c, err := r.Cookie(tokenName); err == nil {
-		return secret.Token(c.Value), true
+	// Two different ones mean that the page of a neighbouring host has planted one: whose session it is cannot be told.
+	cookies := r.CookiesNamed(tokenName)
+	for _, c := range cookies {
+		if c.Value != cookies[0].Value {
+			return "", false
+		}
+	}
+	if len(cookies) > 0 {
+		return secret.Token(cookies[0].Value), true
 	}
 	return "", false
 }

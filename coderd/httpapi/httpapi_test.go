@@ -26,6 +26,7 @@ import (
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -159,6 +160,41 @@ func TestHeadersAndActor(t *testing.T) {
 	}
 	if w := do(mux, "GET", "/api/v2/whoami", nil); w.Code != 401 {
 		t.Errorf("without a token: got %d", w.Code)
+	}
+}
+
+func TestPagesAreConfined(t *testing.T) {
+	t.Parallel()
+	mux := newMux(t, io.Discard)
+	mux.Handle("GET /page", rbac.Public, func(http.ResponseWriter, *http.Request) error { return nil })
+	for _, target := range []string{"/page", "/nothing", "/api/v2/nothing"} {
+		h := do(mux, "GET", target, nil).Header()
+		policy := h.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'self'", "script-src 'self';", "frame-ancestors 'none'", "object-src 'none'", "base-uri 'none'"} {
+			if !strings.Contains(policy, want) {
+				t.Errorf("%s: the policy %q lacks %s", target, policy, want)
+			}
+		}
+		if h.Get("X-Content-Type-Options") != "nosniff" || h.Get("X-Frame-Options") != "DENY" || h.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s: headers %v", target, h)
+		}
+	}
+}
+
+// TestPlantedCookie: a page of a neighbouring host can plant a cookie of the same name, but not sign somebody in as another.
+func TestPlantedCookie(t *testing.T) {
+	t.Parallel()
+	for cookies, want := range map[string]secret.Token{
+		"coder_session_token=a":                        "a",
+		"coder_session_token=a; coder_session_token=a": "a",
+		"coder_session_token=b; coder_session_token=a": "",
+		"coder_session_token=a; coder_session_token=":  "",
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Cookie", cookies)
+		if got, fromCookie := httpapi.Token(r); got != want || fromCookie != (want != "") {
+			t.Errorf("%s: token %q, from a cookie %t; want %q", cookies, got.Reveal(), fromCookie, want.Reveal())
+		}
 	}
 }
 

@@ -137,6 +137,7 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
 	w.Header().Set("X-Coder-Build-Version", buildinfo.Version())
 	w.Header().Set("X-Coder-Request-Id", req.id)
+	secure(w.Header())
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler {

@@ -254,12 +254,12 @@ func (s *Service) RevokeAgents(ids ...uuid.UUID) {
 	}
 }
 
-// Recheck asks again whether the user's clients may see whom they see, as when the user was suspended or lost a role. It
-// blocks until every answer is in.
+// Recheck asks again whether the user's clients may see whom they see, as when the user was suspended or lost a role; uuid.Nil
+// means everybody's. It blocks until every answer is in.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
 	var ids []uuid.UUID
 	for _, peer := range s.coord.Peers() {
-		if peer.Principal.Kind == coordinator.KindClient && peer.Principal.Subject == userID {
+		if peer.Principal.Kind == coordinator.KindClient && (userID == uuid.Nil || peer.Principal.Subject == userID) {
 			ids = append(ids, peer.Principal.ID)
 		}
 	}

@@ -1101,6 +1101,7 @@ export type Route =
   | "GET /api/v2/buildinfo"
   | "GET /api/v2/deployment/ssh"
   | "GET /api/v2/entitlements"
+  | "GET /api/v2/events"
   | "GET /api/v2/experiments"
   | "GET /api/v2/files/{file}"
   | "GET /api/v2/mesh/coordinate"

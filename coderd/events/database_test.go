@@ -1,0 +1,141 @@
+package events_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/events"
+	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// heard collects what the database announces.
+type heard struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func hear(t *testing.T, w *worldtest.World, channel string) *heard {
+	h := &heard{}
+	t.Cleanup(w.PubSub.Subscribe(channel, func(payload string) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.all = append(h.all, payload)
+	}))
+	return h
+}
+
+// await waits for an announcement, and forgets it.
+func (h *heard) await(t *testing.T, want string) {
+	t.Helper()
+	worldtest.Await(t, want, func(context.Context) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for i, got := range h.all {
+			if got == want {
+				h.all = slices.Delete(h.all, i, i+1)
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// silent reports what was announced since.
+func (h *heard) silent(t *testing.T, w *worldtest.World, channel string) {
+	t.Helper()
+	for _, got := range h.drain(t, w, channel) {
+		if got != "" { // which is said once, when the connection is made
+			t.Errorf("%q was announced", got)
+		}
+	}
+}
+
+// drain is what was announced until now, which it forgets.
+func (h *heard) drain(t *testing.T, w *worldtest.World, channel string) []string {
+	t.Helper()
+	mark := uuid.NewString()
+	if err := w.PubSub.Publish(t.Context(), channel, mark); err != nil {
+		t.Fatal(err)
+	}
+	worldtest.Await(t, "the mark", func(context.Context) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.all) > 0 && h.all[len(h.all)-1] == mark
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := h.all[:len(h.all)-1]
+	h.all = nil
+	return all
+}
+
+// TestDatabaseAnnounces: every change that a page shows is announced, and nothing else is.
+func TestDatabaseAnnounces(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	h := hear(t, w, "events")
+	said := func(kind sdk.EventKind, id, owner uuid.UUID) string {
+		return events.Change{Kind: kind, ID: id, Owner: owner}.String()
+	}
+	ann := w.Users["ann"]
+	template := w.Template("go", &provisionerpb.ImportResult{})
+	h.await(t, said(sdk.EventTemplate, template.ID, uuid.Nil))
+	ws := w.Workspace("ann", "dev", template.ID)
+	h.await(t, said(sdk.EventWorkspace, ws.ID, ann))
+	job := w.Daemon.Next()
+	h.await(t, said(sdk.EventJob, ws.LatestBuild.Job.ID, ann)) // it runs
+	h.await(t, said(sdk.EventBuild, ws.LatestBuild.ID, ann))
+	agent := uuid.New()
+	job.Finish(worldtest.Built("state 1", worldtest.Resource(agent)))
+	h.await(t, said(sdk.EventAgent, agent, ann))
+	h.await(t, said(sdk.EventWorkspace, ws.ID, ann)) // it has ended
+
+	w.Exec(`UPDATE workspace_agents SET lifecycle_state = 'ready' WHERE id = $1`, agent)
+	h.await(t, said(sdk.EventAgent, agent, ann))
+	w.Exec(`UPDATE workspace_apps SET health = 'healthy' WHERE agent_id = $1`, agent)
+	h.await(t, said(sdk.EventAgent, agent, ann))
+	w.Exec(`UPDATE workspaces SET name = 'other' WHERE id = $1`, ws.ID)
+	h.await(t, said(sdk.EventWorkspace, ws.ID, ann))
+	w.Exec(`UPDATE users SET name = 'Ann' WHERE id = $1`, ann)
+	h.await(t, said(sdk.EventUser, ann, ann))
+	daemon := uuid.New()
+	w.Exec(`INSERT INTO provisioner_daemons (id, organization_id, name, tags) VALUES ($1, $2, 'mine', jsonb_build_object('scope', 'user', 'owner', $3::text))`, daemon, w.Org, ann.String())
+	h.await(t, said(sdk.EventProvisioner, daemon, ann))
+	w.Exec(`DELETE FROM provisioner_daemons WHERE id = $1`, daemon)
+	h.await(t, said(sdk.EventProvisioner, daemon, ann))
+
+	h.drain(t, w, "events")
+	w.Exec(`UPDATE workspaces SET last_used_at = now(), updated_at = now() WHERE id = $1`, ws.ID)
+	w.Exec(`UPDATE users SET last_seen_at = now() WHERE id = $1`, ann)
+	w.Exec(`UPDATE workspace_agents SET logs_length = logs_length + 1 WHERE id = $1`, agent)
+	w.Exec(`UPDATE workspace_apps SET health = 'healthy' WHERE agent_id = $1`, agent)
+	h.silent(t, w, "events")
+}
+
+// TestDatabaseTellsOfRevocations: whoever takes a right away, every server hears of it.
+func TestDatabaseTellsOfRevocations(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	h := hear(t, w, "users_revoked")
+	tom := w.Users["tom"]
+	w.Exec(`UPDATE users SET roles = '{}' WHERE id = $1`, tom)
+	h.await(t, tom.String())
+	key := `INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at) VALUES ($1, $2, sha256('x'), $3, 60, now() + $4::interval)`
+	w.Exec(key, "sessionaaa", tom, "session", "1 hour")
+	w.Exec(key, "workspacea", tom, "workspace", "1 hour")
+	w.Exec(key, "expiredaaa", tom, "session", "-1 hour")
+	h.silent(t, w, "users_revoked")
+	w.Exec(`DELETE FROM api_keys WHERE id = 'sessionaaa'`)
+	h.await(t, tom.String())
+	w.Exec(`DELETE FROM api_keys`)
+	w.Exec(`UPDATE users SET name = 'Tom', last_seen_at = now() WHERE id = $1`, tom)
+	h.silent(t, w, "users_revoked")
+	w.Exec(`UPDATE users SET status = 'suspended' WHERE id = $1`, tom)
+	h.await(t, tom.String())
+}

@@ -1,0 +1,176 @@
+// Package events owns the one stream by which a page learns that something has changed, so that nothing has to be asked for
+// again and again. The database announces each change with an id and whose it is (migration 7); this package passes it to the
+// people who may see the thing, and knows nothing else of it. A page that hears of a change reads it by the API.
+package events
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// channel is where the database's triggers announce changes.
+const channel = "events"
+
+// maxStreams bounds the streams of one user: one for each page that is open.
+const maxStreams = 100
+
+// resources says what one must be allowed to read to hear of an event.
+var resources = map[sdk.EventKind]rbac.Resource{
+	sdk.EventWorkspace:   rbac.Workspace,
+	sdk.EventBuild:       rbac.WorkspaceBuild,
+	sdk.EventJob:         rbac.ProvisionerJob,
+	sdk.EventTemplate:    rbac.Template,
+	sdk.EventProvisioner: rbac.ProvisionerDaemon,
+	sdk.EventAgent:       rbac.Agent,
+	sdk.EventUser:        rbac.User,
+}
+
+// Change is what the database announces.
+type Change struct {
+	Kind  sdk.EventKind
+	ID    uuid.UUID
+	Owner uuid.UUID // zero: the deployment's
+}
+
+// ParseChange reads "<kind> <id> <owner>", the owner possibly empty.
+func ParseChange(payload string) (Change, error) {
+	kind, rest, _ := strings.Cut(payload, " ")
+	id, owner, ok := strings.Cut(rest, " ")
+	c := Change{Kind: sdk.EventKind(kind)}
+	if _, known := resources[c.Kind]; !known || !ok {
+		return Change{}, fmt.Errorf("parse event %q: no kind of ours", payload)
+	}
+	var err error
+	if c.ID, err = parseID(id); err == nil && owner != "" {
+		c.Owner, err = parseID(owner)
+	}
+	if err != nil {
+		return Change{}, fmt.Errorf("parse event %q: %w", payload, err)
+	}
+	return c, nil
+}
+
+func parseID(text string) (uuid.UUID, error) {
+	if len(text) != 36 {
+		return uuid.Nil, errors.New("an id has 36 characters")
+	}
+	return uuid.Parse(text)
+}
+
+// String is the form that ParseChange reads.
+func (c Change) String() string {
+	text := string(c.Kind) + " " + c.ID.String() + " "
+	if c.Owner != uuid.Nil {
+		text += c.Owner.String()
+	}
+	return text
+}
+
+// Deps is what the service needs. All of it is required.
+type Deps struct {
+	PubSub pubsub.PubSub
+	Logger *slog.Logger
+	// Authenticate says again, in the course of a stream, who opened it.
+	Authenticate func(*http.Request) (rbac.Actor, error)
+}
+
+// Service serves event streams. Safe for concurrent use.
+type Service struct {
+	deps   Deps
+	cancel func() // ends the subscription
+
+	stopped chan struct{} // closed by Stop
+	stop    sync.Once
+
+	mu      sync.Mutex
+	streams map[*stream]struct{} // guarded by mu
+}
+
+// New subscribes to changes. Stop it before the PubSub.
+func New(deps Deps) *Service {
+	s := &Service{deps: deps, stopped: make(chan struct{}), streams: map[*stream]struct{}{}}
+	s.cancel = deps.PubSub.Subscribe(channel, s.announce)
+	return s
+}
+
+// Stop ends all streams without waiting for their requests. Pages open new ones elsewhere, or later. It may be called again.
+func (s *Service) Stop() {
+	s.stop.Do(func() {
+		s.cancel()
+		close(s.stopped)
+	})
+}
+
+// Routes registers the stream.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET /api/v2/events", rbac.SignedIn, s.serve) // what each event is about is asked for each
+}
+
+// announce passes a change on. It does not block.
+func (s *Service) announce(payload string) {
+	var c Change
+	if payload != "" {
+		var err error
+		if c, err = ParseChange(payload); err != nil {
+			s.deps.Logger.Warn("event not understood", "err", err)
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for stream := range s.streams {
+		if payload == "" { // changes were missed
+			stream.reset()
+		} else {
+			stream.push(c)
+		}
+	}
+}
+
+// Recheck asks again whether the user's streams may go on, and with which rights; uuid.Nil means everybody's. It does not wait
+// for the answers.
+func (s *Service) Recheck(userID uuid.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for stream := range s.streams {
+		if userID == uuid.Nil || stream.user == userID {
+			stream.doubt()
+		}
+	}
+}
+
+// add opens a stream for an actor.
+func (s *Service) add(actor rbac.Actor) (*stream, error) {
+	x := newStream(actor)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for other := range s.streams {
+		if other.user == actor.UserID {
+			n++
+		}
+	}
+	if n >= maxStreams {
+		return nil, fault.New(fault.RateLimited, "You have %d pages open that follow changes.", n).WithDetail("Close some of them.")
+	}
+	s.streams[x] = struct{}{}
+	return x, nil
+}
+
+func (s *Service) remove(x *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, x)
+}
