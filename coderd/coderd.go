@@ -110,6 +110,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		MayConnect:      s.agents.MayConnect,
 		Authenticate:    accounts.Authenticate,
 		MayStillConnect: accounts.Active,
+		AgentOwners:     s.agents.Owners,
 		Organization:    org.ID,
 		ProvisionerPSK:  opts.ProvisionerPSK,
 		STUNAddress:     opts.STUNAddress,

@@ -22,6 +22,7 @@ type PeerInfo struct {
 	KeyFingerprint string // first 8 hex digits of the node key
 	Region         int    // home relay, 0 while unknown
 	Tunnels        int    // partners, connected or not
+	Partners       []uuid.UUID
 }
 
 // Peers is a snapshot of who is connected or lost, by kind and then name.
@@ -38,6 +39,9 @@ func (s *Server) Peers() []PeerInfo {
 		}
 		if p.session != nil {
 			info.ConnectedSince, info.LastSeen = p.since, p.session.seen()
+		}
+		for id := range p.tunnels {
+			info.Partners = append(info.Partners, id)
 		}
 		if p.node != nil {
 			info.Region = p.node.region

@@ -73,6 +73,21 @@ func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, 
 	return admitted, nil
 }
 
+// Owners says whose the agents are, of those that belong to a workspace.
+func (s *Service) Owners(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, err := s.deps.DB.ListAgentOwners(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list agents' owners: %w", err)
+	}
+	owners := make(map[uuid.UUID]uuid.UUID, len(rows))
+	for _, row := range rows {
+		owners[row.ID] = row.OwnerID
+	}
+	return owners, nil
+}
+
 func errNoAgent() error { return rbac.NotFound(rbac.Agent) }
 
 // Shutdown asks the agents of a workspace to run their stop scripts, when the transaction commits.

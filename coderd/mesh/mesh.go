@@ -54,6 +54,8 @@ type Options struct {
 	Authenticate func(*http.Request) (rbac.Actor, error)
 	// MayStillConnect returns a fault when a user that signed in earlier has been suspended or removed since.
 	MayStillConnect func(ctx context.Context, userID uuid.UUID) error
+	// AgentOwners says whose agents are.
+	AgentOwners func(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
 	// Organization is the one that provisioners belong to.
 	Organization uuid.UUID
 	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
@@ -223,7 +225,8 @@ func (s *Service) Close() error {
 // Routes registers the coordinator's websocket and the relay. The relay is public because it asks every key for proof and
 // admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate) // by credential, in coordinate: agents are no users
+	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate)   // by credential, in coordinate: agents are no users
+	mux.Handle("GET /api/v2/mesh/peers", rbac.SignedIn, s.listPeers) // which of them is decided for each
 	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}

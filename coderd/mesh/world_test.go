@@ -3,6 +3,7 @@ package mesh_test
 import (
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -58,6 +59,9 @@ func (w *world) authenticate(r *http.Request) (rbac.Actor, error) {
 	case "tom":
 		return rbac.Actor{UserID: uuid.New(), Username: "tom", Roles: []string{rbac.RoleTemplateAdmin}}, nil
 	}
+	if token.Reveal() == "olga" {
+		return rbac.Actor{UserID: uuid.New(), Username: "olga", Roles: []string{rbac.RoleOwner}}, nil
+	}
 	return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
 }
 
@@ -89,6 +93,11 @@ func newWorld(t testing.TB) *world {
 				return rbac.NotFound(rbac.Agent)
 			}
 			return nil
+		},
+		AgentOwners: func(_ context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return maps.Clone(w.owners), nil
 		},
 		MayStillConnect: func(_ context.Context, user uuid.UUID) error {
 			w.mu.Lock()

@@ -549,6 +549,36 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 	return items, nil
 }
 
+const listAgentOwners = `-- name: ListAgentOwners :many
+SELECT a.id, w.owner_id FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = ANY($1::uuid[])
+`
+
+type ListAgentOwnersRow struct {
+	ID      uuid.UUID
+	OwnerID uuid.UUID
+}
+
+// Who owns the workspaces of agents.
+func (q *Queries) ListAgentOwners(ctx context.Context, ids []uuid.UUID) ([]ListAgentOwnersRow, error) {
+	rows, err := q.db.Query(ctx, listAgentOwners, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListAgentOwnersRow{}
+	for rows.Next() {
+		var i ListAgentOwnersRow
+		if err := rows.Scan(&i.ID, &i.OwnerID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
 SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
 `

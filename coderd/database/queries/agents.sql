@@ -219,3 +219,7 @@ SELECT * FROM workspace_agent_logs WHERE agent_id = $1 AND id > sqlc.arg(after):
 
 -- name: FinishScript :execrows
 UPDATE workspace_agent_scripts SET exit_code = $3, timed_out = $4, started_at = $5, ended_at = $6 WHERE id = $1 AND agent_id = $2;
+
+-- name: ListAgentOwners :many
+-- Who owns the workspaces of agents.
+SELECT a.id, w.owner_id FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = ANY(sqlc.arg(ids)::uuid[]);
