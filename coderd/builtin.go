@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/provisionerd"
 )
 
@@ -19,7 +20,7 @@ func (s *Server) startBuiltIn() error {
 		host = "localhost"
 	}
 	for i, executor := range s.opts.Executors {
-		name := fmt.Sprintf("built-in-%d@%s", i, host)
+		name := mesh.BuiltInName(fmt.Sprintf("%d@%s", i, host))
 		header := s.mesh.BuiltInHeader(name)
 		member, err := provisionerd.Join(provisionerd.RunOptions{
 			Options: provisionerd.Options{Logger: s.log, Name: name, StateDir: filepath.Join(s.opts.StateDir, fmt.Sprint(i)), Executor: executor},

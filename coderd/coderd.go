@@ -29,12 +29,15 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
+	"github.com/codermesh/codermesh/coderd/provisioners"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/slim"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/coderd/workspaces"
+	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -61,6 +64,8 @@ type Options struct {
 	ProvisionerPSK secret.Token
 	// ProvisionerGrace is as Grace in jobs.Deps.
 	ProvisionerGrace time.Duration
+	// States holds the keys that Terraform's states are encrypted with. Required.
+	States *states.Keyring
 }
 
 // Server is one coderd. It goes through New, Start and Stop once.
@@ -70,6 +75,7 @@ type Server struct {
 
 	pubsub     *pubsub.Postgres
 	jobs       *jobs.Service
+	keys       *provisioners.Service
 	agents     *agents.Service
 	workspaces *workspaces.Service
 	events     *events.Service
@@ -89,15 +95,19 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s := &Server{opts: opts, log: opts.Logger, failed: make(chan error, 1)}
 	s.pubsub = pubsub.NewPostgres(opts.DB, opts.Logger)
 	accessURL := opts.AccessURL.String()
+	if err := opts.States.Check(ctx, opts.DB); err != nil {
+		return nil, err
+	}
 	org, err := opts.DB.GetDefaultOrganization(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read default organization: %w", err)
 	}
 	accounts := users.New(users.Deps{DB: opts.DB, Logger: opts.Logger, AccessURL: opts.AccessURL})
-	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace})
+	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Paths: func() map[uuid.UUID]string { return s.mesh.Paths() }})
+	s.keys = provisioners.New(provisioners.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
 	s.agents = agents.New(agents.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL})
 	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, Logger: opts.Logger, AccessURL: accessURL})
-	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, Logger: opts.Logger, AccessURL: accessURL})
+	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, Logger: opts.Logger, AccessURL: accessURL})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err
 	}
@@ -111,10 +121,20 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		Authenticate:    accounts.Authenticate,
 		MayStillConnect: accounts.Active,
 		AgentOwners:     s.agents.Owners,
-		Organization:    org.ID,
-		ProvisionerPSK:  opts.ProvisionerPSK,
-		STUNAddress:     opts.STUNAddress,
-		LocalURL:        localURL(opts.HTTP),
+		Actor:           accounts.Actor,
+		Session:         accounts.Session,
+		AuthenticateKey: func(ctx context.Context, key secret.Token) (mesh.ProvisionerKey, error) {
+			k, err := s.keys.Authenticate(ctx, key)
+			return mesh.ProvisionerKey{ID: k.ID, Name: k.Name, Tags: k.Tags}, err
+		},
+		ExistingKeys:   s.keys.Existing,
+		CheckTags:      jobs.CheckTags,
+		SessionKeyName: jobs.KeyUser,
+		OnCut:          s.jobs.Cut,
+		Organization:   org.ID,
+		ProvisionerPSK: opts.ProvisionerPSK,
+		STUNAddress:    opts.STUNAddress,
+		LocalURL:       localURL(opts.HTTP),
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +152,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 
 	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, AccessURL: opts.AccessURL})
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.mesh, s.events} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events} {
 		service.Routes(s.mux)
 	}
 	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
@@ -183,6 +203,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.jobs.Start(ctx); err != nil {
 		return err
 	}
+	context.AfterFunc(ctx, s.keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
 	s.agents.Start()
 	s.workspaces.Start()
 	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {
@@ -201,6 +222,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.mesh.Start(rpc); err != nil {
 		return err
 	}
+	s.running.Go(func() { s.reencrypt(ctx) })
 	s.running.Go(func() {
 		if err := s.binaries.Prepare(ctx); err != nil && ctx.Err() == nil {
 			s.log.Error("binaries for workspaces not unpacked", "err", err)
@@ -212,7 +234,37 @@ func (s *Server) Start(ctx context.Context) error {
 // callingProvisioner is the daemon that holds a mesh address, as the queue knows daemons.
 func (s *Server) callingProvisioner(addr netip.Addr) (jobs.Daemon, bool) {
 	p, ok := s.mesh.CallingProvisioner(addr)
-	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, BuiltIn: p.BuiltIn}, ok
+	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, BuiltIn: p.BuiltIn, KeyID: p.KeyID, KeyName: p.KeyName}, ok
+}
+
+// reencrypt brings every state under the first key, for as long as it takes.
+func (s *Server) reencrypt(ctx context.Context) {
+	retry := backoff.Backoff{Min: time.Second, Max: time.Minute}
+	for {
+		err := s.opts.States.Reencrypt(ctx, s.opts.DB, s.log)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		s.log.Error("states not encrypted with the first key, trying again", "err", err)
+		if retry.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// keyDeleted cuts the daemons of a deleted key, for as long as it takes.
+func (s *Server) keyDeleted(ctx context.Context, id uuid.UUID) {
+	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	for {
+		err := s.mesh.KeyDeleted(ctx, id)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		s.log.Error("provisioners of a deleted key not cut, trying again", "err", err)
+		if retry.Wait(ctx) != nil {
+			return
+		}
+	}
 }
 
 func (s *Server) fail(err error) {

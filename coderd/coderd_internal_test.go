@@ -15,6 +15,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -46,10 +47,14 @@ func newTestServer(t *testing.T) (*Server, *url.URL) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keys, err := states.Random()
+	if err != nil {
+		t.Fatal(err)
+	}
 	base := &url.URL{Scheme: "http", Host: listener.Addr().String()}
 	s, err := New(t.Context(), Options{
 		Logger: slog.New(slog.DiscardHandler), DB: dbtest.New(t), AccessURL: base, HTTP: listener, STUNAddress: "off",
-		CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: secret.Token("the pre-shared key"),
+		CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: secret.Token("the pre-shared key"), States: keys,
 	})
 	if err != nil {
 		t.Fatal(err)

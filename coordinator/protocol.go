@@ -64,7 +64,7 @@ func (k Kind) mayInitiate(to Kind) bool {
 	case KindAgent, KindProvisioner:
 		return to == KindServer
 	case KindClient:
-		return to == KindAgent || to == KindServer
+		return to == KindAgent || to == KindServer || to == KindProvisioner // the last for pings: it lets nothing in
 	}
 	return false
 }

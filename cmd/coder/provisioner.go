@@ -27,6 +27,7 @@ import (
 type provisionerOptions struct {
 	name        string
 	psk         string
+	key         string
 	tags        []string
 	concurrency int
 	cancelGrace time.Duration
@@ -50,7 +51,8 @@ func provisionerStartCmd() *cobra.Command {
 		Use:   "start",
 		Short: "Run a provisioner daemon on this machine",
 		Long: `Run a provisioner daemon: it dials out to the server, joins the mesh, and runs build jobs with Terraform on this machine. It needs no
-inbound port. It joins with a pre-shared key, or with the session of a user who may run provisioners.
+inbound port. It joins with a pre-shared key, with a named key (coder provisioner keys create), whose tags it has then, or with the
+session of a user: template admins run provisioners for everybody, with --tag scope=user everybody runs one for their own workspaces.
 
 What a job produces is in a journal on this machine before it is sent: a server or a network that is away costs nothing for as long as the
 server's --provisioner-grace. A daemon that is killed leaves the last state that Terraform wrote.
@@ -59,7 +61,9 @@ SIGTERM lets running jobs finish and takes no others; a second one interrupts th
 
 Exit codes: 0 stopped by a signal, 1 the server refused the daemon or it could not start.`,
 		Example: `  CODER_PROVISIONER_DAEMON_PSK=… coder provisionerd start --url https://coder.example.com --name rack-2
+  CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url https://coder.example.com
   coder provisionerd start --tag environment=on_prem --tag data_center=chicago
+  coder provisionerd start --tag scope=user
   coder provisionerd start --concurrency 4 --prometheus-address 127.0.0.1:2112 --log-json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runProvisioner(cmd, o) },
@@ -67,6 +71,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon or it could n
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "name of the daemon, unique in the deployment (default: this machine's)")
 	f.StringVar(&o.psk, "psk", "", "pre-shared key, as the server's --provisioner-daemon-psk (better given by the environment)")
+	f.StringVar(&o.key, "key", "", "key made with coder provisioner keys create (better given by the environment)")
 	f.StringArrayVarP(&o.tags, "tag", "t", nil, "tag key=value; may be repeated")
 	f.IntVar(&o.concurrency, "concurrency", 1, "how many jobs run at once, each in a folder and with a Terraform of its own")
 	f.DurationVar(&o.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to end in order before it is killed")
@@ -208,6 +213,13 @@ func (o provisionerOptions) header(server cli.Server, instance string) (http.Hea
 		}
 		tags.Set(key, value)
 	}
+	switch {
+	case o.key != "" && o.psk != "":
+		return nil, fault.New(fault.Invalid, "--key and --psk are given: one is enough")
+	case o.key != "" && len(tags) > 0:
+		return nil, fault.New(fault.Invalid, "--tag cannot be given with --key: the provisioner has the tags of its key").
+			WithDetail("Make a key with other tags: coder provisioner keys create NAME --tag %s", o.tags[0])
+	}
 	header := server.Header.Clone()
 	if header == nil {
 		header = http.Header{}
@@ -216,13 +228,15 @@ func (o provisionerOptions) header(server cli.Server, instance string) (http.Hea
 	header.Set(sdk.ProvisionerTagsHeader, tags.Encode())
 	header.Set(sdk.ProvisionerInstanceHeader, instance)
 	switch {
+	case o.key != "":
+		header.Set(sdk.ProvisionerKeyHeader, o.key)
 	case o.psk != "":
 		header.Set(sdk.ProvisionerPSKHeader, o.psk)
 	case server.Token != "":
 		header.Set(sdk.SessionHeader, server.Token.Reveal())
 	default:
 		return nil, fault.New(fault.Unauthenticated, "The provisioner has no credential").
-			WithDetail("Give --psk, or sign in: coder login %s", server.URL)
+			WithDetail("Give --key or --psk, or sign in: coder login %s", server.URL)
 	}
 	return header, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
@@ -37,6 +38,8 @@ type serverOptions struct {
 	provisioners     int
 	provisionerPSK   string
 	provisionerGrace time.Duration
+	stateKeys        string
+	stateKeyFile     string
 	configDir        string
 	terraform        terraformOptions
 	logs             logOptions
@@ -77,6 +80,8 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 	f.IntVar(&o.provisioners, "provisioner-daemons", 3, "built-in provisioners; 0 for external ones only")
 	f.StringVar(&o.provisionerPSK, "provisioner-daemon-psk", "", "key that lets external provisioners join (better given by the environment)")
 	f.DurationVar(&o.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build goes on, and is waited for, when its provisioner and the server lose each other")
+	f.StringVar(&o.stateKeys, "state-encryption-key", "", "base64 of 32 bytes with which Terraform's states are encrypted; several with commas, the first encrypts (better given by the environment)")
+	f.StringVar(&o.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one a line (default: state-encryption.key in the configuration folder, made by the first start)")
 	f.DurationVar(&o.shutdownDeadline, "shutdown-deadline", time.Minute, "how long running builds may take to finish when the server is stopped")
 	o.terraform.flags(f)
 	o.logs.flags(f)
@@ -101,7 +106,11 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", o.provisioners)
 	}
 
-	// What can fail for a reason an operator can see comes first: the addresses, then Terraform, then the database.
+	// What can fail for a reason an operator can see comes first: the keys, the addresses, then Terraform, then the database.
+	keys, err := o.keyring(log)
+	if err != nil {
+		return err
+	}
 	listeners, err := listen(o)
 	if err != nil {
 		return err
@@ -156,6 +165,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		Executors:        executors.each,
 		ProvisionerPSK:   secret.Token(o.provisionerPSK),
 		ProvisionerGrace: o.provisionerGrace,
+		States:           keys,
 	})
 	if err != nil {
 		return err
@@ -185,6 +195,24 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		}
 	}()
 	return errors.Join(failed, server.Stop(deadline))
+}
+
+// keyring holds the keys for Terraform's states: the given ones, or one that is kept with the server's data.
+func (o *serverOptions) keyring(log *slog.Logger) (*states.Keyring, error) {
+	switch {
+	case o.stateKeys != "" && o.stateKeyFile != "":
+		return nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file are given: one is enough")
+	case o.stateKeys != "":
+		return states.Parse(o.stateKeys)
+	case o.stateKeyFile != "":
+		return states.Read(o.stateKeyFile)
+	}
+	path := filepath.Join(o.configDir, "state-encryption.key")
+	keys, made, err := states.ReadOrMake(path)
+	if made {
+		log.Info("key for Terraform's states made: back it up, without it they cannot be read", "addr", path)
+	}
+	return keys, err
 }
 
 // startPostgres runs a PostgreSQL of our own, fetched first when there is none and the flags allow it.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -119,7 +120,11 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	if bad != nil && ctx.Err() == nil && !database.IsUnavailable(bad) {
 		s.log.Error("job cannot be offered", "job", job.ID, "err", bad)
 		// The claim was rolled back: the epoch is the one before.
-		return true, s.endNow(ctx, job.ID, job.Epoch-1, &provisionerpb.Result{Error: "The server could not prepare the job; its log says why."})
+		why := "The server could not prepare the job; its log says why."
+		if f := fault.As(bad); f != nil && f.Code != fault.Internal {
+			why = f.Error()
+		}
+		return true, s.endNow(ctx, job.ID, job.Epoch-1, &provisionerpb.Result{Error: why})
 	}
 	if err != nil && job.ID != uuid.Nil {
 		// The commit may have been done although its answer was lost. Giving back does nothing if it was not.

@@ -65,9 +65,10 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	paths := s.deps.Paths()
 	out := make([]sdk.ProvisionerDaemon, 0, len(rows))
 	for _, row := range rows {
-		d, err := s.daemonJSON(row, jobOf(row.ID, leased, shown), jobOf(row.ID, last, shown))
+		d, err := s.daemonJSON(row, paths[row.ID], jobOf(row.ID, leased, shown), jobOf(row.ID, last, shown))
 		if err != nil {
 			return err
 		}

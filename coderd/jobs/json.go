@@ -77,7 +77,7 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.Pro
 			j.WorkerName = daemons.names[*row.WorkerID]
 		}
 		if row.Status == statusPending {
-			j.WaitingReason = waitingReason(tags, daemons.online, j.QueuePosition)
+			j.WaitingReason = waitingReason(tags, daemons.online, daemons.offline, j.QueuePosition)
 		}
 		out[row.ID] = j
 	}
@@ -86,9 +86,9 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.Pro
 
 // fleet is what is known of the daemons.
 type fleet struct {
-	rows   []dbsqlc.ProvisionerDaemon
-	names  map[uuid.UUID]string
-	online []candidate
+	rows            []dbsqlc.ProvisionerDaemon
+	names           map[uuid.UUID]string
+	online, offline []candidate
 }
 
 // daemons reads the daemons of the jobs' organization.
@@ -104,12 +104,13 @@ func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.
 	f.rows = rows
 	for _, row := range rows {
 		f.names[row.ID] = row.Name
-		if !row.Online {
-			continue
-		}
 		tags, err := decodeTags(row.Tags)
 		if err != nil {
 			return f, err
+		}
+		if !row.Online {
+			f.offline = append(f.offline, candidate{name: row.Name, tags: tags, seen: row.LastSeenAt})
+			continue
 		}
 		f.online = append(f.online, candidate{name: row.Name, tags: tags, busy: s.busy(row.ID)})
 	}
@@ -173,30 +174,24 @@ func (s *Service) Matched(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UU
 	return out, nil
 }
 
-// Names of the ways by which a daemon may have joined, where clients expect a key's.
-const (
-	keyBuiltIn = "built-in"
-	keyUser    = "user-auth"
-	keyPSK     = "psk"
-)
-
 // daemonJSON shows a daemon and what it is doing.
-func (s *Service) daemonJSON(d dbsqlc.ProvisionerDaemon, current, previous *sdk.ProvisionerDaemonJob) (sdk.ProvisionerDaemon, error) {
+func (s *Service) daemonJSON(d dbsqlc.ProvisionerDaemon, path string, current, previous *sdk.ProvisionerDaemonJob) (sdk.ProvisionerDaemon, error) {
 	tags, err := decodeTags(d.Tags)
 	if err != nil {
 		return sdk.ProvisionerDaemon{}, err
 	}
 	out := sdk.ProvisionerDaemon{
-		ID: d.ID, OrganizationID: d.OrganizationID, CreatedAt: d.CreatedAt, LastSeenAt: d.LastSeenAt, Name: d.Name, Version: d.Version, KeyName: keyPSK,
+		ID: d.ID, OrganizationID: d.OrganizationID, CreatedAt: d.CreatedAt, LastSeenAt: d.LastSeenAt, Name: d.Name, Version: d.Version, KeyName: d.KeyName,
 		APIVersion: "1.0", Provisioners: []string{"terraform"}, Tags: tags, Status: sdk.ProvisionerOffline, CurrentJob: current, PreviousJob: previous,
 	}
-	switch {
-	case d.BuiltIn:
-		out.KeyName = keyBuiltIn
-	case tags[tagScope] == scopeUser:
-		out.KeyName = keyUser
+	if out.KeyName == "" { // joined an older release last
+		out.KeyName = Daemon{BuiltIn: d.BuiltIn, Tags: tags}.keyName()
+	}
+	if d.KeyID != nil {
+		out.KeyID = *d.KeyID
 	}
 	if d.Online {
+		out.Path = path
 		out.Status = sdk.ProvisionerIdle
 		if current != nil {
 			out.Status = sdk.ProvisionerBusy

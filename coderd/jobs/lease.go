@@ -141,9 +141,11 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 			return s.patience(), nil // with another replica
 		}
 	}
-	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{
-		Error: fmt.Sprintf("The provisioner was not seen for %s. The last state it reported is kept; the next build goes on from it.", s.deps.Grace),
-	})
+	reason := d.reason
+	if reason == "" {
+		reason = fmt.Sprintf("The provisioner was not seen for %s.", s.deps.Grace)
+	}
+	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: reason + " The last state it reported is kept; the next build goes on from it."})
 }
 
 func (s *Service) due() map[uuid.UUID]deadline {

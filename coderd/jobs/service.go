@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -43,6 +44,9 @@ const (
 	// DefaultFence is how much longer than Grace the server waits: within Grace the daemon itself stops a job whose server it
 	// no longer hears, and this is the time it has for that.
 	DefaultFence = 30 * time.Second
+	// cutFence is how long the server waits for the jobs of a daemon that lost its access: more than the 15 seconds in which such a
+	// daemon interrupts and then kills them.
+	cutFence = 20 * time.Second
 	// sayWhyAfter is how long a job waits before its log says why.
 	sayWhyAfter = 300 * time.Millisecond
 	// lookAround is how often leases that nobody watches (a replica died) are looked for.
@@ -63,6 +67,12 @@ type Handler interface {
 	Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error
 }
 
+// Rejected is what a handler's Finish returns for a result that cannot be used: the job fails with the reason, and what the
+// handler has written stays.
+type Rejected struct{ Reason string }
+
+func (e *Rejected) Error() string { return e.Reason }
+
 // Deps is what the service needs. DB, PubSub and Logger are required.
 type Deps struct {
 	DB     *database.DB
@@ -74,6 +84,9 @@ type Deps struct {
 	Fence time.Duration
 	// CancelGrace is how long a canceled job may take to end in order. 0 means DefaultCancelGrace.
 	CancelGrace time.Duration
+	// Paths tells how packets to the daemons travel: direct or relayed; those are left out of which nothing is known. Nil knows
+	// nothing.
+	Paths func() map[uuid.UUID]string
 }
 
 // Service is the queue and its dispatcher. Safe for concurrent use.
@@ -101,6 +114,8 @@ type deadline struct {
 	at    time.Time
 	// giveBack: nobody has accepted the job, so it waits again instead of failing.
 	giveBack bool
+	// reason is what the job fails with; empty: that its daemon was not seen.
+	reason string
 }
 
 // New returns a service that is not started.
@@ -112,6 +127,9 @@ func New(deps Deps) *Service {
 		deps.Fence = DefaultFence
 	}
 	deps.Fence = max(deps.Fence, 0)
+	if deps.Paths == nil {
+		deps.Paths = func() map[uuid.UUID]string { return nil }
+	}
 	if deps.CancelGrace == 0 {
 		deps.CancelGrace = DefaultCancelGrace
 	}
@@ -196,14 +214,12 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 			return dbsqlc.ProvisionerJob{}, fmt.Errorf("encode job input: %w", err)
 		}
 	}
-	for key, value := range j.Tags {
-		if key == "" || len(key) > 64 || len(value) > 256 {
-			return dbsqlc.ProvisionerJob{}, fault.New(fault.Invalid, "The provisioner tag %q is not usable", key).WithField("tags", "a key has 1 to 64 bytes, a value up to 256")
-		}
-	}
 	wanted := normal(j.Tags)
-	if wanted[tagScope] == scopeUser {
-		wanted[tagOwner] = j.Initiator.String() // nobody sends a job to somebody else's provisioner
+	if err := CheckTags(wanted); err != nil {
+		return dbsqlc.ProvisionerJob{}, err
+	}
+	if wanted[TagScope] == ScopeUser {
+		wanted[TagOwner] = j.Initiator.String() // nobody sends a job to somebody else's provisioner
 	}
 	tags, err := json.Marshal(wanted)
 	if err != nil {
@@ -282,7 +298,11 @@ func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provisi
 	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: clean(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
 		return fmt.Errorf("end job: %w", err)
 	}
-	if err := handler.Finish(ctx, q, job, result); err != nil {
+	err := handler.Finish(ctx, q, job, result)
+	if rejected, ok := errors.AsType[*Rejected](err); ok {
+		err = q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: statusFailed, Error: clean(rejected.Reason)})
+	}
+	if err != nil {
 		return fmt.Errorf("store result: %w", err)
 	}
 	if err := q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: job.ID.String()}); err != nil {

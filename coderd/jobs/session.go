@@ -37,6 +37,7 @@ var (
 	errSlow     = errors.New("the daemon does not read")
 	errSilent   = errors.New("the daemon no longer speaks")
 	errStopping = errors.New("the server is stopping")
+	errCut      = errors.New("the daemon lost its access")
 )
 
 // session is one daemon's stream.
@@ -220,11 +221,23 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 		out: make(chan *provisionerpb.ServerMessage, outgoing), offers: map[uuid.UUID]int64{}, leases: map[uuid.UUID]int64{},
 	}
 	s.replace(daemon.ID)
+	// A name is free again when its daemon is gone and owes nothing, also for one with another credential.
+	if err := s.deps.DB.ForgetProvisionerName(ctx, dbsqlc.ForgetProvisionerNameParams{OrganizationID: org.ID, Name: daemon.Name, KeepID: daemon.ID}); err != nil {
+		return nil, fmt.Errorf("free provisioner's name: %w", err)
+	}
+	var keyID *uuid.UUID
+	if daemon.KeyID != uuid.Nil {
+		keyID = &daemon.KeyID
+	}
 	row, err := s.deps.DB.OpenProvisioner(ctx, dbsqlc.OpenProvisionerParams{
 		ID: daemon.ID, OrganizationID: org.ID, Name: daemon.Name, Version: clean(cut(hello.GetVersion(), 256)), Tags: tags, BuiltIn: daemon.BuiltIn,
+		KeyID: keyID, KeyName: daemon.keyName(),
 	})
 	if database.IsUniqueViolation(err, "") {
 		return nil, &refusedError{fmt.Sprintf("The name %q belongs to another provisioner: choose another with --name.", daemon.Name)}
+	}
+	if database.IsForeignKeyViolation(err, "") {
+		return nil, &refusedError{"The provisioner key has been deleted."}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store provisioner: %w", err)
@@ -390,10 +403,43 @@ func (s *Service) close(x *session) {
 	if !was {
 		return // a newer session of the daemon is there
 	}
+	s.markOffline(ctx, x)
+}
+
+func (s *Service) markOffline(ctx context.Context, x *session) {
 	if err := s.deps.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{ID: x.daemon.ID, LastSeenAt: x.opened}); err != nil {
 		s.log.Warn("provisioner not marked offline", "peer", x.daemon.Name, "err", err)
 	}
 	s.log.Info("provisioner disconnected", "peer", x.daemon.Name, "leases", len(x.leases))
+}
+
+// Cut ends the session of a daemon that lost its access, for the reason. Nobody waits for its return: its jobs fail as soon as
+// it has had the time in which a daemon that is refused stops what it runs. It blocks for a few queries.
+func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) error {
+	s.mu.Lock()
+	x := s.sessions[daemon]
+	s.mu.Unlock()
+	if x != nil {
+		x.cancel(errCut)
+		if offers, was := s.forget(x); was {
+			s.giveBack(ctx, offers)
+			s.markOffline(ctx, x)
+		}
+	}
+	leased, err := s.deps.DB.ListWorkerJobs(ctx, &daemon)
+	if err != nil {
+		return fmt.Errorf("list the daemon's jobs: %w", err)
+	}
+	s.mu.Lock()
+	for _, job := range leased {
+		s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(min(s.deps.Fence, cutFence)), reason: reason}
+	}
+	s.mu.Unlock()
+	s.poke(s.recount)
+	if err := s.deps.PubSub.Publish(ctx, channelQueue, ""); err != nil { // who waits for it learns that it is gone
+		s.log.Warn("queue not announced", "err", err)
+	}
+	return nil
 }
 
 // giveBack lets jobs that were offered and not accepted wait again. What the database does not take now is tried again later.

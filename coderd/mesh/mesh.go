@@ -8,6 +8,7 @@
 //	   principal ---> coordinator ---> relay admits the key
 //	                      |
 //	                      +--- MaySee? client → its own workspaces' agents, agent and provisioner → this server,
+//	                           client → provisioners that it may see in lists, for pings and nothing else,
 //	                           this server → agents, when a terminal or an app needs one (DialAgent)
 //
 // A caller of an RPC on the node is known by its mesh source address, which WireGuard binds to its key.
@@ -56,6 +57,21 @@ type Options struct {
 	MayStillConnect func(ctx context.Context, userID uuid.UUID) error
 	// AgentOwners says whose agents are.
 	AgentOwners func(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
+	// Actor is a user as they would act now. It returns a fault, Unauthenticated, when they may not act any more.
+	Actor func(ctx context.Context, userID uuid.UUID) (rbac.Actor, error)
+	// Session is a user as they act with a session, by the id of its token. It returns a fault, Unauthenticated, when the session
+	// has ended.
+	Session func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
+	// AuthenticateKey says which named key a provisioner has shown. It returns a fault, Unauthenticated, for one that does not exist.
+	AuthenticateKey func(ctx context.Context, key secret.Token) (ProvisionerKey, error)
+	// ExistingKeys are those of the keys that have not been deleted.
+	ExistingKeys func(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
+	// CheckTags returns a fault for tags that no provisioner may have.
+	CheckTags func(tags map[string]string) error
+	// SessionKeyName is what daemons are listed with that joined with a user's session.
+	SessionKeyName string
+	// OnCut hears of provisioners that lost their access.
+	OnCut func(ctx context.Context, id uuid.UUID, reason string) error
 	// Organization is the one that provisioners belong to.
 	Organization uuid.UUID
 	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
@@ -87,7 +103,7 @@ type Service struct {
 
 	provisioners struct {
 		sync.Mutex
-		byID map[uuid.UUID]Provisioner // every one that ever joined this process: an RPC's caller may be lost for the moment
+		byID map[uuid.UUID]Provisioner // every one that ever joined this process and was not cut: an RPC's caller may be lost for the moment
 	}
 
 	reaches reaches
@@ -245,6 +261,9 @@ func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coo
 		if err := s.opts.MayStillConnect(ctx, from.Subject); err != nil {
 			return err
 		}
+		if p, ok := s.daemon(to.ID); ok {
+			return s.mayReach(ctx, from.Subject, p)
+		}
 		return s.opts.MayConnect(ctx, from.Subject, to.ID)
 	}
 	return rbac.NotFound(rbac.Agent)
@@ -257,9 +276,14 @@ func (s *Service) RevokeAgents(ids ...uuid.UUID) {
 	}
 }
 
-// Recheck asks again whether the user's clients may see whom they see, as when the user was suspended or lost a role; uuid.Nil
-// means everybody's. It blocks until every answer is in.
+// Recheck asks again whether the user's clients may see whom they see, and whether the provisioners that joined with the user's
+// sessions may stay, as when the user was suspended or lost a role; uuid.Nil means everybody's. It blocks until every answer is
+// in.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
+	return errors.Join(s.recheckClients(ctx, userID), s.recheckProvisioners(ctx, userID))
+}
+
+func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 	var ids []uuid.UUID
 	for _, peer := range s.coord.Peers() {
 		if peer.Principal.Kind == coordinator.KindClient && (userID == uuid.Nil || peer.Principal.Subject == userID) {

@@ -107,6 +107,13 @@ func newWorld(t testing.TB) *world {
 			}
 			return nil
 		},
+		Actor: func(_ context.Context, user uuid.UUID) (rbac.Actor, error) {
+			return rbac.Actor{UserID: user, Username: "somebody"}, nil
+		},
+		Session: func(_ context.Context, _ string, user uuid.UUID) (rbac.Actor, error) {
+			return rbac.Actor{UserID: user, Username: "somebody"}, nil
+		},
+		CheckTags: func(map[string]string) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -81,6 +81,8 @@ func TestMay(t *testing.T) {
 		{rbac.Create, rbac.File, self, signIn, invisible, yes, yes, yes},
 		{rbac.Read, rbac.ProvisionerDaemon, uuid.Nil, signIn, invisible, yes, yes, yes},
 		{rbac.Read, rbac.ProvisionerDaemon, self, signIn, yes, yes, yes, yes},
+		{rbac.Create, rbac.ProvisionerDaemon, uuid.Nil, signIn, invisible, yes, yes, refused},
+		{rbac.Create, rbac.ProvisionerDaemon, self, signIn, yes, yes, yes, refused},
 		{rbac.Create, rbac.ProvisionerKey, uuid.Nil, signIn, invisible, yes, yes, refused},
 		{rbac.Update, rbac.ProvisionerJob, other, signIn, invisible, yes, yes, yes},
 		{rbac.Read, rbac.Deployment, uuid.Nil, signIn, invisible, invisible, yes, invisible},

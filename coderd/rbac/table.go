@@ -79,7 +79,7 @@ var table = map[Resource]map[Action]grant{
 		Connect: {member: own},
 	},
 	ProvisionerDaemon: {
-		Create: {templateAdmin: all},
+		Create: {member: own, templateAdmin: all, personal: true}, // run one: it sees what its jobs do
 		Read:   {member: own, templateAdmin: all},
 		Delete: {templateAdmin: all},
 	},

@@ -48,7 +48,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		tags, err := Tags(ctx, q, v.ID)
+		tags, err := Tags(ctx, q, v.ID, values)
 		if err != nil {
 			return err
 		}

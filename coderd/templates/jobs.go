@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -40,19 +39,6 @@ func Variables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]*pr
 		out = append(out, &provisionerpb.VariableValue{Name: row.Name, Value: row.Value, Sensitive: row.Sensitive})
 	}
 	return out, nil
-}
-
-// Tags returns what a version's workspaces ask of a provisioner.
-func Tags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) (map[string]string, error) {
-	data, err := q.GetTemplateVersionTags(ctx, version)
-	if err != nil {
-		return nil, fmt.Errorf("read tags: %w", err)
-	}
-	tags := map[string]string{}
-	if err := json.Unmarshal(data, &tags); err != nil {
-		return nil, fmt.Errorf("decode tags: %w", err)
-	}
-	return tags, nil
 }
 
 // importHandler runs imports.
@@ -117,15 +103,15 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	if result.GetError() != "" || result.GetCanceled() {
 		return nil
 	}
+	if err := storeTags(ctx, q, v.ID, job, found); err != nil {
+		return err
+	}
 	if err := q.FinishTemplateVersion(ctx, dbsqlc.FinishTemplateVersionParams{
 		ID: v.ID, Readme: clean(found.GetReadme()), NamesOwnerSessionToken: found.GetNamesOwnerSessionToken(), NamesOwnerSshPrivateKey: found.GetNamesOwnerSshPrivateKey(),
 	}); err != nil {
 		return fmt.Errorf("finish template version: %w", err)
 	}
 	if err := storeParameters(ctx, q, v.ID, found); err != nil {
-		return err
-	}
-	if err := storeTags(ctx, q, v.ID, job, found.GetWorkspaceTags()); err != nil {
 		return err
 	}
 	for _, auth := range found.GetExternalAuth() {
@@ -232,23 +218,6 @@ func parameterJSON(p *provisionerpb.Parameter) sdk.TemplateVersionParameter {
 		out.ValidationMin, out.ValidationMax = v.Min, v.Max
 	}
 	return out
-}
-
-// storeTags merges the template's own tags over the import's.
-func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, own map[string]string) error {
-	tags := map[string]string{}
-	if err := json.Unmarshal(job.Tags, &tags); err != nil {
-		return fmt.Errorf("decode tags: %w", err)
-	}
-	maps.Copy(tags, own)
-	data, err := json.Marshal(tags)
-	if err != nil {
-		return fmt.Errorf("encode tags: %w", err)
-	}
-	if err := q.UpsertTemplateVersionTags(ctx, dbsqlc.UpsertTemplateVersionTagsParams{TemplateVersionID: version, Tags: data}); err != nil {
-		return fmt.Errorf("store tags: %w", err)
-	}
-	return nil
 }
 
 // dryRunInput is what a dry run is made of.

@@ -118,6 +118,20 @@ func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, erro
 	return rbac.Actor{UserID: user.ID, Username: user.Username, Roles: user.Roles}, nil
 }
 
+// Session is a user as they act with a session or token now, by its id. Its faults are those of Authenticate.
+func (s *Service) Session(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error) {
+	key, err := s.db.GetCredential(ctx, id)
+	switch {
+	case database.IsNotFound(err) || err == nil && (key.UserID != userID || time.Now().After(key.ExpiresAt)):
+		return rbac.Actor{}, unauthenticated("The session has ended.")
+	case err != nil:
+		return rbac.Actor{}, fmt.Errorf("look up session: %w", err)
+	case key.Status == string(sdk.UserSuspended):
+		return rbac.Actor{}, suspended()
+	}
+	return rbac.Actor{UserID: key.UserID, Username: key.Username, Roles: key.Roles, KeyID: key.ID, FromWorkspace: key.Kind == kindWorkspace}, nil
+}
+
 func unauthenticated(message string) error {
 	return fault.New(fault.Unauthenticated, "%s", message).WithDetail("Sign in with: coder login <url>")
 }

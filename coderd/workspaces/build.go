@@ -2,7 +2,9 @@ package workspaces
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,7 +35,8 @@ type buildRequest struct {
 	logLevel   string
 	state      []byte // nil: as the build before left it
 	priority   int16
-	anyVersion bool // the initiator may use other versions than the active one where that is the rule
+	tags       map[string]string // asked of the provisioner beside the template's; nil: as with the build before
+	anyVersion bool              // the initiator may use other versions than the active one where that is the rule
 }
 
 // reasons are what a client may say; the rest is the server's own.
@@ -73,9 +76,17 @@ func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	if err != nil {
 		return uuid.Nil, err
 	}
-	tags, err := templates.Tags(ctx, q, version.ID)
+	tags, err := templates.Tags(ctx, q, version.ID, values)
 	if err != nil {
 		return uuid.Nil, err
+	}
+	asked, err := addTags(ctx, q, tags, req.tags, latest.ID)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	state := req.state
+	if state != nil {
+		state = s.deps.States.Seal(w.ID, state)
 	}
 	id := uuid.New()
 	job, err := s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
@@ -87,7 +98,7 @@ func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	}
 	if _, err := q.InsertBuild(ctx, dbsqlc.InsertBuildParams{
 		ID: id, WorkspaceID: w.ID, BuildNumber: latest.BuildNumber + 1, TemplateVersionID: version.ID, JobID: job.ID, Transition: string(req.transition),
-		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: req.state,
+		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: state, ProvisionerTags: asked,
 	}); err != nil {
 		return uuid.Nil, fmt.Errorf("insert build: %w", err)
 	}
@@ -155,6 +166,41 @@ func resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version
 		}
 	}
 	return templates.Resolve(definitions, from)
+}
+
+// addTags adds to the template's tags what the request asks for, or else what the build before asked for (its id is zero for the
+// first). It returns what was asked for as it is stored. A build narrows down where its template may run, it never leads elsewhere:
+// tags of the template, and whom the provisioner serves, cannot be replaced.
+func addTags(ctx context.Context, q *dbsqlc.Queries, tags, given map[string]string, before uuid.UUID) ([]byte, error) {
+	asked := maps.Clone(given)
+	switch {
+	case given != nil:
+		if err := jobs.CheckTags(given); err != nil {
+			return nil, err
+		}
+		for _, key := range slices.Sorted(maps.Keys(given)) {
+			if own, ok := tags[key]; ok && own != given[key] || key == jobs.TagScope || key == jobs.TagOwner {
+				return nil, fault.New(fault.Invalid, "The provisioner tag %s cannot be %q for a build of this template", key, given[key]).
+					WithField("provisioner_tags", "the template says "+key+"="+own)
+			}
+		}
+	case before != uuid.Nil:
+		data, err := q.GetBuildTags(ctx, before)
+		if err != nil {
+			return nil, fmt.Errorf("read the tags of the build before: %w", err)
+		}
+		if err := json.Unmarshal(data, &asked); err != nil {
+			return nil, fmt.Errorf("decode the tags of the build before: %w", err)
+		}
+		// A newer version of the template may have decided for itself.
+		maps.DeleteFunc(asked, func(key, value string) bool { own, ok := tags[key]; return ok && own != value })
+	}
+	maps.Copy(tags, asked)
+	data, err := json.Marshal(sdk.Map[string](asked))
+	if err != nil {
+		return nil, fmt.Errorf("encode tags: %w", err)
+	}
+	return data, nil
 }
 
 // ownerTags names the workspace's owner to provisioners that serve one user only.

@@ -26,7 +26,7 @@ const maxState = 64 << 20
 func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest) (buildRequest, error) {
 	out := buildRequest{
 		transition: req.Transition, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
-		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, anyVersion: mayChangeTemplates(actor),
+		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, tags: req.ProvisionerTags, anyVersion: mayChangeTemplates(actor),
 	}
 	refused := fault.New(fault.Invalid, "The build is not accepted.")
 	switch req.Transition {
@@ -262,9 +262,9 @@ func (s *Service) getBuildState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	state, err := s.deps.DB.GetBuildState(r.Context(), b.ID)
+	state, err := s.state(r.Context(), s.deps.DB.Queries, b.WorkspaceID, b.ID)
 	if err != nil {
-		return fmt.Errorf("read state: %w", err)
+		return err
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.Itoa(len(state)))
@@ -301,10 +301,7 @@ func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
 		if !sdk.JobStatus(latest.JobStatus).Ended() {
 			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).WithDetail("Wait for its end or cancel it.")
 		}
-		if req.State == nil {
-			req.State = []byte{}
-		}
-		return q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: req.State})
+		return q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: s.deps.States.Seal(ws.ID, req.State)})
 	})
 	if err != nil {
 		return fmt.Errorf("replace state: %w", err)

@@ -47,8 +47,8 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	build := &provisionerpb.WorkspaceBuild{
 		Transition: transitions[sdk.Transition(b.Transition)], Variables: variables, Metadata: metadata, LogLevel: b.LogLevel,
 	}
-	if build.State, err = q.GetBuildState(ctx, b.ID); err != nil {
-		return fmt.Errorf("read state: %w", err)
+	if build.State, err = h.state(ctx, q, w.ID, b.ID); err != nil {
+		return err
 	}
 	values, err := q.ListBuildParameters(ctx, b.ID)
 	if err != nil {
@@ -108,15 +108,24 @@ func (h buildHandler) Checkpoint(ctx context.Context, q *dbsqlc.Queries, job dbs
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
 	}
-	return storeState(ctx, q, b.ID, state)
+	return h.storeState(ctx, q, b, state)
+}
+
+// state reads a build's state.
+func (s *Service) state(ctx context.Context, q *dbsqlc.Queries, workspace, build uuid.UUID) ([]byte, error) {
+	stored, err := q.GetBuildState(ctx, build)
+	if err != nil {
+		return nil, fmt.Errorf("read state: %w", err)
+	}
+	return s.deps.States.Open(workspace, stored)
 }
 
 // storeState keeps the newest state that is not empty: a job that broke before it had one leaves what was there.
-func storeState(ctx context.Context, q *dbsqlc.Queries, build uuid.UUID, state []byte) error {
+func (h buildHandler) storeState(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, state []byte) error {
 	if len(state) == 0 {
 		return nil
 	}
-	if err := q.UpdateBuildState(ctx, dbsqlc.UpdateBuildStateParams{ID: build, State: state}); err != nil {
+	if err := q.UpdateBuildState(ctx, dbsqlc.UpdateBuildStateParams{ID: b.ID, State: h.deps.States.Seal(b.WorkspaceID, state)}); err != nil {
 		return fmt.Errorf("store state: %w", err)
 	}
 	return nil
@@ -150,7 +159,7 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	}
 	succeeded := result.GetError() == "" && !result.GetCanceled()
 	built := result.GetWorkspaceBuild()
-	if err := storeState(ctx, q, b.ID, built.GetState()); err != nil {
+	if err := h.storeState(ctx, q, b, built.GetState()); err != nil {
 		return err
 	}
 	var kept []uuid.UUID

@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -21,6 +22,7 @@ type Deps struct {
 	Agents    *agents.Service
 	Users     *users.Service
 	PubSub    pubsub.PubSub
+	States    *states.Keyring
 	Logger    *slog.Logger
 	AccessURL string // the server's public URL, as templates see it
 }

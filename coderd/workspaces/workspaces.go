@@ -118,7 +118,7 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	}
 	_, err = s.build(ctx, q, made, buildRequest{
 		transition: sdk.TransitionStart, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
-		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChangeTemplates(actor),
+		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChangeTemplates(actor), tags: req.ProvisionerTags,
 	})
 	return err
 }

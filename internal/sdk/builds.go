@@ -75,8 +75,10 @@ type CreateBuildRequest struct {
 	ProvisionerState        []byte           `json:"state,omitempty"`
 	Orphan                  bool             `json:"orphan,omitempty"` // delete only: forget the resources instead of destroying them
 	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
-	LogLevel                string           `json:"log_level,omitempty"` // "", "debug"
-	Reason                  BuildReason      `json:"reason,omitempty"`
+	// ProvisionerTags are asked for beside the template's. Nil: as with the build before. Empty: none.
+	ProvisionerTags map[string]string `json:"provisioner_tags,omitzero"`
+	LogLevel        string            `json:"log_level,omitempty"` // "", "debug"
+	Reason          BuildReason       `json:"reason,omitempty"`
 }
 
 // UpdateStateRequest replaces a build's Terraform state (PUT workspacebuilds/{b}/state).

@@ -137,17 +137,6 @@ type ScriptTiming struct {
 	AgentName   string    `json:"workspace_agent_name"`
 }
 
-// TemplateExample is a template that the server carries, to start from.
-type TemplateExample struct {
-	ID          string       `json:"id"`
-	URL         string       `json:"url"`
-	Name        string       `json:"name"`
-	Description string       `json:"description"`
-	Icon        string       `json:"icon"`
-	Tags        List[string] `json:"tags"`
-	Markdown    string       `json:"markdown"`
-}
-
 // AssignableRole is a role with whether the person who asks may give it.
 type AssignableRole struct {
 	Role
@@ -169,10 +158,6 @@ func (c *Client) ApplicationsHost(ctx context.Context) (ApplicationsHost, error)
 
 func (c *Client) BuildTimings(ctx context.Context, build uuid.UUID) (BuildTimings, error) {
 	return get[BuildTimings](ctx, c, "workspacebuilds/"+build.String()+"/timings")
-}
-
-func (c *Client) TemplateExamples(ctx context.Context, organization string) ([]TemplateExample, error) {
-	return get[[]TemplateExample](ctx, c, "organizations/"+seg(organization)+"/templates/examples")
 }
 
 func (c *Client) AssignableRoles(ctx context.Context) ([]AssignableRole, error) {

@@ -4,6 +4,7 @@ package sdk
 const (
 	AgentTokenHeader      = "Coder-Agent-Token"
 	ProvisionerPSKHeader  = "Coder-Provisioner-Daemon-Psk"
+	ProvisionerKeyHeader  = "Coder-Provisioner-Daemon-Key"
 	ProvisionerNameHeader = "Coder-Provisioner-Daemon-Name"
 	ProvisionerTagsHeader = "Coder-Provisioner-Daemon-Tags" // k=v, as a URL query
 	// ProvisionerInstanceHeader tells a daemon that was restarted from another that was given the same name.

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -73,20 +74,22 @@ type MatchedProvisioners struct {
 
 // ProvisionerDaemon is a provisioner that has enrolled.
 type ProvisionerDaemon struct {
-	ID             uuid.UUID             `json:"id"`
-	OrganizationID uuid.UUID             `json:"organization_id"`
-	KeyID          uuid.UUID             `json:"key_id"`
-	KeyName        string                `json:"key_name"`
-	CreatedAt      time.Time             `json:"created_at"`
-	LastSeenAt     *time.Time            `json:"last_seen_at,omitempty"`
-	Name           string                `json:"name"`
-	Version        string                `json:"version"`
-	APIVersion     string                `json:"api_version"`
-	Provisioners   List[string]          `json:"provisioners"` // "terraform"
-	Tags           Map[string]           `json:"tags"`
-	Status         ProvisionerStatus     `json:"status"`
-	CurrentJob     *ProvisionerDaemonJob `json:"current_job"`
-	PreviousJob    *ProvisionerDaemonJob `json:"previous_job"`
+	ID             uuid.UUID         `json:"id"`
+	OrganizationID uuid.UUID         `json:"organization_id"`
+	KeyID          uuid.UUID         `json:"key_id"`
+	KeyName        string            `json:"key_name"`
+	CreatedAt      time.Time         `json:"created_at"`
+	LastSeenAt     *time.Time        `json:"last_seen_at,omitempty"`
+	Name           string            `json:"name"`
+	Version        string            `json:"version"`
+	APIVersion     string            `json:"api_version"`
+	Provisioners   List[string]      `json:"provisioners"` // "terraform"
+	Tags           Map[string]       `json:"tags"`
+	Status         ProvisionerStatus `json:"status"`
+	// Path is how the server's packets to it travel: "direct", "relayed", or "" while that is not known.
+	Path        string                `json:"path,omitempty"`
+	CurrentJob  *ProvisionerDaemonJob `json:"current_job"`
+	PreviousJob *ProvisionerDaemonJob `json:"previous_job"`
 }
 
 type ProvisionerDaemonJob struct {
@@ -95,6 +98,25 @@ type ProvisionerDaemonJob struct {
 	TemplateName        string    `json:"template_name"`
 	TemplateIcon        string    `json:"template_icon"`
 	TemplateDisplayName string    `json:"template_display_name"`
+}
+
+// ProvisionerKey lets provisioners join, with its tags.
+type ProvisionerKey struct {
+	ID             uuid.UUID   `json:"id"`
+	CreatedAt      time.Time   `json:"created_at"`
+	OrganizationID uuid.UUID   `json:"organization"`
+	Name           string      `json:"name"`
+	Tags           Map[string] `json:"tags"`
+}
+
+type CreateProvisionerKeyRequest struct {
+	Name string            `json:"name"`
+	Tags map[string]string `json:"tags"`
+}
+
+// CreateProvisionerKeyResponse is the only place where the key itself is ever shown.
+type CreateProvisionerKeyResponse struct {
+	Key string `json:"key"`
 }
 
 // JobsQuery selects provisioner jobs, newest first. The zero value means all.
@@ -124,4 +146,23 @@ func (c *Client) ProvisionerJobs(ctx context.Context, organization string, q Job
 
 func (c *Client) ProvisionerJob(ctx context.Context, organization string, id uuid.UUID) (ProvisionerJob, error) {
 	return get[ProvisionerJob](ctx, c, "organizations/"+seg(organization)+"/provisionerjobs/"+id.String())
+}
+
+func (c *Client) ProvisionerKeys(ctx context.Context, organization string) ([]ProvisionerKey, error) {
+	return get[[]ProvisionerKey](ctx, c, "organizations/"+seg(organization)+"/provisionerkeys")
+}
+
+// CreateProvisionerKey makes a key. Nobody can read it again.
+func (c *Client) CreateProvisionerKey(ctx context.Context, organization string, req CreateProvisionerKeyRequest) (CreateProvisionerKeyResponse, error) {
+	return send[CreateProvisionerKeyResponse](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/provisionerkeys", req)
+}
+
+// DeleteProvisionerKey disconnects the key's provisioners, too.
+func (c *Client) DeleteProvisionerKey(ctx context.Context, organization, name string) error {
+	return c.do(ctx, http.MethodDelete, "organizations/"+seg(organization)+"/provisionerkeys/"+seg(name), nil, nil)
+}
+
+// CancelJob cancels a job, whatever it is for.
+func (c *Client) CancelJob(ctx context.Context, organization string, id uuid.UUID) error {
+	return c.do(ctx, http.MethodPatch, "organizations/"+seg(organization)+"/provisionerjobs/"+id.String()+"/cancel", nil, nil)
 }

@@ -70,6 +70,8 @@ type CreateWorkspaceRequest struct {
 	TTLMillis               *int64           `json:"ttl_ms,omitempty"`
 	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
 	AutomaticUpdates        AutomaticUpdates `json:"automatic_updates,omitempty"`
+	// ProvisionerTags are asked for beside the template's, by this build and those that follow.
+	ProvisionerTags map[string]string `json:"provisioner_tags,omitzero"`
 }
 
 // ParameterValue is the value of a coder_parameter, in its text form.

@@ -12,6 +12,36 @@ import (
 	"github.com/google/uuid"
 )
 
+const countStateKeys = `-- name: CountStateKeys :many
+SELECT state_key, count(*) AS states FROM workspace_builds WHERE state <> '' GROUP BY state_key ORDER BY state_key
+`
+
+type CountStateKeysRow struct {
+	StateKey []byte
+	States   int64
+}
+
+// How many states are encrypted with which key; the empty id is of those that are not encrypted.
+func (q *Queries) CountStateKeys(ctx context.Context) ([]CountStateKeysRow, error) {
+	rows, err := q.db.Query(ctx, countStateKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountStateKeysRow{}
+	for rows.Next() {
+		var i CountStateKeysRow
+		if err := rows.Scan(&i.StateKey, &i.States); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const getBuild = `-- name: GetBuild :one
 SELECT id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, deadline, max_deadline, created_at
 FROM workspace_builds WHERE id = $1
@@ -104,6 +134,18 @@ func (q *Queries) GetBuildState(ctx context.Context, id uuid.UUID) ([]byte, erro
 	return state, err
 }
 
+const getBuildTags = `-- name: GetBuildTags :one
+SELECT provisioner_tags FROM workspace_builds WHERE id = $1
+`
+
+// What was asked of the provisioner with the build itself.
+func (q *Queries) GetBuildTags(ctx context.Context, id uuid.UUID) ([]byte, error) {
+	row := q.db.QueryRow(ctx, getBuildTags, id)
+	var provisioner_tags []byte
+	err := row.Scan(&provisioner_tags)
+	return provisioner_tags, err
+}
+
 const getLatestBuild = `-- name: GetLatestBuild :one
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.deadline, b.max_deadline, j.status AS job_status
 FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
@@ -140,9 +182,9 @@ func (q *Queries) GetLatestBuild(ctx context.Context, workspaceID uuid.UUID) (Ge
 }
 
 const insertBuild = `-- name: InsertBuild :one
-INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline)
+INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-	COALESCE($11::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10)
+	COALESCE($12::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11)
 RETURNING id
 `
 
@@ -157,6 +199,7 @@ type InsertBuildParams struct {
 	InitiatorID       uuid.UUID
 	LogLevel          string
 	MaxDeadline       *time.Time
+	ProvisionerTags   []byte
 	State             []byte
 }
 
@@ -173,6 +216,7 @@ func (q *Queries) InsertBuild(ctx context.Context, arg InsertBuildParams) (uuid.
 		arg.InitiatorID,
 		arg.LogLevel,
 		arg.MaxDeadline,
+		arg.ProvisionerTags,
 		arg.State,
 	)
 	var id uuid.UUID
@@ -364,6 +408,67 @@ func (q *Queries) ListPreviousBuildParameters(ctx context.Context, arg ListPrevi
 		return nil, err
 	}
 	return items, nil
+}
+
+const listStatesNotUnder = `-- name: ListStatesNotUnder :many
+SELECT id FROM workspace_builds WHERE state <> '' AND state_key <> $1 LIMIT $2
+`
+
+type ListStatesNotUnderParams struct {
+	StateKey []byte
+	MaxRows  int32
+}
+
+// Builds whose state is not encrypted with a key.
+func (q *Queries) ListStatesNotUnder(ctx context.Context, arg ListStatesNotUnderParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listStatesNotUnder, arg.StateKey, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockBuildState = `-- name: LockBuildState :one
+SELECT workspace_id, state FROM workspace_builds WHERE id = $1 FOR UPDATE
+`
+
+type LockBuildStateRow struct {
+	WorkspaceID uuid.UUID
+	State       []byte
+}
+
+func (q *Queries) LockBuildState(ctx context.Context, id uuid.UUID) (LockBuildStateRow, error) {
+	row := q.db.QueryRow(ctx, lockBuildState, id)
+	var i LockBuildStateRow
+	err := row.Scan(&i.WorkspaceID, &i.State)
+	return i, err
+}
+
+const reencryptBuildState = `-- name: ReencryptBuildState :exec
+UPDATE workspace_builds SET state = $2 WHERE id = $1
+`
+
+type ReencryptBuildStateParams struct {
+	ID    uuid.UUID
+	State []byte
+}
+
+// The same state, encrypted anew: not a change of the build.
+func (q *Queries) ReencryptBuildState(ctx context.Context, arg ReencryptBuildStateParams) error {
+	_, err := q.db.Exec(ctx, reencryptBuildState, arg.ID, arg.State)
+	return err
 }
 
 const updateBuildCost = `-- name: UpdateBuildCost :exec

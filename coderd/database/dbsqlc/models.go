@@ -58,6 +58,8 @@ type ProvisionerDaemon struct {
 	CreatedAt      time.Time
 	LastSeenAt     *time.Time
 	Online         bool
+	KeyID          *uuid.UUID
+	KeyName        string
 }
 
 type ProvisionerJob struct {
@@ -91,6 +93,16 @@ type ProvisionerJobLog struct {
 	Level     string
 	Stage     string
 	Output    string
+}
+
+type ProvisionerKey struct {
+	ID             uuid.UUID
+	OrganizationID uuid.UUID
+	Name           string
+	Tags           []byte
+	SecretHash     []byte
+	CreatedBy      uuid.UUID
+	CreatedAt      time.Time
 }
 
 type Setting struct {
@@ -157,6 +169,7 @@ type TemplateVersionPreset struct {
 type TemplateVersionTag struct {
 	TemplateVersionID uuid.UUID
 	Tags              []byte
+	Program           []byte
 }
 
 type TemplateVersionVariable struct {
@@ -309,6 +322,8 @@ type WorkspaceBuild struct {
 	MaxDeadline       *time.Time
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
+	ProvisionerTags   []byte
+	StateKey          []byte
 }
 
 type WorkspaceBuildParameter struct {

@@ -47,6 +47,22 @@ func (q *Queries) ConfirmProvisioners(ctx context.Context, ids []uuid.UUID) erro
 	return err
 }
 
+const deleteProvisionerKey = `-- name: DeleteProvisionerKey :one
+DELETE FROM provisioner_keys WHERE organization_id = $1 AND lower(name) = lower($2) RETURNING id
+`
+
+type DeleteProvisionerKeyParams struct {
+	OrganizationID uuid.UUID
+	Name           string
+}
+
+func (q *Queries) DeleteProvisionerKey(ctx context.Context, arg DeleteProvisionerKeyParams) (uuid.UUID, error) {
+	row := q.db.QueryRow(ctx, deleteProvisionerKey, arg.OrganizationID, arg.Name)
+	var id uuid.UUID
+	err := row.Scan(&id)
+	return id, err
+}
+
 const deleteStaleProvisioners = `-- name: DeleteStaleProvisioners :exec
 DELETE FROM provisioner_daemons d WHERE NOT d.online AND d.last_seen_at < now() - interval '7 days'
 	AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.worker_id = d.id AND j.completed_at IS NULL)
@@ -56,6 +72,78 @@ DELETE FROM provisioner_daemons d WHERE NOT d.online AND d.last_seen_at < now() 
 func (q *Queries) DeleteStaleProvisioners(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, deleteStaleProvisioners)
 	return err
+}
+
+const forgetProvisionerName = `-- name: ForgetProvisionerName :exec
+DELETE FROM provisioner_daemons d WHERE d.organization_id = $1 AND d.name = $2 AND d.id <> $3 AND NOT d.online
+	AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.worker_id = d.id AND j.completed_at IS NULL)
+`
+
+type ForgetProvisionerNameParams struct {
+	OrganizationID uuid.UUID
+	Name           string
+	KeepID         uuid.UUID
+}
+
+// Frees the name of a daemon that is offline and runs nothing, for one that joins with another credential.
+func (q *Queries) ForgetProvisionerName(ctx context.Context, arg ForgetProvisionerNameParams) error {
+	_, err := q.db.Exec(ctx, forgetProvisionerName, arg.OrganizationID, arg.Name, arg.KeepID)
+	return err
+}
+
+const getProvisionerKeyBySecret = `-- name: GetProvisionerKeyBySecret :one
+SELECT id, organization_id, name, tags, secret_hash, created_by, created_at FROM provisioner_keys WHERE secret_hash = $1
+`
+
+// The key that a daemon shows.
+func (q *Queries) GetProvisionerKeyBySecret(ctx context.Context, secretHash []byte) (ProvisionerKey, error) {
+	row := q.db.QueryRow(ctx, getProvisionerKeyBySecret, secretHash)
+	var i ProvisionerKey
+	err := row.Scan(
+		&i.ID,
+		&i.OrganizationID,
+		&i.Name,
+		&i.Tags,
+		&i.SecretHash,
+		&i.CreatedBy,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
+const insertProvisionerKey = `-- name: InsertProvisionerKey :one
+INSERT INTO provisioner_keys (id, organization_id, name, tags, secret_hash, created_by) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id, organization_id, name, tags, secret_hash, created_by, created_at
+`
+
+type InsertProvisionerKeyParams struct {
+	ID             uuid.UUID
+	OrganizationID uuid.UUID
+	Name           string
+	Tags           []byte
+	SecretHash     []byte
+	CreatedBy      uuid.UUID
+}
+
+func (q *Queries) InsertProvisionerKey(ctx context.Context, arg InsertProvisionerKeyParams) (ProvisionerKey, error) {
+	row := q.db.QueryRow(ctx, insertProvisionerKey,
+		arg.ID,
+		arg.OrganizationID,
+		arg.Name,
+		arg.Tags,
+		arg.SecretHash,
+		arg.CreatedBy,
+	)
+	var i ProvisionerKey
+	err := row.Scan(
+		&i.ID,
+		&i.OrganizationID,
+		&i.Name,
+		&i.Tags,
+		&i.SecretHash,
+		&i.CreatedBy,
+		&i.CreatedAt,
+	)
+	return i, err
 }
 
 const isProvisionerOnline = `-- name: IsProvisionerOnline :one
@@ -69,8 +157,65 @@ func (q *Queries) IsProvisionerOnline(ctx context.Context, id uuid.UUID) (bool, 
 	return online, err
 }
 
+const listExistingProvisionerKeys = `-- name: ListExistingProvisionerKeys :many
+SELECT id FROM provisioner_keys WHERE id = ANY ($1::uuid[])
+`
+
+// Those of the keys that have not been deleted.
+func (q *Queries) ListExistingProvisionerKeys(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listExistingProvisionerKeys, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listProvisionerKeys = `-- name: ListProvisionerKeys :many
+SELECT id, organization_id, name, tags, secret_hash, created_by, created_at FROM provisioner_keys WHERE organization_id = $1 ORDER BY lower(name)
+`
+
+func (q *Queries) ListProvisionerKeys(ctx context.Context, organizationID uuid.UUID) ([]ProvisionerKey, error) {
+	rows, err := q.db.Query(ctx, listProvisionerKeys, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ProvisionerKey{}
+	for rows.Next() {
+		var i ProvisionerKey
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrganizationID,
+			&i.Name,
+			&i.Tags,
+			&i.SecretHash,
+			&i.CreatedBy,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listProvisioners = `-- name: ListProvisioners :many
-SELECT id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online FROM provisioner_daemons WHERE organization_id = $1 ORDER BY online DESC, name
+SELECT id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online, key_id, key_name FROM provisioner_daemons WHERE organization_id = $1 ORDER BY online DESC, name
 `
 
 func (q *Queries) ListProvisioners(ctx context.Context, organizationID uuid.UUID) ([]ProvisionerDaemon, error) {
@@ -92,6 +237,8 @@ func (q *Queries) ListProvisioners(ctx context.Context, organizationID uuid.UUID
 			&i.CreatedAt,
 			&i.LastSeenAt,
 			&i.Online,
+			&i.KeyID,
+			&i.KeyName,
 		); err != nil {
 			return nil, err
 		}
@@ -104,11 +251,11 @@ func (q *Queries) ListProvisioners(ctx context.Context, organizationID uuid.UUID
 }
 
 const openProvisioner = `-- name: OpenProvisioner :one
-INSERT INTO provisioner_daemons (id, organization_id, name, version, tags, built_in, last_seen_at, online)
-VALUES ($1, $2, $3, $4, $5, $6, now(), true)
+INSERT INTO provisioner_daemons (id, organization_id, name, version, tags, built_in, key_id, key_name, last_seen_at, online)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now(), true)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, version = excluded.version, tags = excluded.tags, built_in = excluded.built_in,
-	last_seen_at = now(), online = true
-RETURNING id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online
+	key_id = excluded.key_id, key_name = excluded.key_name, last_seen_at = now(), online = true
+RETURNING id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online, key_id, key_name
 `
 
 type OpenProvisionerParams struct {
@@ -118,6 +265,8 @@ type OpenProvisionerParams struct {
 	Version        string
 	Tags           []byte
 	BuiltIn        bool
+	KeyID          *uuid.UUID
+	KeyName        string
 }
 
 // A daemon's session begins.
@@ -129,6 +278,8 @@ func (q *Queries) OpenProvisioner(ctx context.Context, arg OpenProvisionerParams
 		arg.Version,
 		arg.Tags,
 		arg.BuiltIn,
+		arg.KeyID,
+		arg.KeyName,
 	)
 	var i ProvisionerDaemon
 	err := row.Scan(
@@ -141,6 +292,8 @@ func (q *Queries) OpenProvisioner(ctx context.Context, arg OpenProvisionerParams
 		&i.CreatedAt,
 		&i.LastSeenAt,
 		&i.Online,
+		&i.KeyID,
+		&i.KeyName,
 	)
 	return i, err
 }

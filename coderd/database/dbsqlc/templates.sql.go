@@ -328,14 +328,19 @@ func (q *Queries) GetTemplateVersionByName(ctx context.Context, arg GetTemplateV
 }
 
 const getTemplateVersionTags = `-- name: GetTemplateVersionTags :one
-SELECT tags FROM template_version_tags WHERE template_version_id = $1
+SELECT tags, program FROM template_version_tags WHERE template_version_id = $1
 `
 
-func (q *Queries) GetTemplateVersionTags(ctx context.Context, templateVersionID uuid.UUID) ([]byte, error) {
+type GetTemplateVersionTagsRow struct {
+	Tags    []byte
+	Program []byte
+}
+
+func (q *Queries) GetTemplateVersionTags(ctx context.Context, templateVersionID uuid.UUID) (GetTemplateVersionTagsRow, error) {
 	row := q.db.QueryRow(ctx, getTemplateVersionTags, templateVersionID)
-	var tags []byte
-	err := row.Scan(&tags)
-	return tags, err
+	var i GetTemplateVersionTagsRow
+	err := row.Scan(&i.Tags, &i.Program)
+	return i, err
 }
 
 const holdTemplate = `-- name: HoldTemplate :one
@@ -952,17 +957,18 @@ func (q *Queries) UpsertTemplateVersionExternalAuth(ctx context.Context, arg Ups
 }
 
 const upsertTemplateVersionTags = `-- name: UpsertTemplateVersionTags :exec
-INSERT INTO template_version_tags (template_version_id, tags) VALUES ($1, $2)
-ON CONFLICT (template_version_id) DO UPDATE SET tags = EXCLUDED.tags
+INSERT INTO template_version_tags (template_version_id, tags, program) VALUES ($1, $2, $3)
+ON CONFLICT (template_version_id) DO UPDATE SET tags = EXCLUDED.tags, program = EXCLUDED.program
 `
 
 type UpsertTemplateVersionTagsParams struct {
 	TemplateVersionID uuid.UUID
 	Tags              []byte
+	Program           []byte
 }
 
 func (q *Queries) UpsertTemplateVersionTags(ctx context.Context, arg UpsertTemplateVersionTagsParams) error {
-	_, err := q.db.Exec(ctx, upsertTemplateVersionTags, arg.TemplateVersionID, arg.Tags)
+	_, err := q.db.Exec(ctx, upsertTemplateVersionTags, arg.TemplateVersionID, arg.Tags, arg.Program)
 	return err
 }
 

@@ -1,8 +1,8 @@
 -- name: InsertBuild :one
 -- The state starts as the previous build's: it is carried over even when this job never reports one.
-INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline)
+INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-	COALESCE(sqlc.narg(state)::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10)
+	COALESCE(sqlc.narg(state)::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11)
 RETURNING id;
 
 -- name: GetBuild :one
@@ -40,6 +40,25 @@ LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
 
 -- name: GetBuildState :one
 SELECT state FROM workspace_builds WHERE id = $1;
+
+-- name: GetBuildTags :one
+-- What was asked of the provisioner with the build itself.
+SELECT provisioner_tags FROM workspace_builds WHERE id = $1;
+
+-- name: CountStateKeys :many
+-- How many states are encrypted with which key; the empty id is of those that are not encrypted.
+SELECT state_key, count(*) AS states FROM workspace_builds WHERE state <> '' GROUP BY state_key ORDER BY state_key;
+
+-- name: ListStatesNotUnder :many
+-- Builds whose state is not encrypted with a key.
+SELECT id FROM workspace_builds WHERE state <> '' AND state_key <> $1 LIMIT sqlc.arg(max_rows);
+
+-- name: LockBuildState :one
+SELECT workspace_id, state FROM workspace_builds WHERE id = $1 FOR UPDATE;
+
+-- name: ReencryptBuildState :exec
+-- The same state, encrypted anew: not a change of the build.
+UPDATE workspace_builds SET state = $2 WHERE id = $1;
 
 -- name: UpdateBuildState :exec
 UPDATE workspace_builds SET state = $2, updated_at = now() WHERE id = $1;

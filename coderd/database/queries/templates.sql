@@ -128,11 +128,11 @@ ON CONFLICT (template_version_id, provider_id) DO UPDATE SET optional = EXCLUDED
 SELECT * FROM template_version_external_auth WHERE template_version_id = $1 ORDER BY provider_id;
 
 -- name: UpsertTemplateVersionTags :exec
-INSERT INTO template_version_tags (template_version_id, tags) VALUES ($1, $2)
-ON CONFLICT (template_version_id) DO UPDATE SET tags = EXCLUDED.tags;
+INSERT INTO template_version_tags (template_version_id, tags, program) VALUES ($1, $2, $3)
+ON CONFLICT (template_version_id) DO UPDATE SET tags = EXCLUDED.tags, program = EXCLUDED.program;
 
 -- name: GetTemplateVersionTags :one
-SELECT tags FROM template_version_tags WHERE template_version_id = $1;
+SELECT tags, program FROM template_version_tags WHERE template_version_id = $1;
 
 -- name: GetTemplateJob :one
 -- A job by its kind: what a dry run route may show.

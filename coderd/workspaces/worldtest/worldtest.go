@@ -31,6 +31,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/coderd/workspaces"
@@ -52,6 +53,7 @@ type World struct {
 	Users      map[string]uuid.UUID
 	Agents     *agents.Service
 	Workspaces *workspaces.Service
+	States     *states.Keyring
 	Tracer     *Tracer
 	Daemon     *Daemon
 
@@ -120,7 +122,10 @@ func New(t testing.TB) *World {
 	accounts := users.New(users.Deps{DB: db, Logger: log, AccessURL: u})
 	w.Agents = agents.New(agents.Deps{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL})
 	versions := templates.New(templates.Deps{DB: db, Jobs: queue, Agents: w.Agents, Logger: log, AccessURL: accessURL})
-	w.Workspaces = workspaces.New(workspaces.Deps{DB: db, Jobs: queue, Agents: w.Agents, Users: accounts, PubSub: ps, Logger: log, AccessURL: accessURL})
+	if w.States, err = states.Random(); err != nil {
+		t.Fatal(err)
+	}
+	w.Workspaces = workspaces.New(workspaces.Deps{DB: db, Jobs: queue, Agents: w.Agents, Users: accounts, PubSub: ps, States: w.States, Logger: log, AccessURL: accessURL})
 	if err := queue.Start(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}

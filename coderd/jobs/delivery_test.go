@@ -1,0 +1,227 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// The stream is cut again and again while a job runs, and the server is away for a while: nothing is lost, doubled or out of
+// order.
+func TestEventsExactlyOnceInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	step := make(chan struct{})
+	var want []string
+	p := w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		for i := range 60 {
+			<-step
+			say(run, fmt.Sprint(i))
+			if i%5 == 0 {
+				run.Sink.Checkpoint(fmt.Append(nil, i))
+			}
+		}
+		return succeeded("end")
+	}}, nil)
+	id := w.insert(nil)
+	for i := range 60 {
+		step <- struct{}{}
+		want = append(want, fmt.Sprint(i))
+		if i%5 == 0 {
+			want = append(want, fmt.Sprint("checkpoint ", i))
+		}
+		switch {
+		case i == 20:
+			w.stopServer()
+		case i == 40:
+			w.startServer()
+		case i%7 == 0:
+			p.link.cut()
+		}
+	}
+	w.await(id, "succeeded")
+	if diff := cmp.Diff(append(want, "result end"), w.lines(id)); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+	if n := p.exec.runs(); n != 1 {
+		t.Errorf("the job ran %d times", n)
+	}
+}
+
+func TestResultDeliveredAfterServerWasAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	began, gate := make(chan struct{}), make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result {
+		close(began)
+		<-gate
+		return succeeded("s")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	w.stopServer()
+	close(gate)
+	w.eventually("the job is over", func() bool { p.exec.mu.Lock(); defer p.exec.mu.Unlock(); return p.exec.active == 0 }, nil)
+	// The daemon is stopped too, with the result undelivered.
+	p.kill()
+	w.startServer()
+	w.startIn(p.as, p.dir, nil, nil)
+	w.await(id, "succeeded")
+	if diff := cmp.Diff([]string{"result s"}, w.lines(id)); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+}
+
+func TestKilledDaemonDeliversWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, recovered := range map[string]string{"executor finds newer state": "s9", "only the checkpoint": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			began := make(chan struct{})
+			p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+				run.Sink.Checkpoint([]byte("s1"))
+				close(began)
+				<-stop
+				return succeeded("never seen")
+			}}, nil)
+			id := w.insert(nil)
+			<-began
+			p.crash(&executor{recover: func(job uuid.UUID, epoch uint64) ([]byte, error) {
+				if job != id || epoch != 1 {
+					return nil, fmt.Errorf("asked for %s/%d", job, epoch)
+				}
+				if recovered == "" {
+					return nil, errors.New("nothing there")
+				}
+				return []byte(recovered), nil
+			}})
+			row := w.await(id, "failed")
+			if !strings.Contains(row.Error, "killed while it was starting the workspace") {
+				t.Errorf("error is %q", row.Error)
+			}
+			want := []string{"checkpoint s1", "result s1"}
+			if recovered != "" {
+				want[1] = "result " + recovered
+			}
+			if diff := cmp.Diff(want, w.lines(id)); diff != "" {
+				t.Errorf("recorded (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A daemon that comes back without its disk: the job that had begun fails at once, one that had not waits again.
+func TestDaemonLostItsDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	began := make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+		run.Sink.Checkpoint([]byte("s1"))
+		close(began)
+		<-stop
+		return succeeded("")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	w.eventually("the checkpoint is stored", func() bool { return len(w.lines(id)) == 1 }, nil)
+	p.link.block(true)
+	w.startIn(p.as, t.TempDir(), nil, nil)
+	row := w.await(id, "failed")
+	if !strings.Contains(row.Error, "no longer knows this job") {
+		t.Errorf("error is %q", row.Error)
+	}
+	if diff := cmp.Diff([]string{"checkpoint s1", "result "}, w.lines(id)); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	began, gate := make(chan struct{}), make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result {
+		close(began)
+		<-gate
+		return succeeded("s")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	drained := make(chan error, 1)
+	go func() { drained <- p.Stop(context.Background()) }()
+	next := w.insert(nil)
+	close(gate)
+	if err := <-drained; err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	w.await(id, "succeeded")
+	if row := w.row(next); row.Status != "pending" {
+		t.Errorf("the next job is %s, want pending", row.Status)
+	}
+	w.start("two", nil, nil, nil)
+	w.await(next, "succeeded")
+}
+
+func TestSecondStopInterrupts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	began := make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
+		close(began)
+		<-stop
+		return failed("half", "interrupted")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	drained := make(chan error, 1)
+	go func() { drained <- p.Stop(context.Background()) }()
+	w.eventually("the first stop drains", func() bool { return p.Draining() }, nil)
+	if err := errors.Join(p.Stop(context.Background()), <-drained); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	row := w.await(id, "failed")
+	if !strings.Contains(row.Error, "told to stop") {
+		t.Errorf("error is %q", row.Error)
+	}
+}
+
+// A flood is bounded, its end is said, and the errors at its end are kept.
+func TestLogFlood(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	line := strings.Repeat("x", 10_000)
+	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		say(run, strings.Repeat("y", 1<<20))
+		for range 4000 {
+			say(run, line)
+		}
+		run.Sink.Log(&provisionerpb.LogLine{Level: provisionerpb.LogLevel_LOG_LEVEL_ERROR, Stage: "test", Output: "why it failed"})
+		return failed("", "flooded")
+	}}, nil)
+	id := w.insert(nil)
+	row := w.await(id, "failed")
+	if !row.LogOverflowed || row.LogLength > 17<<20 {
+		t.Errorf("overflowed %t, length %d", row.LogOverflowed, row.LogLength)
+	}
+	lines := w.lines(id)
+	if len(lines[0]) > 40_000 || !strings.Contains(lines[0], "[cut: 1048576 bytes]") {
+		t.Errorf("the long line has %d bytes and ends with %q", len(lines[0]), lines[0][len(lines[0])-40:])
+	}
+	said := 0
+	for _, l := range lines {
+		if strings.Contains(l, "only errors are kept") {
+			said++
+		}
+	}
+	if n := len(lines); said != 1 || lines[n-2] != "why it failed" {
+		t.Errorf("said %d times that the log is full; the end is %q", said, lines[n-2:])
+	}
+}

@@ -1,0 +1,89 @@
+package jobs_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *jobs.Deps) { d.Grace = 300 * time.Millisecond })
+	began, gate := make(chan struct{}, 1), make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		run.Sink.Checkpoint([]byte("s1"))
+		began <- struct{}{}
+		<-gate
+		return succeeded("too late")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	w.eventually("the checkpoint is stored", func() bool { return len(w.lines(id)) == 1 }, nil)
+	p.link.block(true)
+	row := w.await(id, "failed")
+	if !strings.Contains(row.Error, "not seen for 300ms") {
+		t.Errorf("error is %q", row.Error)
+	}
+	// The daemon comes back with a result: it is refused, and the daemon serves on.
+	close(gate)
+	p.link.block(false)
+	next := w.insert(nil)
+	w.await(next, "succeeded")
+	if diff := cmp.Diff([]string{"checkpoint s1", "result "}, w.lines(id)); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+}
+
+// A server that was restarted counts the grace from its start.
+func TestGraceAfterRestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	began := make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
+		close(began)
+		<-stop
+		return succeeded("")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	p.link.block(true)
+	w.stopServer()
+	w.deps.Grace = 200 * time.Millisecond
+	w.startServer()
+	w.await(id, "failed")
+}
+
+// A daemon that does not hear its server for the grace period stops its job by itself: somebody else may have it by then.
+func TestDaemonFencesItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *jobs.Deps) { d.Grace, d.Fence = 500*time.Millisecond, time.Minute })
+	began, stopped := make(chan struct{}), make(chan struct{})
+	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+		close(began)
+		<-stop
+		close(stopped)
+		return failed("reached", "interrupted")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	p.link.block(true)
+	select {
+	case <-stopped:
+	case <-time.After(hang):
+		t.Fatal("the job was not stopped")
+	}
+	p.link.block(false)
+	if row := w.await(id, "failed"); !strings.Contains(row.Error, "away for longer than 500ms") {
+		t.Errorf("error is %q", row.Error)
+	}
+	if diff := cmp.Diff([]string{"result reached"}, w.lines(id)); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+}

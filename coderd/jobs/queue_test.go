@@ -1,0 +1,135 @@
+package jobs_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	var ids []uuid.UUID
+	for i := range 6 {
+		err := w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+			row, err := w.service.Insert(t.Context(), q, jobs.NewJob{Kind: kind, Org: w.org, Initiator: w.user, FileID: w.file, Priority: int16(i % 2)})
+			ids = append(ids, row.ID)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ran := make(chan uuid.UUID, 6)
+	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		ran <- uuid.UUID(run.Offer.GetJobId())
+		return succeeded("")
+	}}, nil)
+	var got []uuid.UUID
+	for range 6 {
+		got = append(got, <-ran)
+	}
+	want := []uuid.UUID{ids[0], ids[2], ids[4], ids[1], ids[3], ids[5]}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	t.Run("waiting", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, nil)
+		id := w.insert(nil)
+		if err := w.service.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		w.await(id, "canceled")
+		p := w.start("one", nil, nil, nil)
+		w.await(w.insert(nil), "succeeded")
+		if n := p.exec.runs(); n != 1 {
+			t.Errorf("%d jobs ran, want 1", n)
+		}
+		if err := w.service.Cancel(t.Context(), id); fault.CodeOf(err) != fault.Conflict {
+			t.Errorf("second cancel: %v, want a conflict", err)
+		}
+	})
+	t.Run("running", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, nil)
+		began := make(chan struct{})
+		w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+			close(began)
+			<-stop
+			return failed("half", "interrupted")
+		}}, nil)
+		id := w.insert(nil)
+		<-began
+		if err := w.service.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		w.await(id, "canceled")
+		if diff := cmp.Diff([]string{"result half"}, w.lines(id)); diff != "" {
+			t.Errorf("recorded (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("too late", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, nil)
+		began := make(chan struct{})
+		w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+			close(began)
+			<-stop
+			return succeeded("all")
+		}}, nil)
+		id := w.insert(nil)
+		<-began
+		if err := w.service.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		w.await(id, "succeeded")
+	})
+	t.Run("forced", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, func(d *jobs.Deps) { d.CancelGrace = 100 * time.Millisecond })
+		began := make(chan struct{})
+		w.start("one", nil, &executor{run: func(ctx context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+			close(began)
+			<-ctx.Done()
+			return failed("half", "killed")
+		}}, nil)
+		id := w.insert(nil)
+		<-began
+		if err := w.service.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		w.await(id, "canceled")
+	})
+	t.Run("while the daemon is away", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, nil)
+		began := make(chan struct{})
+		p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+			close(began)
+			<-stop
+			return failed("half", "interrupted")
+		}}, nil)
+		id := w.insert(nil)
+		<-began
+		p.link.block(true)
+		if err := w.service.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		p.link.block(false)
+		w.await(id, "canceled")
+	})
+}

@@ -1,0 +1,322 @@
+package mesh
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Provisioner is a provisioner daemon that has joined.
+type Provisioner struct {
+	ID      uuid.UUID
+	Name    string
+	Tags    map[string]string // always with scope and owner
+	Owner   uuid.UUID         // of a daemon with scope=user
+	BuiltIn bool
+	User    uuid.UUID // whose session it showed, zero for other ways
+	KeyID   uuid.UUID // of the key that it showed, zero for other ways
+	KeyName string
+
+	session  string // id of the session's token
+	instance string // of the state folder
+}
+
+// ProvisionerKey is a named key that a daemon has shown.
+type ProvisionerKey struct {
+	ID   uuid.UUID
+	Name string
+	Tags map[string]string
+}
+
+// builtInPrefix begins the names of every server's own provisioners. Nobody else's may: an id follows from its name.
+const builtInPrefix = "built-in-"
+
+// BuiltInName is the name of one of this process's own provisioners.
+func BuiltInName(name string) string { return builtInPrefix + name }
+
+// provisioner lets a provisioner daemon in: one of this process's own, one that knows the pre-shared key or has a named one, or
+// one of a user who may run it.
+func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
+	p, err := s.identify(r)
+	if err != nil {
+		return coordinator.Principal{}, err
+	}
+	s.provisioners.Lock()
+	before, known := s.provisioners.byID[p.ID]
+	if known && before.instance != p.instance && s.coord.Online(p.ID) {
+		s.provisioners.Unlock()
+		return coordinator.Principal{}, fault.New(fault.Conflict, "Another provisioner with the name %q is connected", p.Name).
+			WithDetail("Give this one another with --name. If the other no longer exists, it is forgotten within a minute.")
+	}
+	s.provisioners.byID[p.ID] = p
+	s.provisioners.Unlock()
+	// The credential may have been taken away between the first look and the entry by which whoever takes it away finds the daemon.
+	if _, err := s.identify(r); err != nil {
+		s.forget(p)
+		return coordinator.Principal{}, err
+	}
+	return coordinator.Principal{Kind: coordinator.KindProvisioner, ID: p.ID, Name: p.Name}, nil
+}
+
+// forget takes back the entry of a daemon that was not let in.
+func (s *Service) forget(p Provisioner) {
+	s.provisioners.Lock()
+	defer s.provisioners.Unlock()
+	if s.provisioners.byID[p.ID].instance == p.instance && !s.coord.Online(p.ID) {
+		delete(s.provisioners.byID, p.ID)
+	}
+}
+
+// identify reads who a daemon is, and checks its credential.
+func (s *Service) identify(r *http.Request) (Provisioner, error) {
+	p := Provisioner{Name: r.Header.Get(sdk.ProvisionerNameHeader), instance: r.Header.Get(sdk.ProvisionerInstanceHeader)}
+	if len(p.Name) > 64 || strings.ContainsFunc(p.Name, func(c rune) bool { return c < '!' || c > '~' }) {
+		return p, fault.New(fault.Invalid, "The provisioner's name %q is not usable", p.Name).
+			WithDetail("Use up to 64 letters, digits and punctuation marks, without spaces.")
+	}
+	if len(p.instance) > 64 {
+		return p, fault.New(fault.Invalid, "The provisioner's instance is longer than 64 bytes")
+	}
+	wanted, err := s.wantedTags(r.Header.Get(sdk.ProvisionerTagsHeader))
+	if err != nil {
+		return p, err
+	}
+	p.Tags = map[string]string{"scope": "organization", "owner": ""}
+	for key, value := range wanted {
+		p.Tags[key] = value
+	}
+	psk, key := r.Header.Get(sdk.ProvisionerPSKHeader), r.Header.Get(sdk.ProvisionerKeyHeader)
+	identity := "provisioner "
+	switch {
+	case psk != "" && key != "":
+		return p, fault.New(fault.Invalid, "The provisioner shows a pre-shared key and a named key: one is enough")
+	case psk != "" && same(psk, s.builtIn):
+		p.BuiltIn = true
+	case psk != "":
+		err = s.checkPSK(psk)
+	case key != "":
+		if len(wanted) > 0 {
+			return p, fault.New(fault.Invalid, "A provisioner with a key has the key's tags: it cannot choose others").
+				WithDetail("Leave --tag away, or make a key with these tags.")
+		}
+		// A key's daemons are participants of their own: nobody takes another's place by choosing its name.
+		if err = s.showKey(r.Context(), &p, key); err == nil {
+			identity += "key " + p.KeyID.String() + " "
+		}
+	default:
+		err = s.showSession(r, &p)
+	}
+	if err != nil {
+		return p, err
+	}
+	if p.Tags["scope"] == "user" && p.Owner == uuid.Nil {
+		return p, fault.New(fault.Invalid, "A provisioner with the tag scope=user joins with its user's session, not with a key")
+	}
+	if !p.BuiltIn && strings.HasPrefix(p.Name, builtInPrefix) {
+		return p, fault.New(fault.Invalid, "The provisioner's name %q is not usable", p.Name).WithDetail("Names of the server's own provisioners begin with %s.", builtInPrefix)
+	}
+	// The id follows from the name, so that a daemon that was restarted is the same participant.
+	p.ID = uuid.NewSHA1(s.opts.Organization, []byte(identity+p.Owner.String()+" "+p.Name))
+	return p, nil
+}
+
+// wantedTags reads the tags that a daemon asks for.
+func (s *Service) wantedTags(header string) (map[string]string, error) {
+	given, err := url.ParseQuery(header)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "The provisioner's tags are malformed: %w", err)
+	}
+	tags := map[string]string{}
+	for key, values := range given {
+		if len(values) != 1 {
+			return nil, fault.New(fault.Invalid, "The provisioner's tag %q is given twice", key)
+		}
+		tags[key] = values[0]
+	}
+	return tags, s.opts.CheckTags(tags)
+}
+
+func (s *Service) checkPSK(psk string) error {
+	if s.opts.ProvisionerPSK == "" {
+		return fault.New(fault.Unauthenticated, "This server has no pre-shared key for provisioners").
+			WithDetail("Start it with --provisioner-daemon-psk, or sign in and leave --psk away.")
+	}
+	if !same(psk, s.opts.ProvisionerPSK) {
+		return fault.New(fault.Unauthenticated, "The pre-shared key is wrong").WithDetail("It must equal the server's --provisioner-daemon-psk.")
+	}
+	return nil
+}
+
+func (s *Service) showKey(ctx context.Context, p *Provisioner, key string) error {
+	found, err := s.opts.AuthenticateKey(ctx, secret.Token(key))
+	if err != nil {
+		return err
+	}
+	p.KeyID, p.KeyName = found.ID, found.Name
+	for key, value := range found.Tags {
+		p.Tags[key] = value
+	}
+	return nil
+}
+
+// showSession is for daemons of signed-in users: everybody may serve themselves, template admins the organization.
+func (s *Service) showSession(r *http.Request, p *Provisioner) error {
+	actor, err := s.signedIn(r)
+	if err != nil {
+		return err
+	}
+	p.User, p.KeyName, p.session = actor.UserID, s.opts.SessionKeyName, actor.KeyID
+	if p.Tags["scope"] == "user" {
+		p.Owner, p.Tags["owner"] = actor.UserID, actor.UserID.String()
+	}
+	return mayRun(actor, p.Owner)
+}
+
+// mayRun reports whether the actor may run a provisioner for owner, uuid.Nil for the organization.
+func mayRun(actor rbac.Actor, owner uuid.UUID) error {
+	if actor.May(rbac.Create, rbac.Of(rbac.ProvisionerDaemon, owner)) == nil {
+		return nil
+	}
+	if owner != uuid.Nil {
+		return fault.New(fault.Forbidden, "This session may not run a provisioner").WithDetail("Sign in with: coder login <url>")
+	}
+	return fault.New(fault.Forbidden, "You may not run a provisioner for the organization").
+		WithDetail("Template admins may. A provisioner for your own workspaces only takes the tag scope=user.")
+}
+
+// same compares in constant time, whatever the lengths.
+func same(given string, want secret.Token) bool {
+	return subtle.ConstantTimeCompare(secret.Token(given).Hash(), want.Hash()) == 1
+}
+
+// BuiltInHeader is the credential of one of this process's own provisioners.
+func (s *Service) BuiltInHeader(name string) http.Header {
+	return http.Header{sdk.ProvisionerNameHeader: {name}, sdk.ProvisionerPSKHeader: {s.builtIn.Reveal()}}
+}
+
+// CallingProvisioner is the provisioner that holds a mesh address.
+func (s *Service) CallingProvisioner(addr netip.Addr) (Provisioner, bool) {
+	p, ok := s.coord.Lookup(addr)
+	if !ok || p.Kind != coordinator.KindProvisioner {
+		return Provisioner{}, false
+	}
+	return s.daemon(p.ID)
+}
+
+// daemon is the provisioner with an id, if it ever joined this process and was not cut since.
+func (s *Service) daemon(id uuid.UUID) (Provisioner, bool) {
+	s.provisioners.Lock()
+	defer s.provisioners.Unlock()
+	p, ok := s.provisioners.byID[id]
+	return p, ok
+}
+
+// Paths tells how packets to the provisioners that are connected travel: direct or relayed.
+func (s *Service) Paths() map[uuid.UUID]string {
+	select {
+	case <-s.joined:
+	default:
+		return nil
+	}
+	paths := map[uuid.UUID]string{}
+	for _, peer := range s.node.Status().Peers {
+		switch peer.Path {
+		case tailnet.PathDirect:
+			paths[peer.ID] = "direct"
+		case tailnet.PathRelay:
+			paths[peer.ID] = "relayed"
+		}
+	}
+	return paths
+}
+
+// mayReach reports whether a user may measure the path to a provisioner: those who may see it in lists.
+func (s *Service) mayReach(ctx context.Context, userID uuid.UUID, p Provisioner) error {
+	actor, err := s.opts.Actor(ctx, userID)
+	if err != nil {
+		return err
+	}
+	if actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, p.Owner)) != nil {
+		return rbac.NotFound(rbac.Agent) // as for an id that nobody has
+	}
+	return nil
+}
+
+// KeyDeleted ends the place of daemons whose key does not exist any more. id is the deleted key's; uuid.Nil: look at every key in
+// use. It blocks for a few queries.
+func (s *Service) KeyDeleted(ctx context.Context, id uuid.UUID) error {
+	used := s.which(func(p Provisioner) bool { return p.KeyID != uuid.Nil && (id == uuid.Nil || p.KeyID == id) })
+	if len(used) == 0 {
+		return nil
+	}
+	var keys []uuid.UUID
+	for _, p := range used {
+		keys = append(keys, p.KeyID)
+	}
+	existing, err := s.opts.ExistingKeys(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range used {
+		if !slices.Contains(existing, p.KeyID) {
+			errs = append(errs, s.cut(ctx, p, "the provisioner key "+p.KeyName+" was deleted"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// recheckProvisioners ends the place of a user's daemons whose session has ended or may not run them any more.
+func (s *Service) recheckProvisioners(ctx context.Context, userID uuid.UUID) error {
+	var errs []error
+	for _, p := range s.which(func(p Provisioner) bool { return p.User != uuid.Nil && (userID == uuid.Nil || p.User == userID) }) {
+		actor, err := s.opts.Session(ctx, p.session, p.User)
+		if err == nil {
+			err = mayRun(actor, p.Owner)
+		}
+		switch code := fault.CodeOf(err); {
+		case err == nil:
+		case code == fault.Unauthenticated || code == fault.Forbidden:
+			errs = append(errs, s.cut(ctx, p, "the session with which the provisioner joined may not run it any more"))
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) which(which func(Provisioner) bool) []Provisioner {
+	s.provisioners.Lock()
+	defer s.provisioners.Unlock()
+	var found []Provisioner
+	for _, p := range s.provisioners.byID {
+		if which(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// cut takes a daemon off the mesh for good.
+func (s *Service) cut(ctx context.Context, p Provisioner, reason string) error {
+	s.provisioners.Lock()
+	delete(s.provisioners.byID, p.ID)
+	s.provisioners.Unlock()
+	s.coord.Revoke(p.ID, reason)
+	s.log.Info("provisioner cut", "peer", p.Name, "reason", reason)
+	return s.opts.OnCut(ctx, p.ID, reason)
+}

@@ -1,0 +1,244 @@
+// Package provisioners owns the named keys with which provisioner daemons join: they are made, listed and deleted here, and a
+// daemon that shows one is recognized. A key's tags are fixed: its daemons have those and no others. It knows neither the mesh
+// nor the queue; who must cut a deleted key's daemons registers with OnDeleted.
+package provisioners
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// channelDeleted announces deleted keys to every replica. Payloads are key ids.
+const channelDeleted = "provisioner_keys"
+
+const (
+	secretLength = 43 // 256 bits
+	queryTimeout = 10 * time.Second
+)
+
+// secretPrefix marks a key, so that it is recognized where it leaked.
+const secretPrefix = "cmpk_"
+
+var (
+	nameForm   = regexp.MustCompile(`^[a-zA-Z0-9]+([._-][a-zA-Z0-9]+)*$`)
+	secretForm = regexp.MustCompile(`^` + secretPrefix + `[A-Za-z0-9]{43}$`)
+)
+
+// reserved are the names that lists show for the other ways to join.
+var reserved = map[string]bool{jobs.KeyBuiltIn: true, jobs.KeyUser: true, jobs.KeyPSK: true}
+
+// Deps are what a Service needs. All are required.
+type Deps struct {
+	DB     *database.DB
+	PubSub pubsub.PubSub
+	Logger *slog.Logger
+}
+
+// Service is safe for concurrent use.
+type Service struct {
+	deps Deps
+	log  *slog.Logger
+}
+
+// New returns the service.
+func New(deps Deps) *Service { return &Service{deps: deps, log: deps.Logger} }
+
+// Key is one that a daemon has shown.
+type Key struct {
+	ID   uuid.UUID
+	Name string
+	Tags map[string]string
+}
+
+// Authenticate says which key a secret belongs to. Its faults are Unauthenticated, and Unavailable when the database is away.
+func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	unknown := fault.New(fault.Unauthenticated, "The provisioner key is not valid, or has been deleted").
+		WithDetail("A template admin makes a new one: coder provisioner keys create NAME")
+	if !secretForm.MatchString(token.Reveal()) {
+		return Key{}, unknown
+	}
+	row, err := s.deps.DB.GetProvisionerKeyBySecret(ctx, token.Hash())
+	if database.IsNotFound(err) {
+		return Key{}, unknown
+	}
+	if err != nil {
+		return Key{}, fault.New(fault.Unavailable, "The provisioner key cannot be checked now: %w", err)
+	}
+	tags, err := tagsOf(row)
+	return Key{ID: row.ID, Name: row.Name, Tags: tags}, err
+}
+
+// Existing returns those of the keys that have not been deleted.
+func (s *Service) Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	existing, err := s.deps.DB.ListExistingProvisionerKeys(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list provisioner keys: %w", err)
+	}
+	return existing, nil
+}
+
+// OnDeleted has fn called when a key may have been deleted, here or by another replica: with its id, or with uuid.Nil for "look
+// again". Calls come one at a time. cancel ends them without waiting.
+func (s *Service) OnDeleted(fn func(id uuid.UUID)) (cancel func()) {
+	return s.deps.PubSub.Subscribe(channelDeleted, func(payload string) {
+		id, err := uuid.Parse(payload)
+		if err != nil {
+			id = uuid.Nil
+		}
+		fn(id)
+	})
+}
+
+// Routes registers the keys' routes.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Read, rbac.ProvisionerKey), s.list)
+	mux.Handle("POST /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Create, rbac.ProvisionerKey), s.create)
+	mux.Handle("DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}", rbac.Needs(rbac.Delete, rbac.ProvisionerKey), s.delete)
+}
+
+// may finds the organization in the path, if the actor may do the action to its keys.
+func (s *Service) may(r *http.Request, action rbac.Action) (dbsqlc.Organization, error) {
+	if err := httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerKey, uuid.Nil)); err != nil {
+		return dbsqlc.Organization{}, err
+	}
+	org, err := s.deps.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
+	if database.IsNotFound(err) {
+		return org, rbac.NotFound(rbac.Organization)
+	}
+	if err != nil {
+		return org, fmt.Errorf("look up organization: %w", err)
+	}
+	return org, nil
+}
+
+func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
+	org, err := s.may(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	rows, err := s.deps.DB.ListProvisionerKeys(r.Context(), org.ID)
+	if err != nil {
+		return fmt.Errorf("list provisioner keys: %w", err)
+	}
+	out := sdk.List[sdk.ProvisionerKey]{}
+	for _, row := range rows {
+		key, err := toJSON(row)
+		if err != nil {
+			return err
+		}
+		out = append(out, key)
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
+	org, err := s.may(r, rbac.Create)
+	if err != nil {
+		return err
+	}
+	var req sdk.CreateProvisionerKeyRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if err := check(req); err != nil {
+		return err
+	}
+	tags, err := json.Marshal(sdk.Map[string](req.Tags))
+	if err != nil {
+		return fmt.Errorf("encode tags: %w", err)
+	}
+	token, actor := secret.Token(secretPrefix+secret.Text(secretLength)), httpapi.ActorFrom(r.Context())
+	row, err := s.deps.DB.InsertProvisionerKey(r.Context(), dbsqlc.InsertProvisionerKeyParams{
+		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, Tags: tags, SecretHash: token.Hash(), CreatedBy: actor.UserID,
+	})
+	if database.IsUniqueViolation(err, "provisioner_keys_name") {
+		return fault.New(fault.Conflict, "There is a provisioner key with the name %q.", req.Name).WithField("name", "is taken")
+	}
+	if err != nil {
+		return fmt.Errorf("store provisioner key: %w", err)
+	}
+	s.log.Info("provisioner key created", "user", actor.Username, "reason", row.Name)
+	return httpapi.Write(w, http.StatusCreated, sdk.CreateProvisionerKeyResponse{Key: token.Reveal()})
+}
+
+func check(req sdk.CreateProvisionerKeyRequest) error {
+	refused := fault.New(fault.Invalid, "The provisioner key cannot be created like that.")
+	switch {
+	case len(req.Name) > 64 || !nameForm.MatchString(req.Name):
+		refused.WithField("name", "must be at most 64 letters and digits, with single dots, hyphens or underscores between them")
+	case reserved[strings.ToLower(req.Name)]:
+		refused.WithField("name", "is what daemons are listed with that join in another way")
+	}
+	if err := jobs.CheckTags(req.Tags); err != nil {
+		refused.WithField("tags", err.Error())
+	}
+	if scope, ok := req.Tags[jobs.TagScope]; ok && scope != jobs.ScopeOrganization {
+		refused.WithField("tags", "a key's daemons serve the organization: scope=user joins with its user's session")
+	}
+	if req.Tags[jobs.TagOwner] != "" {
+		refused.WithField("tags", "the tag owner is set by the server")
+	}
+	if len(refused.Fields) > 0 {
+		return refused
+	}
+	return nil
+}
+
+func (s *Service) delete(w http.ResponseWriter, r *http.Request) error {
+	org, err := s.may(r, rbac.Delete)
+	if err != nil {
+		return err
+	}
+	ctx, name := r.Context(), r.PathValue("name")
+	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		id, err := q.DeleteProvisionerKey(ctx, dbsqlc.DeleteProvisionerKeyParams{OrganizationID: org.ID, Name: name})
+		if database.IsNotFound(err) {
+			return rbac.NotFound(rbac.ProvisionerKey)
+		}
+		if err != nil {
+			return err
+		}
+		return q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelDeleted, Payload: id.String()})
+	})
+	if err != nil {
+		return fmt.Errorf("delete provisioner key: %w", err)
+	}
+	s.log.Info("provisioner key deleted", "user", httpapi.ActorFrom(ctx).Username, "reason", name)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func tagsOf(row dbsqlc.ProvisionerKey) (map[string]string, error) {
+	tags := map[string]string{}
+	if err := json.Unmarshal(row.Tags, &tags); err != nil {
+		return nil, fmt.Errorf("decode tags: %w", err)
+	}
+	return tags, nil
+}
+
+func toJSON(row dbsqlc.ProvisionerKey) (sdk.ProvisionerKey, error) {
+	tags, err := tagsOf(row)
+	return sdk.ProvisionerKey{ID: row.ID, CreatedAt: row.CreatedAt, OrganizationID: row.OrganizationID, Name: row.Name, Tags: tags}, err
+}

@@ -1,0 +1,207 @@
+// Package states keeps Terraform's states encrypted in the database: they hold credentials of whatever a template made. It owns
+// the keys and the form in which a state is stored, and knows nothing of builds but the column.
+//
+//	00 'c' 'm' 's' 01 | id of the key, 8 bytes | nonce, 12 bytes | AES-256-GCM ciphertext and tag
+//
+// The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's row
+// is refused. A state that does not begin like that was stored by a release that did not encrypt. An empty state stays empty.
+//
+// Encryption protects copies of the database: backups, disks, replicas. It does not protect from somebody who may write to the
+// database, and not from the server's own memory and files.
+package states
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// keySize is AES-256's, in bytes.
+const keySize = 32
+
+// magic begins every stored state; the generated column state_key looks for it, too.
+var magic = []byte{0, 'c', 'm', 's', 1}
+
+const (
+	idSize     = 8
+	headerSize = 5 + idSize
+	maxKeys    = 100
+)
+
+// keyID names a key without telling it.
+type keyID [idSize]byte
+
+func (id keyID) String() string { return hex.EncodeToString(id[:]) }
+
+type key struct {
+	id   keyID
+	aead cipher.AEAD
+}
+
+// Keyring holds the keys: the first encrypts, all decrypt. Safe for concurrent use.
+type Keyring struct{ keys []key }
+
+// Parse reads keys, each the base64 of 32 random bytes, with commas or white space between them. It returns a fault, Invalid.
+func Parse(text string) (*Keyring, error) {
+	var ring Keyring
+	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }) {
+		raw, err := base64.StdEncoding.DecodeString(word)
+		if err != nil || len(raw) != keySize {
+			return nil, badKey("key %d is not the base64 of %d bytes", len(ring.keys)+1, keySize)
+		}
+		k, err := newKey(raw)
+		if err != nil {
+			return nil, err
+		}
+		if ring.find(k.id) != nil {
+			return nil, badKey("key %d is there twice", len(ring.keys)+1)
+		}
+		if ring.keys = append(ring.keys, k); len(ring.keys) > maxKeys {
+			return nil, badKey("there are more than %d keys", maxKeys)
+		}
+	}
+	if len(ring.keys) == 0 {
+		return nil, badKey("there is no key")
+	}
+	return &ring, nil
+}
+
+func badKey(format string, args ...any) error {
+	return fault.New(fault.Invalid, "The key for Terraform's states cannot be used: "+format, args...).
+		WithDetail("Make one with: openssl rand -base64 %d", keySize)
+}
+
+func newKey(raw []byte) (key, error) {
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		return key{}, fmt.Errorf("make cipher: %w", err)
+	}
+	// The nonce is random: one key may encrypt 2^32 states, a million a day for eleven years.
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return key{}, fmt.Errorf("make cipher: %w", err)
+	}
+	sum := sha256.Sum256(append([]byte("codermesh state key id\x00"), raw...))
+	return key{id: keyID(sum[:idSize]), aead: aead}, nil
+}
+
+// Random is a ring with one new key that is kept nowhere, for tests.
+func Random() (*Keyring, error) {
+	raw := make([]byte, keySize)
+	rand.Read(raw)
+	return Parse(base64.StdEncoding.EncodeToString(raw))
+}
+
+// Read reads the keys in a file.
+func Read(path string) (*Keyring, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "The file with the key for Terraform's states cannot be read: %w", err)
+	}
+	ring, err := Parse(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return ring, nil
+}
+
+// ReadOrMake is Read of a file that is made, with a new key and for this account only, when there is none.
+func ReadOrMake(path string) (ring *Keyring, made bool, err error) {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		ring, err := Read(path)
+		return ring, false, err
+	}
+	raw := make([]byte, keySize)
+	rand.Read(raw)
+	if err := create(path, base64.StdEncoding.EncodeToString(raw)+"\n"); err != nil {
+		return nil, false, fmt.Errorf("keep the key for Terraform's states: %w", err)
+	}
+	ring, err = Read(path)
+	return ring, true, err
+}
+
+// create writes a file that is there as a whole or not at all, and stays if it is there already.
+func create(path, text string) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, filepath.Base(path)+".*") // for this account only
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func (r *Keyring) find(id keyID) *key {
+	for i := range r.keys {
+		if r.keys[i].id == id {
+			return &r.keys[i]
+		}
+	}
+	return nil
+}
+
+// Seal is a state as it is stored.
+func (r *Keyring) Seal(workspace uuid.UUID, state []byte) []byte {
+	if len(state) == 0 {
+		return []byte{}
+	}
+	k := r.keys[0]
+	out := make([]byte, 0, headerSize+len(state)+k.aead.Overhead())
+	out = append(append(out, magic...), k.id[:]...)
+	return k.aead.Seal(out, nil, state, additional(out, workspace))
+}
+
+func additional(header []byte, workspace uuid.UUID) []byte {
+	return append(bytes.Clone(header), workspace[:]...)
+}
+
+// Open is the state that was stored. Its faults say what to do; nothing is lost by them.
+func (r *Keyring) Open(workspace uuid.UUID, stored []byte) ([]byte, error) {
+	if !bytes.HasPrefix(stored, magic) {
+		return stored, nil
+	}
+	if len(stored) < headerSize {
+		return nil, damaged()
+	}
+	id := keyID(stored[len(magic):headerSize])
+	k := r.find(id)
+	if k == nil {
+		return nil, fault.New(fault.Conflict, "Terraform's state of this workspace is encrypted with the key %s, which the server does not have", id).
+			WithDetail("Give it to the server beside the others, with --state-encryption-key-file, and restart it. The state itself is untouched.")
+	}
+	state, err := k.aead.Open(nil, nil, stored[headerSize:], additional(stored[:headerSize], workspace))
+	if err != nil {
+		return nil, damaged()
+	}
+	return state, nil
+}
+
+func damaged() error {
+	return fault.New(fault.Conflict, "Terraform's state of this workspace is damaged in the database, or belongs to another workspace").
+		WithDetail("Restore it from a backup with: coder state push. What is stored is untouched.")
+}

@@ -1,0 +1,240 @@
+// Package tagexpr computes the provisioner tags of a build where they depend on its parameters. Tags decide where a build runs,
+// so they must be known before any provisioner, and with it Terraform, is asked. The server therefore evaluates the few
+// expressions behind coder_workspace_tags itself, of a subset of Terraform's language in which nothing can take long or grow
+// large: no loops, no functions that repeat text. What lies outside is an error that names it.
+//
+// It knows HCL and nothing of the server.
+package tagexpr
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// Bounds, in bytes: of all expressions of a template, and of one value on the way.
+const (
+	maxSource = 64 << 10
+	maxValue  = 4 << 10
+)
+
+// Program is how tags follow from parameters. It is stored as JSON.
+type Program struct {
+	Blocks     []string          `json:"blocks"`     // what each block's tags attribute says
+	Locals     map[string]string `json:"locals"`     // those that are needed
+	Parameters map[string]string `json:"parameters"` // expression of the name by the label of the data source
+}
+
+// Variable is the value of a Terraform variable.
+type Variable struct {
+	Type  string // as the template declares it; empty for none
+	Value string
+}
+
+// source is what of a template matters here.
+type source struct {
+	tags       []expression
+	locals     map[string]expression
+	parameters map[string]expression // names, by label
+	repeated   map[string]bool       // labels of parameters with count or for_each
+}
+
+type expression struct {
+	hclsyntax.Expression
+	text     string
+	where    string // for people
+	repeated bool   // in a block with count or for_each
+}
+
+// Parse reads the root module in a tar archive. It returns nil when no tag depends on a data source: then the values of the
+// import hold for every build.
+func Parse(archive []byte) (*Program, error) {
+	src, err := read(archive)
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{Locals: map[string]string{}, Parameters: map[string]string{}}
+	dynamic := false
+	for _, tags := range src.tags {
+		reads := src.reads(tags, map[string]bool{})
+		dynamic = dynamic || reads
+	}
+	if !dynamic {
+		return nil, nil
+	}
+	size := 0
+	var need func(e expression) error
+	need = func(e expression) error {
+		if size += len(e.text); size > maxSource {
+			return fmt.Errorf("%s: the expressions are longer than %d KiB", e.where, maxSource>>10)
+		}
+		if e.repeated {
+			return fmt.Errorf("%s: count and for_each are not possible there", e.where)
+		}
+		if err := allowed(e); err != nil {
+			return err
+		}
+		for _, t := range traversals(e) {
+			first := step(t, 1)
+			switch t.RootName() {
+			case "var":
+			case "local":
+				if _, known := p.Locals[first]; known {
+					continue
+				}
+				local, ok := src.locals[first]
+				if !ok {
+					return fmt.Errorf("%s: there is no local.%s", e.where, first)
+				}
+				p.Locals[first] = local.text
+				if err := need(local); err != nil {
+					return err
+				}
+			case "data":
+				label := step(t, 2)
+				name, ok := src.parameters[label]
+				if first != "coder_parameter" || !ok {
+					return fmt.Errorf("%s: data.%s.%s is not known by then: use parameters, variables and locals", e.where, first, label)
+				}
+				if src.repeated[label] {
+					return fmt.Errorf("%s: the parameter %s has count or for_each", e.where, label)
+				}
+				if _, known := p.Parameters[label]; known {
+					continue
+				}
+				p.Parameters[label] = name.text
+				if src.reads(name, map[string]bool{}) {
+					return fmt.Errorf("%s: the name of the parameter %s depends on others", e.where, label)
+				}
+				if err := need(name); err != nil {
+					return err
+				}
+			default:
+				return fmt.Errorf("%s: %s is not known by then: use parameters, variables and locals", e.where, t.RootName())
+			}
+		}
+		return nil
+	}
+	for _, tags := range src.tags {
+		p.Blocks = append(p.Blocks, tags.text)
+		if err := need(tags); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// reads reports whether an expression depends on a data source.
+func (s *source) reads(e expression, seen map[string]bool) bool {
+	return slices.ContainsFunc(traversals(e), func(t hcl.Traversal) bool {
+		name := step(t, 1)
+		if t.RootName() != "local" || seen[name] {
+			return t.RootName() == "data"
+		}
+		seen[name] = true
+		local, ok := s.locals[name]
+		return ok && s.reads(local, seen)
+	})
+}
+
+func read(archive []byte) (*source, error) {
+	src := &source{locals: map[string]expression{}, parameters: map[string]expression{}, repeated: map[string]bool{}}
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return src, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read archive: %w", err)
+		}
+		name := path.Clean(header.Name)
+		if header.Typeflag != tar.TypeReg || strings.Contains(name, "/") {
+			continue
+		}
+		if strings.HasSuffix(name, ".tf") {
+			text, err := io.ReadAll(r)
+			if err != nil {
+				return nil, fmt.Errorf("read %s: %w", name, err)
+			}
+			if err := src.file(name, text); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func (s *source) file(name string, text []byte) error {
+	file, diags := hclsyntax.ParseConfig(text, name, hcl.InitialPos)
+	if diags.HasErrors() {
+		return fmt.Errorf("read %s: %w", name, diags)
+	}
+	of := func(attr *hclsyntax.Attribute, body *hclsyntax.Body) expression {
+		return expression{
+			Expression: attr.Expr, text: string(attr.Expr.Range().SliceBytes(text)),
+			where: fmt.Sprintf("%s:%d", name, attr.SrcRange.Start.Line), repeated: repeats(body),
+		}
+	}
+	for _, block := range file.Body.(*hclsyntax.Body).Blocks {
+		switch {
+		case block.Type == "locals":
+			for _, key := range slices.Sorted(maps.Keys(block.Body.Attributes)) {
+				s.locals[key] = of(block.Body.Attributes[key], block.Body)
+			}
+		case block.Type != "data" || len(block.Labels) != 2:
+		case block.Labels[0] == "coder_workspace_tags" && block.Body.Attributes["tags"] != nil:
+			s.tags = append(s.tags, of(block.Body.Attributes["tags"], block.Body))
+		case block.Labels[0] == "coder_parameter" && block.Body.Attributes["name"] != nil:
+			label := block.Labels[1]
+			s.parameters[label] = of(block.Body.Attributes["name"], nil)
+			s.repeated[label] = repeats(block.Body)
+		}
+	}
+	return nil
+}
+
+func repeats(body *hclsyntax.Body) bool {
+	return body != nil && (body.Attributes["count"] != nil || body.Attributes["for_each"] != nil)
+}
+
+// allowed returns an error for syntax outside of the subset.
+func allowed(e expression) error {
+	var outside error
+	// The callback returns no diagnostics, so there are none.
+	_ = hclsyntax.VisitAll(e.Expression, func(n hclsyntax.Node) hcl.Diagnostics {
+		switch n := n.(type) {
+		case *hclsyntax.TemplateExpr, *hclsyntax.TemplateWrapExpr, *hclsyntax.LiteralValueExpr, *hclsyntax.ScopeTraversalExpr, *hclsyntax.ConditionalExpr,
+			*hclsyntax.BinaryOpExpr, *hclsyntax.UnaryOpExpr, *hclsyntax.ParenthesesExpr, *hclsyntax.IndexExpr, *hclsyntax.ObjectConsExpr,
+			*hclsyntax.ObjectConsKeyExpr, *hclsyntax.TupleConsExpr, *hclsyntax.RelativeTraversalExpr:
+		case *hclsyntax.FunctionCallExpr:
+			if _, ok := functions[n.Name]; !ok || n.ExpandFinal {
+				outside = fmt.Errorf("%s: the function %s is not possible there, only %s", e.where, n.Name, strings.Join(slices.Sorted(maps.Keys(functions)), ", "))
+			}
+		default:
+			outside = fmt.Errorf("%s: only simple expressions are possible there: no loops and no splats", e.where)
+		}
+		return nil
+	})
+	return outside
+}
+
+func traversals(e expression) []hcl.Traversal { return e.Variables() }
+
+func step(t hcl.Traversal, i int) string {
+	if i >= len(t) {
+		return ""
+	}
+	attr, ok := t[i].(hcl.TraverseAttr)
+	if !ok {
+		return ""
+	}
+	return attr.Name
+}
