@@ -373,10 +373,15 @@ type Job struct {
 	seq    uint64
 }
 
+// Ready says that the daemon would take a job, for jobs that end before it gets them.
+func (d *Daemon) Ready() {
+	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: 1}}})
+}
+
 // Next takes the next job that there is.
 func (d *Daemon) Next() *Job {
 	d.t.Helper()
-	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: 1}}})
+	d.Ready()
 	select {
 	case offer, ok := <-d.offers:
 		if !ok {
