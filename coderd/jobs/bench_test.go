@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/provisionerd"
+	"github.com/codermesh/codermesh/provisionerd/echo"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -44,6 +46,53 @@ func BenchmarkPickup(b *testing.B) {
 			slices.Sort(took)
 			b.ReportMetric(float64(took[len(took)/2])/1e6, "p50-ms")
 			b.ReportMetric(float64(took[len(took)*99/100])/1e6, "p99-ms")
+		})
+	}
+}
+
+// BenchmarkBuilds measures how many builds with a log, two checkpoints and a result a server and its daemons run per second,
+// from a queue that never is empty. The daemons run scripts instead of Terraform: what is left is the queue, the protocol, the
+// journals' disk and the database.
+func BenchmarkBuilds(b *testing.B) {
+	for _, c := range []struct{ daemons, slots int }{{1, 1}, {3, 1}, {3, 4}} {
+		b.Run(fmt.Sprintf("%d daemons with %d slots", c.daemons, c.slots), func(b *testing.B) {
+			w := newWorld(b, nil)
+			archive, err := echo.Script{"start": {
+				{Log: "hello", Stage: "Starting workspace"}, {Checkpoint: `{"serial": 1}`}, {Checkpoint: `{"serial": 2}`},
+				{Result: []byte(`{"workspaceBuild": {"state": "e30="}}`)},
+			}}.Archive()
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := w.db.Pool.Exec(b.Context(), "UPDATE files SET data = $1, sha256 = encode(sha256($1), 'hex')", archive); err != nil {
+				b.Fatal(err)
+			}
+			for n := range c.daemons {
+				p := w.start(fmt.Sprint("daemon-", n), nil, nil, func(o *provisionerd.Options) { o.Slots, o.Executor = c.slots, &echo.Executor{} })
+				<-p.Started()
+			}
+			ended := make(chan struct{}, 1)
+			defer w.notify.Subscribe("jobs", func(string) {
+				select {
+				case ended <- struct{}{}:
+				default:
+				}
+			})()
+			b.ResetTimer()
+			if _, err := w.db.Pool.Exec(b.Context(), `INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, tags)
+				SELECT gen_random_uuid(), $1, $2, 'workspace_build', $3, '{"scope": "organization", "owner": ""}' FROM generate_series(1, $4)`, w.org, w.user, w.file, b.N); err != nil {
+				b.Fatal(err)
+			}
+			if err := w.notify.Publish(b.Context(), "jobs", ""); err != nil {
+				b.Fatal(err)
+			}
+			for left := b.N; left > 0; {
+				<-ended
+				if err := w.db.Pool.QueryRow(b.Context(), "SELECT count(*) FROM provisioner_jobs WHERE status <> 'succeeded'").Scan(&left); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "builds/s")
 		})
 	}
 }

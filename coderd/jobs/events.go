@@ -239,7 +239,10 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 		size += int64(len(output)) + 1 // an empty line counts: a log with a line is not empty
 	}
 	for _, line := range batch.GetLines() {
-		output := cut(line.GetOutput(), maxLineBytes)
+		output := line.GetOutput()
+		if len(output) > maxLineBytes {
+			output = fmt.Sprintf("%s… [cut: %d bytes]", cut(output, maxLineBytes), len(output))
+		}
 		level := cmp.Or(levels[line.GetLevel()], "info")
 		used := job.LogLength + size + int64(len(output))
 		if used > maxLogBytes && !overflowed {

@@ -42,12 +42,12 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Object{Resource: rbac.ProvisionerDaemon}); err != nil {
-		return err
-	}
 	rows, err := s.deps.DB.ListProvisioners(r.Context(), org.ID)
 	if err != nil {
 		return fmt.Errorf("list provisioners: %w", err)
+	}
+	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.ProvisionerDaemon) {
+		rows = slices.DeleteFunc(rows, func(row dbsqlc.ProvisionerDaemon) bool { return !ownDaemon(row, actor.UserID) })
 	}
 	ids := make([]uuid.UUID, len(rows))
 	for i, row := range rows {
@@ -75,6 +75,12 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 		out = append(out, d)
 	}
 	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// ownDaemon reports whether a daemon serves the user alone.
+func ownDaemon(row dbsqlc.ProvisionerDaemon, user uuid.UUID) bool {
+	tags, err := decodeTags(row.Tags)
+	return err == nil && tags[TagScope] == ScopeUser && tags[TagOwner] == user.String()
 }
 
 // jobOf is the daemon's first job of these, nil for none.

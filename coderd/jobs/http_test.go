@@ -100,7 +100,6 @@ func TestRoutes(t *testing.T) {
 		as, method, path string
 		want             int
 	}{
-		{"eve", "GET", org + "/provisionerdaemons", 404},
 		{"eve", "GET", org + "/provisionerjobs/" + waiting.String(), 404},
 		{"eve", "PATCH", org + "/provisionerjobs/" + waiting.String() + "/cancel", 404},
 		{"ann", "GET", org + "/provisionerjobs/" + waiting.String(), 200},
@@ -115,6 +114,16 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("%s: %s %s: status %d, want %d", c.as, c.method, c.path, got, c.want)
 		}
 	}
+	// Who may not see all sees those that serve oneself.
+	own := w.start("anns", map[string]string{"scope": "user", "owner": w.user.String()}, nil, nil)
+	<-own.Started()
+	for who, want := range map[string]int{"eve": 0, "ann": 1, "owner": 2} {
+		var seen []sdk.ProvisionerDaemon
+		if status := call(t, s, who, "GET", org+"/provisionerdaemons", &seen); status != 200 || len(seen) != want {
+			t.Errorf("%s: status %d, sees %+v", who, status, seen)
+		}
+	}
+	own.kill()
 	w.await(running, "canceled")
 	w.eventually("the daemon's last job is shown", func() bool {
 		call(t, s, "owner", "GET", org+"/provisionerdaemons", &daemons)

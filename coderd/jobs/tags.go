@@ -131,6 +131,9 @@ type candidate struct {
 
 // waitingReason says why a job with these tags does not run, "" when an idle daemon may take it.
 func waitingReason(job map[string]string, online, offline []candidate, position int) string {
+	// Other people's own provisioners are nobody else's business.
+	others := func(c candidate) bool { return c.tags[TagScope] == ScopeUser && c.tags[TagOwner] != job[TagOwner] }
+	online, offline = slices.DeleteFunc(slices.Clone(online), others), slices.DeleteFunc(slices.Clone(offline), others)
 	reason := whyNobody(job, online, position)
 	if slices.ContainsFunc(online, func(c candidate) bool { return matches(job, c.tags) }) {
 		return reason

@@ -70,7 +70,7 @@ type Options struct {
 	CheckTags func(tags map[string]string) error
 	// SessionKeyName is what daemons are listed with that joined with a user's session.
 	SessionKeyName string
-	// OnCut hears of provisioners that lost their access.
+	// OnCut hears of provisioners that lost their access, with the reason as a sentence.
 	OnCut func(ctx context.Context, id uuid.UUID, reason string) error
 	// Organization is the one that provisioners belong to.
 	Organization uuid.UUID

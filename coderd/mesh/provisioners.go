@@ -318,5 +318,5 @@ func (s *Service) cut(ctx context.Context, p Provisioner, reason string) error {
 	s.provisioners.Unlock()
 	s.coord.Revoke(p.ID, reason)
 	s.log.Info("provisioner cut", "peer", p.Name, "reason", reason)
-	return s.opts.OnCut(ctx, p.ID, reason)
+	return s.opts.OnCut(ctx, p.ID, "The provisioner lost its access: "+reason+".")
 }

@@ -18,6 +18,35 @@ type buildOptions struct {
 	always      bool
 	reason      string
 	orphan      bool
+	tags        []string // for the provisioner
+}
+
+// tagsFlag adds the flag by which a build asks for a provisioner.
+func tagsFlag(cmd *cobra.Command, tags *[]string) {
+	cmd.Flags().StringArrayVar(tags, "provisioner-tag", nil, "tag key=value that the provisioner must have beside the template's, for this build and those that follow; may be repeated")
+}
+
+// givenTags reads them. Nil: none was given, and those of the build before hold.
+func givenTags(tags []string) (map[string]string, error) {
+	if len(tags) == 0 {
+		return nil, nil
+	}
+	return parsePairs("provisioner-tag", tags)
+}
+
+// sayWaiting tells why a job that nobody follows does not begin.
+func (a *app) sayWaiting(job sdk.ProvisionerJob) {
+	if line := waitingLine(job); line != "" {
+		fmt.Fprintln(a.streams().Err, line)
+	}
+}
+
+// waitingLine is empty for a job that does not wait, or not for anything that is known.
+func waitingLine(job sdk.ProvisionerJob) string {
+	if job.Status != sdk.JobPending || job.WaitingReason == "" {
+		return ""
+	}
+	return fmt.Sprintf("It waits in the queue, position %d of %d: %s", job.QueuePosition, job.QueueSize, job.WaitingReason)
 }
 
 const interruptHelp = "An interrupt cancels the build."
@@ -44,6 +73,7 @@ func (a *app) startCmd() *cobra.Command {
 	o.params.flags(cmd)
 	o.flags(cmd)
 	o.startFlags(cmd)
+	tagsFlag(cmd, &o.tags)
 	return cmd
 }
 
@@ -89,7 +119,11 @@ func (a *app) onWorkspace(cmd *cobra.Command, name string, do func(context.Conte
 // start orders a start build, of another version when one is given, and follows it.
 func (a *app) start(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, o *buildOptions, version uuid.UUID) error {
 	ctx := cmd.Context()
-	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(o.reason)}
+	tags, err := givenTags(o.tags)
+	if err != nil {
+		return err
+	}
+	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(o.reason), ProvisionerTags: tags}
 	// Without anything to ask or to check, the server carries the parameters of the build before over by itself: one
 	// request less. It says so when the version wants more.
 	ask := o.always || !o.params.empty() || version != uuid.Nil
@@ -146,6 +180,7 @@ func (a *app) startParameters(cmd *cobra.Command, client *sdk.Client, ws sdk.Wor
 func (a *app) finish(ctx context.Context, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, noWait bool) error {
 	if noWait {
 		fmt.Fprintf(a.streams().Err, "The %s of %s has been ordered.\n", build.Transition, fullName(ws))
+		a.sayWaiting(build.Job)
 		return nil
 	}
 	if err := a.followBuild(ctx, client, ws, build); err != nil {

@@ -22,6 +22,7 @@ type createOptions struct {
 	updates                   string
 	noWait, yes, wait         bool
 	params                    paramFlags
+	tags                      []string
 }
 
 func (a *app) createCmd() *cobra.Command {
@@ -57,6 +58,7 @@ Parameters without a value are asked for on a terminal. Elsewhere, and with --ye
 	SetEnv(f.Lookup("start-at"), "CODER_WORKSPACE_START_AT")
 	SetEnv(f.Lookup("automatic-updates"), "CODER_WORKSPACE_AUTOMATIC_UPDATES")
 	o.params.flags(cmd)
+	tagsFlag(cmd, &o.tags)
 	yesFlag(cmd, &o.yes)
 	return cmd
 }
@@ -88,10 +90,13 @@ func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error 
 		ms := o.stopAfter.Milliseconds()
 		req.TTLMillis = &ms
 	}
+	if req.ProvisionerTags, err = givenTags(o.tags); err != nil {
+		return err
+	}
 	if o.startAt != "" {
 		req.AutostartSchedule = &o.startAt
 	}
-	if err := a.createParameters(cmd, client, version, o, &req); err != nil {
+	if err := a.createParameters(cmd, client, template.Name, version, o, &req); err != nil {
 		return err
 	}
 	if err := a.confirmCreate(cmd, template, name, o.yes); err != nil {
@@ -99,10 +104,11 @@ func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error 
 	}
 	ws, err := client.CreateWorkspace(ctx, name.Owner, req)
 	if err != nil {
-		return a.createError(err, name)
+		return a.createError(err, name, template.Name)
 	}
 	if o.noWait {
 		fmt.Fprintf(a.streams().Err, "The build of %s has been ordered.\n", fullName(ws))
+		a.sayWaiting(ws.LatestBuild.Job)
 		return nil
 	}
 	if err := a.followBuild(ctx, client, ws, ws.LatestBuild); err != nil {
@@ -178,7 +184,7 @@ func (a *app) chooseTemplate(ctx context.Context, client *sdk.Client, name strin
 }
 
 // createParameters fills the request's parameters from flags, a preset, another workspace and questions.
-func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, version uuid.UUID, o *createOptions, req *sdk.CreateWorkspaceRequest) error {
+func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, template string, version uuid.UUID, o *createOptions, req *sdk.CreateWorkspaceRequest) error {
 	ctx := cmd.Context()
 	values, defaults, err := o.params.given()
 	if err != nil {
@@ -218,7 +224,7 @@ func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, version u
 		}
 	}
 	req.RichParameterValues, err = q.resolve()
-	return Try(err, "%s %s --template NAME --parameter name=value", cmd.CommandPath(), req.Name)
+	return Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), req.Name, template)
 }
 
 // confirmCreate shows what is about to be made, on a terminal.
@@ -230,12 +236,12 @@ func (a *app) confirmCreate(cmd *cobra.Command, template sdk.Template, name work
 }
 
 // createError adds what to do to the server's refusal.
-func (a *app) createError(err error, name workspaceName) error {
+func (a *app) createError(err error, name workspaceName, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:
 		return Try(err, "coder show %s", name)
 	case fault.Invalid:
-		return Try(err, "coder create %s --template NAME --parameter name=value", name.Name)
+		return Try(err, "coder create %s --template %s --parameter name=value", name.Name, template)
 	}
 	return err
 }

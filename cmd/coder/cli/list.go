@@ -36,6 +36,7 @@ var workspaceColumns = []column[sdk.Workspace]{
 		}
 		return (time.Duration(*w.TTLMillis) * time.Millisecond).String()
 	}},
+	{"waiting for", func(w sdk.Workspace) string { return w.LatestBuild.Job.WaitingReason }},
 	{"favorite", func(w sdk.Workspace) string { return strconv.FormatBool(w.Favorite) }},
 	{"id", func(w sdk.Workspace) string { return w.ID.String() }},
 	{"template id", func(w sdk.Workspace) string { return w.TemplateID.String() }},
@@ -83,7 +84,15 @@ func (a *app) listCmd() *cobra.Command {
 				fmt.Fprintln(a.streams().Err, "There are no workspaces. Try: coder create")
 				return nil
 			}
-			return out.print(a.streams().Out, workspaces)
+			if err := out.print(a.streams().Out, workspaces); err != nil || out.format != "table" {
+				return err
+			}
+			for _, ws := range workspaces {
+				if line := waitingLine(ws.LatestBuild.Job); line != "" {
+					fmt.Fprintf(a.streams().Err, "%s: %s\n", fullName(ws), line)
+				}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "of all users whose workspaces one may see")
@@ -142,6 +151,9 @@ func (a *app) printWorkspace(ws sdk.Workspace) error {
 		ws.TemplateName, ws.LatestBuild.TemplateVersionName)
 	if ws.Outdated {
 		fmt.Fprintf(out, "A newer version of the template is active: coder update %s\n", ws.Name)
+	}
+	if line := waitingLine(ws.LatestBuild.Job); line != "" {
+		fmt.Fprintln(out, line)
 	}
 	if ws.LatestBuild.Job.Error != "" {
 		fmt.Fprintf(out, "The build failed: %s\n", ws.LatestBuild.Job.Error)

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/meshclient"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -20,21 +23,26 @@ type pingOptions struct {
 	count   int
 	timeout time.Duration
 	wait    time.Duration
+	// provisioner: the name is a provisioner's, also where a workspace has the same.
+	provisioner bool
 }
 
 func (a *app) pingCmd() *cobra.Command {
 	var o pingOptions
 	cmd := &cobra.Command{
-		Use:   "ping WORKSPACE",
-		Short: "Measure the path to a workspace",
-		Long: `Measure the path to a workspace. Each line says whether packets travel peer to peer (p2p) or through a relay (proxied); the first ones may
-be relayed while a direct path is being looked for. It fails when nothing answers.`,
+		Use:   "ping NAME",
+		Short: "Measure the path to a workspace or a provisioner",
+		Long: `Measure the path to a workspace, or to a provisioner that one may see ("coder provisioner list"). Each line says whether packets travel
+peer to peer (p2p) or through a relay (proxied); the first ones may be relayed while a direct path is being looked for. It fails
+when nothing answers.`,
 		Example: `  coder ping dev
-  coder ping dev -n 3`,
-		Args: argument("workspace"),
+  coder ping dev -n 3
+  coder ping rack-2 --provisioner`,
+		Args: argument("workspace's or provisioner's name"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.ping(cmd.Context(), args[0], o) },
 	}
 	f := cmd.Flags()
+	f.BoolVar(&o.provisioner, "provisioner", false, "the name is a provisioner's, also where a workspace has the same")
 	f.IntVarP(&o.count, "num", "n", 10, "how many pings; 0 goes on until interrupted")
 	f.DurationVarP(&o.timeout, "timeout", "t", 5*time.Second, "how long to wait for an answer")
 	f.DurationVar(&o.wait, "wait", time.Second, "pause between two pings")
@@ -56,15 +64,84 @@ func (a *app) reachMeasured(ctx context.Context, text string) (*target, error) {
 	return t, err
 }
 
+// pinged is what is being measured: an agent, or a provisioner.
+type pinged struct {
+	kind, name string
+	id         uuid.UUID
+	mesh       *meshclient.Client
+	whyLost    func(context.Context) error // when nothing answered
+}
+
+// pinged finds a workspace with the name, or else a provisioner, and waits until it is introduced.
+func (a *app) pinged(ctx context.Context, text string, provisioner bool) (pinged, error) {
+	if !provisioner {
+		t, err := a.reachMeasured(ctx, text)
+		switch code := fault.CodeOf(err); {
+		case err == nil:
+			return pinged{"workspace", t.workspace.Name, t.agent.ID, t.mesh, func(ctx context.Context) error {
+				return t.whyLost(ctx, Try(fault.New(fault.Unavailable, "%s did not answer", fullName(t.workspace)), "coder show %s", fullName(t.workspace)))
+			}}, nil
+		case code != fault.NotFound && code != fault.Invalid: // a provisioner's name need not look like a workspace's
+			return pinged{}, err
+		}
+		p, found, perr := a.reachProvisioner(ctx, text)
+		if perr != nil || found {
+			return p, perr
+		}
+		return pinged{}, err
+	}
+	p, found, err := a.reachProvisioner(ctx, text)
+	if err == nil && !found {
+		err = Try(fault.New(fault.NotFound, "there is no provisioner %s, or you may not see it", text), "coder provisioner list")
+	}
+	return p, err
+}
+
+// reachProvisioner is reach for a provisioner. found is false where there is none with the name.
+func (a *app) reachProvisioner(ctx context.Context, name string) (p pinged, found bool, err error) {
+	client, err := a.client(ctx)
+	if err != nil {
+		return p, false, err
+	}
+	daemons, err := client.ProvisionerDaemons(ctx, sdk.DefaultOrganization)
+	if err != nil {
+		return p, false, err
+	}
+	i := slices.IndexFunc(daemons, func(d sdk.ProvisionerDaemon) bool { return d.Name == name })
+	if i < 0 {
+		return p, false, nil
+	}
+	d := daemons[i]
+	if d.Status == sdk.ProvisionerOffline {
+		return p, true, Try(fault.New(fault.Unavailable, "the provisioner %s is offline, last seen %s", name, agoPtr(d.LastSeenAt)), "coder provisioner list")
+	}
+	mesh, err := a.joinMesh(client, reachOptions{})
+	if err != nil {
+		return p, true, err
+	}
+	wait, cancel := context.WithTimeout(ctx, introduceTimeout)
+	defer cancel()
+	if err := mesh.Introduce(wait, d.ID); err != nil {
+		mesh.Close()
+		if wait.Err() != nil && ctx.Err() == nil {
+			err = Try(fault.New(fault.Unavailable, "the provisioner %s was not introduced within %s", name, introduceTimeout), "coder provisioner list")
+		}
+		return p, true, err
+	}
+	return pinged{"provisioner", name, d.ID, mesh, func(context.Context) error {
+		return Try(fault.New(fault.Unavailable, "the provisioner %s did not answer", name), "coder provisioner list")
+	}}, true, nil
+}
+
 func (a *app) ping(ctx context.Context, text string, o pingOptions) error {
 	if o.count < 0 || o.timeout <= 0 || o.wait < 0 {
 		return fault.New(fault.Invalid, "--num and --wait must not be negative, --timeout must be above zero")
 	}
-	t, err := a.reachMeasured(ctx, text)
+	p, err := a.pinged(ctx, text, o.provisioner)
 	if err != nil {
 		return err
 	}
-	defer leaveQuickly(t.mesh.Close)
+	defer leaveQuickly(p.mesh.Close)
 	var got []tailnet.Pong
 	sent := 0
 	for o.count == 0 || sent < o.count {
@@ -73,24 +150,24 @@ func (a *app) ping(ctx context.Context, text string, o pingOptions) error {
 		}
 		sent++
 		once, cancel := context.WithTimeout(ctx, o.timeout)
-		pong, err := t.mesh.Ping(once, t.agent.ID)
+		pong, err := p.mesh.Ping(once, p.id)
 		cancel()
 		if ctx.Err() != nil {
 			sent--
 			break
 		}
 		if err != nil {
-			fmt.Fprintf(a.streams().Out, "no answer from %s within %s\n", t.workspace.Name, o.timeout)
+			fmt.Fprintf(a.streams().Out, "no answer from %s within %s\n", p.name, o.timeout)
 			continue
 		}
 		got = append(got, pong)
-		fmt.Fprintf(a.streams().Out, "pong from %s %s in %s\n", t.workspace.Name, pathWords(pong), latency(pong.Latency))
+		fmt.Fprintf(a.streams().Out, "pong from %s %s in %s\n", p.name, pathWords(pong), latency(pong.Latency))
 	}
-	if err := a.pingSummary(t, sent, got); err != nil {
+	if err := a.pingSummary(p, sent, got); err != nil {
 		return err
 	}
 	if len(got) == 0 && sent > 0 {
-		return t.whyLost(ctx, Try(fault.New(fault.Unavailable, "%s did not answer", fullName(t.workspace)), "coder show %s", fullName(t.workspace)))
+		return p.whyLost(ctx)
 	}
 	return nil
 }
@@ -105,12 +182,12 @@ func pathWords(p tailnet.Pong) string {
 
 func latency(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 
-func (a *app) pingSummary(t *target, sent int, got []tailnet.Pong) error {
+func (a *app) pingSummary(p pinged, sent int, got []tailnet.Pong) error {
 	if sent == 0 {
 		return nil
 	}
-	table := tty.Table{Header: []string{"workspace", "sent", "received", "lost", "min", "avg", "max", "path"}}
-	row := []string{t.workspace.Name, fmt.Sprint(sent), fmt.Sprint(len(got)), fmt.Sprintf("%d%%", (sent-len(got))*100/sent), "", "", "", ""}
+	table := tty.Table{Header: []string{p.kind, "sent", "received", "lost", "min", "avg", "max", "path"}}
+	row := []string{p.name, fmt.Sprint(sent), fmt.Sprint(len(got)), fmt.Sprintf("%d%%", (sent-len(got))*100/sent), "", "", "", ""}
 	if len(got) > 0 {
 		var sum time.Duration
 		var all []time.Duration

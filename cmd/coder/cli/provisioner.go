@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -16,7 +17,7 @@ func (a *app) provisionerCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "provisioner", Aliases: []string{"provisioners"}, Short: "Look after provisioners and their jobs", Example: "  coder provisioner list"}
 	jobs := &cobra.Command{Use: "jobs", Aliases: []string{"job"}, Short: "Look after provisioner jobs", Example: "  coder provisioner jobs list"}
 	jobs.AddCommand(a.jobsListCmd(), a.jobsCancelCmd())
-	cmd.AddCommand(a.provisionersListCmd(), jobs)
+	cmd.AddCommand(a.provisionersListCmd(), jobs, a.provisionerKeysCmd())
 	return cmd
 }
 
@@ -36,20 +37,26 @@ func (a *app) provisionersListCmd() *cobra.Command {
 		{"tags", func(d sdk.ProvisionerDaemon) string { return tagWords(d.Tags) }},
 		{"last seen", func(d sdk.ProvisionerDaemon) string { return agoPtr(d.LastSeenAt) }},
 		{"version", func(d sdk.ProvisionerDaemon) string { return d.Version }},
+		{"path", func(d sdk.ProvisionerDaemon) string { return d.Path }},
 		{"current job", func(d sdk.ProvisionerDaemon) string {
 			if d.CurrentJob == nil {
 				return ""
 			}
-			return d.CurrentJob.ID.String()
+			return cmp.Or(d.CurrentJob.TemplateName, "import") + " " + d.CurrentJob.ID.String()
 		}},
+		{"key id", func(d sdk.ProvisionerDaemon) string { return d.KeyID.String() }},
+		{"created at", func(d sdk.ProvisionerDaemon) string { return ago(d.CreatedAt) }},
 		{"id", func(d sdk.ProvisionerDaemon) string { return d.ID.String() }},
-	}, initial: []string{"name", "status", "key name", "tags", "last seen", "version"}}
+	}, initial: []string{"name", "status", "current job", "tags", "key name", "path", "last seen", "version"}}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List provisioners",
-		Example: `  coder provisioner list`,
-		Args:    cobra.NoArgs,
+		Long: `List provisioners: template admins see all, others their own. The path is how the server's packets travel to it: direct, or relayed.
+"coder ping NAME" measures it from here.`,
+		Example: `  coder provisioner list
+  coder provisioner list -o json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := a.client(cmd.Context())
 			if err != nil {
@@ -84,13 +91,15 @@ func (a *app) jobsListCmd() *cobra.Command {
 		}},
 		{"waiting for", func(j sdk.ProvisionerJob) string { return j.WaitingReason }},
 		{"error", func(j sdk.ProvisionerJob) string { return j.Error }},
-	}, initial: []string{"id", "created at", "type", "status", "template", "workspace", "queue"}}
+	}, initial: []string{"id", "created at", "type", "status", "template", "workspace", "queue", "waiting for"}}
 	var limit int
 	var statuses []string
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List jobs, newest first",
+		Long: `List jobs, newest first: template admins see all, others their own. "queue" is a waiting job's place among those with the same tags, and
+"waiting for" says why it does not run.`,
 		Example: `  coder provisioner jobs list --status pending`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -131,24 +140,10 @@ func (a *app) jobsCancelCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			job, err := client.ProvisionerJob(ctx, sdk.DefaultOrganization, id)
-			if err != nil {
+			if err := client.CancelJob(ctx, sdk.DefaultOrganization, id); err != nil {
 				return Try(err, "coder provisioner jobs list")
 			}
-			switch {
-			case job.Input.WorkspaceBuildID != nil:
-				err = client.CancelBuild(ctx, *job.Input.WorkspaceBuildID)
-			case job.Input.TemplateVersionID != nil && job.Type == sdk.JobTemplateDryRun:
-				err = client.CancelDryRun(ctx, *job.Input.TemplateVersionID, job.ID)
-			case job.Input.TemplateVersionID != nil:
-				err = client.CancelTemplateVersion(ctx, *job.Input.TemplateVersionID)
-			default:
-				err = fault.New(fault.Internal, "the server does not say what the job belongs to")
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.streams().Err, "The job %s is being canceled.\n", job.ID)
+			fmt.Fprintf(a.streams().Err, "The job %s is being canceled.\n", id)
 			return nil
 		},
 	}
