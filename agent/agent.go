@@ -44,6 +44,10 @@ type Options struct {
 	// OwnProcess says that the process is the agent's alone: Run then reacts to SIGTERM and SIGINT, tunes the garbage
 	// collector, and makes the workspace's folder the process's.
 	OwnProcess bool
+	// Terminals has the reconnecting terminals. nil: this process has them, and they end with it.
+	Terminals Terminals
+	// StatsInterval is how often a workspace that is used says so. 0 means a minute.
+	StatsInterval time.Duration
 	// Join replaces the coordinator and the mesh node, for agents in another's process. nil means the real ones.
 	Join func(ctx context.Context) (Mesh, error)
 }

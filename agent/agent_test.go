@@ -51,6 +51,8 @@ type world struct {
 	gap       error
 	loseLogs  int // answers to Logs that are lost
 	hellos    []*agentpb.Hello
+	health    map[string][]agentpb.Health // by app
+	stats     []*agentpb.StatsRequest
 	shutdown  chan string
 	conns     map[net.Conn]struct{} // of the server
 	ports     map[uint16]net.Listener
@@ -62,7 +64,7 @@ func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
 	w := &world{
 		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1),
 		done: make(map[string]*agentpb.ScriptDoneRequest), lines: make(map[string][]string),
-		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]net.Listener),
+		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]net.Listener), health: make(map[string][]agentpb.Health),
 	}
 	id := uuid.New()
 	w.manifest = &agentpb.ManifestResponse{
@@ -211,6 +213,20 @@ func (w *world) ScriptDone(_ context.Context, r *connect.Request[agentpb.ScriptD
 	return connect.NewResponse(&agentpb.ScriptDoneResponse{}), nil
 }
 
+func (w *world) AppHealth(_ context.Context, r *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {
+	w.update(func() {
+		for _, a := range r.Msg.GetApps() {
+			w.health[string(a.GetId())] = append(w.health[string(a.GetId())], a.GetHealth())
+		}
+	})
+	return connect.NewResponse(&agentpb.AppHealthResponse{}), nil
+}
+
+func (w *world) Stats(_ context.Context, r *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error) {
+	w.update(func() { w.stats = append(w.stats, r.Msg) })
+	return connect.NewResponse(&agentpb.StatsResponse{}), nil
+}
+
 func (w *world) Listen(port uint16) (net.Listener, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	w.update(func() { w.ports[port] = l })
@@ -237,7 +253,8 @@ func (w *world) run(t testing.TB) (stop func()) {
 	go func() {
 		ended <- agent.Run(ctx, agent.Options{
 			Token: secret.Token("x"), StateDir: filepath.Join(w.dir, "state"), LogDir: filepath.Join(w.dir, "log"),
-			Join: func(context.Context) (agent.Mesh, error) { return w, nil },
+			StatsInterval: 50 * time.Millisecond,
+			Join:          func(context.Context) (agent.Mesh, error) { return w, nil },
 		})
 	}()
 	var once sync.Once

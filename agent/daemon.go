@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 
 	gossh "golang.org/x/crypto/ssh"
@@ -13,10 +14,12 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/forward"
 	"github.com/codermesh/codermesh/agent/logship"
+	"github.com/codermesh/codermesh/agent/metadata"
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/agent/script"
 	"github.com/codermesh/codermesh/agent/speed"
 	"github.com/codermesh/codermesh/agent/sshd"
+	"github.com/codermesh/codermesh/agent/terminal"
 	"github.com/codermesh/codermesh/internal/meshport"
 )
 
@@ -33,7 +36,12 @@ type daemon struct {
 	logs     *logship.Queue
 	reports  *reports
 
-	sshListener, speedListener net.Listener
+	sshListener, speedListener, terminalListener, apiListener net.Listener
+
+	api      *http.Server
+	holder   Terminals
+	metadata *metadata.Collector
+	stats    stats
 
 	asked   chan string   // receives when the server asks the agent to end
 	ready   chan struct{} // closed once the fields below are set
@@ -42,8 +50,11 @@ type daemon struct {
 	scripts *script.Runner
 	ssh     *sshd.Server
 
-	mu       sync.Mutex // guards manifest
-	manifest *agentpb.ManifestResponse
+	mu         sync.Mutex // guards the fields below
+	manifest   *agentpb.ManifestResponse
+	stopHealth context.CancelFunc // of the checks for that manifest
+	closing    bool
+	viewers    map[net.Conn]struct{} // of terminals
 
 	speedtests chan struct{} // a slot per running test
 	wg         sync.WaitGroup
@@ -55,17 +66,31 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 		opt: opt, log: opt.Logger, mesh: mesh, user: proc.CurrentUser(),
 		forwards: forward.New(forward.Options{Logger: opt.Logger}), logs: logship.New(), reports: newReports(),
 		asked: make(chan string, 1), ready: make(chan struct{}), speedtests: make(chan struct{}, maxSpeedtests),
+		viewers: make(map[net.Conn]struct{}),
 	}
-	var err error
-	if d.sshListener, err = mesh.Listen(meshport.SSH); err != nil {
-		return nil, fmt.Errorf("listen for ssh: %w", err)
+	var open []net.Listener
+	for _, l := range []struct {
+		port     uint16
+		listener *net.Listener
+	}{{meshport.SSH, &d.sshListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}} {
+		listening, err := mesh.Listen(l.port)
+		if err != nil {
+			for _, o := range open {
+				o.Close()
+			}
+			return nil, fmt.Errorf("listen on mesh port %d: %w", l.port, err)
+		}
+		*l.listener = listening
+		open = append(open, listening)
 	}
-	if d.speedListener, err = mesh.Listen(meshport.Speedtest); err != nil {
-		d.sshListener.Close()
-		return nil, fmt.Errorf("listen for speed tests: %w", err)
+	d.sshListener = listener{d.sshListener, &d.stats}
+	d.metadata = metadata.New(d.log, d.runMetadata)
+	d.api = d.newAPI()
+	if d.holder = opt.Terminals; d.holder == nil {
+		d.holder = ownHolder{terminal.New(terminal.Options{Logger: opt.Logger})}
 	}
-	mesh.HandleTCP(d.forwards.TCP)
-	mesh.HandleUDP(d.forwards.UDP)
+	mesh.HandleTCP(d.stats.counted(d.forwards.TCP))
+	mesh.HandleUDP(d.stats.counted(d.forwards.UDP))
 	return d, nil
 }
 
@@ -76,6 +101,9 @@ func (d *daemon) run(ctx context.Context) error {
 	defer cancel()
 	d.wg.Go(func() { d.talk(work) })
 	d.wg.Go(d.serveSpeedtests)
+	d.wg.Go(d.serveTerminals)
+	d.wg.Go(d.serveAPI)
+	d.wg.Go(func() { d.reportStats(work) })
 	starting, stopStarting := context.WithCancel(work)
 	defer stopStarting()
 	started := make(chan struct{})
@@ -107,7 +135,19 @@ func (d *daemon) run(ctx context.Context) error {
 
 // close ends everything. Sessions are hung up.
 func (d *daemon) close() error {
-	err := errors.Join(d.sshListener.Close(), d.speedListener.Close())
+	err := errors.Join(d.sshListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close())
+	d.mu.Lock()
+	if d.stopHealth != nil {
+		d.stopHealth()
+	}
+	d.closing = true
+	d.mu.Unlock()
+	err = errors.Join(err, d.holder.Close(), d.metadata.Close())
+	d.mu.Lock()
+	for conn := range d.viewers {
+		conn.Close()
+	}
+	d.mu.Unlock()
 	if d.isReady() {
 		err = errors.Join(err, d.ssh.Close(), d.scripts.Close())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -19,6 +20,8 @@ const maxReports = 1024
 type report struct {
 	lifecycle *agentpb.LifecycleRequest
 	script    *agentpb.ScriptDoneRequest
+	health    *agentpb.AppHealthRequest
+	stats     *agentpb.StatsRequest
 }
 
 // reports are sent in order, each until the server has stored it.
@@ -36,6 +39,9 @@ func newReports() *reports { return &reports{wake: make(chan struct{}, 1)} }
 func (r *reports) add(rep report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if rep.stats != nil { // only the latest counts
+		r.queue = slices.DeleteFunc(r.queue, func(old report) bool { return old.stats != nil })
+	}
 	if len(r.queue) == maxReports {
 		r.queue = r.queue[1:]
 	}
@@ -75,10 +81,15 @@ func (rep report) send(ctx context.Context, client agentpbconnect.AgentServiceCl
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var err error
-	if rep.lifecycle != nil {
+	switch {
+	case rep.lifecycle != nil:
 		_, err = client.Lifecycle(ctx, connect.NewRequest(rep.lifecycle))
-	} else {
+	case rep.script != nil:
 		_, err = client.ScriptDone(ctx, connect.NewRequest(rep.script))
+	case rep.health != nil:
+		_, err = client.AppHealth(ctx, connect.NewRequest(rep.health))
+	default:
+		_, err = client.Stats(ctx, connect.NewRequest(rep.stats))
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/proc"
@@ -22,9 +23,13 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 		return fmt.Errorf("read manifest: workspace id: %w", err)
 	}
 	d.mu.Lock()
+	same := proto.Equal(d.manifest, m)
 	d.manifest = m
 	d.mu.Unlock()
 	if d.isReady() {
+		if !same {
+			d.refresh(m)
+		}
 		return nil
 	}
 	// By workspace and name, not by the agent's id, which every build may change: the host key is to stay.
@@ -46,12 +51,29 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 		}
 	}
 	close(d.ready)
+	d.refresh(m)
 	d.wg.Go(func() {
 		if err := d.ssh.Serve(d.sshListener); err != nil {
 			d.log.Error("serve ssh", "err", err)
 		}
 	})
 	return nil
+}
+
+// refresh takes what of a manifest may change while the agent runs: what is collected and checked.
+func (d *daemon) refresh(m *agentpb.ManifestResponse) {
+	d.setMetadata(m)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopHealth != nil {
+		d.stopHealth()
+	}
+	if d.closing {
+		return
+	}
+	var ctx context.Context
+	ctx, d.stopHealth = context.WithCancel(context.Background())
+	d.wg.Go(func() { d.checkHealth(ctx, m.GetApps()) })
 }
 
 // fileName keeps what is safe in a file's name.

@@ -150,6 +150,58 @@ func (LogLevel) EnumDescriptor() ([]byte, []int) {
 	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{1}
 }
 
+type Health int32
+
+const (
+	Health_HEALTH_UNSPECIFIED  Health = 0
+	Health_HEALTH_INITIALIZING Health = 1
+	Health_HEALTH_HEALTHY      Health = 2
+	Health_HEALTH_UNHEALTHY    Health = 3
+)
+
+// Enum value maps for Health.
+var (
+	Health_name = map[int32]string{
+		0: "HEALTH_UNSPECIFIED",
+		1: "HEALTH_INITIALIZING",
+		2: "HEALTH_HEALTHY",
+		3: "HEALTH_UNHEALTHY",
+	}
+	Health_value = map[string]int32{
+		"HEALTH_UNSPECIFIED":  0,
+		"HEALTH_INITIALIZING": 1,
+		"HEALTH_HEALTHY":      2,
+		"HEALTH_UNHEALTHY":    3,
+	}
+)
+
+func (x Health) Enum() *Health {
+	p := new(Health)
+	*p = x
+	return p
+}
+
+func (x Health) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Health) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_agentpb_agent_proto_enumTypes[2].Descriptor()
+}
+
+func (Health) Type() protoreflect.EnumType {
+	return &file_agent_agentpb_agent_proto_enumTypes[2]
+}
+
+func (x Health) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Health.Descriptor instead.
+func (Health) EnumDescriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+}
+
 type ManifestRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -202,6 +254,8 @@ type ManifestResponse struct {
 	StartBlocksLogin bool                   `protobuf:"varint,12,opt,name=start_blocks_login,json=startBlocksLogin,proto3" json:"start_blocks_login,omitempty"` // startup_script_behavior = blocking
 	VscodeProxyUri   string                 `protobuf:"bytes,13,opt,name=vscode_proxy_uri,json=vscodeProxyUri,proto3" json:"vscode_proxy_uri,omitempty"`        // pattern, may be empty
 	Incarnation      uint64                 `protobuf:"varint,14,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                     // grows with every build; scripts run once per incarnation
+	Metadata         []*Metadata            `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty"`
+	Apps             []*App                 `protobuf:"bytes,16,rep,name=apps,proto3" json:"apps,omitempty"` // those with a health check
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -334,6 +388,156 @@ func (x *ManifestResponse) GetIncarnation() uint64 {
 	return 0
 }
 
+func (x *ManifestResponse) GetMetadata() []*Metadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *ManifestResponse) GetApps() []*App {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+type Metadata struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Key             string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Script          string                 `protobuf:"bytes,2,opt,name=script,proto3" json:"script,omitempty"`
+	IntervalSeconds int64                  `protobuf:"varint,3,opt,name=interval_seconds,json=intervalSeconds,proto3" json:"interval_seconds,omitempty"` // 0: once per watcher that comes
+	TimeoutSeconds  int64                  `protobuf:"varint,4,opt,name=timeout_seconds,json=timeoutSeconds,proto3" json:"timeout_seconds,omitempty"`    // 0: the interval
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Metadata) Reset() {
+	*x = Metadata{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Metadata) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Metadata) ProtoMessage() {}
+
+func (x *Metadata) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
+func (*Metadata) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Metadata) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Metadata) GetScript() string {
+	if x != nil {
+		return x.Script
+	}
+	return ""
+}
+
+func (x *Metadata) GetIntervalSeconds() int64 {
+	if x != nil {
+		return x.IntervalSeconds
+	}
+	return 0
+}
+
+func (x *Metadata) GetTimeoutSeconds() int64 {
+	if x != nil {
+		return x.TimeoutSeconds
+	}
+	return 0
+}
+
+type App struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Id              []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Url             string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"` // of the health check
+	IntervalSeconds int32                  `protobuf:"varint,3,opt,name=interval_seconds,json=intervalSeconds,proto3" json:"interval_seconds,omitempty"`
+	Threshold       int32                  `protobuf:"varint,4,opt,name=threshold,proto3" json:"threshold,omitempty"` // failures in a row that make it unhealthy
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *App) Reset() {
+	*x = App{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *App) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*App) ProtoMessage() {}
+
+func (x *App) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use App.ProtoReflect.Descriptor instead.
+func (*App) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *App) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *App) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *App) GetIntervalSeconds() int32 {
+	if x != nil {
+		return x.IntervalSeconds
+	}
+	return 0
+}
+
+func (x *App) GetThreshold() int32 {
+	if x != nil {
+		return x.Threshold
+	}
+	return 0
+}
+
 type Script struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Id               []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -352,7 +556,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -364,7 +568,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -377,7 +581,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Script) GetId() []byte {
@@ -463,7 +667,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -475,7 +679,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -488,7 +692,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{3}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentMessage) GetMessage() isAgentMessage_Message {
@@ -547,7 +751,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +763,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +776,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{4}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetVersion() string {
@@ -634,7 +838,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +850,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +863,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{5}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Heartbeat) GetNonce() uint64 {
@@ -689,7 +893,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +905,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +918,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ServerMessage) GetMessage() isServerMessage_Message {
@@ -767,7 +971,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +983,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +996,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HeartbeatAck) GetNonce() uint64 {
@@ -812,7 +1016,7 @@ type Shutdown struct {
 
 func (x *Shutdown) Reset() {
 	*x = Shutdown{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +1028,7 @@ func (x *Shutdown) String() string {
 func (*Shutdown) ProtoMessage() {}
 
 func (x *Shutdown) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +1041,7 @@ func (x *Shutdown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shutdown.ProtoReflect.Descriptor instead.
 func (*Shutdown) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Shutdown) GetReason() string {
@@ -857,7 +1061,7 @@ type LifecycleRequest struct {
 
 func (x *LifecycleRequest) Reset() {
 	*x = LifecycleRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1073,7 @@ func (x *LifecycleRequest) String() string {
 func (*LifecycleRequest) ProtoMessage() {}
 
 func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1086,7 @@ func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleRequest.ProtoReflect.Descriptor instead.
 func (*LifecycleRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LifecycleRequest) GetState() LifecycleState {
@@ -907,7 +1111,7 @@ type LifecycleResponse struct {
 
 func (x *LifecycleResponse) Reset() {
 	*x = LifecycleResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +1123,7 @@ func (x *LifecycleResponse) String() string {
 func (*LifecycleResponse) ProtoMessage() {}
 
 func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1136,7 @@ func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleResponse.ProtoReflect.Descriptor instead.
 func (*LifecycleResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
 }
 
 type LogLine struct {
@@ -947,7 +1151,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1163,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1176,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LogLine) GetSeq() uint64 {
@@ -1013,7 +1217,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1229,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1242,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LogsRequest) GetLogSourceId() []byte {
@@ -1058,14 +1262,14 @@ func (x *LogsRequest) GetLines() []*LogLine {
 type LogsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StoredSeq     uint64                 `protobuf:"varint,1,opt,name=stored_seq,json=storedSeq,proto3" json:"stored_seq,omitempty"`
-	LimitExceeded bool                   `protobuf:"varint,2,opt,name=limit_exceeded,json=limitExceeded,proto3" json:"limit_exceeded,omitempty"` // the agent's logs are full: stop sending
+	LimitExceeded bool                   `protobuf:"varint,2,opt,name=limit_exceeded,json=limitExceeded,proto3" json:"limit_exceeded,omitempty"` // the beginning is kept: from here on only the last lines are, so send slowly
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1281,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1294,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogsResponse) GetStoredSeq() uint64 {
@@ -1121,7 +1325,7 @@ type ScriptDoneRequest struct {
 
 func (x *ScriptDoneRequest) Reset() {
 	*x = ScriptDoneRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1337,7 @@ func (x *ScriptDoneRequest) String() string {
 func (*ScriptDoneRequest) ProtoMessage() {}
 
 func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1350,7 @@ func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneRequest.ProtoReflect.Descriptor instead.
 func (*ScriptDoneRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ScriptDoneRequest) GetScriptId() []byte {
@@ -1199,7 +1403,7 @@ type ScriptDoneResponse struct {
 
 func (x *ScriptDoneResponse) Reset() {
 	*x = ScriptDoneResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1415,7 @@ func (x *ScriptDoneResponse) String() string {
 func (*ScriptDoneResponse) ProtoMessage() {}
 
 func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1428,540 @@ func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneResponse.ProtoReflect.Descriptor instead.
 func (*ScriptDoneResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
+}
+
+type AppHealthRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Apps          []*AppState            `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppHealthRequest) Reset() {
+	*x = AppHealthRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppHealthRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppHealthRequest) ProtoMessage() {}
+
+func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppHealthRequest.ProtoReflect.Descriptor instead.
+func (*AppHealthRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AppHealthRequest) GetApps() []*AppState {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+type AppState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Health        Health                 `protobuf:"varint,2,opt,name=health,proto3,enum=codermesh.agent.v1.Health" json:"health,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppState) Reset() {
+	*x = AppState{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppState) ProtoMessage() {}
+
+func (x *AppState) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppState.ProtoReflect.Descriptor instead.
+func (*AppState) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *AppState) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *AppState) GetHealth() Health {
+	if x != nil {
+		return x.Health
+	}
+	return Health_HEALTH_UNSPECIFIED
+}
+
+type AppHealthResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppHealthResponse) Reset() {
+	*x = AppHealthResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppHealthResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppHealthResponse) ProtoMessage() {}
+
+func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppHealthResponse.ProtoReflect.Descriptor instead.
+func (*AppHealthResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
+}
+
+// StatsRequest counts open connections by what they are for.
+type StatsRequest struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Ssh             uint32                 `protobuf:"varint,1,opt,name=ssh,proto3" json:"ssh,omitempty"` // of people and programs, without the two below
+	Vscode          uint32                 `protobuf:"varint,2,opt,name=vscode,proto3" json:"vscode,omitempty"`
+	Jetbrains       uint32                 `protobuf:"varint,3,opt,name=jetbrains,proto3" json:"jetbrains,omitempty"`
+	ReconnectingPty uint32                 `protobuf:"varint,4,opt,name=reconnecting_pty,json=reconnectingPty,proto3" json:"reconnecting_pty,omitempty"` // viewers of terminals
+	PortForward     uint32                 `protobuf:"varint,5,opt,name=port_forward,json=portForward,proto3" json:"port_forward,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *StatsRequest) Reset() {
+	*x = StatsRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsRequest) ProtoMessage() {}
+
+func (x *StatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
+func (*StatsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StatsRequest) GetSsh() uint32 {
+	if x != nil {
+		return x.Ssh
+	}
+	return 0
+}
+
+func (x *StatsRequest) GetVscode() uint32 {
+	if x != nil {
+		return x.Vscode
+	}
+	return 0
+}
+
+func (x *StatsRequest) GetJetbrains() uint32 {
+	if x != nil {
+		return x.Jetbrains
+	}
+	return 0
+}
+
+func (x *StatsRequest) GetReconnectingPty() uint32 {
+	if x != nil {
+		return x.ReconnectingPty
+	}
+	return 0
+}
+
+func (x *StatsRequest) GetPortForward() uint32 {
+	if x != nil {
+		return x.PortForward
+	}
+	return 0
+}
+
+type StatsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsResponse) Reset() {
+	*x = StatsResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsResponse) ProtoMessage() {}
+
+func (x *StatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
+func (*StatsResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
+}
+
+type ListeningPortsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListeningPortsRequest) Reset() {
+	*x = ListeningPortsRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListeningPortsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListeningPortsRequest) ProtoMessage() {}
+
+func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListeningPortsRequest.ProtoReflect.Descriptor instead.
+func (*ListeningPortsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
+}
+
+type ListeningPortsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ports         []*ListeningPort       `protobuf:"bytes,1,rep,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListeningPortsResponse) Reset() {
+	*x = ListeningPortsResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListeningPortsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListeningPortsResponse) ProtoMessage() {}
+
+func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListeningPortsResponse.ProtoReflect.Descriptor instead.
+func (*ListeningPortsResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListeningPortsResponse) GetPorts() []*ListeningPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+type ListeningPort struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProcessName   string                 `protobuf:"bytes,1,opt,name=process_name,json=processName,proto3" json:"process_name,omitempty"` // "" when it is another user's
+	Network       string                 `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`                            // tcp
+	Port          uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListeningPort) Reset() {
+	*x = ListeningPort{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListeningPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListeningPort) ProtoMessage() {}
+
+func (x *ListeningPort) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
+func (*ListeningPort) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListeningPort) GetProcessName() string {
+	if x != nil {
+		return x.ProcessName
+	}
+	return ""
+}
+
+func (x *ListeningPort) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *ListeningPort) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type WatchMetadataRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchMetadataRequest) Reset() {
+	*x = WatchMetadataRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchMetadataRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchMetadataRequest) ProtoMessage() {}
+
+func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchMetadataRequest.ProtoReflect.Descriptor instead.
+func (*WatchMetadataRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+}
+
+type WatchMetadataResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []*MetadataValue       `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchMetadataResponse) Reset() {
+	*x = WatchMetadataResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchMetadataResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchMetadataResponse) ProtoMessage() {}
+
+func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchMetadataResponse.ProtoReflect.Descriptor instead.
+func (*WatchMetadataResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *WatchMetadataResponse) GetValues() []*MetadataValue {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+type MetadataValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	CollectedAt   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
+	Value         string                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"` // at most 2048 bytes
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetadataValue) Reset() {
+	*x = MetadataValue{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetadataValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetadataValue) ProtoMessage() {}
+
+func (x *MetadataValue) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetadataValue.ProtoReflect.Descriptor instead.
+func (*MetadataValue) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *MetadataValue) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *MetadataValue) GetCollectedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CollectedAt
+	}
+	return nil
+}
+
+func (x *MetadataValue) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *MetadataValue) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
@@ -1232,7 +1969,7 @@ var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
 const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x11\n" +
-	"\x0fManifestRequest\"\xd9\x04\n" +
+	"\x0fManifestRequest\"\xc0\x05\n" +
 	"\x10ManifestResponse\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
 	"\n" +
@@ -1252,10 +1989,22 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\ascripts\x18\v \x03(\v2\x1a.codermesh.agent.v1.ScriptR\ascripts\x12,\n" +
 	"\x12start_blocks_login\x18\f \x01(\bR\x10startBlocksLogin\x12(\n" +
 	"\x10vscode_proxy_uri\x18\r \x01(\tR\x0evscodeProxyUri\x12 \n" +
-	"\vincarnation\x18\x0e \x01(\x04R\vincarnation\x1a6\n" +
+	"\vincarnation\x18\x0e \x01(\x04R\vincarnation\x128\n" +
+	"\bmetadata\x18\x0f \x03(\v2\x1c.codermesh.agent.v1.MetadataR\bmetadata\x12+\n" +
+	"\x04apps\x18\x10 \x03(\v2\x17.codermesh.agent.v1.AppR\x04apps\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
+	"\bMetadata\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
+	"\x06script\x18\x02 \x01(\tR\x06script\x12)\n" +
+	"\x10interval_seconds\x18\x03 \x01(\x03R\x0fintervalSeconds\x12'\n" +
+	"\x0ftimeout_seconds\x18\x04 \x01(\x03R\x0etimeoutSeconds\"p\n" +
+	"\x03App\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12)\n" +
+	"\x10interval_seconds\x18\x03 \x01(\x05R\x0fintervalSeconds\x12\x1c\n" +
+	"\tthreshold\x18\x04 \x01(\x05R\tthreshold\"\xbf\x02\n" +
 	"\x06Script\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\"\n" +
 	"\rlog_source_id\x18\x02 \x01(\fR\vlogSourceId\x12!\n" +
@@ -1319,7 +2068,35 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\texit_code\x18\x04 \x01(\x05R\bexitCode\x12\x1b\n" +
 	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\x12\x14\n" +
 	"\x05stage\x18\x06 \x01(\tR\x05stage\"\x14\n" +
-	"\x12ScriptDoneResponse*\xd1\x02\n" +
+	"\x12ScriptDoneResponse\"D\n" +
+	"\x10AppHealthRequest\x120\n" +
+	"\x04apps\x18\x01 \x03(\v2\x1c.codermesh.agent.v1.AppStateR\x04apps\"N\n" +
+	"\bAppState\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x122\n" +
+	"\x06health\x18\x02 \x01(\x0e2\x1a.codermesh.agent.v1.HealthR\x06health\"\x13\n" +
+	"\x11AppHealthResponse\"\xa4\x01\n" +
+	"\fStatsRequest\x12\x10\n" +
+	"\x03ssh\x18\x01 \x01(\rR\x03ssh\x12\x16\n" +
+	"\x06vscode\x18\x02 \x01(\rR\x06vscode\x12\x1c\n" +
+	"\tjetbrains\x18\x03 \x01(\rR\tjetbrains\x12)\n" +
+	"\x10reconnecting_pty\x18\x04 \x01(\rR\x0freconnectingPty\x12!\n" +
+	"\fport_forward\x18\x05 \x01(\rR\vportForward\"\x0f\n" +
+	"\rStatsResponse\"\x17\n" +
+	"\x15ListeningPortsRequest\"Q\n" +
+	"\x16ListeningPortsResponse\x127\n" +
+	"\x05ports\x18\x01 \x03(\v2!.codermesh.agent.v1.ListeningPortR\x05ports\"`\n" +
+	"\rListeningPort\x12!\n" +
+	"\fprocess_name\x18\x01 \x01(\tR\vprocessName\x12\x18\n" +
+	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\"\x16\n" +
+	"\x14WatchMetadataRequest\"R\n" +
+	"\x15WatchMetadataResponse\x129\n" +
+	"\x06values\x18\x01 \x03(\v2!.codermesh.agent.v1.MetadataValueR\x06values\"\x8c\x01\n" +
+	"\rMetadataValue\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12=\n" +
+	"\fcollected_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\tR\x05value\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error*\xd1\x02\n" +
 	"\x0eLifecycleState\x12\x1f\n" +
 	"\x1bLIFECYCLE_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17LIFECYCLE_STATE_CREATED\x10\x01\x12\x1c\n" +
@@ -1336,14 +2113,24 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x0fLOG_LEVEL_DEBUG\x10\x01\x12\x12\n" +
 	"\x0eLOG_LEVEL_INFO\x10\x02\x12\x12\n" +
 	"\x0eLOG_LEVEL_WARN\x10\x03\x12\x13\n" +
-	"\x0fLOG_LEVEL_ERROR\x10\x042\xbb\x03\n" +
+	"\x0fLOG_LEVEL_ERROR\x10\x04*c\n" +
+	"\x06Health\x12\x16\n" +
+	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13HEALTH_INITIALIZING\x10\x01\x12\x12\n" +
+	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x032\xe3\x04\n" +
 	"\fAgentService\x12U\n" +
 	"\bManifest\x12#.codermesh.agent.v1.ManifestRequest\x1a$.codermesh.agent.v1.ManifestResponse\x12R\n" +
 	"\aConnect\x12 .codermesh.agent.v1.AgentMessage\x1a!.codermesh.agent.v1.ServerMessage(\x010\x01\x12X\n" +
 	"\tLifecycle\x12$.codermesh.agent.v1.LifecycleRequest\x1a%.codermesh.agent.v1.LifecycleResponse\x12I\n" +
 	"\x04Logs\x12\x1f.codermesh.agent.v1.LogsRequest\x1a .codermesh.agent.v1.LogsResponse\x12[\n" +
 	"\n" +
-	"ScriptDone\x12%.codermesh.agent.v1.ScriptDoneRequest\x1a&.codermesh.agent.v1.ScriptDoneResponseB.Z,github.com/codermesh/codermesh/agent/agentpbb\x06proto3"
+	"ScriptDone\x12%.codermesh.agent.v1.ScriptDoneRequest\x1a&.codermesh.agent.v1.ScriptDoneResponse\x12X\n" +
+	"\tAppHealth\x12$.codermesh.agent.v1.AppHealthRequest\x1a%.codermesh.agent.v1.AppHealthResponse\x12L\n" +
+	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse2\xdb\x01\n" +
+	"\bAgentAPI\x12g\n" +
+	"\x0eListeningPorts\x12).codermesh.agent.v1.ListeningPortsRequest\x1a*.codermesh.agent.v1.ListeningPortsResponse\x12f\n" +
+	"\rWatchMetadata\x12(.codermesh.agent.v1.WatchMetadataRequest\x1a).codermesh.agent.v1.WatchMetadataResponse0\x01B.Z,github.com/codermesh/codermesh/agent/agentpbb\x06proto3"
 
 var (
 	file_agent_agentpb_agent_proto_rawDescOnce sync.Once
@@ -1357,59 +2144,88 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 	return file_agent_agentpb_agent_proto_rawDescData
 }
 
-var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_agent_agentpb_agent_proto_goTypes = []any{
-	(LifecycleState)(0),           // 0: codermesh.agent.v1.LifecycleState
-	(LogLevel)(0),                 // 1: codermesh.agent.v1.LogLevel
-	(*ManifestRequest)(nil),       // 2: codermesh.agent.v1.ManifestRequest
-	(*ManifestResponse)(nil),      // 3: codermesh.agent.v1.ManifestResponse
-	(*Script)(nil),                // 4: codermesh.agent.v1.Script
-	(*AgentMessage)(nil),          // 5: codermesh.agent.v1.AgentMessage
-	(*Hello)(nil),                 // 6: codermesh.agent.v1.Hello
-	(*Heartbeat)(nil),             // 7: codermesh.agent.v1.Heartbeat
-	(*ServerMessage)(nil),         // 8: codermesh.agent.v1.ServerMessage
-	(*HeartbeatAck)(nil),          // 9: codermesh.agent.v1.HeartbeatAck
-	(*Shutdown)(nil),              // 10: codermesh.agent.v1.Shutdown
-	(*LifecycleRequest)(nil),      // 11: codermesh.agent.v1.LifecycleRequest
-	(*LifecycleResponse)(nil),     // 12: codermesh.agent.v1.LifecycleResponse
-	(*LogLine)(nil),               // 13: codermesh.agent.v1.LogLine
-	(*LogsRequest)(nil),           // 14: codermesh.agent.v1.LogsRequest
-	(*LogsResponse)(nil),          // 15: codermesh.agent.v1.LogsResponse
-	(*ScriptDoneRequest)(nil),     // 16: codermesh.agent.v1.ScriptDoneRequest
-	(*ScriptDoneResponse)(nil),    // 17: codermesh.agent.v1.ScriptDoneResponse
-	nil,                           // 18: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(LifecycleState)(0),            // 0: codermesh.agent.v1.LifecycleState
+	(LogLevel)(0),                  // 1: codermesh.agent.v1.LogLevel
+	(Health)(0),                    // 2: codermesh.agent.v1.Health
+	(*ManifestRequest)(nil),        // 3: codermesh.agent.v1.ManifestRequest
+	(*ManifestResponse)(nil),       // 4: codermesh.agent.v1.ManifestResponse
+	(*Metadata)(nil),               // 5: codermesh.agent.v1.Metadata
+	(*App)(nil),                    // 6: codermesh.agent.v1.App
+	(*Script)(nil),                 // 7: codermesh.agent.v1.Script
+	(*AgentMessage)(nil),           // 8: codermesh.agent.v1.AgentMessage
+	(*Hello)(nil),                  // 9: codermesh.agent.v1.Hello
+	(*Heartbeat)(nil),              // 10: codermesh.agent.v1.Heartbeat
+	(*ServerMessage)(nil),          // 11: codermesh.agent.v1.ServerMessage
+	(*HeartbeatAck)(nil),           // 12: codermesh.agent.v1.HeartbeatAck
+	(*Shutdown)(nil),               // 13: codermesh.agent.v1.Shutdown
+	(*LifecycleRequest)(nil),       // 14: codermesh.agent.v1.LifecycleRequest
+	(*LifecycleResponse)(nil),      // 15: codermesh.agent.v1.LifecycleResponse
+	(*LogLine)(nil),                // 16: codermesh.agent.v1.LogLine
+	(*LogsRequest)(nil),            // 17: codermesh.agent.v1.LogsRequest
+	(*LogsResponse)(nil),           // 18: codermesh.agent.v1.LogsResponse
+	(*ScriptDoneRequest)(nil),      // 19: codermesh.agent.v1.ScriptDoneRequest
+	(*ScriptDoneResponse)(nil),     // 20: codermesh.agent.v1.ScriptDoneResponse
+	(*AppHealthRequest)(nil),       // 21: codermesh.agent.v1.AppHealthRequest
+	(*AppState)(nil),               // 22: codermesh.agent.v1.AppState
+	(*AppHealthResponse)(nil),      // 23: codermesh.agent.v1.AppHealthResponse
+	(*StatsRequest)(nil),           // 24: codermesh.agent.v1.StatsRequest
+	(*StatsResponse)(nil),          // 25: codermesh.agent.v1.StatsResponse
+	(*ListeningPortsRequest)(nil),  // 26: codermesh.agent.v1.ListeningPortsRequest
+	(*ListeningPortsResponse)(nil), // 27: codermesh.agent.v1.ListeningPortsResponse
+	(*ListeningPort)(nil),          // 28: codermesh.agent.v1.ListeningPort
+	(*WatchMetadataRequest)(nil),   // 29: codermesh.agent.v1.WatchMetadataRequest
+	(*WatchMetadataResponse)(nil),  // 30: codermesh.agent.v1.WatchMetadataResponse
+	(*MetadataValue)(nil),          // 31: codermesh.agent.v1.MetadataValue
+	nil,                            // 32: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),  // 33: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	18, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
-	4,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
-	6,  // 2: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
-	7,  // 3: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
-	9,  // 4: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
-	10, // 5: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
-	0,  // 6: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	19, // 7: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	19, // 8: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 9: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
-	13, // 10: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	19, // 11: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	19, // 12: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
-	2,  // 13: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
-	5,  // 14: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
-	11, // 15: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
-	14, // 16: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
-	16, // 17: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	3,  // 18: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	8,  // 19: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	12, // 20: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	15, // 21: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	17, // 22: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	32, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	7,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
+	5,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
+	6,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
+	9,  // 4: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
+	10, // 5: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
+	12, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
+	13, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
+	0,  // 8: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
+	33, // 9: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	33, // 10: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 11: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
+	16, // 12: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
+	33, // 13: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	33, // 14: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	22, // 15: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
+	2,  // 16: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
+	28, // 17: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
+	31, // 18: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
+	33, // 19: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	3,  // 20: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
+	8,  // 21: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
+	14, // 22: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
+	17, // 23: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
+	19, // 24: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
+	21, // 25: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	24, // 26: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	26, // 27: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	29, // 28: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	4,  // 29: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	11, // 30: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	15, // 31: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	18, // 32: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	20, // 33: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	23, // 34: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	25, // 35: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	27, // 36: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	30, // 37: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	29, // [29:38] is the sub-list for method output_type
+	20, // [20:29] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_agent_agentpb_agent_proto_init() }
@@ -1417,11 +2233,11 @@ func file_agent_agentpb_agent_proto_init() {
 	if File_agent_agentpb_agent_proto != nil {
 		return
 	}
-	file_agent_agentpb_agent_proto_msgTypes[3].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[5].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[6].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[8].OneofWrappers = []any{
 		(*ServerMessage_HeartbeatAck)(nil),
 		(*ServerMessage_Shutdown)(nil),
 	}
@@ -1430,10 +2246,10 @@ func file_agent_agentpb_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   17,
+			NumEnums:      3,
+			NumMessages:   30,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_agent_agentpb_agent_proto_goTypes,
 		DependencyIndexes: file_agent_agentpb_agent_proto_depIdxs,

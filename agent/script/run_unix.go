@@ -58,6 +58,23 @@ func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	return result
 }
 
+// Output runs a script as Run does and returns the first limit bytes that it printed, on both streams. It keeps no file of
+// them. A script that does not end well is an error.
+func (r *Runner) Output(ctx context.Context, s Script, env Environment, limit int) (string, error) {
+	out := &head{left: limit}
+	s.Output, s.noFile = out, true
+	x, err := r.start(s, env)
+	if err != nil {
+		return "", err
+	}
+	late := r.wait(ctx, x)
+	text := out.String()
+	if code := exitCode(x.cmd.ProcessState); late || code != 0 {
+		return text, fmt.Errorf("exit status %d", code)
+	}
+	return text, nil
+}
+
 func (r *Runner) report(s Script, text string) {
 	if s.Output == nil {
 		return
@@ -79,7 +96,10 @@ func (r *Runner) start(s Script, env Environment) (*run, error) {
 	}
 	vars.Set("CODER_SCRIPT_DATA_DIR", data)
 	vars.Set("CODER_SCRIPT_BIN_DIR", r.BinDir())
-	log, err := r.logFile(s, env, vars)
+	var log *os.File
+	if !s.noFile {
+		log, err = r.logFile(s, env, vars)
+	}
 	if err != nil {
 		r.log.Warn("open script log file", "err", err)
 		r.report(s, fmt.Sprintf("The log file could not be opened: %v\n", err))

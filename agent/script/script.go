@@ -22,6 +22,8 @@ type Script struct {
 	Timeout time.Duration // 0 means none
 	LogPath string        // may start with ~ or hold variables; relative is below the log folder; empty means a default
 	Output  io.Writer     // gets what the script prints; must not block for long. nil means nobody does
+
+	noFile bool
 }
 
 // Result is how a script ended.
@@ -119,4 +121,26 @@ func (l *limitedFile) Write(b []byte) (int, error) {
 		_, _ = io.WriteString(l.w, "\n[the rest is not kept]\n")
 	}
 	return len(b), nil
+}
+
+// head keeps the first bytes. Safe for concurrent use: something in the background may go on printing.
+type head struct {
+	mu   sync.Mutex // guards the fields below
+	text []byte
+	left int
+}
+
+func (h *head) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	keep := b[:min(len(b), h.left)]
+	h.text = append(h.text, keep...)
+	h.left -= len(keep)
+	return len(b), nil
+}
+
+func (h *head) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return string(h.text)
 }

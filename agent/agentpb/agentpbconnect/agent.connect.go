@@ -26,6 +26,8 @@ const _ = connect.IsAtLeastVersion1_13_0
 const (
 	// AgentServiceName is the fully-qualified name of the AgentService service.
 	AgentServiceName = "codermesh.agent.v1.AgentService"
+	// AgentAPIName is the fully-qualified name of the AgentAPI service.
+	AgentAPIName = "codermesh.agent.v1.AgentAPI"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -46,6 +48,14 @@ const (
 	AgentServiceLogsProcedure = "/codermesh.agent.v1.AgentService/Logs"
 	// AgentServiceScriptDoneProcedure is the fully-qualified name of the AgentService's ScriptDone RPC.
 	AgentServiceScriptDoneProcedure = "/codermesh.agent.v1.AgentService/ScriptDone"
+	// AgentServiceAppHealthProcedure is the fully-qualified name of the AgentService's AppHealth RPC.
+	AgentServiceAppHealthProcedure = "/codermesh.agent.v1.AgentService/AppHealth"
+	// AgentServiceStatsProcedure is the fully-qualified name of the AgentService's Stats RPC.
+	AgentServiceStatsProcedure = "/codermesh.agent.v1.AgentService/Stats"
+	// AgentAPIListeningPortsProcedure is the fully-qualified name of the AgentAPI's ListeningPorts RPC.
+	AgentAPIListeningPortsProcedure = "/codermesh.agent.v1.AgentAPI/ListeningPorts"
+	// AgentAPIWatchMetadataProcedure is the fully-qualified name of the AgentAPI's WatchMetadata RPC.
+	AgentAPIWatchMetadataProcedure = "/codermesh.agent.v1.AgentAPI/WatchMetadata"
 )
 
 // AgentServiceClient is a client for the codermesh.agent.v1.AgentService service.
@@ -62,6 +72,10 @@ type AgentServiceClient interface {
 	Logs(context.Context, *connect.Request[agentpb.LogsRequest]) (*connect.Response[agentpb.LogsResponse], error)
 	// ScriptDone reports how a script ended.
 	ScriptDone(context.Context, *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error)
+	// AppHealth reports how apps are, those that have changed. Idempotent.
+	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
+	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
+	Stats(context.Context, *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error)
 }
 
 // NewAgentServiceClient constructs a client for the codermesh.agent.v1.AgentService service. By
@@ -105,6 +119,18 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ScriptDone")),
 			connect.WithClientOptions(opts...),
 		),
+		appHealth: connect.NewClient[agentpb.AppHealthRequest, agentpb.AppHealthResponse](
+			httpClient,
+			baseURL+AgentServiceAppHealthProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("AppHealth")),
+			connect.WithClientOptions(opts...),
+		),
+		stats: connect.NewClient[agentpb.StatsRequest, agentpb.StatsResponse](
+			httpClient,
+			baseURL+AgentServiceStatsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Stats")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -115,6 +141,8 @@ type agentServiceClient struct {
 	lifecycle  *connect.Client[agentpb.LifecycleRequest, agentpb.LifecycleResponse]
 	logs       *connect.Client[agentpb.LogsRequest, agentpb.LogsResponse]
 	scriptDone *connect.Client[agentpb.ScriptDoneRequest, agentpb.ScriptDoneResponse]
+	appHealth  *connect.Client[agentpb.AppHealthRequest, agentpb.AppHealthResponse]
+	stats      *connect.Client[agentpb.StatsRequest, agentpb.StatsResponse]
 }
 
 // Manifest calls codermesh.agent.v1.AgentService.Manifest.
@@ -142,6 +170,16 @@ func (c *agentServiceClient) ScriptDone(ctx context.Context, req *connect.Reques
 	return c.scriptDone.CallUnary(ctx, req)
 }
 
+// AppHealth calls codermesh.agent.v1.AgentService.AppHealth.
+func (c *agentServiceClient) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {
+	return c.appHealth.CallUnary(ctx, req)
+}
+
+// Stats calls codermesh.agent.v1.AgentService.Stats.
+func (c *agentServiceClient) Stats(ctx context.Context, req *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error) {
+	return c.stats.CallUnary(ctx, req)
+}
+
 // AgentServiceHandler is an implementation of the codermesh.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Manifest says what the agent is to run. Called once per connection, before anything else.
@@ -156,6 +194,10 @@ type AgentServiceHandler interface {
 	Logs(context.Context, *connect.Request[agentpb.LogsRequest]) (*connect.Response[agentpb.LogsResponse], error)
 	// ScriptDone reports how a script ended.
 	ScriptDone(context.Context, *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error)
+	// AppHealth reports how apps are, those that have changed. Idempotent.
+	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
+	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
+	Stats(context.Context, *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -195,6 +237,18 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ScriptDone")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceAppHealthHandler := connect.NewUnaryHandler(
+		AgentServiceAppHealthProcedure,
+		svc.AppHealth,
+		connect.WithSchema(agentServiceMethods.ByName("AppHealth")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceStatsHandler := connect.NewUnaryHandler(
+		AgentServiceStatsProcedure,
+		svc.Stats,
+		connect.WithSchema(agentServiceMethods.ByName("Stats")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/codermesh.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceManifestProcedure:
@@ -207,6 +261,10 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceLogsHandler.ServeHTTP(w, r)
 		case AgentServiceScriptDoneProcedure:
 			agentServiceScriptDoneHandler.ServeHTTP(w, r)
+		case AgentServiceAppHealthProcedure:
+			agentServiceAppHealthHandler.ServeHTTP(w, r)
+		case AgentServiceStatsProcedure:
+			agentServiceStatsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -234,4 +292,114 @@ func (UnimplementedAgentServiceHandler) Logs(context.Context, *connect.Request[a
 
 func (UnimplementedAgentServiceHandler) ScriptDone(context.Context, *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.ScriptDone is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.AppHealth is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) Stats(context.Context, *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.Stats is not implemented"))
+}
+
+// AgentAPIClient is a client for the codermesh.agent.v1.AgentAPI service.
+type AgentAPIClient interface {
+	// ListeningPorts lists the TCP ports that programs of the workspace listen on.
+	ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error)
+	// WatchMetadata sends what is known of every metadata value, and then each new one, until the caller leaves. Scripts run
+	// only while somebody watches.
+	WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest]) (*connect.ServerStreamForClient[agentpb.WatchMetadataResponse], error)
+}
+
+// NewAgentAPIClient constructs a client for the codermesh.agent.v1.AgentAPI service. By default, it
+// uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and sends
+// uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC() or
+// connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewAgentAPIClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) AgentAPIClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	agentAPIMethods := agentpb.File_agent_agentpb_agent_proto.Services().ByName("AgentAPI").Methods()
+	return &agentAPIClient{
+		listeningPorts: connect.NewClient[agentpb.ListeningPortsRequest, agentpb.ListeningPortsResponse](
+			httpClient,
+			baseURL+AgentAPIListeningPortsProcedure,
+			connect.WithSchema(agentAPIMethods.ByName("ListeningPorts")),
+			connect.WithClientOptions(opts...),
+		),
+		watchMetadata: connect.NewClient[agentpb.WatchMetadataRequest, agentpb.WatchMetadataResponse](
+			httpClient,
+			baseURL+AgentAPIWatchMetadataProcedure,
+			connect.WithSchema(agentAPIMethods.ByName("WatchMetadata")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// agentAPIClient implements AgentAPIClient.
+type agentAPIClient struct {
+	listeningPorts *connect.Client[agentpb.ListeningPortsRequest, agentpb.ListeningPortsResponse]
+	watchMetadata  *connect.Client[agentpb.WatchMetadataRequest, agentpb.WatchMetadataResponse]
+}
+
+// ListeningPorts calls codermesh.agent.v1.AgentAPI.ListeningPorts.
+func (c *agentAPIClient) ListeningPorts(ctx context.Context, req *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error) {
+	return c.listeningPorts.CallUnary(ctx, req)
+}
+
+// WatchMetadata calls codermesh.agent.v1.AgentAPI.WatchMetadata.
+func (c *agentAPIClient) WatchMetadata(ctx context.Context, req *connect.Request[agentpb.WatchMetadataRequest]) (*connect.ServerStreamForClient[agentpb.WatchMetadataResponse], error) {
+	return c.watchMetadata.CallServerStream(ctx, req)
+}
+
+// AgentAPIHandler is an implementation of the codermesh.agent.v1.AgentAPI service.
+type AgentAPIHandler interface {
+	// ListeningPorts lists the TCP ports that programs of the workspace listen on.
+	ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error)
+	// WatchMetadata sends what is known of every metadata value, and then each new one, until the caller leaves. Scripts run
+	// only while somebody watches.
+	WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest], *connect.ServerStream[agentpb.WatchMetadataResponse]) error
+}
+
+// NewAgentAPIHandler builds an HTTP handler from the service implementation. It returns the path on
+// which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewAgentAPIHandler(svc AgentAPIHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	agentAPIMethods := agentpb.File_agent_agentpb_agent_proto.Services().ByName("AgentAPI").Methods()
+	agentAPIListeningPortsHandler := connect.NewUnaryHandler(
+		AgentAPIListeningPortsProcedure,
+		svc.ListeningPorts,
+		connect.WithSchema(agentAPIMethods.ByName("ListeningPorts")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentAPIWatchMetadataHandler := connect.NewServerStreamHandler(
+		AgentAPIWatchMetadataProcedure,
+		svc.WatchMetadata,
+		connect.WithSchema(agentAPIMethods.ByName("WatchMetadata")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/codermesh.agent.v1.AgentAPI/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case AgentAPIListeningPortsProcedure:
+			agentAPIListeningPortsHandler.ServeHTTP(w, r)
+		case AgentAPIWatchMetadataProcedure:
+			agentAPIWatchMetadataHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedAgentAPIHandler returns CodeUnimplemented from all methods.
+type UnimplementedAgentAPIHandler struct{}
+
+func (UnimplementedAgentAPIHandler) ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentAPI.ListeningPorts is not implemented"))
+}
+
+func (UnimplementedAgentAPIHandler) WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest], *connect.ServerStream[agentpb.WatchMetadataResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentAPI.WatchMetadata is not implemented"))
 }

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/agent/metadata"
+	"github.com/codermesh/codermesh/agent/ports"
+	"github.com/codermesh/codermesh/agent/script"
+)
+
+const (
+	maxRequest = 64 << 10 // bytes of a message to the agent
+	maxWatches = 32       // of metadata, at once
+)
+
+// newAPI is what answers the server on the mesh. Close it.
+func (d *daemon) newAPI() *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle(agentpbconnect.NewAgentAPIHandler(&api{daemon: d, watches: make(chan struct{}, maxWatches)}, connect.WithReadMaxBytes(maxRequest)))
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true) // WireGuard encrypts
+	return &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+}
+
+func (d *daemon) serveAPI() {
+	if err := d.api.Serve(d.apiListener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		d.log.Error("serve the server's questions", "err", err)
+	}
+}
+
+// api answers what is asked on the mesh. Whoever reaches it was introduced.
+type api struct {
+	*daemon
+	watches chan struct{} // a slot per watch
+}
+
+func (a *api) ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error) {
+	found, err := ports.Listening()
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, err)
+	}
+	out := &agentpb.ListeningPortsResponse{}
+	for _, p := range found {
+		out.Ports = append(out.Ports, &agentpb.ListeningPort{ProcessName: p.Process, Network: p.Network, Port: uint32(p.Port)})
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (a *api) WatchMetadata(ctx context.Context, _ *connect.Request[agentpb.WatchMetadataRequest], stream *connect.ServerStream[agentpb.WatchMetadataResponse]) error {
+	select {
+	case a.watches <- struct{}{}:
+		defer func() { <-a.watches }()
+	default:
+		return connect.NewError(connect.CodeResourceExhausted, errors.New("too many watch this agent's metadata"))
+	}
+	// The caller learns at once that the watch stands, not with the first value.
+	if err := stream.Send(&agentpb.WatchMetadataResponse{}); err != nil {
+		return err
+	}
+	return a.metadata.Watch(ctx, func(batch []metadata.Value) error {
+		out := &agentpb.WatchMetadataResponse{}
+		for _, v := range batch {
+			out.Values = append(out.Values, &agentpb.MetadataValue{Key: v.Key, CollectedAt: timestamppb.New(v.CollectedAt), Value: v.Value, Error: v.Error})
+		}
+		return stream.Send(out)
+	})
+}
+
+// setMetadata gives the collector the manifest's items.
+func (d *daemon) setMetadata(m *agentpb.ManifestResponse) {
+	var items []metadata.Item
+	for _, item := range m.GetMetadata() {
+		items = append(items, metadata.Item{
+			Key: item.GetKey(), Script: item.GetScript(),
+			Interval: time.Duration(item.GetIntervalSeconds()) * time.Second, Timeout: time.Duration(item.GetTimeoutSeconds()) * time.Second,
+		})
+	}
+	d.metadata.Set(items)
+}
+
+// metadataSpace makes ids of metadata scripts, which have none of their own.
+var metadataSpace = uuid.MustParse("6f1c2b0e-0f55-4d3a-9b0e-52a6f3c4d1aa")
+
+// runMetadata runs one metadata script.
+func (d *daemon) runMetadata(ctx context.Context, item metadata.Item) (string, error) {
+	return d.scripts.Output(ctx, script.Script{ID: uuid.NewSHA1(metadataSpace, []byte(item.Key)), Name: item.Key, Text: item.Script},
+		d.scriptEnvironment(d.current()), metadata.MaxValue*2)
+}

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+)
+
+const (
+	minHealthInterval = time.Second
+	maxHealthApps     = 128
+	maxHealthBody     = 64 << 10 // bytes that are read of an answer
+)
+
+// checkHealth asks the apps' health checks on their intervals, and reports what changes, until ctx ends. Each new manifest
+// starts it anew.
+func (d *daemon) checkHealth(ctx context.Context, apps []*agentpb.App) {
+	client := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true},
+		// A redirect is an answer: the app is there.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, app := range apps[:min(len(apps), maxHealthApps)] {
+		wg.Go(func() { d.checkApp(ctx, client, app) })
+	}
+}
+
+func (d *daemon) checkApp(ctx context.Context, client *http.Client, app *agentpb.App) {
+	interval := max(time.Duration(app.GetIntervalSeconds())*time.Second, minHealthInterval)
+	threshold := max(app.GetThreshold(), 1)
+	reported := agentpb.Health_HEALTH_UNSPECIFIED
+	report1 := func(h agentpb.Health) {
+		if h != reported {
+			reported = h
+			d.reports.add(report{health: &agentpb.AppHealthRequest{Apps: []*agentpb.AppState{{Id: bytes.Clone(app.GetId()), Health: h}}}})
+		}
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for failures := int32(0); ; {
+		if askHealth(ctx, client, app.GetUrl(), interval) {
+			failures = 0
+			report1(agentpb.Health_HEALTH_HEALTHY)
+		} else if failures++; failures >= threshold && ctx.Err() == nil {
+			failures = threshold
+			report1(agentpb.Health_HEALTH_UNHEALTHY)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// askHealth reports whether the app answers, with anything but an error of its own (5xx).
+func askHealth(ctx context.Context, client *http.Client, url string, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxHealthBody)) // the status says it
+	return resp.StatusCode < http.StatusInternalServerError
+}

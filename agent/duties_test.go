@@ -1,0 +1,219 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/ptywire"
+)
+
+// port connects to one of the agent's own ports.
+func (w *world) port(t testing.TB, port uint16) net.Conn {
+	t.Helper()
+	w.mu.Lock()
+	addr := w.ports[port].Addr().String()
+	w.mu.Unlock()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// terminal opens one and returns what reads until it shows a text.
+func (w *world) terminal(t testing.TB, req ptywire.Request) (net.Conn, func(want string) string) {
+	t.Helper()
+	conn := w.port(t, meshport.Terminal)
+	if err := ptywire.WriteJSON(conn, ptywire.Open, req); err != nil {
+		t.Fatal(err)
+	}
+	var shown []byte
+	return conn, func(want string) string {
+		t.Helper()
+		for !strings.Contains(string(shown), want) {
+			kind, payload, err := ptywire.Read(conn)
+			if err != nil {
+				t.Fatalf("wait for %q: %v; shown %q", want, err, shown)
+			}
+			if kind == ptywire.Exit {
+				shown = append(shown, "EXIT "...)
+			}
+			shown = append(shown, payload...)
+		}
+		return string(shown)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	t.Setenv("CODER_AGENT_TOKEN", "secret")
+	t.Setenv("SHELL", "/bin/sh")
+	w := newWorld(t)
+	motd := filepath.Join(w.dir, "motd")
+	if err := os.WriteFile(motd, []byte("be kind\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.manifest.MotdFile = motd
+	w.run(t)
+	id := uuid.New()
+	conn, see := w.terminal(t, ptywire.Request{ID: id, Size: ptywire.Size{Height: 20, Width: 70}})
+	see("be kind\r\n")
+	if err := (ptywire.Message{Data: "echo $CODER_WORKSPACE_NAME:$TERM:$(pwd):$(env | grep -c secret):$(stty size)\n"}).Forward(conn); err != nil {
+		t.Fatal(err)
+	}
+	see("dev:xterm-256color:" + w.dir + ":0:20 70")
+	w.until(t, "a viewer in the statistics", func() bool {
+		return len(w.stats) > 0 && w.stats[len(w.stats)-1].GetReconnectingPty() == 1
+	})
+	conn.Close()
+	w.until(t, "no viewer in the statistics", func() bool { return w.stats[len(w.stats)-1].GetReconnectingPty() == 0 })
+	_, again := w.terminal(t, ptywire.Request{ID: id})
+	again("be kind\r\n")
+
+	_, see = w.terminal(t, ptywire.Request{ID: uuid.New(), Command: "echo command; exit 4"})
+	see(`EXIT {"code":4`)
+	_, see = w.terminal(t, ptywire.Request{})
+	see("no request for a terminal")
+}
+
+func TestMetadataAndPorts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.manifest.Metadata = []*agentpb.Metadata{
+		{Key: "name", Script: "echo $CODER_WORKSPACE_NAME", IntervalSeconds: 60},
+		{Key: "env", Script: "#!/usr/bin/env sh\nenv | grep -c CODER_AGENT_TOKEN=", IntervalSeconds: 60},
+		{Key: "much", Script: "head -c 100000000 /dev/zero | tr '\\0' x", IntervalSeconds: 60, TimeoutSeconds: 30},
+		{Key: "late", Script: "echo so far; exec sleep 3600", IntervalSeconds: 60, TimeoutSeconds: 1},
+	}
+	w.run(t)
+	client := w.api(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stream, err := client.WatchMetadata(ctx, connect.NewRequest(&agentpb.WatchMetadataRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	got := map[string]string{}
+	for len(got) < 4 && stream.Receive() {
+		for _, v := range stream.Msg().GetValues() {
+			got[v.GetKey()] = fmt.Sprintf("%.20s|%d|%s", v.GetValue(), len(v.GetValue()), v.GetError())
+		}
+	}
+	want := map[string]string{
+		"name": "dev|3|", "env": "0|1|exit status 1", "much": strings.Repeat("x", 20) + "|2048|",
+		"late": "so far|6|the script did not end within 1s",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metadata, %v (-want +got):\n%s", stream.Err(), diff)
+	}
+	cancel()
+
+	l := listen(t)
+	defer l.Close()
+	resp, err := client.ListeningPorts(t.Context(), connect.NewRequest(&agentpb.ListeningPortsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, p := range resp.Msg.GetPorts() {
+		found = found || p.GetPort() == uint32(l.Addr().(*net.TCPAddr).Port) && p.GetNetwork() == "tcp" && p.GetProcessName() != ""
+	}
+	if !found {
+		t.Errorf("port %s is not among %v", l.Addr(), resp.Msg.GetPorts())
+	}
+}
+
+func (w *world) api(t testing.TB) agentpbconnect.AgentAPIClient {
+	t.Helper()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		w.mu.Lock()
+		addr := w.ports[meshport.AgentRPC].Addr().String()
+		w.mu.Unlock()
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return agentpbconnect.NewAgentAPIClient(&http.Client{Transport: transport}, "http://agent")
+}
+
+func TestAppHealth(t *testing.T) {
+	t.Parallel()
+	var status atomic.Int32
+	status.Store(http.StatusOK)
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) }))
+	t.Cleanup(app.Close)
+	w := newWorld(t)
+	good, bad := uuid.New(), uuid.New()
+	w.manifest.Apps = []*agentpb.App{
+		{Id: good[:], Url: app.URL, IntervalSeconds: 1, Threshold: 1},
+		{Id: bad[:], Url: "http://127.0.0.1:1/", IntervalSeconds: 1, Threshold: 2},
+	}
+	w.run(t)
+	last := func(id uuid.UUID) agentpb.Health {
+		all := w.health[string(id[:])]
+		if len(all) == 0 {
+			return 0
+		}
+		return all[len(all)-1]
+	}
+	w.until(t, "a healthy app", func() bool { return last(good) == agentpb.Health_HEALTH_HEALTHY })
+	w.until(t, "an unhealthy app", func() bool { return last(bad) == agentpb.Health_HEALTH_UNHEALTHY })
+	status.Store(http.StatusBadGateway)
+	w.until(t, "a change", func() bool { return last(good) == agentpb.Health_HEALTH_UNHEALTHY })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.health[string(good[:])]); n != 2 {
+		t.Errorf("%d reports of two states", n)
+	}
+}
+
+// A connection that is over before the next report counts as use too.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run(t)
+	client := w.dial(t)
+	w.until(t, "an ssh connection", func() bool { return len(w.stats) > 0 && w.stats[len(w.stats)-1].GetSsh() == 1 })
+	client.Close()
+	w.until(t, "its end", func() bool { return w.stats[len(w.stats)-1].GetSsh() == 0 })
+
+	target := listen(t)
+	defer target.Close()
+	go func() {
+		if conn, err := target.Accept(); err == nil {
+			conn.Close()
+		}
+	}()
+	w.mu.Lock()
+	before := len(w.stats)
+	w.mu.Unlock()
+	handle, ok := w.tcp(netip.AddrPort{}, netip.AddrPortFrom(netip.IPv6Loopback(), uint16(target.Addr().(*net.TCPAddr).Port)))
+	if !ok {
+		t.Fatal("the port is refused")
+	}
+	ours, theirs := tcpPair(t)
+	ours.Close()
+	handle(theirs)
+	w.until(t, "a report", func() bool { return len(w.stats) > before })
+}

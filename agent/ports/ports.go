@@ -1,0 +1,136 @@
+// Package ports finds out which TCP ports the programs of a host listen on. It reads what the kernel tells under /proc and
+// knows nothing else.
+package ports
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Port is one that something listens on.
+type Port struct {
+	Process string // name of the program, "" when it is another user's
+	Network string // "tcp"
+	Port    uint16
+}
+
+// maxPorts bounds the answer.
+const maxPorts = 1024
+
+// Listening lists the TCP ports that can be reached on the loopback interface, ordered by number. It takes as long as reading
+// the file descriptors of all own processes does.
+func Listening() ([]Port, error) { return listening("/proc") }
+
+func listening(proc string) ([]Port, error) {
+	inodes := map[uint64]uint16{}
+	for _, name := range []string{"tcp", "tcp6"} {
+		file, err := os.Open(filepath.Join(proc, "net", name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kernel without it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read sockets: %w", err)
+		}
+		err = parse(file, inodes)
+		file.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read sockets: %w", err)
+		}
+	}
+	owners := owners(proc, inodes)
+	byPort := map[uint16]string{}
+	for inode, port := range inodes {
+		if owners[inode] != "" || byPort[port] == "" {
+			byPort[port] = owners[inode]
+		}
+	}
+	ports := make([]Port, 0, len(byPort))
+	for port, process := range byPort {
+		ports = append(ports, Port{process, "tcp", port})
+	}
+	slices.SortFunc(ports, func(a, b Port) int { return cmp.Compare(a.Port, b.Port) })
+	return ports[:min(len(ports), maxPorts)], nil
+}
+
+// stateListen is TCP_LISTEN of the kernel's include/net/tcp_states.h.
+const stateListen = "0A"
+
+// parse reads a table as /proc/net/tcp has it: number, local address, remote one, state, …, the tenth field is the inode.
+func parse(r io.Reader, inodes map[uint64]uint16) error {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) < 10 || f[3] != stateListen {
+			continue
+		}
+		addr, ok := parseAddr(f[1])
+		if !ok || !addr.Addr().IsUnspecified() && !addr.Addr().Unmap().IsLoopback() {
+			continue // not to be reached by a forward
+		}
+		inode, err := strconv.ParseUint(f[9], 10, 64)
+		if err == nil && addr.Port() != 0 {
+			inodes[inode] = addr.Port()
+		}
+	}
+	return lines.Err()
+}
+
+// parseAddr reads "0100007F:1F90": words of four bytes in the machine's order, little endian on what we run on.
+func parseAddr(text string) (netip.AddrPort, bool) {
+	host, port, ok := strings.Cut(text, ":")
+	n, err := strconv.ParseUint(port, 16, 16)
+	raw, hexErr := hex.DecodeString(host)
+	if !ok || err != nil || hexErr != nil || len(raw)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for word := range slices.Chunk(raw, 4) {
+		slices.Reverse(word)
+	}
+	addr, ok := netip.AddrFromSlice(raw)
+	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), ok
+}
+
+// owners maps sockets to the names of the programs that have them open, as far as this account may see.
+func owners(proc string, inodes map[uint64]uint16) map[uint64]string {
+	found := map[uint64]string{}
+	processes, err := os.ReadDir(proc)
+	if err != nil {
+		return found
+	}
+	for _, p := range processes {
+		if _, err := strconv.Atoi(p.Name()); err != nil {
+			continue
+		}
+		dir := filepath.Join(proc, p.Name())
+		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
+		if err != nil {
+			continue // it has ended, or is another user's
+		}
+		for _, fd := range fds {
+			link, err := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
+			if err != nil {
+				continue
+			}
+			number, ok := strings.CutPrefix(link, "socket:[")
+			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
+			if _, listens := inodes[inode]; !ok || err != nil || !listens || found[inode] != "" {
+				continue
+			}
+			if name, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil {
+				found[inode] = strings.TrimSpace(strings.ToValidUTF8(string(name), "\uFFFD"))
+			}
+		}
+	}
+	return found
+}

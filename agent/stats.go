@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+)
+
+// connectionKind is what a connection is for.
+type connectionKind int
+
+const (
+	kindVSCode connectionKind = iota
+	kindJetBrains
+	kindTerminal
+	kindForward
+	kinds
+)
+
+// defaultStatsInterval is how often a workspace that is used says so.
+const defaultStatsInterval = time.Minute
+
+// stats counts open connections.
+type stats struct {
+	open [kinds]atomic.Int64
+	// ever says that something was open since the last report: a short command counts too.
+	ever atomic.Bool
+}
+
+// begin counts a connection. The caller calls what it returns when the connection ends.
+func (s *stats) begin(kind connectionKind) (end func()) {
+	s.ever.Store(true)
+	s.open[kind].Add(1)
+	return func() { s.open[kind].Add(-1) }
+}
+
+// counted makes every connection that choose serves a forwarded port's.
+func (s *stats) counted(choose func(src, dst netip.AddrPort) (func(net.Conn), bool)) func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+	return func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+		serve, ok := choose(src, dst)
+		if !ok {
+			return nil, false
+		}
+		return func(conn net.Conn) {
+			defer s.begin(kindForward)()
+			serve(conn)
+		}, true
+	}
+}
+
+// listener notes connections that are over before the next report.
+type listener struct {
+	net.Listener
+	stats *stats
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.stats.ever.Store(true)
+	}
+	return conn, err
+}
+
+// request is what there is now. Every SSH connection has at least one session of some kind.
+func (s *stats) request(sshConns int) *agentpb.StatsRequest {
+	n := func(kind connectionKind) uint32 { return uint32(max(s.open[kind].Load(), 0)) }
+	ssh := max(int64(sshConns)-s.open[kindVSCode].Load()-s.open[kindJetBrains].Load(), 0)
+	return &agentpb.StatsRequest{
+		Ssh: uint32(ssh), Vscode: n(kindVSCode), Jetbrains: n(kindJetBrains), ReconnectingPty: n(kindTerminal), PortForward: n(kindForward),
+	}
+}
+
+// reportStats says every minute what the workspace is used by, if it is, until ctx ends.
+func (d *daemon) reportStats(ctx context.Context) {
+	interval := d.opt.StatsInterval
+	if interval <= 0 {
+		interval = defaultStatsInterval
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	used := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if !d.isReady() {
+			continue
+		}
+		r := d.stats.request(d.ssh.Sessions())
+		now := r.GetSsh()+r.GetVscode()+r.GetJetbrains()+r.GetReconnectingPty()+r.GetPortForward() > 0
+		if d.stats.ever.Swap(false) || now || used {
+			d.reports.add(report{stats: r})
+		}
+		used = now
+	}
+}
