@@ -105,7 +105,12 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	accounts := users.New(users.Deps{DB: opts.DB, Logger: opts.Logger, AccessURL: opts.AccessURL})
 	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Paths: func() map[uuid.UUID]string { return s.mesh.Paths() }})
 	s.keys = provisioners.New(provisioners.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
-	s.agents = agents.New(agents.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL})
+	s.agents = agents.New(agents.Deps{
+		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, MayStillConnect: accounts.Active,
+		Dial: func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
+			return s.mesh.DialAgent(ctx, agent, port)
+		},
+	})
 	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, Logger: opts.Logger, AccessURL: accessURL})
 	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, Logger: opts.Logger, AccessURL: accessURL})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
@@ -179,6 +184,7 @@ func (s *Server) recheck(userID uuid.UUID) {
 	s.events.Recheck(userID)
 	ctx, cancel := context.WithTimeout(context.Background(), recheckTimeout)
 	defer cancel()
+	s.agents.Recheck(ctx, userID)
 	if err := s.mesh.Recheck(ctx, userID); err != nil {
 		s.log.Warn("tunnels not rechecked", "user", userID, "err", err)
 	}

@@ -35,6 +35,8 @@ type connection struct {
 	shutdown chan string  // capacity 1
 	latency  atomic.Int64 // microseconds to the home relay, 0 unknown
 
+	stats atomic.Pointer[agentpb.StatsRequest] // what uses the workspace; nil: not told yet
+
 	began time.Time // as stored; set before any disconnection is written
 }
 

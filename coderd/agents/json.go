@@ -133,6 +133,11 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.Workspac
 	}
 	out.Health = health(out.Status, out.LifecycleState)
 	if c := s.connection(a.ID); c != nil {
+		if st := c.stats.Load(); st != nil {
+			out.Connections = &sdk.AgentConnections{
+				SSH: st.GetSsh(), VSCode: st.GetVscode(), JetBrains: st.GetJetbrains(), ReconnectingPTY: st.GetReconnectingPty(), PortForward: st.GetPortForward(),
+			}
+		}
 		if us := c.latency.Load(); us > 0 {
 			out.Latency = sdk.Map[sdk.RelayLatency]{s.deps.RelayRegion: {Preferred: true, LatencyMillis: float64(us) / 1000}}
 		}

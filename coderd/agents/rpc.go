@@ -83,6 +83,22 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 			RunOnStart: sc.RunOnStart, RunOnStop: sc.RunOnStop, TimeoutSeconds: sc.TimeoutSeconds, LogPath: sc.LogPath,
 		})
 	}
+	var items []metadataScript
+	if err := json.Unmarshal(a.Metadata, &items); err != nil {
+		return nil, r.fail(ctx, id, "read metadata", err)
+	}
+	for _, item := range items {
+		out.Metadata = append(out.Metadata, &agentpb.Metadata{Key: item.Key, Script: item.Script, IntervalSeconds: item.Interval, TimeoutSeconds: item.Timeout})
+	}
+	apps, err := r.deps.DB.ListAppsOfAgents(ctx, []uuid.UUID{id})
+	if err != nil {
+		return nil, r.fail(ctx, id, "read apps", err)
+	}
+	for _, app := range apps {
+		if app.HealthcheckUrl != "" {
+			out.Apps = append(out.Apps, &agentpb.App{Id: app.ID[:], Url: app.HealthcheckUrl, IntervalSeconds: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold})
+		}
+	}
 	return connect.NewResponse(out), nil
 }
 

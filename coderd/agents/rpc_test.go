@@ -133,6 +133,8 @@ func TestStrangersAreRefused(t *testing.T) {
 			State: agentpb.LifecycleState_LIFECYCLE_STATE_READY, ChangedAt: now,
 		}))),
 		"Logs":       second(c.Logs(t.Context(), connect.NewRequest(&agentpb.LogsRequest{}))),
+		"AppHealth":  second(c.AppHealth(t.Context(), connect.NewRequest(&agentpb.AppHealthRequest{}))),
+		"Stats":      second(c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{}))),
 		"ScriptDone": second(c.ScriptDone(t.Context(), connect.NewRequest(&agentpb.ScriptDoneRequest{}))),
 	} {
 		if connect.CodeOf(got) != connect.CodePermissionDenied {
@@ -456,5 +458,68 @@ func TestScriptDone(t *testing.T) {
 	}
 	if scripts, err = w.db.ListScriptsOfAgents(t.Context(), []uuid.UUID{id}); err != nil || scripts[0].ExitCode == nil || *scripts[0].ExitCode != 3 {
 		t.Errorf("script: got %+v, %v, want exit code 3", scripts, err)
+	}
+}
+
+func TestAppHealth(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	foreign := uuid.New()
+	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
+	c := serve(t, agents.New(w.deps)).client(id)
+	apps, err := w.db.ListAppsOfAgents(t.Context(), []uuid.UUID{id, foreign})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &agentpb.AppHealthRequest{}
+	for _, app := range apps {
+		req.Apps = append(req.Apps, &agentpb.AppState{Id: app.ID[:], Health: agentpb.Health_HEALTH_UNHEALTHY})
+	}
+	if _, err := c.AppHealth(t.Context(), connect.NewRequest(req)); err != nil {
+		t.Fatal(err)
+	}
+	if apps, err = w.db.ListAppsOfAgents(t.Context(), []uuid.UUID{id, foreign}); err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range apps {
+		want := "unhealthy"
+		if app.AgentID == foreign {
+			want = "initializing"
+		}
+		if app.Health != want {
+			t.Errorf("app of agent %s: got %s, want %s", app.AgentID, app.Health, want)
+		}
+	}
+	_, err = c.AppHealth(t.Context(), connect.NewRequest(&agentpb.AppHealthRequest{Apps: []*agentpb.AppState{{Id: []byte("x")}}}))
+	if connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("no id: %v, want invalid argument", err)
+	}
+	m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
+	if err != nil || len(m.Msg.GetApps()) != 1 || m.Msg.GetApps()[0].GetUrl() != "http://localhost:8080/healthz" {
+		t.Errorf("manifest: got %v, %v, want the app's health check", m, err)
+	}
+}
+
+func TestStats(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	s := agents.New(w.deps)
+	u := api(t, s, w)
+	c := serve(t, s).client(id)
+	w.exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour' WHERE id = $1`, b.workspace)
+	w.exec(`UPDATE workspace_builds SET deadline = now() + interval '10 minutes' WHERE workspace_id = $1`, b.workspace)
+	beat(t, hello(t, c), 1)
+	if _, err := c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{Ssh: 2, ReconnectingPty: 1})); err != nil {
+		t.Fatal(err)
+	}
+	var used, later bool
+	if err := w.db.Pool.QueryRow(t.Context(), `SELECT w.last_used_at > now() - interval '1 minute', b.deadline > now() + interval '50 minutes'
+		FROM workspaces w JOIN workspace_builds b ON b.workspace_id = w.id WHERE w.id = $1`, b.workspace).Scan(&used, &later); err != nil || !used || !later {
+		t.Errorf("used: %t, deadline moved: %t, %v", used, later, err)
+	}
+	var a sdk.WorkspaceAgent
+	get(t, u, w.owner.String(), id.String(), &a)
+	if diff := cmp.Diff(&sdk.AgentConnections{SSH: 2, ReconnectingPTY: 1}, a.Connections); diff != "" {
+		t.Errorf("connections (-want +got):\n%s", diff)
 	}
 }

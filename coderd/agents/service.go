@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/internal/fault"
 )
 
 // Channels on which builds tell every server what becomes of an agent. Payloads are agent ids.
@@ -41,6 +43,10 @@ type Deps struct {
 	ProxyURI string
 	// RelayRegion names the relay in agents' latencies. "" means "default".
 	RelayRegion string
+	// Dial connects to a port of an agent over the mesh; its error is a fault. It decides nothing. nil: no agent is reachable.
+	Dial func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
+	// MayStillConnect returns a fault for a user that was suspended or removed. nil: nobody ever is.
+	MayStillConnect func(ctx context.Context, user uuid.UUID) error
 	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
 	ReturnGrace time.Duration
 	// Silence is how long a connected agent may say nothing. 0 means 45 s.
@@ -66,6 +72,16 @@ type Service struct {
 		streams  sync.WaitGroup     // Add is under the lock while not closing
 		closing  bool
 	}
+	terminals struct {
+		sync.Mutex
+		open map[*openTerminal]struct{}
+	}
+	metadata struct {
+		sync.Mutex
+		byAgent map[uuid.UUID]*metadataHub
+		running sync.WaitGroup // Add is under the lock while not stopping
+		stopped bool
+	}
 	pending struct {
 		sync.Mutex
 		revoked, shutdown map[uuid.UUID]bool
@@ -81,6 +97,14 @@ func New(deps Deps) *Service {
 	if deps.Silence == 0 {
 		deps.Silence = defaultSilence
 	}
+	if deps.Dial == nil {
+		deps.Dial = func(context.Context, uuid.UUID, uint16) (net.Conn, error) {
+			return nil, fault.New(fault.Unavailable, "This server has no place in the mesh.")
+		}
+	}
+	if deps.MayStillConnect == nil {
+		deps.MayStillConnect = func(context.Context, uuid.UUID) error { return nil }
+	}
 	if deps.RelayRegion == "" {
 		deps.RelayRegion = "default"
 	}
@@ -88,6 +112,8 @@ func New(deps Deps) *Service {
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.conns.byAgent = map[uuid.UUID]*connection{}
 	s.conns.returned = map[uuid.UUID]bool{}
+	s.terminals.open = map[*openTerminal]struct{}{}
+	s.metadata.byAgent = map[uuid.UUID]*metadataHub{}
 	s.pending.revoked = map[uuid.UUID]bool{}
 	s.pending.shutdown = map[uuid.UUID]bool{}
 	return s
@@ -127,6 +153,7 @@ func (s *Service) Stop() {
 		c.end(errStopping)
 	}
 	s.stop()
+	s.stopMetadata()
 	if s.stopped != nil {
 		<-s.stopped
 	}
@@ -217,6 +244,7 @@ func (s *Service) revoke(ids []uuid.UUID) {
 			c.end(errRevoked)
 		}
 	}
+	s.endTerminals(func(t *openTerminal) bool { return slices.Contains(ids, t.agent) })
 	s.onRevoked(ids...)
 }
 

@@ -44,6 +44,21 @@ type WorkspaceAgent struct {
 	Scripts                  List[AgentScript]    `json:"scripts"`
 	StartupScriptBehavior    StartupBehavior      `json:"startup_script_behavior"`
 	SSHHostKey               string               `json:"ssh_host_key,omitempty"` // authorized_keys form; "" until it has connected
+	Connections              *AgentConnections    `json:"connections,omitempty"`  // nil while the agent has not told
+}
+
+// AgentConnections counts what uses a workspace now.
+type AgentConnections struct {
+	SSH             uint32 `json:"ssh"`
+	VSCode          uint32 `json:"vscode"`
+	JetBrains       uint32 `json:"jetbrains"`
+	ReconnectingPTY uint32 `json:"reconnecting_pty"`
+	PortForward     uint32 `json:"port_forward"`
+}
+
+// Any is how many there are.
+func (c AgentConnections) Any() uint32 {
+	return c.SSH + c.VSCode + c.JetBrains + c.ReconnectingPTY + c.PortForward
 }
 
 type RelayLatency struct {

@@ -98,16 +98,38 @@ func newConn(ws *websocket.Conn, readLimit int64, interval time.Duration) *Conn 
 // Read returns the next text message. It blocks until there is one, ctx ends (then the connection is closed) or the
 // connection ends: a *CloseError when the other side closed it, ErrTooBig, ErrNotText, ErrDead, or an I/O error.
 func (c *Conn) Read(ctx context.Context) ([]byte, error) {
-	kind, data, err := c.ws.Read(ctx)
+	kind, data, err := c.read(ctx)
 	if err != nil {
-		return nil, c.explain("read message", err)
+		return nil, err
 	}
-	c.seen()
 	if kind != websocket.MessageText {
 		c.Close(StatusUnsupported, "text messages only")
 		return nil, ErrNotText
 	}
 	return data, nil
+}
+
+// ReadAny is Read for a protocol whose clients send text and binary messages alike.
+func (c *Conn) ReadAny(ctx context.Context) ([]byte, error) {
+	_, data, err := c.read(ctx)
+	return data, err
+}
+
+func (c *Conn) read(ctx context.Context) (websocket.MessageType, []byte, error) {
+	kind, data, err := c.ws.Read(ctx)
+	if err != nil {
+		return 0, nil, c.explain("read message", err)
+	}
+	c.seen()
+	return kind, data, nil
+}
+
+// WriteBinary sends data as one binary message. It blocks as Write does.
+func (c *Conn) WriteBinary(ctx context.Context, data []byte) error {
+	if err := c.ws.Write(ctx, websocket.MessageBinary, data); err != nil {
+		return c.explain("write message", err)
+	}
+	return nil
 }
 
 // Write sends data as one text message. It blocks until the system took it or ctx ends, and then the connection is closed.

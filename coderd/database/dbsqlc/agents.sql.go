@@ -1020,6 +1020,40 @@ func (q *Queries) UpdateAgentLifecycle(ctx context.Context, arg UpdateAgentLifec
 	return result.RowsAffected(), nil
 }
 
+const updateAppHealth = `-- name: UpdateAppHealth :many
+UPDATE workspace_apps a SET health = c.health
+FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::text[]) AS health) c
+WHERE a.id = c.id AND a.agent_id = $1::uuid AND a.healthcheck_url <> '' AND a.health <> c.health
+RETURNING a.id
+`
+
+type UpdateAppHealthParams struct {
+	AgentID uuid.UUID
+	Ids     []uuid.UUID
+	Healths []string
+}
+
+// Apps of one agent that have a health check and another health than before.
+func (q *Queries) UpdateAppHealth(ctx context.Context, arg UpdateAppHealthParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, updateAppHealth, arg.AgentID, arg.Ids, arg.Healths)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const upsertAgent = `-- name: UpsertAgent :execrows
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
 	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata)

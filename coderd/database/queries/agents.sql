@@ -223,3 +223,10 @@ UPDATE workspace_agent_scripts SET exit_code = $3, timed_out = $4, started_at = 
 -- name: ListAgentOwners :many
 -- Who owns the workspaces of agents.
 SELECT a.id, w.owner_id FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = ANY(sqlc.arg(ids)::uuid[]);
+
+-- name: UpdateAppHealth :many
+-- Apps of one agent that have a health check and another health than before.
+UPDATE workspace_apps a SET health = c.health
+FROM (SELECT unnest(sqlc.arg(ids)::uuid[]) AS id, unnest(sqlc.arg(healths)::text[]) AS health) c
+WHERE a.id = c.id AND a.agent_id = sqlc.arg(agent_id)::uuid AND a.healthcheck_url <> '' AND a.health <> c.health
+RETURNING a.id;

@@ -36,6 +36,16 @@ export interface WorkspaceAgent {
   scripts: AgentScript[];
   startup_script_behavior: StartupBehavior;
   ssh_host_key?: string; // authorized_keys form; "" until it has connected
+  connections?: AgentConnections | null; // nil while the agent has not told
+}
+
+// AgentConnections counts what uses a workspace now.
+export interface AgentConnections {
+  ssh: number;
+  vscode: number;
+  jetbrains: number;
+  reconnecting_pty: number;
+  port_forward: number;
 }
 
 export interface RelayLatency {
@@ -189,6 +199,7 @@ export interface CreateBuildRequest {
   state?: string;
   orphan?: boolean; // delete only: forget the resources instead of destroying them
   rich_parameter_values?: ParameterValue[];
+  provisioner_tags?: Record<string, string>;
   log_level?: string; // "", "debug"
   reason?: BuildReason;
 }
@@ -316,17 +327,6 @@ export interface ScriptTiming {
   display_name: string;
   workspace_agent_id: string;
   workspace_agent_name: string;
-}
-
-// TemplateExample is a template that the server carries, to start from.
-export interface TemplateExample {
-  id: string;
-  url: string;
-  name: string;
-  description: string;
-  icon: string;
-  tags: string[];
-  markdown: string;
 }
 
 // AssignableRole is a role with whether the person who asks may give it.
@@ -520,6 +520,7 @@ export interface ProvisionerDaemon {
   provisioners: string[]; // "terraform"
   tags: Record<string, string>;
   status: ProvisionerStatus;
+  path?: string;
   current_job: ProvisionerDaemonJob | null;
   previous_job: ProvisionerDaemonJob | null;
 }
@@ -530,6 +531,25 @@ export interface ProvisionerDaemonJob {
   template_name: string;
   template_icon: string;
   template_display_name: string;
+}
+
+// ProvisionerKey lets provisioners join, with its tags.
+export interface ProvisionerKey {
+  id: string;
+  created_at: string;
+  organization: string;
+  name: string;
+  tags: Record<string, string>;
+}
+
+export interface CreateProvisionerKeyRequest {
+  name: string;
+  tags: Record<string, string>;
+}
+
+// CreateProvisionerKeyResponse is the only place where the key itself is ever shown.
+export interface CreateProvisionerKeyResponse {
+  key: string;
 }
 
 // Template is what workspaces are made from. Its versions hold the source; one of them is active.
@@ -842,10 +862,21 @@ export interface CreateTemplateVersionRequest {
   message?: string;
   template_id?: string | null;
   storage_method: string; // StorageFile
-  file_id: string;
+  file_id?: string;
+  example_id?: string; // a starter of the server's, in place of a file
   provisioner: string; // ProvisionerTerraform
   tags: Record<string, string>;
   user_variable_values?: VariableValue[];
+}
+
+// TemplateExample is a starter: a template that comes with the server.
+export interface TemplateExample {
+  id: string; // for CreateTemplateVersionRequest
+  name: string;
+  description: string;
+  icon: string;
+  tags: string[];
+  markdown: string; // its README
 }
 
 export interface UpdateTemplateVersionRequest {
@@ -1051,6 +1082,7 @@ export interface CreateWorkspaceRequest {
   ttl_ms?: number | null;
   rich_parameter_values?: ParameterValue[];
   automatic_updates?: AutomaticUpdates;
+  provisioner_tags?: Record<string, string>;
 }
 
 // ParameterValue is the value of a coder_parameter, in its text form.
@@ -1093,6 +1125,7 @@ export interface WatchEvent {
 
 // Route is what the server answers. A path's {segments} are to be filled in.
 export type Route =
+  | "DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}"
   | "DELETE /api/v2/templates/{template}"
   | "DELETE /api/v2/users/{user}"
   | "DELETE /api/v2/users/{user}/keys/{key}"
@@ -1105,6 +1138,7 @@ export type Route =
   | "GET /api/v2/experiments"
   | "GET /api/v2/files/{file}"
   | "GET /api/v2/mesh/coordinate"
+  | "GET /api/v2/mesh/peers"
   | "GET /api/v2/organizations"
   | "GET /api/v2/organizations/{organization}"
   | "GET /api/v2/organizations/{organization}/members"
@@ -1112,10 +1146,12 @@ export type Route =
   | "GET /api/v2/organizations/{organization}/provisionerdaemons"
   | "GET /api/v2/organizations/{organization}/provisionerjobs"
   | "GET /api/v2/organizations/{organization}/provisionerjobs/{job}"
+  | "GET /api/v2/organizations/{organization}/provisionerkeys"
   | "GET /api/v2/organizations/{organization}/templates"
   | "GET /api/v2/organizations/{organization}/templates/{templatename}"
   | "GET /api/v2/organizations/{organization}/templates/{templatename}/versions/{versionname}"
   | "GET /api/v2/templates"
+  | "GET /api/v2/templates/examples"
   | "GET /api/v2/templates/{template}"
   | "GET /api/v2/templates/{template}/acl"
   | "GET /api/v2/templates/{template}/versions"
@@ -1147,7 +1183,11 @@ export type Route =
   | "GET /api/v2/users/{user}/workspace/{workspacename}/builds/{buildnumber}"
   | "GET /api/v2/workspaceagents/{workspaceagent}"
   | "GET /api/v2/workspaceagents/{workspaceagent}/connection"
+  | "GET /api/v2/workspaceagents/{workspaceagent}/listening-ports"
   | "GET /api/v2/workspaceagents/{workspaceagent}/logs"
+  | "GET /api/v2/workspaceagents/{workspaceagent}/pty"
+  | "GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata"
+  | "GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws"
   | "GET /api/v2/workspacebuilds/{workspacebuild}"
   | "GET /api/v2/workspacebuilds/{workspacebuild}/logs"
   | "GET /api/v2/workspacebuilds/{workspacebuild}/parameters"
@@ -1170,6 +1210,7 @@ export type Route =
   | "PATCH /api/v2/workspaces/{workspace}"
   | "POST /api/v2/files"
   | "POST /api/v2/organizations/{organization}/members/{user}/workspaces"
+  | "POST /api/v2/organizations/{organization}/provisionerkeys"
   | "POST /api/v2/organizations/{organization}/templates"
   | "POST /api/v2/organizations/{organization}/templateversions"
   | "POST /api/v2/templateversions/{templateversion}/dry-run"

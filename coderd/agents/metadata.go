@@ -1,0 +1,306 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+const (
+	maxMetadataValue  = 2048             // bytes
+	metadataKeepAlive = 15 * time.Second // between signs of life on an idle stream
+	maxMetadataHubs   = 10_000           // agents whose last values are kept while nobody watches
+)
+
+// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while somebody watches. Nothing of
+// this is stored: an agent that was asked once has the values in memory, and so has the hub.
+type metadataHub struct {
+	mu       sync.Mutex // guards the fields below
+	values   map[string]*agentpb.MetadataValue
+	err      string // why there are no new values; "" while there are, or it is not known yet
+	watchers map[chan struct{}]bool
+	stop     context.CancelFunc // of the question; nil while nobody watches
+}
+
+// hub is the agent's, made if there is none.
+func (s *Service) hub(agent uuid.UUID) *metadataHub {
+	s.metadata.Lock()
+	defer s.metadata.Unlock()
+	h := s.metadata.byAgent[agent]
+	if h == nil {
+		if len(s.metadata.byAgent) >= maxMetadataHubs {
+			for id, old := range s.metadata.byAgent { // any that nobody watches: an agent knows its values itself
+				if !old.watched() {
+					delete(s.metadata.byAgent, id)
+					break
+				}
+			}
+		}
+		h = &metadataHub{values: map[string]*agentpb.MetadataValue{}, watchers: map[chan struct{}]bool{}}
+		s.metadata.byAgent[agent] = h
+	}
+	return h
+}
+
+func (h *metadataHub) watched() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.watchers) > 0
+}
+
+// watch begins to watch the agent's metadata. changed receives after every change. The caller calls stop.
+func (s *Service) watch(agent uuid.UUID, h *metadataHub) (changed chan struct{}, stop func()) {
+	changed = make(chan struct{}, 1)
+	if ctx := h.add(s.life, changed); ctx != nil {
+		s.metadata.Lock()
+		if !s.metadata.stopped {
+			s.metadata.running.Go(func() { s.follow(ctx, agent, h) })
+		}
+		s.metadata.Unlock()
+	}
+	return changed, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.watchers, changed)
+		if len(h.watchers) == 0 && h.stop != nil {
+			h.stop()
+			h.stop = nil
+		}
+	}
+}
+
+// add notes a watcher. For the first it returns the context of the question that has to be asked, else nil.
+func (h *metadataHub) add(life context.Context, changed chan struct{}) (ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watchers[changed] = true
+	if h.stop == nil {
+		ctx, h.stop = context.WithCancel(life)
+	}
+	return ctx
+}
+
+// stopMetadata ends all questions and waits. The service's life has ended.
+func (s *Service) stopMetadata() {
+	s.metadata.Lock()
+	s.metadata.stopped = true
+	s.metadata.Unlock()
+	s.metadata.running.Wait()
+}
+
+// follow asks the agent until ctx ends; after a failure again and again.
+func (s *Service) follow(ctx context.Context, agent uuid.UUID, h *metadataHub) {
+	pause := backoff.Backoff{Min: 500 * time.Millisecond, Max: 10 * time.Second}
+	for {
+		err := s.followOnce(ctx, agent, h, pause.Reset)
+		if ctx.Err() != nil {
+			return
+		}
+		s.log.DebugContext(ctx, "agent's metadata cannot be followed", "agent", agent, "err", err)
+		h.update(func() { h.err = metadataProblem(err) })
+		if pause.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+func metadataProblem(err error) string {
+	if f := fault.As(askFault(err)); f != nil {
+		return f.Message
+	}
+	return "the agent does not answer"
+}
+
+func (s *Service) followOnce(ctx context.Context, agent uuid.UUID, h *metadataHub, heard func()) error {
+	client, closeIt := s.ask(agent)
+	defer closeIt()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := client.WatchMetadata(ctx, connect.NewRequest(&agentpb.WatchMetadataRequest{}))
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		heard()
+		h.update(func() {
+			h.err = ""
+			for _, v := range stream.Msg().GetValues() {
+				v.Value, v.Error = short(v.GetValue(), maxMetadataValue), short(v.GetError(), maxMetadataValue)
+				if len(h.values) < maxMetadataItems || h.values[v.GetKey()] != nil {
+					h.values[v.GetKey()] = v
+				}
+			}
+		})
+	}
+	if err := stream.Err(); err != nil {
+		return err
+	}
+	return io.ErrUnexpectedEOF
+}
+
+// maxMetadataItems bounds what one agent may have the server remember.
+const maxMetadataItems = 512
+
+func (h *metadataHub) update(change func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change()
+	for c := range h.watchers {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// metadataJSON is what there is to know: every item of the template, with its last value.
+func (s *Service) metadataJSON(ctx context.Context, agent uuid.UUID, h *metadataHub) ([]sdk.AgentMetadata, error) {
+	a, err := s.deps.DB.GetAgent(ctx, agent)
+	if err != nil {
+		return nil, fmt.Errorf("read agent: %w", err)
+	}
+	var items []metadataScript
+	if err := json.Unmarshal(a.Metadata, &items); err != nil {
+		return nil, fmt.Errorf("decode agent's metadata: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := []sdk.AgentMetadata{}
+	for _, item := range items {
+		m := sdk.AgentMetadata{Description: sdk.AgentMetadataDescription{
+			Key: item.Key, DisplayName: item.DisplayName, Script: item.Script, Interval: item.Interval, Timeout: item.Timeout,
+		}}
+		if v := h.values[item.Key]; v != nil {
+			at := clampTime(v.GetCollectedAt().AsTime())
+			m.Result = sdk.AgentMetadataResult{CollectedAt: at, Age: int64(time.Since(at) / time.Second), Value: v.GetValue(), Error: v.GetError()}
+		} else if h.err != "" {
+			m.Result.Error = h.err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// followMetadata sends everything at first and after every change, and nil as a sign of life, until ctx ends or send fails.
+func (s *Service) followMetadata(ctx context.Context, agent uuid.UUID, send func([]sdk.AgentMetadata) error) error {
+	h := s.hub(agent)
+	changed, stop := s.watch(agent, h)
+	defer stop()
+	idle := time.NewTicker(metadataKeepAlive)
+	defer idle.Stop()
+	for {
+		all, err := s.metadataJSON(ctx, agent, h)
+		if err != nil {
+			return err
+		}
+		if err := send(all); err != nil {
+			return err
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-changed:
+				waiting = false
+			case <-idle.C:
+				if err := send(nil); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (s *Service) watchMetadata(w http.ResponseWriter, r *http.Request) error {
+	a, err := s.find(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(w)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	// Whatever comes next on this connection has its own deadline.
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	err = s.followMetadata(ctx, a.ID, func(all []sdk.AgentMetadata) error {
+		text := []byte("event: ping\n\n")
+		if all != nil {
+			data, err := json.Marshal(all)
+			if err != nil {
+				return fmt.Errorf("encode metadata: %w", err)
+			}
+			text = fmt.Appendf(nil, "event: data\ndata: %s\n\n", data)
+		}
+		if err := control.SetWriteDeadline(time.Now().Add(sendLogTime)); err != nil {
+			return fmt.Errorf("set deadline: %w", err)
+		}
+		if _, err := w.Write(text); err != nil {
+			return fmt.Errorf("send event: %w", err)
+		}
+		return control.Flush()
+	})
+	// The answer has begun: an error can only end it.
+	if ctx.Err() == nil {
+		s.log.DebugContext(ctx, "watch of metadata ended", "agent", a.ID, "err", err)
+	}
+	return nil
+}
+
+func (s *Service) watchMetadataWebsocket(w http.ResponseWriter, r *http.Request) error {
+	a, err := s.find(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
+	if err != nil {
+		return nil // answered already
+	}
+	ctx, done := ws.Drain(r.Context())
+	defer done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	err = s.followMetadata(ctx, a.ID, func(all []sdk.AgentMetadata) error {
+		m := metadataEvent{Type: "ping"}
+		if all != nil {
+			m = metadataEvent{Type: "data", Data: all}
+		}
+		send, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendLogTime)
+		defer cancel()
+		return ws.WriteJSON(send, m)
+	})
+	if s.life.Err() != nil {
+		return ws.Close(websock.StatusGoingAway, "the server is going down")
+	}
+	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	s.log.DebugContext(ctx, "watch of metadata ended", "agent", a.ID, "err", err)
+	return ws.Close(websock.StatusTryAgain, "the agent's metadata cannot be read now")
+}
+
+// metadataEvent is a message of the websocket.
+type metadataEvent struct {
+	Type string              `json:"type"` // data, ping
+	Data []sdk.AgentMetadata `json:"data,omitempty"`
+}

@@ -1,0 +1,229 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+const (
+	terminalReadLimit = 1 << 20 // bytes of one message: a large paste
+	// terminalSendTime is how long a browser may take for one piece of output.
+	terminalSendTime = 30 * time.Second
+)
+
+// openTerminal is one browser that looks at a terminal.
+type openTerminal struct {
+	agent, user uuid.UUID
+	end         context.CancelFunc
+}
+
+// terminal joins a browser to a terminal of the agent: GET …/pty?reconnect=ID&height=&width=&command=. The browser sends
+// messages as ptywire.Message, and gets what is printed as binary messages. The close status says whether the shell has
+// ended (1000) or might go on (everything else): the same id then brings it back.
+func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
+	a, err := s.reachable(r)
+	if err != nil {
+		return err
+	}
+	req, err := terminalRequest(r)
+	if err != nil {
+		return err
+	}
+	conn, err := s.deps.Dial(r.Context(), a.ID, meshport.Terminal)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer conn.Close()
+	if err := ptywire.WriteJSON(conn, ptywire.Open, req); err != nil {
+		return unreachable(err)
+	}
+	ws, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: terminalReadLimit})
+	if err != nil {
+		return nil // answered already
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	t := &openTerminal{agent: a.ID, user: httpapi.ActorFrom(r.Context()).UserID, end: cancel}
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	defer s.track(t)()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+
+	var typing sync.WaitGroup
+	typing.Go(func() {
+		defer cancel()
+		s.typeInto(r.Context(), ws, conn)
+	})
+	status, reason := s.showTerminal(r.Context(), ws, conn)
+	if s.life.Err() != nil {
+		status, reason = websock.StatusGoingAway, "the server is going down"
+	}
+	err = ws.Close(status, reason)
+	typing.Wait()
+	return err
+}
+
+// reachable is the agent in the path, if the actor may open connections to it and its workspace runs.
+func (s *Service) reachable(r *http.Request) (dbsqlc.GetAgentOwnerRow, error) {
+	a, err := s.find(r, rbac.Connect)
+	if err != nil {
+		return a, err
+	}
+	return a, s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()).UserID, a.ID)
+}
+
+func unreachable(err error) error {
+	if fault.As(err) != nil {
+		return err
+	}
+	return fault.New(fault.Unavailable, "The workspace's agent cannot be reached: %w", err).WithDetail("Try again in a moment.")
+}
+
+func terminalRequest(r *http.Request) (ptywire.Request, error) {
+	q := r.URL.Query()
+	id, err := uuid.Parse(q.Get("reconnect"))
+	if err != nil || id == uuid.Nil {
+		return ptywire.Request{}, fault.New(fault.Invalid, "The query's reconnect is not an id.").WithField("reconnect", "must be a UUID that names the terminal")
+	}
+	req := ptywire.Request{ID: id, Command: q.Get("command")}
+	if len(req.Command) > ptywire.MaxCommand {
+		return req, fault.New(fault.Invalid, "The query's command is too long.").WithField("command", "must be at most 64 KiB")
+	}
+	for name, into := range map[string]*uint16{"height": &req.Height, "width": &req.Width} {
+		if q.Get(name) == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(q.Get(name), 10, 16)
+		if err != nil {
+			return req, fault.New(fault.Invalid, "The query's %s cannot be %q.", name, q.Get(name)).WithField(name, "must be a number of characters")
+		}
+		*into = uint16(n)
+	}
+	return req, nil
+}
+
+// typeInto passes on what the browser sends until it leaves, or sends something else.
+func (s *Service) typeInto(ctx context.Context, ws *websock.Conn, conn net.Conn) {
+	for {
+		data, err := ws.ReadAny(ctx)
+		if err != nil {
+			return
+		}
+		for dec := json.NewDecoder(bytes.NewReader(data)); ; {
+			var m ptywire.Message
+			if err := dec.Decode(&m); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				s.log.DebugContext(ctx, "terminal's message cannot be read", "err", err)
+				return
+			}
+			if err := m.Forward(conn); err != nil {
+				return // the other direction says why
+			}
+		}
+	}
+}
+
+// showTerminal passes on what the agent sends until the end, and says how it came.
+func (s *Service) showTerminal(ctx context.Context, ws *websock.Conn, conn net.Conn) (websock.Status, string) {
+	for {
+		kind, payload, err := ptywire.Read(conn)
+		if err != nil {
+			return websock.StatusTryAgain, "the connection to the workspace is lost: the same terminal can be opened again"
+		}
+		switch kind {
+		case ptywire.Output:
+			send, cancel := context.WithTimeout(ctx, terminalSendTime)
+			err := ws.WriteBinary(send, payload)
+			cancel()
+			if err != nil {
+				return websock.StatusGoingAway, ""
+			}
+		case ptywire.Exit:
+			var end ptywire.End
+			if err := json.Unmarshal(payload, &end); err != nil {
+				return websock.StatusInternal, "the workspace's agent speaks another protocol"
+			}
+			text := fmt.Sprintf("exit status %d", end.Code)
+			if end.Reason != "" {
+				text += ": " + end.Reason
+			}
+			return websock.StatusNormal, text
+		}
+	}
+}
+
+// track notes an open terminal until the caller calls what it returns.
+func (s *Service) track(t *openTerminal) (done func()) {
+	s.terminals.Lock()
+	defer s.terminals.Unlock()
+	s.terminals.open[t] = struct{}{}
+	return func() {
+		s.terminals.Lock()
+		defer s.terminals.Unlock()
+		delete(s.terminals.open, t)
+	}
+}
+
+// endTerminals ends those that the predicate names.
+func (s *Service) endTerminals(which func(*openTerminal) bool) {
+	s.terminals.Lock()
+	defer s.terminals.Unlock()
+	for t := range s.terminals.open {
+		if which(t) {
+			t.end()
+		}
+	}
+}
+
+// Recheck ends the terminals of a user that may no longer look at them, as when the account was suspended; uuid.Nil means
+// everybody's. An account that cannot be checked keeps them.
+func (s *Service) Recheck(ctx context.Context, user uuid.UUID) {
+	if user != uuid.Nil {
+		s.recheck(ctx, user)
+		return
+	}
+	for user := range s.terminalUsers() {
+		s.recheck(ctx, user)
+	}
+}
+
+// terminalUsers are those who look at terminals now.
+func (s *Service) terminalUsers() map[uuid.UUID]struct{} {
+	s.terminals.Lock()
+	defer s.terminals.Unlock()
+	users := make(map[uuid.UUID]struct{})
+	for t := range s.terminals.open {
+		users[t.user] = struct{}{}
+	}
+	return users
+}
+
+func (s *Service) recheck(ctx context.Context, user uuid.UUID) {
+	err := s.deps.MayStillConnect(ctx, user)
+	if f := fault.As(err); f == nil || f.Code == fault.Unavailable || f.Code == fault.Internal {
+		if err != nil {
+			s.log.WarnContext(ctx, "terminals not rechecked", "user", user, "err", err)
+		}
+		return
+	}
+	s.endTerminals(func(t *openTerminal) bool { return t.user == user })
+}
