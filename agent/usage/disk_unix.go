@@ -1,0 +1,20 @@
+//go:build linux || darwin
+
+package usage
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk is how full the file system is that a path lies on.
+func (m *Meter) Disk(path string) (Amount, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return Amount{}, fmt.Errorf("look at the file system of %s: %w", path, err)
+	}
+	block := float64(s.Bsize)
+	total := float64(s.Blocks) * block
+	return Amount{total - float64(s.Bfree)*block, &total, "B"}, nil
+}

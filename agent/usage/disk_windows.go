@@ -1,0 +1,4 @@
+package usage
+
+// Disk needs a Unix system.
+func (m *Meter) Disk(string) (Amount, error) { return Amount{}, errLinux }

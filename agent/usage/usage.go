@@ -1,0 +1,29 @@
+// Package usage measures how much of a machine, or of the container that this process runs in, is used: processor, memory,
+// disk. It knows neither workspaces nor agents.
+package usage
+
+import (
+	"errors"
+	"io/fs"
+)
+
+// Amount is how much of something is used.
+type Amount struct {
+	Used  float64  `json:"used"`
+	Total *float64 `json:"total"` // nil: there is no limit
+	Unit  string   `json:"unit"`  // "cores", "B"
+}
+
+// ErrNoContainer is returned where the process is in no control group of its own, or there is none to read.
+var ErrNoContainer = errors.New("this process is in no container")
+
+// Meter reads the counters below a root folder.
+type Meter struct {
+	root fs.FS
+}
+
+// New returns a Meter of this machine.
+func New() *Meter { return &Meter{root: rootFS()} }
+
+// Of returns a Meter that reads below a folder that looks like "/", for tests.
+func Of(root fs.FS) *Meter { return &Meter{root: root} }
