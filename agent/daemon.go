@@ -20,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/agent/speed"
 	"github.com/codermesh/codermesh/agent/sshd"
 	"github.com/codermesh/codermesh/agent/terminal"
+	"github.com/codermesh/codermesh/agent/units"
 	"github.com/codermesh/codermesh/internal/meshport"
 )
 
@@ -49,10 +50,14 @@ type daemon struct {
 	hostKey gossh.Signer
 	scripts *script.Runner
 	ssh     *sshd.Server
+	units   *units.Graph
+	// socket is where scripts ask, "" when it could not be opened; unitServer answers there.
+	socket     string
+	unitServer *units.Server
 
 	mu         sync.Mutex // guards the fields below
 	manifest   *agentpb.ManifestResponse
-	stopHealth context.CancelFunc // of the checks for that manifest
+	stopDuties context.CancelFunc // checks and schedules of that manifest
 	closing    bool
 	viewers    map[net.Conn]struct{} // of terminals
 
@@ -137,8 +142,8 @@ func (d *daemon) run(ctx context.Context) error {
 func (d *daemon) close() error {
 	err := errors.Join(d.sshListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close())
 	d.mu.Lock()
-	if d.stopHealth != nil {
-		d.stopHealth()
+	if d.stopDuties != nil {
+		d.stopDuties()
 	}
 	d.closing = true
 	d.mu.Unlock()
@@ -150,6 +155,9 @@ func (d *daemon) close() error {
 	d.mu.Unlock()
 	if d.isReady() {
 		err = errors.Join(err, d.ssh.Close(), d.scripts.Close())
+		if d.unitServer != nil {
+			err = errors.Join(err, d.unitServer.Close())
+		}
 	}
 	err = errors.Join(err, d.forwards.Close(), d.mesh.Close())
 	d.wg.Wait()

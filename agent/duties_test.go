@@ -217,3 +217,31 @@ func TestStats(t *testing.T) {
 	handle(theirs)
 	w.until(t, "a report", func() bool { return len(w.stats) > before })
 }
+
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	s := newScript("echo tick", func(s *agentpb.Script) { s.RunOnStart, s.Cron = false, "* * * * * *" })
+	broken := newScript("echo never", func(s *agentpb.Script) { s.RunOnStart, s.Cron = false, "now and then" })
+	w := newWorld(t, s, broken)
+	w.run(t)
+	w.until(t, "two runs", func() bool { return len(w.lines[string(s.GetLogSourceId())]) >= 2 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended(s, "cron") == nil || w.ended(s, "start") != nil || len(w.lines[string(broken.GetLogSourceId())]) > 0 {
+		t.Errorf("scripts reported: %v", w.done)
+	}
+}
+
+// Scripts find the agent's socket in their environment.
+func TestSocketOfScripts(t *testing.T) {
+	t.Parallel()
+	s := newScript(`[ -S "$CODER_AGENT_SOCKET_PATH" ] && echo there`, nil)
+	w := newWorld(t, s)
+	w.run(t)
+	w.until(t, "the script's word", func() bool { return len(w.lines[string(s.GetLogSourceId())]) > 0 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := w.lines[string(s.GetLogSourceId())][0]; got != "there" {
+		t.Errorf("socket: %q", got)
+	}
+}

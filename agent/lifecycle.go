@@ -17,6 +17,7 @@ import (
 const (
 	stageStart = "start"
 	stageStop  = "stop"
+	stageCron  = "cron"
 )
 
 // start waits for the manifest and runs the start scripts, unless this build's have been run.
@@ -98,26 +99,11 @@ func (d *daemon) runStage(ctx context.Context, m *agentpb.ManifestResponse, stag
 		if stage == stageStart && !s.GetRunOnStart() || stage == stageStop && !s.GetRunOnStop() {
 			continue
 		}
-		id, err := uuid.FromBytes(s.GetId())
-		if err != nil {
-			d.log.Warn("manifest has a script without id", "err", err)
-			continue
-		}
-		todo := script.Script{
-			ID: id, Name: s.GetDisplayName(), Text: s.GetScript(), LogPath: s.GetLogPath(),
-			Timeout: time.Duration(s.GetTimeoutSeconds()) * time.Second,
-		}
-		if source, err := uuid.FromBytes(s.GetLogSourceId()); err == nil {
-			todo.Output = d.logs.Source(source).Writer(logship.Info)
-		}
 		wg.Go(func() {
-			result := d.scripts.Run(ctx, todo, env)
-			d.log.Info("script ended", "script", todo.Name, "reason", stage, "status", result.ExitCode,
-				"duration", result.Ended.Sub(result.Started), "err", result.Err)
-			d.reports.add(report{script: &agentpb.ScriptDoneRequest{
-				ScriptId: id[:], StartedAt: timestamppb.New(result.Started), EndedAt: timestamppb.New(result.Ended),
-				ExitCode: int32(result.ExitCode), TimedOut: result.TimedOut, Stage: stage,
-			}})
+			result, ran := d.runScript(ctx, s, env, stage)
+			if !ran {
+				return
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			failed = failed || !result.OK()
@@ -126,4 +112,28 @@ func (d *daemon) runStage(ctx context.Context, m *agentpb.ManifestResponse, stag
 	}
 	wg.Wait()
 	return failed, late
+}
+
+// runScript runs one script of the manifest to its end and reports that. ran is false for one that has no id.
+func (d *daemon) runScript(ctx context.Context, s *agentpb.Script, env script.Environment, stage string) (result script.Result, ran bool) {
+	id, err := uuid.FromBytes(s.GetId())
+	if err != nil {
+		d.log.Warn("manifest has a script without id", "err", err)
+		return script.Result{}, false
+	}
+	todo := script.Script{
+		ID: id, Name: s.GetDisplayName(), Text: s.GetScript(), LogPath: s.GetLogPath(),
+		Timeout: time.Duration(s.GetTimeoutSeconds()) * time.Second,
+	}
+	if source, err := uuid.FromBytes(s.GetLogSourceId()); err == nil {
+		todo.Output = d.logs.Source(source).Writer(logship.Info)
+	}
+	result = d.scripts.Run(ctx, todo, env)
+	d.log.Info("script ended", "script", todo.Name, "reason", stage, "status", result.ExitCode,
+		"duration", result.Ended.Sub(result.Started), "err", result.Err)
+	d.reports.add(report{script: &agentpb.ScriptDoneRequest{
+		ScriptId: id[:], StartedAt: timestamppb.New(result.Started), EndedAt: timestamppb.New(result.Ended),
+		ExitCode: int32(result.ExitCode), TimedOut: result.TimedOut, Stage: stage,
+	}})
+	return result, true
 }

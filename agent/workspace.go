@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/agent/script"
 	"github.com/codermesh/codermesh/agent/sshd"
+	"github.com/codermesh/codermesh/agent/units"
 )
 
 // accept takes a manifest. The first one makes the agent ready for sessions.
@@ -45,6 +48,7 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	if err != nil {
 		return err
 	}
+	d.openSocket(m)
 	if d.opt.OwnProcess {
 		if err := os.Chdir(d.directory(m)); err != nil {
 			d.log.Info("workspace folder does not exist", "err", err)
@@ -63,18 +67,43 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 // refresh takes what of a manifest may change while the agent runs: what is collected and checked.
 func (d *daemon) refresh(m *agentpb.ManifestResponse) {
 	d.setMetadata(m)
+	d.units.NextBuild(m.GetIncarnation())
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stopHealth != nil {
-		d.stopHealth()
+	if d.stopDuties != nil {
+		d.stopDuties()
 	}
 	if d.closing {
 		return
 	}
 	var ctx context.Context
-	ctx, d.stopHealth = context.WithCancel(context.Background())
+	ctx, d.stopDuties = context.WithCancel(context.Background())
 	d.wg.Go(func() { d.checkHealth(ctx, m.GetApps()) })
+	d.wg.Go(func() { d.runSchedules(ctx, m) })
 }
+
+// openSocket lets the workspace's scripts ask for order among them. Without it everything else works.
+func (d *daemon) openSocket(m *agentpb.ManifestResponse) {
+	kept := ""
+	if d.state.writable {
+		kept = filepath.Join(d.state.dir, "units.json")
+	}
+	d.units = units.New(kept, m.GetIncarnation())
+	path := filepath.Join(d.state.dir, "agent.sock")
+	if len(path) > maxSocketPath {
+		sum := sha256.Sum256([]byte(d.state.dir))
+		path = filepath.Join(os.TempDir(), "coder-agent-"+hex.EncodeToString(sum[:8]), "agent.sock")
+	}
+	server, err := units.Serve(path, d.units, d.log)
+	if err != nil {
+		d.log.Warn("scripts cannot wait for each other", "err", err)
+		return
+	}
+	d.socket, d.unitServer = path, server
+}
+
+// maxSocketPath is what fits into a Unix socket's address (sun_path, 108 bytes with the end on Linux).
+const maxSocketPath = 107
 
 // fileName keeps what is safe in a file's name.
 func fileName(name string) string {
@@ -145,6 +174,9 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 		url = d.opt.URL.String() // the one that works from here
 	}
 	env.Set("CODER_AGENT_URL", url)
+	if d.socket != "" {
+		env.Set(units.SocketEnv, d.socket)
+	}
 	if uri := m.GetVscodeProxyUri(); uri != "" {
 		env.Set("VSCODE_PROXY_URI", uri)
 	}

@@ -103,6 +103,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 		&cobra.Group{ID: groupWorkspaces, Title: "Workspaces:"},
 		&cobra.Group{ID: groupConnect, Title: "Reach a workspace:"},
 		&cobra.Group{ID: groupDeployment, Title: "Templates, users, provisioners:"},
+		&cobra.Group{ID: groupInside, Title: "Inside a workspace:"},
 		&cobra.Group{ID: groupServer, Title: "Run the server and its parts:"},
 	)
 	for _, group := range []struct {
@@ -113,6 +114,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 			a.listCmd(), a.showCmd(), a.logsCmd(), a.stateCmd(), a.scheduleCmd(), a.autoupdateCmd(), a.favoriteCmd(), a.unfavoriteCmd()}},
 		{groupConnect, []*cobra.Command{a.sshCmd(), a.configSSHCmd(), a.portForwardCmd(), a.pingCmd(), a.speedtestCmd(), a.netcheckCmd()}},
 		{groupDeployment, []*cobra.Command{a.templatesCmd(), a.usersCmd(), a.tokensCmd(), a.publicKeyCmd()}},
+		{groupInside, []*cobra.Command{a.statCmd(), a.dotfilesCmd(), a.expCmd()}},
 		{groupServer, []*cobra.Command{a.agentCmd()}},
 		{"", []*cobra.Command{a.loginCmd(), a.logoutCmd(), a.whoamiCmd(), a.versionCmd(), a.completionCmd()}},
 	} {
@@ -135,6 +137,7 @@ const (
 	groupWorkspaces = "workspaces"
 	groupConnect    = "connect"
 	groupDeployment = "deployment"
+	groupInside     = "inside"
 	groupServer     = "server"
 )
 

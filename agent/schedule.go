@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+)
+
+// The provider documents six fields, seconds first. Five, as cron itself has them, are taken too: templates from elsewhere
+// have them, and nothing else can be meant.
+var (
+	sixFields  = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.DowOptional | cron.Descriptor)
+	fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+)
+
+func parseSchedule(text string) (cron.Schedule, error) {
+	fields := strings.Fields(text)
+	if len(fields) > 0 && (strings.HasPrefix(fields[0], "TZ=") || strings.HasPrefix(fields[0], "CRON_TZ=")) {
+		fields = fields[1:]
+	}
+	if len(fields) == 5 {
+		return fiveFields.Parse(text)
+	}
+	return sixFields.Parse(text)
+}
+
+// runSchedules runs the scripts that have a schedule, each at its times and never twice at once, until ctx ends.
+func (d *daemon) runSchedules(ctx context.Context, m *agentpb.ManifestResponse) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, s := range m.GetScripts() {
+		if s.GetCron() == "" {
+			continue
+		}
+		schedule, err := parseSchedule(s.GetCron())
+		if err != nil {
+			d.log.Warn("script has a schedule that cannot be read", "script", s.GetDisplayName(), "err", err)
+			continue
+		}
+		wg.Go(func() { d.runSchedule(ctx, schedule, s) })
+	}
+}
+
+// scheduleLook bounds a sleep: a machine's clock may jump.
+const scheduleLook = time.Minute
+
+func (d *daemon) runSchedule(ctx context.Context, schedule cron.Schedule, s *agentpb.Script) {
+	for next := schedule.Next(time.Now()); !next.IsZero(); {
+		timer := time.NewTimer(min(time.Until(next), scheduleLook))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		if time.Now().Before(next) {
+			continue
+		}
+		d.runScript(ctx, s, d.scriptEnvironment(d.current()), stageCron)
+		next = schedule.Next(time.Now())
+	}
+}

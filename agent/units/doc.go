@@ -1,0 +1,9 @@
+// Package units lets the scripts of a workspace wait for each other. A unit is a name that a script gives to what it does:
+//
+//	want B A     B cannot start before A is complete
+//	start B      blocks until everything that B wants is complete
+//	complete B   lets those start that want B
+//
+// Units are asked for on a Unix socket that only the workspace's account can open, with one line of JSON per connection and one
+// line as its answer. What was declared survives a restart of the agent; a new build starts with nothing.
+package units

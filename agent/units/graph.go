@@ -1,0 +1,240 @@
+package units
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// Status is how far a unit is.
+type Status string
+
+const (
+	Pending  Status = "pending" // declared, or wanted by another
+	Started  Status = "started"
+	Complete Status = "complete"
+)
+
+const (
+	maxUnits = 1024
+	maxName  = 256 // bytes
+)
+
+// Unit is what there is to know of one.
+type Unit struct {
+	Name   string   `json:"name"`
+	Status Status   `json:"status"`
+	Wants  []string `json:"wants"`           // in the order of declaration
+	Waits  []string `json:"waits"`           // those of Wants that are not complete
+	Ready  bool     `json:"ready"`           // it may start
+	Known  bool     `json:"known"`           // somebody has named it
+	Error  string   `json:"error,omitempty"` // of the request, see Server
+}
+
+type unit struct {
+	Status Status   `json:"status"`
+	Wants  []string `json:"wants,omitempty"`
+}
+
+// Graph is the units of one workspace. Safe for concurrent use.
+type Graph struct {
+	path string // "" keeps nothing
+
+	mu      sync.Mutex // guards the fields below
+	build   uint64
+	units   map[string]*unit
+	changed chan struct{} // closed and replaced by every change
+}
+
+// stored is a Graph's file.
+type stored struct {
+	Build uint64           `json:"build"`
+	Units map[string]*unit `json:"units"`
+}
+
+// New returns the units that were declared for a build, as the file at path has them; none when it is another build's, or
+// cannot be read. An empty path keeps them in memory only.
+func New(path string, build uint64) *Graph {
+	g := &Graph{path: path, build: build, units: map[string]*unit{}, changed: make(chan struct{})}
+	data, err := os.ReadFile(path)
+	var s stored
+	if err == nil && json.Unmarshal(data, &s) == nil && s.Build == build {
+		for name, u := range s.Units {
+			if u != nil && checkName(name) == nil {
+				g.units[name] = u
+			}
+		}
+	}
+	return g
+}
+
+// NextBuild forgets everything, unless build is the one that is there.
+func (g *Graph) NextBuild(build uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.build == build {
+		return
+	}
+	g.build, g.units = build, map[string]*unit{}
+	_ = g.change() // what cannot be kept is lost with the agent only
+}
+
+func checkName(name string) error {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return fmt.Errorf("%q is no name of a unit: it has 1 to %d letters", name, maxName)
+	}
+	return nil
+}
+
+// at is the unit, made if there is none. Called with mu held.
+func (g *Graph) at(name string) (*unit, error) {
+	if u := g.units[name]; u != nil {
+		return u, nil
+	}
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if len(g.units) >= maxUnits {
+		return nil, fmt.Errorf("there are %d units already", maxUnits)
+	}
+	u := &unit{Status: Pending}
+	g.units[name] = u
+	return u, nil
+}
+
+// change wakes those who wait, and keeps what there is. Called with mu held.
+func (g *Graph) change() error {
+	close(g.changed)
+	g.changed = make(chan struct{})
+	if g.path == "" {
+		return nil
+	}
+	data, err := json.Marshal(stored{g.build, g.units})
+	if err != nil {
+		return fmt.Errorf("encode units: %w", err)
+	}
+	temp := g.path + ".new"
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			return nil // a state folder that cannot be written is known already
+		}
+		return fmt.Errorf("keep units: %w", err)
+	}
+	return os.Rename(temp, g.path)
+}
+
+// Want declares that name cannot start before others are complete. A circle is refused.
+func (g *Graph) Want(name string, others ...string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u, err := g.at(name)
+	if err != nil {
+		return err
+	}
+	if u.Status != Pending {
+		return fmt.Errorf("%s has been started: what it wants is declared before that", name)
+	}
+	for _, other := range others {
+		if other == name || g.reaches(other, name) {
+			return fmt.Errorf("%s cannot want %s, which waits for it", name, other)
+		}
+		if _, err := g.at(other); err != nil {
+			return err
+		}
+		if !slices.Contains(u.Wants, other) {
+			u.Wants = append(u.Wants, other)
+		}
+	}
+	return g.change()
+}
+
+// reaches reports whether from wants to, directly or not. Called with mu held.
+func (g *Graph) reaches(from, to string) bool {
+	seen := map[string]bool{}
+	var walk func(string) bool
+	walk = func(name string) bool {
+		u := g.units[name]
+		if u == nil || seen[name] {
+			return false
+		}
+		seen[name] = true
+		return slices.Contains(u.Wants, to) || slices.ContainsFunc(u.Wants, walk)
+	}
+	return walk(from)
+}
+
+// Start blocks until everything that name wants is complete, and marks it started. When ctx ends first the error names what is
+// missing.
+func (g *Graph) Start(ctx context.Context, name string) error {
+	for {
+		waits, changed, err := g.tryStart(name)
+		if err != nil || changed == nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%s still waits for %s: %w", name, strings.Join(waits, ", "), ctx.Err())
+		}
+	}
+}
+
+// tryStart marks a unit started, or returns what it waits for and what is closed by the next change.
+func (g *Graph) tryStart(name string) (waits []string, changed <-chan struct{}, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u, err := g.at(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if u.Status != Pending {
+		return nil, nil, fmt.Errorf("%s is %s already", name, u.Status)
+	}
+	if waits = g.waits(u); len(waits) > 0 {
+		return waits, g.changed, nil
+	}
+	u.Status = Started
+	return nil, nil, g.change()
+}
+
+// waits is what a unit wants that is not complete. Called with mu held.
+func (g *Graph) waits(u *unit) []string {
+	out := []string{}
+	for _, other := range u.Wants {
+		if o := g.units[other]; o == nil || o.Status != Complete {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// Complete lets those start that want name.
+func (g *Graph) Complete(name string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u, err := g.at(name)
+	if err != nil {
+		return err
+	}
+	u.Status = Complete
+	return g.change()
+}
+
+// Get tells about one unit, also one that nobody has named.
+func (g *Graph) Get(name string) Unit {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u := g.units[name]
+	if u == nil {
+		return Unit{Name: name, Status: Pending, Wants: []string{}, Waits: []string{}, Ready: true}
+	}
+	waits := g.waits(u)
+	return Unit{Name: name, Status: u.Status, Wants: append([]string{}, u.Wants...), Waits: waits, Ready: len(waits) == 0 && u.Status == Pending, Known: true}
+}

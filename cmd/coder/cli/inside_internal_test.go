@@ -1,0 +1,178 @@
+//go:build unix
+
+package cli
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/agent/units"
+	"github.com/codermesh/codermesh/agent/usage"
+)
+
+func TestStat(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"cpu"}, {"mem"}, {"disk"}, {"cpu", "--host"}, {"mem", "--host", "--prefix", "Mi"}} {
+		r := run(t, "", "", append([]string{"stat"}, args...)...)
+		if r.fault != nil || !regexp.MustCompile(`^\d+\.\d(/[\d.]+)? (cores|[KMGT]?i?B)( \(\d+%\))?\n$`).MatchString(r.out) {
+			t.Errorf("stat %v: %q, %v", args, r.out, r.fault)
+		}
+		if strings.HasSuffix(args[len(args)-1], "Mi") && !strings.Contains(r.out, " MiB") {
+			t.Errorf("stat %v: %q, want MiB", args, r.out)
+		}
+		var amount usage.Amount
+		r = run(t, "", "", append([]string{"stat", "-o", "json"}, args...)...)
+		if r.fault != nil || json.Unmarshal([]byte(r.out), &amount) != nil || amount.Unit == "" {
+			t.Errorf("stat %v as JSON: %q, %v", args, r.out, r.fault)
+		}
+	}
+	if r := run(t, "", "", "stat"); r.fault != nil || !strings.Contains(r.out, "host memory") {
+		t.Errorf("stat: %q, %v", r.out, r.fault)
+	}
+	for _, args := range [][]string{{"stat", "mem", "--prefix", "Zi"}, {"stat", "cpu", "-o", "xml"}, {"stat", "disk", "--path", "/no/such"}} {
+		if r := run(t, "", "", args...); r.fault == nil {
+			t.Errorf("%v: %q, want an error", args, r.out)
+		}
+	}
+}
+
+func TestSync(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	server, err := units.Serve(socket, units.New("", 1), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	sync := func(args ...string) result {
+		return run(t, "", "", append([]string{"exp", "sync", "--socket-path", socket}, args...)...)
+	}
+	for _, args := range [][]string{{"ping"}, {"want", "ide", "clone", "tools"}, {"start", "clone"}, {"complete", "clone"}} {
+		if r := sync(args...); r.fault != nil || r.out != "" {
+			t.Errorf("sync %v: %q, %v", args, r.out, r.fault)
+		}
+	}
+	if r := sync("status", "ide"); r.out != "ide: pending, waits for tools\n" {
+		t.Errorf("status: %q, %v", r.out, r.fault)
+	}
+	if r := sync("start", "ide", "--timeout", "20ms"); r.fault == nil || !strings.Contains(r.fault.Error(), "tools") && !strings.Contains(r.fault.Error(), "in time") {
+		t.Errorf("start before its time: %v", r.fault)
+	}
+	if r := sync("complete", "tools"); r.fault != nil {
+		t.Error(r.fault)
+	}
+	if r := sync("start", "ide"); r.fault != nil {
+		t.Error(r.fault)
+	}
+	var u units.Unit
+	if r := sync("status", "ide", "-o", "json"); json.Unmarshal([]byte(r.out), &u) != nil || u.Status != units.Started {
+		t.Errorf("status: %q", r.out)
+	}
+	if r := run(t, "", "", "exp", "sync", "ping", "--socket-path", ""); r.fault == nil || !strings.Contains(r.fault.Error(), "no workspace") {
+		t.Errorf("outside a workspace: %v", r.fault)
+	}
+}
+
+// repository makes one with the given files, as somebody keeps dotfiles.
+func repository(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	git(t, dir, "init", "-q", "-b", "main")
+	commit(t, dir, files)
+	return dir
+}
+
+func commit(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		mode := os.FileMode(0o644)
+		if strings.HasPrefix(text, "#!") {
+			mode = 0o755
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git(t, dir, "add", ".")
+	git(t, dir, "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qm", "x")
+}
+
+func git(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %v: %v: %s", args, err, out)
+	}
+}
+
+func TestDotfiles(t *testing.T) {
+	t.Parallel()
+	config, home := t.TempDir(), t.TempDir()
+	repo := repository(t, map[string]string{".vimrc": "one", ".config/x": "y", "README": "no", ".gitignore": "z"})
+	if err := os.WriteFile(filepath.Join(home, ".vimrc"), []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	install := func(repo string, args ...string) result {
+		return run(t, config, "", append([]string{"dotfiles", repo, "--symlink-dir", home}, args...)...)
+	}
+	if r := install(repo); r.fault == nil || !strings.Contains(r.fault.Error(), "confirmation") {
+		t.Errorf("without a terminal and without --yes: %v", r.fault)
+	}
+	read := func(name, want string) {
+		t.Helper()
+		if data, err := os.ReadFile(filepath.Join(home, name)); err != nil || string(data) != want {
+			t.Errorf("%s: %q, %v, want %q", name, data, err, want)
+		}
+	}
+	if r := install(repo, "-y"); r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	read(".vimrc", "one")
+	read(".vimrc.bak", "old")
+	read(".config/x", "y")
+	for _, name := range []string{".git", ".gitignore", "README"} {
+		if _, err := os.Lstat(filepath.Join(home, name)); err == nil {
+			t.Errorf("%s is linked", name)
+		}
+	}
+	commit(t, repo, map[string]string{".vimrc": "two"})
+	if r := install(repo, "-y"); r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	read(".vimrc", "two")
+	read(".vimrc.bak", "old") // a link of ours is no file in the way
+
+	other := repository(t, map[string]string{"install.sh": "#!/bin/sh\necho $PWD > " + filepath.Join(home, "ran") + "\n", ".vimrc": "three"})
+	if r := install(other, "-y"); r.fault == nil || !strings.Contains(r.fault.Error(), "is a clone of") {
+		t.Errorf("another repository: %v", r.fault)
+	}
+	dir := filepath.Join(t.TempDir(), "d")
+	if r := install(other, "-y", "--repo-dir", dir, "-b", "main"); r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	read("ran", dir+"\n")
+	read(".vimrc", "two") // the script decides
+	if err := os.WriteFile(filepath.Join(home, ".vimrc"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := install(repo, "-y"); r.fault == nil || !strings.Contains(r.fault.Error(), "not committed") {
+		t.Errorf("with changes: %v", r.fault)
+	}
+	failing := repository(t, map[string]string{"setup": "#!/bin/sh\nexit 3\n"})
+	if r := install(failing, "-y", "--repo-dir", filepath.Join(t.TempDir(), "d")); r.fault == nil || !strings.Contains(r.fault.Error(), "exit status 3") {
+		t.Errorf("a script that fails: %v", r.fault)
+	}
+	if r := install("--upload-pack=x", "-y"); r.fault == nil {
+		t.Error("a flag of git is taken for a repository")
+	}
+}

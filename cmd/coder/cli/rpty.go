@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/ptywire"
+)
+
+// rptyCmd opens the terminals that browsers do.
+func (a *app) rptyCmd() *cobra.Command {
+	var id string
+	cmd := &cobra.Command{
+		Use:   "rpty WORKSPACE [COMMAND]",
+		Short: "Open a terminal that lasts: the same id brings the same shell back, with what it printed",
+		Long: `Open a terminal that lasts. Its shell goes on when the connection ends, and when the server or the agent is restarted; the same
+id brings it back, here or in the dashboard. It ends with the shell, or a day after the last look at it.`,
+		Example: `  coder exp rpty dev                                               # prints its id
+  coder exp rpty dev --reconnect 6e8f3f5e-6f0f-4c1c-9d31-3d5b4a1f2b11`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.rpty(cmd.Context(), args, id) },
+	}
+	cmd.Flags().StringVarP(&id, "reconnect", "r", "", "id of the terminal (default a new one)")
+	return cmd
+}
+
+func (a *app) rpty(ctx context.Context, args []string, id string) error {
+	req := ptywire.Request{ID: uuid.New()}
+	if id != "" {
+		var err error
+		if req.ID, err = uuid.Parse(id); err != nil {
+			return fault.New(fault.Invalid, "%q is no id of a terminal: --reconnect is a UUID", id)
+		}
+	}
+	if len(args) > 1 {
+		req.Command = args[1]
+	}
+	name, err := parseWorkspaceName(args[0])
+	if err != nil {
+		return err
+	}
+	t, err := a.reach(ctx, reachOptions{name: name, autostart: true})
+	if err != nil {
+		return err
+	}
+	defer t.mesh.Close()
+	conn, err := t.mesh.Dial(ctx, "tcp", t.agent.ID, meshport.Terminal)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	fmt.Fprintf(a.streams().Err, "Terminal %s\n", req.ID)
+	end, err := a.showRemote(ctx, conn, req)
+	if err != nil {
+		return Try(t.whyLost(ctx, fault.New(fault.Unavailable, "the connection to the terminal is lost: %w", err)),
+			"coder exp rpty %s --reconnect %s", args[0], req.ID)
+	}
+	if end.Reason != "" {
+		fmt.Fprintf(a.streams().Err, "The terminal has ended: %s\n", end.Reason)
+	}
+	if end.Code != 0 {
+		return &ExitError{Code: end.Code}
+	}
+	return nil
+}
+
+// showRemote joins a terminal to this one until it ends.
+func (a *app) showRemote(ctx context.Context, conn net.Conn, req ptywire.Request) (ptywire.End, error) {
+	var send sync.Mutex // frames of two goroutines
+	if stdin, ok := a.streams().In.(*os.File); ok && term.IsTerminal(int(stdin.Fd())) {
+		width, height, err := term.GetSize(int(stdin.Fd()))
+		if err == nil {
+			req.Size = ptywire.Size{Height: uint16(height), Width: uint16(width)}
+		}
+		before, err := term.MakeRaw(int(stdin.Fd()))
+		if err != nil {
+			return ptywire.End{}, fmt.Errorf("prepare terminal: %w", err)
+		}
+		defer func() { _ = term.Restore(int(stdin.Fd()), before) }()
+		watch, stop := context.WithCancel(ctx)
+		var watcher sync.WaitGroup
+		watcher.Go(func() {
+			watchSize(watch, stdin, func(width, height int) {
+				send.Lock()
+				defer send.Unlock()
+				_ = ptywire.WriteJSON(conn, ptywire.Resize, ptywire.Size{Height: uint16(height), Width: uint16(width)}) // the reader knows
+			})
+		})
+		defer watcher.Wait()
+		defer stop()
+	}
+	if err := ptywire.WriteJSON(conn, ptywire.Open, req); err != nil {
+		return ptywire.End{}, err
+	}
+	go func() { // ends with the process: reading what is typed cannot be interrupted
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := a.streams().In.Read(buf)
+			if n > 0 {
+				send.Lock()
+				writeErr := ptywire.Write(conn, ptywire.Input, buf[:n])
+				send.Unlock()
+				if writeErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return showOutput(a.streams().Out, conn)
+}
+
+func showOutput(out io.Writer, conn io.Reader) (ptywire.End, error) {
+	for {
+		kind, payload, err := ptywire.Read(conn)
+		if err != nil {
+			return ptywire.End{}, err
+		}
+		switch kind {
+		case ptywire.Output:
+			if _, err := out.Write(payload); err != nil {
+				return ptywire.End{}, err
+			}
+		case ptywire.Exit:
+			var end ptywire.End
+			return end, json.Unmarshal(payload, &end)
+		}
+	}
+}
