@@ -262,6 +262,22 @@ func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	return best.info, nil
 }
 
+// Replaced blocks until the server's node with the given id is lost or gone while another one is there: whoever talks to it had
+// better talk to that. An error means that ctx or the client ended first.
+func (c *Client) Replaced(ctx context.Context, id uuid.UUID) error {
+	return c.await(ctx, "wait for another server", func() (bool, error) {
+		if k := c.peers[id]; k != nil && k.lostAt.IsZero() {
+			return false, nil
+		}
+		for other, k := range c.peers {
+			if other != id && k.kind == KindServer && k.lostAt.IsZero() {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+}
+
 func (k *known) better(than *known) bool {
 	if k.lostAt.IsZero() != than.lostAt.IsZero() {
 		return k.lostAt.IsZero()

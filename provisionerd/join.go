@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
@@ -154,7 +156,39 @@ func (p *Participant) dial(ctx context.Context) (net.Conn, error) {
 	if node == nil {
 		return nil, errors.New("find the server: the mesh node is not made yet")
 	}
-	return node.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
+	conn, err := node.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
+	if err != nil {
+		return nil, err
+	}
+	return p.whileServer(server.ID, conn), nil
+}
+
+// whileServer closes a connection to a server that is no more: a process that was killed says no goodbye, and the one that was
+// started after it is another node.
+func (p *Participant) whileServer(id uuid.UUID, conn net.Conn) net.Conn {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &serverConn{Conn: conn, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		if p.client.Replaced(ctx, id) == nil {
+			conn.Close() // what reads from it says so
+		}
+	}()
+	return c
+}
+
+// serverConn is a connection that is watched.
+type serverConn struct {
+	net.Conn
+	cancel context.CancelFunc
+	done   chan struct{} // closed when nobody watches any more
+}
+
+func (c *serverConn) Close() error {
+	c.cancel()
+	err := c.Conn.Close()
+	<-c.done
+	return err
 }
 
 // Done is closed when the server refused the daemon for good, or Stop was called.

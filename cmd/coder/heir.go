@@ -39,8 +39,9 @@ func awaitInheritance() error {
 	if err := terraform.Undumpable(); err != nil {
 		return err
 	}
-	// A signal to all processes of a service ends the daemon, which tells us.
-	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// A signal to all processes of a service ends the daemon, which tells us. Nobody reads the channel.
+	deaf := make(chan os.Signal, 1)
+	signal.Notify(deaf, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	pipe := os.NewFile(uintptr(number), "pipe of the daemon")
 	words, err := io.ReadAll(pipe)
 	if err != nil || len(words) > 0 {
@@ -49,7 +50,7 @@ func awaitInheritance() error {
 	if err := pipe.Close(); err != nil {
 		return fmt.Errorf("close pipe: %w", err)
 	}
-	signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Stop(deaf)
 	time.Sleep(succession)
 	return os.Setenv(heirVariable, heirActs)
 }

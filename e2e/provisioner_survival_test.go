@@ -1,0 +1,325 @@
+package e2e_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// link is the network between a daemon and its server: a TCP proxy that can be cut as a pulled cable is, without a word to
+// either side. The daemon must have no other way (--disable-direct-connections).
+type link struct {
+	t        *testing.T
+	listener net.Listener
+	to       string
+	wait     sync.WaitGroup
+
+	mu     sync.Mutex
+	open   chan struct{} // closed while the link is up
+	closed chan struct{}
+}
+
+func newLink(t *testing.T, to string) *link {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{t: t, listener: listener, to: to, open: make(chan struct{}), closed: make(chan struct{})}
+	close(l.open)
+	l.wait.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			l.wait.Go(func() { l.carry(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		close(l.closed)
+		listener.Close()
+		l.wait.Wait()
+	})
+	return l
+}
+
+// cut lets nothing pass until mend.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = make(chan struct{})
+}
+
+func (l *link) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.open)
+}
+
+// up waits until the link is up. False when the test is over.
+func (l *link) up() bool {
+	l.mu.Lock()
+	open := l.open
+	l.mu.Unlock()
+	select {
+	case <-open:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+func (l *link) carry(near net.Conn) {
+	defer near.Close()
+	if !l.up() {
+		return
+	}
+	far, err := net.Dial("tcp", l.to)
+	if err != nil {
+		return // the server is away
+	}
+	defer far.Close()
+	var both sync.WaitGroup
+	half := func(to, from net.Conn) {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(buf)
+			if !l.up() {
+				break
+			}
+			if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+				break
+			}
+		}
+		to.Close()
+		from.Close()
+	}
+	both.Go(func() { half(near, far) })
+	both.Go(func() { half(far, near) })
+	over := make(chan struct{})
+	go func() { both.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-l.closed:
+		near.Close()
+		far.Close()
+		<-over
+	}
+}
+
+func (l *link) url() string { return "http://" + l.listener.Addr().String() }
+
+// A build goes on while its server is killed and started anew, and is none the worse for it.
+func TestProvisionerServerKilled(t *testing.T) {
+	t.Parallel()
+	d := external(t)
+	p := d.provisioner("rack")
+	d.pushChain("chain", "")
+
+	// The server is killed in the middle of the build, and is back before its end.
+	create := d.background("create", "back", "-t", "chain", "-y")
+	d.inFlight("back")
+	if err := d.end(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	d.release("back")
+	if err := <-create.done; err != nil {
+		t.Errorf("create: %v\n%s", err, create.output.String())
+	}
+	d.expectState("back", "succeeded", "first second third")
+	if log := d.coder("logs", "back"); strings.Count(log, "Creation complete") != 3 {
+		t.Errorf("the build's log has not each line once:\n%s", log)
+	}
+
+	// The server is away when the build ends: the result waits on the daemon's disk.
+	create = d.background("create", "away", "-t", "chain", "-y")
+	d.inFlight("away")
+	if err := d.end(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ended := strings.Count(p.text(), `msg="job ended"`)
+	d.release("away")
+	p.says(`msg="job ended"`, ended+1)
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-create.done; err != nil {
+		t.Errorf("create: %v\n%s", err, create.output.String())
+	}
+	d.expectState("away", "succeeded", "first second third")
+	for _, workspace := range []string{"back", "away"} {
+		if got := d.made(workspace); got != "first second third" {
+			t.Errorf("%s: made %q, want each resource once", workspace, got)
+		}
+	}
+}
+
+// A daemon that is killed in the middle of a build loses at most the resource in flight: the build ends failed within seconds
+// with that said, and the next one goes on from its state. Also when the server is killed with it, and when nothing of the
+// daemon is left but its folder.
+func TestProvisionerKilled(t *testing.T) {
+	t.Parallel()
+	d := external(t)
+	p := d.provisioner("rack")
+	d.pushChain("chain", "")
+
+	said := func(w workspaceJSON) {
+		t.Helper()
+		message := w.LatestBuild.Job.Error
+		if !strings.Contains(message, "was killed while it was starting the workspace") || !strings.Contains(message, "In flight when it was killed") ||
+			!strings.Contains(message, "terraform_data.second.") {
+			t.Errorf("the build says %q, want that the provisioner was killed, and what was in flight", message)
+		}
+	}
+
+	// Nobody starts it again: its heir says what became of the build.
+	create := d.background("create", "heir", "-t", "chain", "-y")
+	d.inFlight("heir")
+	killed := time.Now()
+	p.kill()
+	w := d.expectState("heir", "failed", "first")
+	if took := time.Since(killed); took > 30*time.Second {
+		t.Errorf("the build ended %s after its provisioner was killed, want within 30 s", took)
+	}
+	said(w)
+	if err := <-create.done; err == nil {
+		t.Error("coder create: got success, want the failure of its build")
+	}
+	await(t, "the heir has left", func() bool { return len(p.heirs()) == 0 })
+
+	// Server and daemon together, and the daemon is started again at once.
+	d.release("heir")
+	p.start()
+	d.coder("start", "heir", "-y")
+	d.expectState("heir", "succeeded", "first second third")
+	if got := d.made("heir"); got != "first second third" {
+		t.Errorf("made %q, want each resource once", got)
+	}
+	d.background("create", "both", "-t", "chain", "-y")
+	d.inFlight("both")
+	if err := d.end(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.kill()
+	p.begin()
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	said(d.expectState("both", "failed", "first"))
+	d.coder("delete", "both", "-y")
+
+	// All of it is killed, the heir too, as when a machine dies; the daemon comes back.
+	p.says("provisioner started", 3)
+	d.background("create", "all", "-t", "chain", "-y")
+	d.inFlight("all")
+	for _, pid := range p.heirs() {
+		signal(t, pid, syscall.SIGKILL)
+	}
+	p.kill()
+	p.start()
+	said(d.expectState("all", "failed", "first"))
+	d.release("all")
+	d.coder("start", "all", "-y")
+	d.expectState("all", "succeeded", "first second third")
+	if got := d.made("all"); got != "first second third" {
+		t.Errorf("made %q, want each resource once", got)
+	}
+	d.coder("delete", "all", "-y")
+}
+
+// A link that is down for less than the grace period costs nothing. When it is down for longer the daemon ends its build, so
+// that no two work on one state: the build fails with that said and with the state it reached. A daemon that stays away loses
+// its lease, and what it brings later is refused.
+func TestProvisionerLinkDown(t *testing.T) {
+	t.Parallel()
+	d := external(t)
+	cable := newLink(t, "127.0.0.1:"+d.port)
+	far := d.provisioner("far", "--url", cable.url(), "--disable-direct-connections", "--tag", "where=far")
+	d.pushChain("chain", "", "--provisioner-tag", "where=far")
+
+	create := d.background("create", "short", "-t", "chain", "-y")
+	d.inFlight("short")
+	cable.cut()
+	ended := strings.Count(far.text(), `msg="job ended"`)
+	d.release("short")
+	far.says(`msg="job ended"`, ended+1)
+	// Both sides notice that the other is silent.
+	far.says("the server no longer answers", 1)
+	await(t, "the server has noticed", func() bool { return strings.Contains(d.fullLog(), `msg="provisioner disconnected" peer=far`) })
+	if got := d.workspace("short").LatestBuild.Job.Status; got != "running" {
+		t.Errorf("while the link is down: %s, want running", got)
+	}
+	cable.mend()
+	if err := <-create.done; err != nil {
+		t.Errorf("create: %v\n%s", err, create.output.String())
+	}
+	d.expectState("short", "succeeded", "first second third")
+
+	// From here on the grace period is short.
+	if err := d.end(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	d.args = append(d.args, "--provisioner-grace", "6s")
+	before := len(d.fullLog())
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the daemon is back", func() bool { return strings.Contains(d.fullLog()[before:], `msg="provisioner connected" peer=far`) })
+
+	// This one dies with its heir, as when a machine dies, and stays away until its lease has ended.
+	dead := d.provisioner("dead", "--tag", "where=grave")
+	d.pushChain("grave", "", "--provisioner-tag", "where=grave")
+	d.background("create", "lost", "-t", "grave", "-y")
+	d.inFlight("lost")
+	for _, pid := range dead.heirs() {
+		signal(t, pid, syscall.SIGKILL)
+	}
+	dead.kill()
+
+	ended = strings.Count(far.text(), `msg="job ended"`)
+	d.background("create", "long", "-t", "chain", "-y")
+	d.inFlight("long")
+	cable.cut()
+	far.says(`msg="job ended"`, ended+1)
+	cable.mend()
+	w := d.expectState("long", "failed", "first second")
+	if message := w.LatestBuild.Job.Error; !strings.Contains(message, "The server was away for longer than 6s") {
+		t.Errorf("the build says %q", message)
+	}
+	d.release("long")
+	d.coder("start", "long", "-y")
+	d.expectState("long", "succeeded", "first second third")
+
+	w = d.expectState("lost", "failed", "first")
+	if message := w.LatestBuild.Job.Error; !strings.Contains(message, "The provisioner was not seen for 6s") {
+		t.Errorf("the build says %q", message)
+	}
+	near := d.provisioner("near", "--tag", "where=grave")
+	d.release("lost")
+	d.coder("start", "lost", "-y")
+	d.expectState("lost", "succeeded", "first second third")
+	dead.begin()
+	dead.says("lease lost with undelivered events", 1)
+	if aside, _ := filepath.Glob(filepath.Join(d.dir, "config-provisioner-dead", "provisionerd", "dead", "journal", "*.revoked")); len(aside) != 1 {
+		t.Errorf("journals set aside: %v, want one", aside)
+	}
+	d.expectState("lost", "succeeded", "first second third")
+	if got := near.text(); strings.Contains(got, "lease lost") {
+		t.Errorf("the daemon that has the workspace lost something:\n%s", got)
+	}
+}
+
+// fullLog is everything that the server's processes said.
+func (s *server) fullLog() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
+	return string(text)
+}
