@@ -246,6 +246,16 @@ func TestProvisionerLinkDown(t *testing.T) {
 	far := d.provisioner("far", "--url", cable.url(), "--disable-direct-connections", "--tag", "where=far")
 	d.pushChain("chain", "", "--provisioner-tag", "where=far")
 
+	// This one dies with its heir, as when a machine dies, and stays away until its lease has ended.
+	dead := d.provisioner("dead", "--tag", "where=grave")
+	d.pushChain("grave", "", "--provisioner-tag", "where=grave")
+	d.background("create", "lost", "-t", "grave", "-y")
+	d.inFlight("lost")
+	for _, pid := range dead.heirs() {
+		signal(t, pid, syscall.SIGKILL)
+	}
+	dead.kill()
+
 	create := d.background("create", "short", "-t", "chain", "-y")
 	d.inFlight("short")
 	cable.cut()
@@ -274,16 +284,6 @@ func TestProvisionerLinkDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the daemon is back", func() bool { return strings.Contains(d.fullLog()[before:], `msg="provisioner connected" peer=far`) })
-
-	// This one dies with its heir, as when a machine dies, and stays away until its lease has ended.
-	dead := d.provisioner("dead", "--tag", "where=grave")
-	d.pushChain("grave", "", "--provisioner-tag", "where=grave")
-	d.background("create", "lost", "-t", "grave", "-y")
-	d.inFlight("lost")
-	for _, pid := range dead.heirs() {
-		signal(t, pid, syscall.SIGKILL)
-	}
-	dead.kill()
 
 	ended = strings.Count(far.text(), `msg="job ended"`)
 	d.background("create", "long", "-t", "chain", "-y")

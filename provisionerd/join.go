@@ -1,6 +1,7 @@
 package provisionerd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,8 +11,6 @@ import (
 	"net/netip"
 	"net/url"
 	"sync"
-
-	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -156,38 +155,54 @@ func (p *Participant) dial(ctx context.Context) (net.Conn, error) {
 	if node == nil {
 		return nil, errors.New("find the server: the mesh node is not made yet")
 	}
-	conn, err := node.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
-	if err != nil {
-		return nil, err
-	}
-	return p.whileServer(server.ID, conn), nil
-}
-
-// whileServer closes a connection to a server that is no more: a process that was killed says no goodbye, and the one that was
-// started after it is another node.
-func (p *Participant) whileServer(id uuid.UUID, conn net.Conn) net.Conn {
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &serverConn{Conn: conn, cancel: cancel, done: make(chan struct{})}
+	// A server that was killed says no goodbye, and the one that was started after it is another node: nothing must wait for
+	// the first.
+	watched, stop := context.WithCancel(context.Background())
+	dialling, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c := &serverConn{stop: stop, gone: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		if p.client.Replaced(ctx, id) == nil {
-			conn.Close() // what reads from it says so
+		if p.client.Replaced(watched, server.ID) == nil {
+			close(c.gone)
+			cancel(errServerGone)
 		}
 	}()
-	return c
+	conn, err := node.Dial(dialling, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
+	if err != nil {
+		stop()
+		<-c.done
+		return nil, cmp.Or(context.Cause(dialling), err)
+	}
+	c.Conn = conn
+	c.closing = make(chan struct{})
+	go func() {
+		defer close(c.closing)
+		select {
+		case <-c.gone:
+			conn.Close() // what reads from it says so
+		case <-watched.Done():
+		}
+	}()
+	return c, nil
 }
 
-// serverConn is a connection that is watched.
+var errServerGone = errors.New("another server has taken its place")
+
+// serverConn is a connection that ends with its server.
 type serverConn struct {
 	net.Conn
-	cancel context.CancelFunc
-	done   chan struct{} // closed when nobody watches any more
+	stop    context.CancelFunc
+	gone    chan struct{} // closed when the server is no more
+	done    chan struct{} // closed when nobody watches any more
+	closing chan struct{} // closed when nobody will close Conn because of gone any more
 }
 
 func (c *serverConn) Close() error {
-	c.cancel()
+	c.stop()
 	err := c.Conn.Close()
 	<-c.done
+	<-c.closing
 	return err
 }
 
