@@ -174,7 +174,7 @@ func (n *Node) boundBuffers() error {
 // up after 15: a connection would stay silent for as long again as the path was away.
 const (
 	// maxRTO is the longest pause between two retransmissions. A round trip that takes longer costs needless ones.
-	maxRTO = 1500 * time.Millisecond
+	maxRTO = time.Second
 	// maxRetries are half an hour of them: longer than a laptop's nap between two trains.
 	maxRetries = uint64(30 * time.Minute / maxRTO)
 )

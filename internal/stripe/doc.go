@@ -1,0 +1,24 @@
+// Package stripe carries one stream of bytes over several connections to the same place.
+//
+// On a long path one TCP connection is slow: it begins with ten packets per round trip, each lost packet halves its rate, and its
+// buffers bound what is under way. Several begin that many times faster, and a loss slows down one of them. The stream is cut into
+// chunks; each connection takes the next chunk when it has room, so that a slow one takes fewer, and the far end puts them in order.
+//
+// # Protocol
+//
+// Every connection is opened by the client and begins with a preamble of 18 bytes: the version (1), 16 random bytes that name the
+// stream, and 0 for the first connection of a stream, 1 for one that joins it. Nothing answers it: the stream's bytes follow at
+// once. Then, in both directions, chunks:
+//
+//	offset  8 bytes, big endian   where in the stream the chunk's bytes belong
+//	length  4 bytes               at most MaxChunk; 0 says that the stream ends at offset
+//	bytes
+//
+// The chunks on one connection have growing offsets, so the one that is needed next is never behind one that has to wait, and
+// the far end may leave connections unread whose next chunk lies more than Window ahead. TCP does the rest: a stream is reliable
+// while its connections are, and ends with an error when one of them breaks.
+//
+// The name is a secret between the two ends; a connection joins a stream only from the address that began it.
+//
+// The package does not know what the bytes mean, nor how many connections a path is worth: that is the client's decision.
+package stripe

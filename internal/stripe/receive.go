@@ -1,0 +1,225 @@
+package stripe
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+)
+
+const (
+	readBuffer = 64 << 10
+	// largePiece is from which size on a piece gets a pooled buffer of MaxChunk bytes.
+	largePiece = MaxChunk / 2
+	// maxPieces is how many chunks wait for earlier ones; no more are read above it.
+	maxPieces = 16 << 10
+)
+
+// piece is a chunk that arrived.
+type piece struct {
+	rest []byte          // what was not read yet
+	buf  *[MaxChunk]byte // that rest lies in; nil if it has its own
+}
+
+var pieceBuffers = sync.Pool{New: func() any { return new([MaxChunk]byte) }}
+
+func newPiece(n int) *piece {
+	if n < largePiece {
+		return &piece{rest: make([]byte, n)}
+	}
+	buf := pieceBuffers.Get().(*[MaxChunk]byte)
+	return &piece{rest: buf[:n], buf: buf}
+}
+
+func (p *piece) free() {
+	if p.buf != nil {
+		pieceBuffers.Put(p.buf)
+	}
+}
+
+// receive reads chunks from one connection until it ends.
+func (c *Conn) receive(raw net.Conn) {
+	in := bufio.NewReaderSize(raw, readBuffer)
+	for {
+		if err := c.receiveChunk(in); err != nil {
+			c.lost(err)
+			return
+		}
+	}
+}
+
+// receiveChunk takes in one chunk, when it is its turn. At a clean end of the connection it returns io.EOF.
+func (c *Conn) receiveChunk(in io.Reader) error {
+	offset, n, err := readHeader(in)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return c.putEnd(offset)
+	}
+	if err := c.admit(offset, n); err != nil {
+		return err
+	}
+	p := newPiece(n)
+	if _, err := io.ReadFull(in, p.rest); err != nil {
+		p.free()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	return c.put(offset, p)
+}
+
+// readHeader reads what stands before a chunk's bytes.
+func readHeader(in io.Reader) (offset uint64, n int, err error) {
+	var header [headerSize]byte
+	if _, err := io.ReadFull(in, header[:]); err != nil {
+		return 0, 0, err
+	}
+	offset, length := binary.BigEndian.Uint64(header[:]), binary.BigEndian.Uint32(header[8:])
+	if length > MaxChunk || offset > 1<<62 {
+		return 0, 0, errProtocol
+	}
+	return offset, int(length), nil
+}
+
+// admit waits until a chunk may be read: the one that is needed next always, others within the window.
+func (c *Conn) admit(offset uint64, n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && offset > c.needed() && (offset+uint64(n) > c.taken+Window || len(c.arrived) >= maxPieces) {
+		c.moved.Wait()
+	}
+	switch {
+	case c.err != nil:
+		return c.err
+	case offset < c.needed(), c.endSeen && offset+uint64(n) > c.end:
+		return errProtocol
+	}
+	return nil
+}
+
+// needed is the offset of the first byte that is not in head. c.mu must be held.
+func (c *Conn) needed() uint64 {
+	if c.head != nil {
+		return c.taken + uint64(len(c.head.rest))
+	}
+	return c.taken
+}
+
+// put takes in a chunk that was admitted.
+func (c *Conn) put(offset uint64, p *piece) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		p.free()
+		return c.err
+	case offset < c.needed(), c.arrived[offset] != nil, c.held+len(p.rest) > Window+MaxChunk:
+		p.free()
+		return errProtocol
+	}
+	c.arrived[offset] = p
+	c.held += len(p.rest)
+	if offset == c.taken {
+		c.data.Broadcast()
+	}
+	return nil
+}
+
+// putEnd takes in where the stream ends.
+func (c *Conn) putEnd(offset uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.endSeen || offset < c.needed() {
+		return errProtocol
+	}
+	c.end, c.endSeen = offset, true
+	c.data.Broadcast()
+	return nil
+}
+
+// lost is called when a connection brings nothing any more.
+func (c *Conn) lost(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(err, io.EOF) {
+		// The other end closes its connections when it is done, or has gone. What it said before counts.
+		if c.complete() {
+			return
+		}
+		err = io.ErrUnexpectedEOF
+	}
+	c.failLocked(fmt.Errorf("read stripe: %w", err))
+}
+
+// complete reports whether every byte up to the end is here. c.mu must be held.
+func (c *Conn) complete() bool {
+	if !c.endSeen {
+		return false
+	}
+	at := c.needed()
+	for at < c.end {
+		p := c.arrived[at]
+		if p == nil {
+			return false
+		}
+		at += uint64(len(p.rest))
+	}
+	return true
+}
+
+// Read blocks until there are bytes, the stream has ended, the deadline has passed or the stream is over.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(b) == 0 {
+		return 0, nil
+	}
+	for {
+		if c.closing {
+			return 0, net.ErrClosed
+		}
+		if n := c.readLocked(b); n > 0 {
+			return n, nil
+		}
+		switch {
+		case c.endSeen && c.taken == c.end:
+			return 0, io.EOF
+		case c.err != nil:
+			return 0, c.err
+		case c.rdl.passed():
+			return 0, os.ErrDeadlineExceeded
+		}
+		c.data.Wait()
+	}
+}
+
+// readLocked moves what is there to b.
+func (c *Conn) readLocked(b []byte) (n int) {
+	for n < len(b) {
+		if c.head == nil {
+			if c.head = c.arrived[c.taken]; c.head == nil {
+				break
+			}
+			delete(c.arrived, c.taken)
+			c.held -= len(c.head.rest)
+		}
+		m := copy(b[n:], c.head.rest)
+		n += m
+		c.taken += uint64(m)
+		if c.head.rest = c.head.rest[m:]; len(c.head.rest) == 0 {
+			c.head.free()
+			c.head = nil
+		}
+	}
+	if n > 0 {
+		c.moved.Broadcast()
+	}
+	return n
+}
