@@ -121,4 +121,10 @@ func acquire(path string) (*os.File, error) {
 	return f, nil
 }
 
+// giveBack ends the lock. Closing alone does not: a child between its fork and its exec has the file open, too.
+func giveBack(lock *os.File) {
+	_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_UN) // fails on a closed file only
+	lock.Close()                                       // nothing was written since
+}
+
 func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }

@@ -192,7 +192,7 @@ func (s *Server) release() {
 		}
 	}
 	if s.lock != nil {
-		s.lock.Close() // ends the lock; nothing was written
+		giveBack(s.lock)
 	}
 }
 
