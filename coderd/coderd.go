@@ -92,12 +92,12 @@ type Server struct {
 
 // New makes the services. It blocks for a few queries.
 func New(ctx context.Context, opts Options) (_ *Server, err error) {
-	s := &Server{opts: opts, log: opts.Logger, failed: make(chan error, 1)}
-	s.pubsub = pubsub.NewPostgres(opts.DB, opts.Logger)
-	accessURL := opts.AccessURL.String()
 	if err := opts.States.Check(ctx, opts.DB); err != nil {
 		return nil, err
 	}
+	s := &Server{opts: opts, log: opts.Logger, failed: make(chan error, 1)}
+	s.pubsub = pubsub.NewPostgres(opts.DB, opts.Logger)
+	accessURL := opts.AccessURL.String()
 	org, err := opts.DB.GetDefaultOrganization(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read default organization: %w", err)

@@ -48,7 +48,7 @@ const (
 	// daemon interrupts and then kills them.
 	cutFence = 20 * time.Second
 	// sayWhyAfter is how long a job waits before its log says why.
-	sayWhyAfter = 300 * time.Millisecond
+	sayWhyAfter = 100 * time.Millisecond
 	// lookAround is how often leases that nobody watches (a replica died) are looked for.
 	lookAround = time.Minute
 	retryAfter = time.Second

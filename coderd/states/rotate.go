@@ -40,7 +40,7 @@ func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 		have = append(have, k.id.String())
 	}
 	return fault.New(fault.Invalid, "The database holds Terraform states that are encrypted with keys which the server does not have: %s", strings.Join(missing, ", ")).
-		WithDetail("It has %s. Give it the missing ones, too: the files that --state-encryption-key-file names may hold several. Nothing was changed.", strings.Join(have, ", "))
+		WithDetail("It has %s. Give it the missing ones beside that: the file of --state-encryption-key-file may hold several. Nothing was changed.", strings.Join(have, ", "))
 }
 
 // Reencrypt encrypts every state that is not under the first key, and says in the log what it did. It goes on beside builds,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -107,6 +108,9 @@ func (d diagnostic) String() string {
 		}
 		text += detail
 	}
+	if hint := d.hint(); hint != "" {
+		text = hint + " (" + text + ")"
+	}
 	if d.Range != nil && d.Range.Filename != "" {
 		return fmt.Sprintf("%s:%d: %s", d.Range.Filename, d.Range.Start.Line, text)
 	}
@@ -114,6 +118,23 @@ func (d diagnostic) String() string {
 		return d.Address + ": " + text
 	}
 	return text
+}
+
+// guessed finds the providers in Terraform's complaint that it lacks them.
+var guessed = regexp.MustCompile(`provider registry\.(?:terraform\.io|opentofu\.org)/(\S+): required by this configuration but no version is selected`)
+
+// hint says what to do about a mistake that Terraform explains by something else; empty for none. A template that does not say
+// where its providers come from is told that a lock file is inconsistent, and to run a command that is not the author's to run.
+func (d diagnostic) hint() string {
+	if d.Summary != "Inconsistent dependency lock file" {
+		return ""
+	}
+	for _, found := range guessed.FindAllStringSubmatch(d.Detail, -1) {
+		if found[1] == "hashicorp/coder" {
+			return `The template uses the provider coder and does not say where it comes from. Add: terraform { required_providers { coder = { source = "coder/coder" } } }`
+		}
+	}
+	return "The template's providers do not fit its .terraform.lock.hcl. Name each in terraform { required_providers { … } }, and run terraform init in the template's folder to renew the file"
 }
 
 // event is one line of Terraform's output, read.

@@ -254,3 +254,21 @@ func FuzzReadTouched(f *testing.F) {
 		}
 	})
 }
+
+// Terraform blames the lock file where a template does not name its providers; the author is told what to write.
+func TestHint(t *testing.T) {
+	t.Parallel()
+	detail := func(provider string) string {
+		return "The following dependency selections recorded in the lock file are inconsistent with the current configuration:\n  - provider registry.terraform.io/" +
+			provider + ": required by this configuration but no version is selected\n\nTo make the initial dependency selections, run:\n  terraform init"
+	}
+	for want, d := range map[string]diagnostic{
+		`source = "coder/coder"`: {Summary: "Inconsistent dependency lock file", Detail: detail("hashicorp/coder")},
+		".terraform.lock.hcl":    {Summary: "Inconsistent dependency lock file", Detail: detail("hashicorp/null")},
+		"Something else: coder":  {Summary: "Something else", Detail: "coder"},
+	} {
+		if got := d.String(); !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q in it", got, want)
+		}
+	}
+}

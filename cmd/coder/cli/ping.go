@@ -88,6 +88,9 @@ func (a *app) pinged(ctx context.Context, text string, provisioner bool) (pinged
 		if perr != nil || found {
 			return p, perr
 		}
+		if fault.CodeOf(err) == fault.NotFound {
+			err = Try(fault.New(fault.NotFound, "there is no workspace and no provisioner %s, or you may not see it", text), "coder list; coder provisioner list")
+		}
 		return pinged{}, err
 	}
 	p, found, err := a.reachProvisioner(ctx, text)

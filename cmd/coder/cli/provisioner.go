@@ -21,9 +21,13 @@ func (a *app) provisionerCmd() *cobra.Command {
 	return cmd
 }
 
+// tagWords leaves out what every provisioner and job for everybody has.
 func tagWords(tags map[string]string) string {
 	var words []string
 	for _, key := range sortedKeys(tags) {
+		if key == "owner" && tags[key] == "" || key == "scope" && tags[key] == "organization" {
+			continue
+		}
 		words = append(words, key+"="+tags[key])
 	}
 	return strings.Join(words, " ")
