@@ -29,7 +29,7 @@ type Options struct {
 	URL *url.URL
 	// Token is the agent's credential.
 	Token secret.Token
-	// StateDir keeps the SSH host key and what has been run, one folder per agent below it. Empty means a folder in the
+	// StateDir keeps what has been run, one folder per agent below it. Empty means a folder in the
 	// account's own state folder, or below the temporary folder if there is none to write to.
 	StateDir string
 	// LogDir gets the scripts' output. Empty means the temporary folder.

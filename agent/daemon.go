@@ -12,6 +12,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/agent/forward"
 	"github.com/codermesh/codermesh/agent/logship"
 	"github.com/codermesh/codermesh/agent/metadata"
@@ -55,11 +56,14 @@ type daemon struct {
 	socket     string
 	unitServer *units.Server
 
+	git *gitAgent // nil where it cannot listen
+
 	mu         sync.Mutex // guards the fields below
 	manifest   *agentpb.ManifestResponse
 	stopDuties context.CancelFunc // checks and schedules of that manifest
 	closing    bool
-	viewers    map[net.Conn]struct{} // of terminals
+	viewers    map[net.Conn]struct{}             // of terminals
+	client     agentpbconnect.AgentServiceClient // nil while there is no connection
 
 	speedtests chan struct{} // a slot per running test
 	wg         sync.WaitGroup
@@ -157,6 +161,9 @@ func (d *daemon) close() error {
 		err = errors.Join(err, d.ssh.Close(), d.scripts.Close())
 		if d.unitServer != nil {
 			err = errors.Join(err, d.unitServer.Close())
+		}
+		if d.git != nil {
+			err = errors.Join(err, d.git.close())
 		}
 	}
 	err = errors.Join(err, d.forwards.Close(), d.mesh.Close())

@@ -75,6 +75,8 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 		return false, err
 	}
 
+	d.setClient(client)
+	defer d.setClient(nil)
 	stream := client.Connect(ctx)
 	if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: d.hello(answer.Msg)}}); err != nil {
 		return true, fmt.Errorf("say hello: %w", err)

@@ -10,11 +10,10 @@ import (
 	"path/filepath"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/sshd"
 )
 
-// state is the agent's folder. Where it cannot be written the agent works all the same, with a host key that lives as long
-// as the process.
+// state is the agent's folder. Where it cannot be written the agent works all the same, and runs its start scripts again when
+// it is started again.
 type state struct {
 	dir      string
 	writable bool
@@ -24,21 +23,9 @@ type state struct {
 func openState(dir string, log *slog.Logger) *state {
 	err := os.MkdirAll(dir, 0o700)
 	if err != nil {
-		log.Warn("state folder cannot be made: the host key is new at every start", "err", err)
+		log.Warn("state folder cannot be made: what was run is not remembered", "err", err)
 	}
 	return &state{dir: dir, writable: err == nil, log: log}
-}
-
-func (s *state) hostKey() (sshd.Signer, error) {
-	if !s.writable {
-		return sshd.NewHostKey()
-	}
-	key, err := sshd.LoadHostKey(s.dir)
-	if errors.Is(err, fs.ErrPermission) || isReadOnly(err) {
-		s.log.Warn("host key cannot be kept", "err", err)
-		return sshd.NewHostKey()
-	}
-	return key, err
 }
 
 // ran is what is remembered of a build's start scripts.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	gossh "golang.org/x/crypto/ssh"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
@@ -35,20 +36,23 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 		}
 		return nil
 	}
-	// By workspace and name, not by the agent's id, which every build may change: the host key is to stay.
+	// By workspace and name, not by the agent's id, which every build may change.
 	d.state = openState(filepath.Join(d.opt.StateDir, workspace.String()+"-"+fileName(m.GetAgentName())), d.log)
 	d.scripts = script.New(script.Options{Logger: d.log, StateDir: d.state.dir, LogDir: d.opt.LogDir})
 	if err := os.MkdirAll(d.scripts.BinDir(), 0o700); err != nil {
 		d.log.Warn("make folder for programs of scripts", "err", err)
 	}
-	if d.hostKey, err = d.state.hostKey(); err != nil {
-		return err
+	if d.hostKey, err = gossh.ParsePrivateKey([]byte(m.GetSshHostPrivateKey())); err != nil {
+		return fmt.Errorf("read manifest: host key: %w", err)
 	}
 	d.ssh, err = sshd.New(sshd.Options{Logger: d.log, HostKeys: []sshd.Signer{d.hostKey}, Environment: d.environment})
 	if err != nil {
 		return err
 	}
 	d.openSocket(m)
+	if d.git, err = newGitAgent(d.gitKey); err != nil {
+		d.log.Warn("git goes without the owner's key", "err", err)
+	}
 	if d.opt.OwnProcess {
 		if err := os.Chdir(d.directory(m)); err != nil {
 			d.log.Info("workspace folder does not exist", "err", err)
@@ -177,6 +181,7 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 	if d.socket != "" {
 		env.Set(units.SocketEnv, d.socket)
 	}
+	d.setGit(env)
 	if uri := m.GetVscodeProxyUri(); uri != "" {
 		env.Set("VSCODE_PROXY_URI", uri)
 	}
@@ -190,6 +195,17 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 		}
 	}
 	return env
+}
+
+// setGit makes git use the owner's key. It says that it speaks ssh's command line, or git would ask it at every call.
+func (d *daemon) setGit(env *proc.Env) {
+	self, err := os.Executable()
+	if d.git == nil || err != nil || strings.ContainsAny(self, `"$\`+"`") {
+		return
+	}
+	env.Set(GitAgentEnv, d.git.path())
+	env.Set("GIT_SSH_COMMAND", `"`+self+`" gitssh`)
+	env.Set("GIT_SSH_VARIANT", "ssh")
 }
 
 // programDir is where this program is, so that "coder" works in the workspace.

@@ -110,6 +110,10 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		Dial: func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
 			return s.mesh.DialAgent(ctx, agent, port)
 		},
+		GitSSHKey: func(ctx context.Context, user uuid.UUID) (string, secret.Token, error) {
+			key, err := accounts.SSHKey(ctx, opts.DB.Queries, user)
+			return key.Public, key.Private, err
+		},
 	})
 	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, Logger: opts.Logger, AccessURL: accessURL})
 	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, Logger: opts.Logger, AccessURL: accessURL})

@@ -239,25 +239,27 @@ func (*ManifestRequest) Descriptor() ([]byte, []int) {
 }
 
 type ManifestResponse struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	AgentId          []byte                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	AgentName        string                 `protobuf:"bytes,2,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
-	WorkspaceId      []byte                 `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	WorkspaceName    string                 `protobuf:"bytes,4,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
-	OwnerName        string                 `protobuf:"bytes,5,opt,name=owner_name,json=ownerName,proto3" json:"owner_name,omitempty"`
-	OwnerEmail       string                 `protobuf:"bytes,6,opt,name=owner_email,json=ownerEmail,proto3" json:"owner_email,omitempty"`
-	AccessUrl        string                 `protobuf:"bytes,7,opt,name=access_url,json=accessUrl,proto3" json:"access_url,omitempty"`
-	Directory        string                 `protobuf:"bytes,8,opt,name=directory,proto3" json:"directory,omitempty"` // may start with ~ or hold $VARIABLES; empty means home
-	Env              map[string]string      `protobuf:"bytes,9,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	MotdFile         string                 `protobuf:"bytes,10,opt,name=motd_file,json=motdFile,proto3" json:"motd_file,omitempty"`
-	Scripts          []*Script              `protobuf:"bytes,11,rep,name=scripts,proto3" json:"scripts,omitempty"`
-	StartBlocksLogin bool                   `protobuf:"varint,12,opt,name=start_blocks_login,json=startBlocksLogin,proto3" json:"start_blocks_login,omitempty"` // startup_script_behavior = blocking
-	VscodeProxyUri   string                 `protobuf:"bytes,13,opt,name=vscode_proxy_uri,json=vscodeProxyUri,proto3" json:"vscode_proxy_uri,omitempty"`        // pattern, may be empty
-	Incarnation      uint64                 `protobuf:"varint,14,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                     // grows with every build; scripts run once per incarnation
-	Metadata         []*Metadata            `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty"`
-	Apps             []*App                 `protobuf:"bytes,16,rep,name=apps,proto3" json:"apps,omitempty"` // those with a health check
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent's SSH host key in OpenSSH's PEM form: the same for every build of the workspace. Never to be written to a disk.
+	SshHostPrivateKey string            `protobuf:"bytes,30,opt,name=ssh_host_private_key,json=sshHostPrivateKey,proto3" json:"ssh_host_private_key,omitempty"`
+	AgentId           []byte            `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	AgentName         string            `protobuf:"bytes,2,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
+	WorkspaceId       []byte            `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	WorkspaceName     string            `protobuf:"bytes,4,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
+	OwnerName         string            `protobuf:"bytes,5,opt,name=owner_name,json=ownerName,proto3" json:"owner_name,omitempty"`
+	OwnerEmail        string            `protobuf:"bytes,6,opt,name=owner_email,json=ownerEmail,proto3" json:"owner_email,omitempty"`
+	AccessUrl         string            `protobuf:"bytes,7,opt,name=access_url,json=accessUrl,proto3" json:"access_url,omitempty"`
+	Directory         string            `protobuf:"bytes,8,opt,name=directory,proto3" json:"directory,omitempty"` // may start with ~ or hold $VARIABLES; empty means home
+	Env               map[string]string `protobuf:"bytes,9,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	MotdFile          string            `protobuf:"bytes,10,opt,name=motd_file,json=motdFile,proto3" json:"motd_file,omitempty"`
+	Scripts           []*Script         `protobuf:"bytes,11,rep,name=scripts,proto3" json:"scripts,omitempty"`
+	StartBlocksLogin  bool              `protobuf:"varint,12,opt,name=start_blocks_login,json=startBlocksLogin,proto3" json:"start_blocks_login,omitempty"` // startup_script_behavior = blocking
+	VscodeProxyUri    string            `protobuf:"bytes,13,opt,name=vscode_proxy_uri,json=vscodeProxyUri,proto3" json:"vscode_proxy_uri,omitempty"`        // pattern, may be empty
+	Incarnation       uint64            `protobuf:"varint,14,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                     // grows with every build; scripts run once per incarnation
+	Metadata          []*Metadata       `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty"`
+	Apps              []*App            `protobuf:"bytes,16,rep,name=apps,proto3" json:"apps,omitempty"` // those with a health check
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ManifestResponse) Reset() {
@@ -288,6 +290,13 @@ func (x *ManifestResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ManifestResponse.ProtoReflect.Descriptor instead.
 func (*ManifestResponse) Descriptor() ([]byte, []int) {
 	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ManifestResponse) GetSshHostPrivateKey() string {
+	if x != nil {
+		return x.SshHostPrivateKey
+	}
+	return ""
 }
 
 func (x *ManifestResponse) GetAgentId() []byte {
@@ -1964,13 +1973,102 @@ func (x *MetadataValue) GetError() string {
 	return ""
 }
 
+type GitSSHKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GitSSHKeyRequest) Reset() {
+	*x = GitSSHKeyRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GitSSHKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GitSSHKeyRequest) ProtoMessage() {}
+
+func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GitSSHKeyRequest.ProtoReflect.Descriptor instead.
+func (*GitSSHKeyRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
+}
+
+type GitSSHKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PublicKey     string                 `protobuf:"bytes,1,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`    // authorized_keys form
+	PrivateKey    string                 `protobuf:"bytes,2,opt,name=private_key,json=privateKey,proto3" json:"private_key,omitempty"` // OpenSSH's PEM form
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GitSSHKeyResponse) Reset() {
+	*x = GitSSHKeyResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GitSSHKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GitSSHKeyResponse) ProtoMessage() {}
+
+func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GitSSHKeyResponse.ProtoReflect.Descriptor instead.
+func (*GitSSHKeyResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *GitSSHKeyResponse) GetPublicKey() string {
+	if x != nil {
+		return x.PublicKey
+	}
+	return ""
+}
+
+func (x *GitSSHKeyResponse) GetPrivateKey() string {
+	if x != nil {
+		return x.PrivateKey
+	}
+	return ""
+}
+
 var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
 
 const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x11\n" +
-	"\x0fManifestRequest\"\xc0\x05\n" +
-	"\x10ManifestResponse\x12\x19\n" +
+	"\x0fManifestRequest\"\xf1\x05\n" +
+	"\x10ManifestResponse\x12/\n" +
+	"\x14ssh_host_private_key\x18\x1e \x01(\tR\x11sshHostPrivateKey\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
 	"\n" +
 	"agent_name\x18\x02 \x01(\tR\tagentName\x12!\n" +
@@ -2096,7 +2194,13 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12=\n" +
 	"\fcollected_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\tR\x05value\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error*\xd1\x02\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\x12\n" +
+	"\x10GitSSHKeyRequest\"S\n" +
+	"\x11GitSSHKeyResponse\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x01 \x01(\tR\tpublicKey\x12\x1f\n" +
+	"\vprivate_key\x18\x02 \x01(\tR\n" +
+	"privateKey*\xd1\x02\n" +
 	"\x0eLifecycleState\x12\x1f\n" +
 	"\x1bLIFECYCLE_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17LIFECYCLE_STATE_CREATED\x10\x01\x12\x1c\n" +
@@ -2118,7 +2222,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13HEALTH_INITIALIZING\x10\x01\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
-	"\x10HEALTH_UNHEALTHY\x10\x032\xe3\x04\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x032\xbd\x05\n" +
 	"\fAgentService\x12U\n" +
 	"\bManifest\x12#.codermesh.agent.v1.ManifestRequest\x1a$.codermesh.agent.v1.ManifestResponse\x12R\n" +
 	"\aConnect\x12 .codermesh.agent.v1.AgentMessage\x1a!.codermesh.agent.v1.ServerMessage(\x010\x01\x12X\n" +
@@ -2126,6 +2230,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x04Logs\x12\x1f.codermesh.agent.v1.LogsRequest\x1a .codermesh.agent.v1.LogsResponse\x12[\n" +
 	"\n" +
 	"ScriptDone\x12%.codermesh.agent.v1.ScriptDoneRequest\x1a&.codermesh.agent.v1.ScriptDoneResponse\x12X\n" +
+	"\tGitSSHKey\x12$.codermesh.agent.v1.GitSSHKeyRequest\x1a%.codermesh.agent.v1.GitSSHKeyResponse\x12X\n" +
 	"\tAppHealth\x12$.codermesh.agent.v1.AppHealthRequest\x1a%.codermesh.agent.v1.AppHealthResponse\x12L\n" +
 	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse2\xdb\x01\n" +
 	"\bAgentAPI\x12g\n" +
@@ -2145,7 +2250,7 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),            // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                  // 1: codermesh.agent.v1.LogLevel
@@ -2179,11 +2284,13 @@ var file_agent_agentpb_agent_proto_goTypes = []any{
 	(*WatchMetadataRequest)(nil),   // 29: codermesh.agent.v1.WatchMetadataRequest
 	(*WatchMetadataResponse)(nil),  // 30: codermesh.agent.v1.WatchMetadataResponse
 	(*MetadataValue)(nil),          // 31: codermesh.agent.v1.MetadataValue
-	nil,                            // 32: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),  // 33: google.protobuf.Timestamp
+	(*GitSSHKeyRequest)(nil),       // 32: codermesh.agent.v1.GitSSHKeyRequest
+	(*GitSSHKeyResponse)(nil),      // 33: codermesh.agent.v1.GitSSHKeyResponse
+	nil,                            // 34: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),  // 35: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	32, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	34, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
 	7,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
 	5,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
 	6,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
@@ -2192,37 +2299,39 @@ var file_agent_agentpb_agent_proto_depIdxs = []int32{
 	12, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
 	13, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
 	0,  // 8: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	33, // 9: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	33, // 10: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	35, // 9: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	35, // 10: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 11: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
 	16, // 12: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	33, // 13: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	33, // 14: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	35, // 13: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	35, // 14: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
 	22, // 15: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
 	2,  // 16: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
 	28, // 17: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
 	31, // 18: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	33, // 19: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	35, // 19: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
 	3,  // 20: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
 	8,  // 21: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
 	14, // 22: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
 	17, // 23: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
 	19, // 24: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	21, // 25: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	24, // 26: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	26, // 27: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	29, // 28: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	4,  // 29: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	11, // 30: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	15, // 31: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	18, // 32: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	20, // 33: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	23, // 34: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	25, // 35: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	27, // 36: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	30, // 37: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	29, // [29:38] is the sub-list for method output_type
-	20, // [20:29] is the sub-list for method input_type
+	32, // 25: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
+	21, // 26: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	24, // 27: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	26, // 28: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	29, // 29: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	4,  // 30: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	11, // 31: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	15, // 32: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	18, // 33: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	20, // 34: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	33, // 35: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	23, // 36: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	25, // 37: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	27, // 38: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	30, // 39: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	30, // [30:40] is the sub-list for method output_type
+	20, // [20:30] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
 	20, // [20:20] is the sub-list for extension extendee
 	0,  // [0:20] is the sub-list for field type_name
@@ -2247,7 +2356,7 @@ func file_agent_agentpb_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -19,8 +19,6 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
-
-	"github.com/codermesh/codermesh/agent/sshd"
 )
 
 // upper answers each connection, once it has ended its sending, with what it sent in capitals: it needs half-close to work.
@@ -333,34 +331,5 @@ func TestSFTP(t *testing.T) {
 	}
 	if got, err := os.ReadFile(filepath.Join(h.dir, "copy", "moved")); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("scp -r: %d bytes, %v; want what was sent", len(got), err)
-	}
-}
-
-func TestHostKeyIsKept(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first, err := sshd.LoadHostKey(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := sshd.LoadHostKey(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := sshd.AuthorizedKey(second.PublicKey()), sshd.AuthorizedKey(first.PublicKey()); got != want {
-		t.Errorf("second start: key %s, want %s", got, want)
-	}
-	path := filepath.Join(dir, sshd.HostKeyFile)
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("host key file: %v, %v; want mode 0600", info, err)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-		t.Errorf("state folder holds %v, %v; want the key alone", entries, err)
-	}
-	if err := os.WriteFile(path, []byte("junk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sshd.LoadHostKey(dir); err == nil {
-		t.Error("a broken key file was replaced, want an error")
 	}
 }

@@ -33,7 +33,7 @@ type host struct {
 // start runs a server on a loopback listener. change may alter what sessions get.
 func start(t testing.TB, change func(*sshd.Environment)) *host {
 	t.Helper()
-	key, err := sshd.NewHostKey()
+	key, err := gossh.NewSignerFromKey(newKey(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -364,7 +364,7 @@ func TestEnvironmentIsBounded(t *testing.T) {
 
 func TestServerCloseEndsSessions(t *testing.T) {
 	t.Parallel()
-	key, err := sshd.NewHostKey()
+	key, err := gossh.NewSignerFromKey(newKey(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,10 +72,15 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 		return nil, r.fail(ctx, id, "read environment", err)
 	}
 	a := m.WorkspaceAgent
+	key, err := hostKey(ctx, r.deps.DB.Queries, *a.WorkspaceID, a.Name)
+	if err != nil {
+		return nil, r.fail(ctx, id, "read host key", err)
+	}
 	out := &agentpb.ManifestResponse{
 		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
 		AccessUrl: r.deps.AccessURL, Directory: a.Directory, Env: env, MotdFile: a.MotdFile,
 		StartBlocksLogin: a.StartupScriptBehavior == string(sdk.StartupBlocking), Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.deps.ProxyURI,
+		SshHostPrivateKey: key.PrivateKey,
 	}
 	for _, sc := range scripts {
 		out.Scripts = append(out.Scripts, &agentpb.Script{

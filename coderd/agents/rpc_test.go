@@ -135,6 +135,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		"Logs":       second(c.Logs(t.Context(), connect.NewRequest(&agentpb.LogsRequest{}))),
 		"AppHealth":  second(c.AppHealth(t.Context(), connect.NewRequest(&agentpb.AppHealthRequest{}))),
 		"Stats":      second(c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{}))),
+		"GitSSHKey":  second(c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{}))),
 		"ScriptDone": second(c.ScriptDone(t.Context(), connect.NewRequest(&agentpb.ScriptDoneRequest{}))),
 	} {
 		if connect.CodeOf(got) != connect.CodePermissionDenied {

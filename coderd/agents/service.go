@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
 )
 
 // Channels on which builds tell every server what becomes of an agent. Payloads are agent ids.
@@ -47,6 +48,8 @@ type Deps struct {
 	Dial func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
 	// MayStillConnect returns a fault for a user that was suspended or removed. nil: nobody ever is.
 	MayStillConnect func(ctx context.Context, user uuid.UUID) error
+	// GitSSHKey returns a user's key pair for git: authorized_keys and OpenSSH's PEM form. nil means that there are none.
+	GitSSHKey func(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error)
 	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
 	ReturnGrace time.Duration
 	// Silence is how long a connected agent may say nothing. 0 means 45 s.

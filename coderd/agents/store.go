@@ -151,6 +151,15 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		return nil // without a workspace: stored before by this very job
 	}
 	s.agents = append(s.agents, id)
+	if connected := known && before.LastConnectedAt != nil && before.DisconnectedAt == nil; live && !connected {
+		key, err := hostKey(ctx, s.Queries, s.batch.WorkspaceID, clean(a.GetName()))
+		if err != nil {
+			return err
+		}
+		if err := s.SetAgentHostKey(ctx, dbsqlc.SetAgentHostKeyParams{ID: id, SshHostKey: key.PublicKey}); err != nil {
+			return fmt.Errorf("set agent's host key: %w", err)
+		}
+	}
 	if err := s.definition(ctx, id, a); err != nil {
 		return err
 	}

@@ -48,6 +48,8 @@ const (
 	AgentServiceLogsProcedure = "/codermesh.agent.v1.AgentService/Logs"
 	// AgentServiceScriptDoneProcedure is the fully-qualified name of the AgentService's ScriptDone RPC.
 	AgentServiceScriptDoneProcedure = "/codermesh.agent.v1.AgentService/ScriptDone"
+	// AgentServiceGitSSHKeyProcedure is the fully-qualified name of the AgentService's GitSSHKey RPC.
+	AgentServiceGitSSHKeyProcedure = "/codermesh.agent.v1.AgentService/GitSSHKey"
 	// AgentServiceAppHealthProcedure is the fully-qualified name of the AgentService's AppHealth RPC.
 	AgentServiceAppHealthProcedure = "/codermesh.agent.v1.AgentService/AppHealth"
 	// AgentServiceStatsProcedure is the fully-qualified name of the AgentService's Stats RPC.
@@ -72,6 +74,8 @@ type AgentServiceClient interface {
 	Logs(context.Context, *connect.Request[agentpb.LogsRequest]) (*connect.Response[agentpb.LogsResponse], error)
 	// ScriptDone reports how a script ended.
 	ScriptDone(context.Context, *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error)
+	// GitSSHKey returns the key pair with which the workspace's owner uses git. It is never to be written to a disk.
+	GitSSHKey(context.Context, *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error)
 	// AppHealth reports how apps are, those that have changed. Idempotent.
 	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
 	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
@@ -119,6 +123,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ScriptDone")),
 			connect.WithClientOptions(opts...),
 		),
+		gitSSHKey: connect.NewClient[agentpb.GitSSHKeyRequest, agentpb.GitSSHKeyResponse](
+			httpClient,
+			baseURL+AgentServiceGitSSHKeyProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("GitSSHKey")),
+			connect.WithClientOptions(opts...),
+		),
 		appHealth: connect.NewClient[agentpb.AppHealthRequest, agentpb.AppHealthResponse](
 			httpClient,
 			baseURL+AgentServiceAppHealthProcedure,
@@ -141,6 +151,7 @@ type agentServiceClient struct {
 	lifecycle  *connect.Client[agentpb.LifecycleRequest, agentpb.LifecycleResponse]
 	logs       *connect.Client[agentpb.LogsRequest, agentpb.LogsResponse]
 	scriptDone *connect.Client[agentpb.ScriptDoneRequest, agentpb.ScriptDoneResponse]
+	gitSSHKey  *connect.Client[agentpb.GitSSHKeyRequest, agentpb.GitSSHKeyResponse]
 	appHealth  *connect.Client[agentpb.AppHealthRequest, agentpb.AppHealthResponse]
 	stats      *connect.Client[agentpb.StatsRequest, agentpb.StatsResponse]
 }
@@ -170,6 +181,11 @@ func (c *agentServiceClient) ScriptDone(ctx context.Context, req *connect.Reques
 	return c.scriptDone.CallUnary(ctx, req)
 }
 
+// GitSSHKey calls codermesh.agent.v1.AgentService.GitSSHKey.
+func (c *agentServiceClient) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error) {
+	return c.gitSSHKey.CallUnary(ctx, req)
+}
+
 // AppHealth calls codermesh.agent.v1.AgentService.AppHealth.
 func (c *agentServiceClient) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {
 	return c.appHealth.CallUnary(ctx, req)
@@ -194,6 +210,8 @@ type AgentServiceHandler interface {
 	Logs(context.Context, *connect.Request[agentpb.LogsRequest]) (*connect.Response[agentpb.LogsResponse], error)
 	// ScriptDone reports how a script ended.
 	ScriptDone(context.Context, *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error)
+	// GitSSHKey returns the key pair with which the workspace's owner uses git. It is never to be written to a disk.
+	GitSSHKey(context.Context, *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error)
 	// AppHealth reports how apps are, those that have changed. Idempotent.
 	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
 	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
@@ -237,6 +255,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ScriptDone")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceGitSSHKeyHandler := connect.NewUnaryHandler(
+		AgentServiceGitSSHKeyProcedure,
+		svc.GitSSHKey,
+		connect.WithSchema(agentServiceMethods.ByName("GitSSHKey")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceAppHealthHandler := connect.NewUnaryHandler(
 		AgentServiceAppHealthProcedure,
 		svc.AppHealth,
@@ -261,6 +285,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceLogsHandler.ServeHTTP(w, r)
 		case AgentServiceScriptDoneProcedure:
 			agentServiceScriptDoneHandler.ServeHTTP(w, r)
+		case AgentServiceGitSSHKeyProcedure:
+			agentServiceGitSSHKeyHandler.ServeHTTP(w, r)
 		case AgentServiceAppHealthProcedure:
 			agentServiceAppHealthHandler.ServeHTTP(w, r)
 		case AgentServiceStatsProcedure:
@@ -292,6 +318,10 @@ func (UnimplementedAgentServiceHandler) Logs(context.Context, *connect.Request[a
 
 func (UnimplementedAgentServiceHandler) ScriptDone(context.Context, *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.ScriptDone is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) GitSSHKey(context.Context, *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.GitSSHKey is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {

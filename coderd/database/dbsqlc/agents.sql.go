@@ -410,6 +410,28 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 	return i, err
 }
 
+const getHostKey = `-- name: GetHostKey :one
+SELECT workspace_id, agent_name, private_key, public_key, created_at FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2
+`
+
+type GetHostKeyParams struct {
+	WorkspaceID uuid.UUID
+	AgentName   string
+}
+
+func (q *Queries) GetHostKey(ctx context.Context, arg GetHostKeyParams) (WorkspaceHostKey, error) {
+	row := q.db.QueryRow(ctx, getHostKey, arg.WorkspaceID, arg.AgentName)
+	var i WorkspaceHostKey
+	err := row.Scan(
+		&i.WorkspaceID,
+		&i.AgentName,
+		&i.PrivateKey,
+		&i.PublicKey,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
 const insertAgentLogs = `-- name: InsertAgentLogs :exec
 INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output)
 SELECT $1::uuid, $2::uuid, unnest($3::timestamptz[]), unnest($4::text[]), unnest($5::text[])
@@ -430,6 +452,29 @@ func (q *Queries) InsertAgentLogs(ctx context.Context, arg InsertAgentLogsParams
 		arg.CreatedAt,
 		arg.Level,
 		arg.Output,
+	)
+	return err
+}
+
+const insertHostKeyOnce = `-- name: InsertHostKeyOnce :exec
+INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, public_key) VALUES ($1, $2, $3, $4)
+ON CONFLICT (workspace_id, agent_name) DO NOTHING
+`
+
+type InsertHostKeyOnceParams struct {
+	WorkspaceID uuid.UUID
+	AgentName   string
+	PrivateKey  string
+	PublicKey   string
+}
+
+// The first pair stays; read it back.
+func (q *Queries) InsertHostKeyOnce(ctx context.Context, arg InsertHostKeyOnceParams) error {
+	_, err := q.db.Exec(ctx, insertHostKeyOnce,
+		arg.WorkspaceID,
+		arg.AgentName,
+		arg.PrivateKey,
+		arg.PublicKey,
 	)
 	return err
 }
@@ -958,6 +1003,21 @@ func (q *Queries) RevokeAgents(ctx context.Context, arg RevokeAgentsParams) ([]u
 		return nil, err
 	}
 	return items, nil
+}
+
+const setAgentHostKey = `-- name: SetAgentHostKey :exec
+UPDATE workspace_agents SET ssh_host_key = $2 WHERE id = $1
+`
+
+type SetAgentHostKeyParams struct {
+	ID         uuid.UUID
+	SshHostKey string
+}
+
+// The public key, before the agent says it itself.
+func (q *Queries) SetAgentHostKey(ctx context.Context, arg SetAgentHostKeyParams) error {
+	_, err := q.db.Exec(ctx, setAgentHostKey, arg.ID, arg.SshHostKey)
+	return err
 }
 
 const sweepAgents = `-- name: SweepAgents :many

@@ -337,6 +337,14 @@ type WorkspaceFavorite struct {
 	WorkspaceID uuid.UUID
 }
 
+type WorkspaceHostKey struct {
+	WorkspaceID uuid.UUID
+	AgentName   string
+	PrivateKey  string
+	PublicKey   string
+	CreatedAt   time.Time
+}
+
 type WorkspaceResource struct {
 	ID           uuid.UUID
 	JobID        uuid.UUID

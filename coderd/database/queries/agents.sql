@@ -230,3 +230,15 @@ UPDATE workspace_apps a SET health = c.health
 FROM (SELECT unnest(sqlc.arg(ids)::uuid[]) AS id, unnest(sqlc.arg(healths)::text[]) AS health) c
 WHERE a.id = c.id AND a.agent_id = sqlc.arg(agent_id)::uuid AND a.healthcheck_url <> '' AND a.health <> c.health
 RETURNING a.id;
+
+-- name: InsertHostKeyOnce :exec
+-- The first pair stays; read it back.
+INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, public_key) VALUES ($1, $2, $3, $4)
+ON CONFLICT (workspace_id, agent_name) DO NOTHING;
+
+-- name: GetHostKey :one
+SELECT * FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2;
+
+-- name: SetAgentHostKey :exec
+-- The public key, before the agent says it itself.
+UPDATE workspace_agents SET ssh_host_key = $2 WHERE id = $1;

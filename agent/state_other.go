@@ -1,5 +1,0 @@
-//go:build !unix
-
-package agent
-
-func isReadOnly(error) bool { return false }
