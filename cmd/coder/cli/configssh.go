@@ -140,11 +140,20 @@ func (a *app) sshSection(ctx context.Context, client *sdk.Client, o *configSSHOp
 		}
 		slices.Sort(names)
 	}
-	proxy, err := a.proxyCommand(o)
+	dir, err := a.config()
 	if err != nil {
 		return "", err
 	}
-	options, err := sshOptionLines(server.SSHConfigOptions, o.options)
+	full, err := filepath.Abs(string(dir))
+	if err != nil {
+		return "", fmt.Errorf("find the configuration folder: %w", err)
+	}
+	known := filepath.Join(full, fileKnownHosts)
+	proxy, err := a.proxyCommand(o, full, known)
+	if err != nil {
+		return "", err
+	}
+	options, err := sshOptionLines(sshDefaults(known), server.SSHConfigOptions, o.options)
 	if err != nil {
 		return "", err
 	}
@@ -180,13 +189,23 @@ func renderSection(prefix, suffix string, names []string, listed bool, options [
 	return b.String()
 }
 
-// sshDefaults are options of every workspace's block. The mesh has authenticated the workspace before OpenSSH sees a byte: a
-// connection arrives only from the WireGuard key that is bound to the agent. A host key would prove nothing more, and would
-// change with every workspace that is made anew.
-var sshDefaults = []string{"ConnectTimeout 0", "StrictHostKeyChecking no", "UserKnownHostsFile " + os.DevNull, "LogLevel ERROR"}
+// sshDefaults are options of every workspace's block. The file of known hosts is kept by the ProxyCommand, so the check needs
+// no person. AES-GCM comes first: OpenSSH prefers what is slower where the processor has instructions for AES. The list is
+// written out because older releases cannot put one cipher before their defaults.
+func sshDefaults(knownHosts string) []string {
+	return []string{
+		"ConnectTimeout 0", "StrictHostKeyChecking yes", "UserKnownHostsFile " + quoteConfig(knownHosts), "LogLevel ERROR",
+		"Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr",
+	}
+}
+
+// quoteConfig quotes a path for OpenSSH's configuration.
+func quoteConfig(path string) string {
+	return `"` + strings.NewReplacer("%", "%%", `"`, `\"`).Replace(filepath.ToSlash(path)) + `"`
+}
 
 // sshOptionLines merges the defaults, the server's options and the person's: a later one replaces an earlier one of its name.
-func sshOptionLines(server map[string]string, own []string) ([]string, error) {
+func sshOptionLines(defaults []string, server map[string]string, own []string) ([]string, error) {
 	type option struct{ key, value string }
 	var all []option
 	add := func(key, value string) {
@@ -197,7 +216,7 @@ func sshOptionLines(server map[string]string, own []string) ([]string, error) {
 		}
 		all = append(all, option{key, value})
 	}
-	for _, line := range sshDefaults {
+	for _, line := range defaults {
 		key, value, _ := strings.Cut(line, " ")
 		add(key, value)
 	}
@@ -225,7 +244,7 @@ func sshOptionLines(server map[string]string, own []string) ([]string, error) {
 }
 
 // proxyCommand is this program with the flags that find the same session again.
-func (a *app) proxyCommand(o *configSSHOptions) (string, error) {
+func (a *app) proxyCommand(o *configSSHOptions, dir, knownHosts string) (string, error) {
 	binary := o.binary
 	if binary == "" {
 		var err error
@@ -233,22 +252,14 @@ func (a *app) proxyCommand(o *configSSHOptions) (string, error) {
 			return "", fmt.Errorf("find this program (name it with --coder-binary-path): %w", err)
 		}
 	}
-	dir, err := a.config()
-	if err != nil {
-		return "", err
-	}
-	full, err := filepath.Abs(string(dir))
-	if err != nil {
-		return "", fmt.Errorf("find the configuration folder: %w", err)
-	}
-	words := []string{quoteProxy(binary), "--global-config", quoteProxy(full)}
+	words := []string{quoteProxy(binary), "--global-config", quoteProxy(dir)}
 	for _, h := range a.headers {
 		words = append(words, "--header", quoteProxy(h))
 	}
 	if a.headerCommand != "" {
 		words = append(words, "--header-command", quoteProxy(a.headerCommand))
 	}
-	words = append(words, "ssh", "--stdio")
+	words = append(words, "ssh", "--stdio", "--known-hosts", quoteProxy(knownHosts))
 	if o.wait != "auto" {
 		words = append(words, "--wait="+o.wait)
 	}

@@ -29,7 +29,9 @@ func (a *app) portForwardCmd() *cobra.Command {
 		Use:   "port-forward WORKSPACE",
 		Short: "Make ports of a workspace reachable on this machine",
 		Long: `Make ports of a workspace reachable on this machine until interrupted. A forward is [address:]local[:remote], where local and
-remote are ports or ranges of the same length; several are separated by commas. The address is 127.0.0.1 unless given.`,
+remote are ports or ranges of the same length; several are separated by commas. The address is 127.0.0.1 unless given.
+
+When the workspace is stopped the local ports stay: connections are refused until it runs again.`,
 		Example: `  coder port-forward dev --tcp 8080
   coder port-forward dev --tcp 8080:80,9000-9005 --udp 5353:53
   coder port-forward dev --tcp 0.0.0.0:8080:80`,
@@ -53,7 +55,7 @@ remote are ports or ranges of the same length; several are separated by commas. 
 	return cmd
 }
 
-// portForward serves until ctx ends or the workspace is gone.
+// portForward serves until ctx ends or the workspace is deleted. Its listeners outlive a stop of the workspace.
 func (a *app) portForward(ctx context.Context, name workspaceName, forwards []portForward, autostart bool) error {
 	listeners, err := listenAll(ctx, forwards)
 	if err != nil {
@@ -68,10 +70,11 @@ func (a *app) portForward(ctx context.Context, name workspaceName, forwards []po
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	lane := newLane(t)
 	var wg sync.WaitGroup
 	for i, f := range forwards {
 		fmt.Fprintf(a.streams().Err, "Forwarding %s %s to port %d of %s\n", f.network, f.local, f.remote, fullName(t.workspace))
-		dial := func() (net.Conn, error) { return t.mesh.Dial(ctx, f.network, t.agent.ID, f.remote) }
+		dial := func() (net.Conn, error) { return lane.dial(ctx, f.network, f.remote) }
 		warn := func(err error) { fmt.Fprintf(a.streams().Err, "port %d of the workspace: %v\n", f.remote, err) }
 		switch l := listeners[i].(type) {
 		case net.Listener:
@@ -80,32 +83,17 @@ func (a *app) portForward(ctx context.Context, name workspaceName, forwards []po
 			wg.Go(func() { serveUDP(ctx, l, dial, warn) })
 		}
 	}
-	wg.Go(func() { cancel(a.watchTarget(ctx, t)) })
+	wg.Go(func() { cancel(a.keepLane(ctx, lane, name)) })
 	wg.Go(func() { reportUsage(ctx, t, "reconnecting-pty") })
 	<-ctx.Done()
 	closeAll(listeners)
+	lane.lose()
 	t.mesh.Close() // ends the connections that are being carried
 	wg.Wait()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return ctx.Err()
-}
-
-// watchTarget returns an error when the target's agent has left the mesh, and nil when ctx ended.
-func (a *app) watchTarget(ctx context.Context, t *target) error {
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if !t.mesh.Known(t.agent.ID) {
-			return t.whyLost(ctx, Try(fault.New(fault.Unavailable, "the agent of %s has left the mesh", fullName(t.workspace)), "coder show %s", fullName(t.workspace)))
-		}
-	}
 }
 
 // listenAll opens every local port, or none.

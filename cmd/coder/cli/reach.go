@@ -229,7 +229,7 @@ func (t *target) whyLost(ctx context.Context, fallback error) error {
 		return gone(ws)
 	}
 	if ws.LatestBuild.ID != t.workspace.LatestBuild.ID {
-		return Try(fault.New(fault.Unavailable, "the workspace %s was restarted", fullName(ws)), "coder ssh %s", fullName(ws))
+		return restarted(ws)
 	}
 	for _, agent := range agentsOf(ws.LatestBuild) {
 		if agent.ID == t.agent.ID && agent.Status == sdk.AgentDisconnected {

@@ -29,6 +29,7 @@ type sshOptions struct {
 	tty           bool
 	remoteForward []string
 	logDir        string
+	knownHosts    string
 	infoDir       string
 	infoEvery     time.Duration
 	usageApp      string
@@ -79,6 +80,7 @@ In a shell, the characters Enter ~ . at the start of a line end the connection a
 	f.BoolVarP(&o.tty, "tty", "t", false, "give a command a terminal")
 	f.StringArrayVarP(&o.remoteForward, "remote-forward", "R", nil, "let the workspace reach [address:]port:host:port, or socket:socket, of this machine; may be repeated")
 	f.StringVarP(&o.logDir, "log-dir", "l", "", "folder to write a log file to")
+	f.StringVar(&o.knownHosts, "known-hosts", "", "with --stdio: file to write the workspace's host key to, before OpenSSH reads it")
 	f.StringVar(&o.infoDir, "network-info-dir", "", "folder to write facts about the connection to, for IDEs")
 	f.DurationVar(&o.infoEvery, "network-info-interval", 5*time.Second, "how often to write them")
 	f.StringVar(&o.usageApp, "usage-app", "", "what uses the workspace, for its record: ssh, vscode, jetbrains, or disable to report nothing")
@@ -114,6 +116,15 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 	if err := a.waitStartup(ctx, t, o); err != nil {
 		return err
 	}
+	if o.knownHosts != "" {
+		key, err := t.hostKey(ctx)
+		if err == nil {
+			err = rememberHost(o.knownHosts, args[0], key)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	conn, err := t.mesh.Dial(ctx, "tcp", t.agent.ID, meshport.SSH)
 	if err != nil {
 		return t.whyLost(ctx, err)
@@ -146,6 +157,8 @@ func (o *sshOptions) check(command []string) error {
 		return fault.New(fault.Invalid, "--wait is yes, no or auto, not %q", o.wait)
 	case o.stdio && len(command) > 0:
 		return fault.New(fault.Invalid, "--stdio carries bytes; it runs no command")
+	case !o.stdio && o.knownHosts != "":
+		return fault.New(fault.Invalid, "--known-hosts is for OpenSSH, with --stdio")
 	case o.infoEvery <= 0:
 		return fault.New(fault.Invalid, "--network-info-interval must be above zero")
 	}
@@ -180,7 +193,11 @@ func leaveQuickly(end func() error) {
 	}
 }
 
-const leaveTimeout = 300 * time.Millisecond
+const (
+	leaveTimeout = 300 * time.Millisecond
+	// partingTime is how long OpenSSH may take to close its side after the workspace has.
+	partingTime = 300 * time.Millisecond
+)
 
 // logToFile makes --verbose log to a file of the folder; "" leaves everything as it is.
 func (a *app) logToFile(dir string) (closer func(), err error) {
@@ -254,11 +271,22 @@ func (a *app) waitStartup(ctx context.Context, t *target, o *sshOptions) error {
 // stdio carries bytes between the standard streams and the connection until the workspace ends it. Nothing waits for the
 // reading side: a read of standard input cannot be interrupted, and the process ends after this.
 func (a *app) stdio(ctx context.Context, t *target, conn halfConn) error {
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	watch, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := t.watch(watch, a.noteInSession); err != nil {
+			stop(err)
+		}
+	})
+	defer watching.Wait()
+	defer stop(nil)
+	defer context.AfterFunc(watch, func() { conn.Close() })()
 	s := a.streams()
 	widenPipe(s.In)
 	widenPipe(s.Out)
+	said := make(chan struct{}) // closed when OpenSSH has no more to say
 	go func() {
+		defer close(said)
 		_, err := copyBytes(conn, s.In)
 		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
 			return // the answers are still to come
@@ -266,11 +294,26 @@ func (a *app) stdio(ctx context.Context, t *target, conn halfConn) error {
 		conn.Close()
 	}()
 	_, err := copyBytes(s.Out, conn)
+	cause := context.Cause(watch)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err == nil, errors.Is(err, os.ErrClosed), errors.Is(err, io.ErrClosedPipe), isBrokenPipe(err):
-		return nil // one of both sides has said all it had to say
+	case cause != nil:
+		return cause
+	case isBrokenPipe(err):
+		return nil // OpenSSH has gone
+	case err == nil, errors.Is(err, os.ErrClosed), errors.Is(err, io.ErrClosedPipe):
+		// At the end of a session OpenSSH closes its side too. If not, the workspace has ended it.
+		timer := time.NewTimer(partingTime)
+		defer timer.Stop()
+		select {
+		case <-said:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+			return t.whyLost(ctx, nil)
+		}
 	}
 	return t.whyLost(ctx, fault.New(fault.Unavailable, "the connection to %s was lost: %w", fullName(t.workspace), err))
 }

@@ -13,7 +13,7 @@ const (
 	sectionStart = "# ------------START-CODER-----------"
 	sectionEnd   = "# ------------END-CODER------------"
 	sectionNote  = "# This section is written by `coder config-ssh`, which replaces it as a whole. Do not edit it.\n" +
-		"# Host keys are not asked about: the mesh authenticates workspaces by their WireGuard keys."
+		"# Host keys come from the server, which ProxyCommand asks before each connection."
 )
 
 // findSection returns where the marked section begins and ends in text, with its last newline; start is -1 when there is

@@ -64,25 +64,27 @@ func FuzzReplaceSection(f *testing.F) {
 
 func TestRenderSection(t *testing.T) {
 	t.Parallel()
-	options, err := sshOptionLines(map[string]string{"ServerAliveInterval": "30"}, []string{"ForwardAgent=yes", "loglevel INFO"})
+	options, err := sshOptionLines(sshDefaults("/home/ada/my config/100%"), map[string]string{"ServerAliveInterval": "30"}, []string{"ForwardAgent=yes", "loglevel INFO"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := renderSection("coder.", "coder", nil, false, options, `"/opt/a b/coder" --global-config "/home/ada/.config/coderv2" ssh --stdio`)
 	want := `Host coder.*
 	ConnectTimeout 0
-	StrictHostKeyChecking no
-	UserKnownHostsFile /dev/null
+	StrictHostKeyChecking yes
+	UserKnownHostsFile "/home/ada/my config/100%%"
 	loglevel INFO
+	Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr
 	ServerAliveInterval 30
 	ForwardAgent yes
 	ProxyCommand "/opt/a b/coder" --global-config "/home/ada/.config/coderv2" ssh --stdio --ssh-host-prefix coder. %h
 
 Host *.coder
 	ConnectTimeout 0
-	StrictHostKeyChecking no
-	UserKnownHostsFile /dev/null
+	StrictHostKeyChecking yes
+	UserKnownHostsFile "/home/ada/my config/100%%"
 	loglevel INFO
+	Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr
 	ServerAliveInterval 30
 	ForwardAgent yes
 	ProxyCommand "/opt/a b/coder" --global-config "/home/ada/.config/coderv2" ssh --stdio --hostname-suffix coder %h
@@ -95,7 +97,7 @@ Host *.coder
 		t.Errorf("listed: got %q, want %q", listed, want)
 	}
 	for _, bad := range []string{"ForwardAgent", "=yes", "A=b\nProxyCommand=evil"} {
-		if lines, err := sshOptionLines(nil, []string{bad}); err == nil {
+		if lines, err := sshOptionLines(nil, nil, []string{bad}); err == nil {
 			t.Errorf("%q: got %q, want an error", bad, lines)
 		}
 	}

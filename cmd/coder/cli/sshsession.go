@@ -20,16 +20,16 @@ import (
 // handshakeTimeout bounds the SSH handshake on a connection that stands.
 const handshakeTimeout = 30 * time.Second
 
-// dialSSH makes an SSH connection over one of the mesh.
-func dialSSH(conn net.Conn) (*ssh.Client, error) {
+// dialSSH makes an SSH connection over one of the mesh. check verifies the host key.
+func dialSSH(conn net.Conn, check ssh.HostKeyCallback) (*ssh.Client, error) {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, fmt.Errorf("set deadline: %w", err)
 	}
 	config := &ssh.ClientConfig{
 		User: "coder", // the agent runs every session as the workspace's account
-		// The mesh has authenticated both ends: WireGuard delivers this connection from the key that the coordinator bound to
-		// the agent, and to nobody else. A key on top of it would prove nothing more.
-		HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+		// WireGuard delivers this connection from the node that the coordinator introduced as the agent; the host key says that
+		// its SSH server is the workspace's.
+		HostKeyCallback: check, HostKeyAlgorithms: []string{ssh.KeyAlgoED25519},
 	}
 	// Bytes are encrypted by WireGuard already: of the secure ones the fastest exchange and cipher do.
 	config.KeyExchanges = []string{ssh.KeyExchangeCurve25519}
@@ -47,7 +47,15 @@ func dialSSH(conn net.Conn) (*ssh.Client, error) {
 
 // session runs a shell or a command and returns its exit status as an *ExitError, nil for 0.
 func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []string, o *sshOptions) error {
-	client, err := dialSSH(conn)
+	check, err := t.checkHostKey(ctx)
+	if err != nil {
+		return err
+	}
+	client, err := dialSSH(conn, check)
+	if errors.Is(err, errHostKey) {
+		return Try(fault.New(fault.Unavailable, "what answers in the place of %s is not trusted: %w", fullName(t.workspace), err),
+			"coder show %s, and ask who runs the server", fullName(t.workspace))
+	}
 	if err != nil {
 		return t.whyLost(ctx, fault.New(fault.Unavailable, "the workspace's SSH server does not answer: %w", err))
 	}
@@ -64,7 +72,20 @@ func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []s
 	if err := a.prepareSession(ctx, client, session, o, &forwards); err != nil {
 		return err
 	}
+	watch, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := t.watch(watch, a.noteInSession); err != nil {
+			stop(err)
+			client.Close()
+		}
+	})
 	status, err := a.runSession(ctx, client, session, command, o)
+	stop(nil)
+	watching.Wait()
+	if cause := context.Cause(watch); err != nil && ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
 	a.logger().Debug("ssh session ended", "status", status, "err", err)
 	switch {
 	case err == nil && status == 0:
@@ -73,9 +94,14 @@ func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []s
 		return &ExitError{Code: status}
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.As(err, new(hinted)), errors.As(err, new(*ExitError)):
+		return err // it has its reason
 	}
 	return t.whyLost(ctx, err)
 }
+
+// noteInSession tells something beside a session's output. The terminal may be in raw mode.
+func (a *app) noteInSession(text string) { fmt.Fprintf(a.streams().Err, "\r\n%s\r\n", text) }
 
 // prepareSession asks for everything that a session may have besides a terminal.
 func (a *app) prepareSession(ctx context.Context, client *ssh.Client, session *ssh.Session, o *sshOptions, forwards *sync.WaitGroup) error {

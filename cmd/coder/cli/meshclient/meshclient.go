@@ -109,10 +109,10 @@ func (c *Client) Introduce(ctx context.Context, agent uuid.UUID) error {
 	return c.coordinator.Subscribe(ctx, agent)
 }
 
-// Known reports whether the agent is still in the mesh, as far as the coordinator has told.
-func (c *Client) Known(agent uuid.UUID) bool {
-	_, _, ok := c.coordinator.Peer(agent)
-	return ok
+// Key is the key of the process that the agent is now, as far as the coordinator has told: another process has another key.
+func (c *Client) Key(agent uuid.UUID) (tailnet.PublicKey, bool) {
+	info, _, ok := c.coordinator.Peer(agent)
+	return info.Key, ok
 }
 
 // Dial connects to a port of an agent that was introduced. network is "tcp" or "udp". It does not wait for a direct path.

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// fileKnownHosts holds workspaces' host keys in OpenSSH's known_hosts form, in the configuration folder. "coder ssh --stdio"
+// writes the key of the workspace there before OpenSSH hears from it, so the file is never older than the server's word.
+const fileKnownHosts = "ssh_known_hosts"
+
+// maxKnownHosts bounds the lines of the file; the oldest go.
+const maxKnownHosts = 2000
+
+// hostKey is the target agent's host key as the server knows it.
+func (t *target) hostKey(ctx context.Context) (ssh.PublicKey, error) {
+	if t.agent.SSHHostKey == "" { // it may be older than what we have been told
+		agent, err := t.client.Agent(ctx, t.agent.ID)
+		if err != nil {
+			return nil, err
+		}
+		t.agent.SSHHostKey = agent.SSHHostKey
+	}
+	if t.agent.SSHHostKey == "" {
+		return nil, Try(fault.New(fault.Unavailable, "the server knows no host key of the workspace %s", fullName(t.workspace)),
+			"coder restart %s", fullName(t.workspace))
+	}
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(t.agent.SSHHostKey))
+	if err != nil {
+		return nil, fmt.Errorf("read the workspace's host key: %w", err)
+	}
+	return key, nil
+}
+
+// errHostKey is for a server that shows another key than it should.
+var errHostKey = errors.New("the key that it shows is not the workspace's")
+
+// checkHostKey makes the check of a handshake with the target's agent. A key that differs is asked about once: an agent of an
+// earlier release may have started since the workspace was looked up.
+func (t *target) checkHostKey(ctx context.Context) (ssh.HostKeyCallback, error) {
+	want, err := t.hostKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(_ string, _ net.Addr, got ssh.PublicKey) error {
+		if sameKey(got, want) {
+			return nil
+		}
+		t.agent.SSHHostKey = ""
+		if now, err := t.hostKey(ctx); err != nil || !sameKey(got, now) {
+			return fmt.Errorf("%w (%s, expected %s)", errHostKey, ssh.FingerprintSHA256(got), ssh.FingerprintSHA256(want))
+		}
+		return nil
+	}, nil
+}
+
+func sameKey(a, b ssh.PublicKey) bool { return string(a.Marshal()) == string(b.Marshal()) }
+
+// rememberHost makes the known_hosts file say that host, as it was given to OpenSSH, has the key and no other.
+func rememberHost(path, host string, key ssh.PublicKey) error {
+	if strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-_/") != "" {
+		return fault.New(fault.Invalid, "the host name %q holds what no workspace's name does", host)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make the folder of known hosts: %w", err)
+	}
+	names := knownNames(host)
+	line := names + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+	if text, err := os.ReadFile(path); err == nil && hasLine(string(text), line) {
+		return nil
+	}
+	// Two that connect at once must not undo each other's line.
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock known hosts: %w", err)
+	}
+	defer lock.Close() // unlocks
+	if err := lockFile(lock); err != nil {
+		return fmt.Errorf("lock known hosts: %w", err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read known hosts: %w", err)
+	}
+	return writeFile(path, []byte(replaceHost(string(text), names, line)), 0o600)
+}
+
+// knownNames are a host's names in known_hosts: with the default port, and with any other.
+func knownNames(host string) string {
+	host = strings.ToLower(host)
+	return host + ",[" + host + "]:*"
+}
+
+func hasLine(text, line string) bool { return strings.Contains("\n"+text, "\n"+line+"\n") }
+
+// replaceHost removes the lines of the names and adds line at the end. What is no line of ours is dropped.
+func replaceHost(text, names, line string) string {
+	var lines []string
+	for old := range strings.Lines(text) {
+		old = strings.TrimRight(old, "\r\n")
+		if have, _, ok := strings.Cut(old, " "); ok && have != names {
+			lines = append(lines, old)
+		}
+	}
+	lines = append(lines, line)
+	if len(lines) > maxKnownHosts {
+		lines = lines[len(lines)-maxKnownHosts:]
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
