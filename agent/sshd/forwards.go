@@ -29,12 +29,20 @@ type directUnix struct {
 }
 
 func (s *Server) serveDirectTCP(c *conn, _ *gossh.ServerConn, channel gossh.NewChannel) {
-	var req directTCP
-	if err := gossh.Unmarshal(channel.ExtraData(), &req); err != nil || req.Port > 65535 {
+	addr, ok := parseDirectTCP(channel.ExtraData())
+	if !ok {
 		_ = channel.Reject(gossh.ConnectionFailed, "malformed forward")
 		return
 	}
-	s.direct(c, channel, "tcp", net.JoinHostPort(req.Host, strconv.Itoa(int(req.Port))))
+	s.direct(c, channel, "tcp", addr)
+}
+
+func parseDirectTCP(payload []byte) (addr string, ok bool) {
+	var req directTCP
+	if gossh.Unmarshal(payload, &req) != nil || req.Port > 65535 || req.Host == "" {
+		return "", false
+	}
+	return net.JoinHostPort(req.Host, strconv.Itoa(int(req.Port))), true
 }
 
 func (s *Server) serveDirectUnix(c *conn, _ *gossh.ServerConn, channel gossh.NewChannel) {

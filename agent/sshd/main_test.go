@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -33,6 +34,12 @@ type host struct {
 // start runs a server on a loopback listener. change may alter what sessions get.
 func start(t testing.TB, change func(*sshd.Environment)) *host {
 	t.Helper()
+	return startWith(t, nil, change)
+}
+
+// startWith is start with a log.
+func startWith(t testing.TB, log *slog.Logger, change func(*sshd.Environment)) *host {
+	t.Helper()
 	key, err := gossh.NewSignerFromKey(newKey(t))
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +55,7 @@ func start(t testing.TB, change func(*sshd.Environment)) *host {
 		change(&env)
 	}
 	server, err := sshd.New(sshd.Options{
-		HostKeys:    []gossh.Signer{key},
+		Logger: log, HostKeys: []gossh.Signer{key},
 		Environment: func(context.Context) (sshd.Environment, error) { return env, nil },
 	})
 	if err != nil {

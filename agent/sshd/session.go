@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 
 	gossh "golang.org/x/crypto/ssh"
 
@@ -17,12 +16,8 @@ import (
 	"github.com/codermesh/codermesh/agent/proc"
 )
 
-const (
-	maxEnv      = 256       // variables per session
-	maxEnvBytes = 256 << 10 // their names and values together
-	// exitNotStarted is a shell's status for a command that could not be run.
-	exitNotStarted = 127
-)
+// exitNotStarted is a shell's status for a command that could not be run.
+const exitNotStarted = 127
 
 // session is one "session" channel: at most one program, started by a shell, exec or subsystem request.
 type session struct {
@@ -37,6 +32,7 @@ type session struct {
 	envBytes int
 	pty      *ptyRequest
 	agent    *agentForward
+	x11      *x11Forward
 
 	ended  chan struct{}        // closed when the client has closed the channel
 	inTurn chan chan<- struct{} // asks the request loop to handle what has come; it closes what it gets
@@ -47,17 +43,6 @@ type session struct {
 	window  *windowChange // the latest one that came before process was set
 	gone    bool          // the client has closed the channel
 }
-
-// ptyRequest is RFC 4254, section 6.2.
-type ptyRequest struct {
-	Term                  string
-	Columns, Rows         uint32
-	WidthPixels, HeightPx uint32
-	Modes                 string
-}
-
-// windowChange is RFC 4254, section 6.7.
-type windowChange struct{ Columns, Rows, WidthPixels, HeightPx uint32 }
 
 func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.NewChannel) {
 	channel, requests, err := newChannel.Accept()
@@ -76,6 +61,9 @@ func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.
 	channel.Close()
 	if sess.agent != nil {
 		sess.agent.close()
+	}
+	if sess.x11 != nil {
+		sess.x11.close()
 	}
 }
 
@@ -137,6 +125,8 @@ func (s *session) handle(req *gossh.Request) (ok bool, run func()) {
 		return s.signal(req.Payload), nil
 	case "auth-agent-req@openssh.com":
 		return s.forwardAgent(), nil
+	case "x11-req":
+		return s.forwardX11(req.Payload), nil
 	case "shell":
 		return s.start(func() { s.runProgram("") })
 	case "exec":
@@ -172,71 +162,6 @@ func (s *session) isStarted() bool {
 	return s.started
 }
 
-func (s *session) setEnv(payload []byte) bool {
-	var kv struct{ Name, Value string }
-	if gossh.Unmarshal(payload, &kv) != nil || s.isStarted() || !proc.AcceptEnv(kv.Name, kv.Value) {
-		return false
-	}
-	s.envCount++
-	s.envBytes += len(kv.Name) + len(kv.Value)
-	if s.envCount > maxEnv || s.envBytes > maxEnvBytes {
-		return false
-	}
-	s.env.Set(kv.Name, kv.Value)
-	return true
-}
-
-func (s *session) setPTY(payload []byte) bool {
-	var req ptyRequest
-	if gossh.Unmarshal(payload, &req) != nil || s.isStarted() || s.pty != nil || strings.IndexByte(req.Term, 0) >= 0 {
-		return false
-	}
-	s.pty = &req
-	return true
-}
-
-func (s *session) resize(payload []byte) bool {
-	var win windowChange
-	if gossh.Unmarshal(payload, &win) != nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		s.window = &win
-		return true
-	}
-	return s.process.resize(win) == nil
-}
-
-func (s *session) signal(payload []byte) bool {
-	var req struct{ Name string }
-	if gossh.Unmarshal(payload, &req) != nil {
-		return false
-	}
-	sig, ok := signals[req.Name]
-	if !ok {
-		return false
-	}
-	s.mu.Lock()
-	p := s.process
-	s.mu.Unlock()
-	return p != nil && p.signal(sig) == nil
-}
-
-func (s *session) forwardAgent() bool {
-	if s.isStarted() || s.agent != nil {
-		return false
-	}
-	agent, err := newAgentForward(s.conn, s.peer)
-	if err != nil {
-		s.log.Warn("forward ssh agent", "err", err)
-		return false
-	}
-	s.agent = agent
-	return true
-}
-
 // hangUp tells the program that its client is gone.
 func (s *session) hangUp() {
 	s.mu.Lock()
@@ -256,6 +181,9 @@ func (s *session) runProgram(command string) {
 		return
 	}
 	spec := s.spec(env, command)
+	if s.x11 != nil {
+		s.prepareX11(spec.env)
+	}
 	if command == "" && s.pty != nil {
 		s.showMOTD(env)
 	}
@@ -416,11 +344,4 @@ type exitStatus struct {
 	code   int    // 128 and the signal's number after a signal
 	signal string // RFC 4254 name without SIG, empty after a plain exit
 	core   bool
-}
-
-// signals are the names of RFC 4254, section 6.10, and those that clients send beside them.
-var signals = map[string]syscall.Signal{
-	"ABRT": syscall.SIGABRT, "ALRM": syscall.SIGALRM, "FPE": syscall.SIGFPE, "HUP": syscall.SIGHUP, "ILL": syscall.SIGILL,
-	"INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "SEGV": syscall.SIGSEGV,
-	"TERM": syscall.SIGTERM,
 }

@@ -1,0 +1,98 @@
+package sshd
+
+import (
+	"strings"
+	"syscall"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/agent/proc"
+)
+
+const (
+	maxEnv      = 256       // variables per session
+	maxEnvBytes = 256 << 10 // their names and values together
+)
+
+// ptyRequest is RFC 4254, section 6.2.
+type ptyRequest struct {
+	Term                  string
+	Columns, Rows         uint32
+	WidthPixels, HeightPx uint32
+	Modes                 string
+}
+
+// windowChange is RFC 4254, section 6.7.
+type windowChange struct{ Columns, Rows, WidthPixels, HeightPx uint32 }
+
+func (s *session) setEnv(payload []byte) bool {
+	var kv struct{ Name, Value string }
+	if gossh.Unmarshal(payload, &kv) != nil || s.isStarted() || !proc.AcceptEnv(kv.Name, kv.Value) {
+		return false
+	}
+	s.envCount++
+	s.envBytes += len(kv.Name) + len(kv.Value)
+	if s.envCount > maxEnv || s.envBytes > maxEnvBytes {
+		return false
+	}
+	s.env.Set(kv.Name, kv.Value)
+	return true
+}
+
+func (s *session) setPTY(payload []byte) bool {
+	var req ptyRequest
+	if gossh.Unmarshal(payload, &req) != nil || s.isStarted() || s.pty != nil || strings.IndexByte(req.Term, 0) >= 0 {
+		return false
+	}
+	s.pty = &req
+	return true
+}
+
+func (s *session) resize(payload []byte) bool {
+	var win windowChange
+	if gossh.Unmarshal(payload, &win) != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		s.window = &win
+		return true
+	}
+	return s.process.resize(win) == nil
+}
+
+func (s *session) signal(payload []byte) bool {
+	var req struct{ Name string }
+	if gossh.Unmarshal(payload, &req) != nil {
+		return false
+	}
+	sig, ok := signals[req.Name]
+	if !ok {
+		return false
+	}
+	s.mu.Lock()
+	p := s.process
+	s.mu.Unlock()
+	return p != nil && p.signal(sig) == nil
+}
+
+func (s *session) forwardAgent() bool {
+	if s.isStarted() || s.agent != nil {
+		return false
+	}
+	agent, err := newAgentForward(s.conn, s.peer)
+	if err != nil {
+		s.log.Warn("forward ssh agent", "err", err)
+		return false
+	}
+	s.agent = agent
+	return true
+}
+
+// signals are the names of RFC 4254, section 6.10, and those that clients send beside them.
+var signals = map[string]syscall.Signal{
+	"ABRT": syscall.SIGABRT, "ALRM": syscall.SIGALRM, "FPE": syscall.SIGFPE, "HUP": syscall.SIGHUP, "ILL": syscall.SIGILL,
+	"INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "SEGV": syscall.SIGSEGV,
+	"TERM": syscall.SIGTERM,
+}
