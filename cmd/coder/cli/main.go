@@ -115,7 +115,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 		{groupConnect, []*cobra.Command{a.sshCmd(), a.configSSHCmd(), a.portForwardCmd(), a.pingCmd(), a.speedtestCmd(), a.netcheckCmd()}},
 		{groupDeployment, []*cobra.Command{a.templatesCmd(), a.usersCmd(), a.tokensCmd(), a.publicKeyCmd()}},
 		{groupInside, []*cobra.Command{a.statCmd(), a.dotfilesCmd(), a.expCmd()}},
-		{groupServer, []*cobra.Command{a.agentCmd()}},
+		{groupServer, []*cobra.Command{a.agentCmd(), a.gitSSHCmd()}},
 		{"", []*cobra.Command{a.loginCmd(), a.logoutCmd(), a.whoamiCmd(), a.versionCmd(), a.completionCmd()}},
 	} {
 		for _, cmd := range group.commands {
