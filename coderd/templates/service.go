@@ -48,6 +48,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/organizations/{organization}/templates/{templatename}/versions/{versionname}", readVersion, s.getVersionByNames)
 	mux.Handle("GET /api/v2/templates", read, s.listTemplates)
 	mux.Handle("GET /api/v2/templates/examples", read, s.listExamples)
+	mux.Handle("GET /api/v2/organizations/{organization}/templates/examples", read, s.listExamples)
 	mux.Handle("GET /api/v2/templates/{template}", read, s.getTemplate)
 	mux.Handle("PATCH /api/v2/templates/{template}", update, s.updateTemplate)
 	mux.Handle("DELETE /api/v2/templates/{template}", rbac.Needs(rbac.Delete, rbac.Template), s.deleteTemplate)

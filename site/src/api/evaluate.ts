@@ -1,20 +1,20 @@
 // What the form of a template's parameters looks like for the values so far.
 import { get, send } from "./client";
 import { gone } from "./queries";
-import type { EvaluateResponse, RichParameter } from "./types";
+import type { EvaluateParametersResponse, TemplateVersionParameter } from "./types";
 
 // evaluate asks the server. A version whose parameters were read before the server could work them out has a fixed form.
-export async function evaluate(version: string, id: number, inputs: Record<string, string>, owner: string): Promise<EvaluateResponse> {
+export async function evaluate(version: string, id: number, inputs: Record<string, string>, owner: string): Promise<EvaluateParametersResponse> {
   try {
-    return await send<EvaluateResponse>("POST", `templateversions/${version}/dynamic-parameters/evaluate`, { id, inputs, owner_id: owner });
+    return await send<EvaluateParametersResponse>("POST", `templateversions/${version}/dynamic-parameters/evaluate`, { id, inputs, owner_id: owner });
   } catch (err) {
     if (!gone(err)) throw err;
-    const fixed = await get<RichParameter[]>(`templateversions/${version}/rich-parameters`);
+    const fixed = await get<TemplateVersionParameter[]>(`templateversions/${version}/rich-parameters`);
     return { id, diagnostics: [], parameters: fixed.map((p, order) => preview(p, order, inputs[p.name])) };
   }
 }
 
-function preview(p: RichParameter, order: number, input: string | undefined): EvaluateResponse["parameters"][number] {
+function preview(p: TemplateVersionParameter, order: number, input: string | undefined): EvaluateParametersResponse["parameters"][number] {
   const rule = {
     validation_error: p.validation_error ?? "", validation_regex: p.validation_regex || null, validation_min: p.validation_min ?? null,
     validation_max: p.validation_max ?? null, validation_monotonic: p.validation_monotonic || null,

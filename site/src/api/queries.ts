@@ -43,8 +43,8 @@ export const queries = {
   versions: (template: string) => ask<t.TemplateVersion[]>(["templates", "versions", template], `templates/${template}/versions`),
   version: (id: string) => ask<t.TemplateVersion>(["templates", "version", id], `templateversions/${id}`),
   versionResources: (id: string) => ask<t.WorkspaceResource[]>(["templates", "resources", id], `templateversions/${id}/resources`),
-  variables: (id: string) => ask<t.TemplateVariable[]>(["templates", "variables", id], `templateversions/${id}/variables`),
-  parameters: (id: string) => ask<t.RichParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
+  variables: (id: string) => ask<t.TemplateVersionVariable[]>(["templates", "variables", id], `templateversions/${id}/variables`),
+  parameters: (id: string) => ask<t.TemplateVersionParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
   presets: (id: string) => ask<t.Preset[]>(["templates", "presets", id], `templateversions/${id}/presets`),
   examples: () => ask<t.TemplateExample[]>(["templates", "examples"], "templates/examples"),
 
@@ -55,7 +55,7 @@ export const queries = {
   users: () => ask<t.UsersResponse>(["users", "list"], "users?limit=1000"),
   tokens: () => ask<t.APIKey[]>(["tokens"], "users/me/keys/tokens"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
-  health: () => ask<t.Health>(["health"], "debug/health"),
+  health: () => ask<t.HealthReport>(["health"], "debug/health"),
   mesh: () => ask<{ peers: t.MeshPeer[] }>(["mesh"], "mesh/peers"),
 };
 

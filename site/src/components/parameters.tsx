@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { evaluate } from "~/api/evaluate";
-import type { EvaluateResponse, ParameterValue, PreviewParameter } from "~/api/types";
+import type { EvaluateParametersResponse, ParameterValue, PreviewParameter } from "~/api/types";
 import { useDebounced } from "~/lib/hooks";
 import { validate } from "~/lib/validate";
 import { ParameterInput } from "./parameter-input";
@@ -13,7 +13,7 @@ export type Inputs = Record<string, string>;
 
 export interface ParametersForm {
   parameters: PreviewParameter[] | undefined;
-  diagnostics: EvaluateResponse["diagnostics"];
+  diagnostics: EvaluateParametersResponse["diagnostics"];
   error: unknown;
   pending: boolean;
   inputs: Inputs;
