@@ -1148,6 +1148,7 @@ export type Route =
   | "GET /api/v2/organizations/{organization}/provisionerjobs/{job}"
   | "GET /api/v2/organizations/{organization}/provisionerkeys"
   | "GET /api/v2/organizations/{organization}/templates"
+  | "GET /api/v2/organizations/{organization}/templates/examples"
   | "GET /api/v2/organizations/{organization}/templates/{templatename}"
   | "GET /api/v2/organizations/{organization}/templates/{templatename}/versions/{versionname}"
   | "GET /api/v2/templates"

@@ -59,7 +59,7 @@ function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: Work
       setError(err);
     }
   };
-  const shows = (name: string) => agent.display_apps.includes(name);
+  const shows = (name: WorkspaceAgent["display_apps"][number]) => agent.display_apps.includes(name);
   const look = cx(buttonClass(), !enabled && "pointer-events-none opacity-50");
   const groups = new Map<string, WorkspaceApp[]>();
   for (const app of agent.apps.filter((a) => !a.hidden)) groups.set(app.group ?? "", [...(groups.get(app.group ?? "") ?? []), app]);
