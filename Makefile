@@ -22,7 +22,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: help run build slim site release test test-site test-go test-race e2e lint fmt gen verify bench clean
+.PHONY: help run build slim site release test test-site screenshots test-go test-race e2e lint fmt gen verify bench clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -59,7 +59,15 @@ site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
 release: ## build/coder with the slim binaries of every platform
 	$(MAKE) build SLIM="linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64"
 
-test: build lint verify test-go ## everything, from a clean clone; as root also what needs network namespaces and other users
+test: build lint verify test-site test-go ## everything, from a clean clone; as root also what needs network namespaces and other users
+
+test-site: build ## the dashboard: its linter, its unit tests, and the browser suite against build/coder
+	@command -v npm >/dev/null || { echo "the dashboard's tests need npm" >&2; exit 1; }
+	@scripts/test-prerequisites
+	cd site && npm run lint && npm test && npm run e2e
+
+screenshots: build ## renew docs/screenshots with the browser suite
+	cd site && SCREENSHOTS=1 npm run e2e
 
 # The tables and queues that everything depends on are tested with the race detector here, the rest by `make test-race`.
 RACED := coordinator coderd/agents coderd/jobs coderd/pubsub internal provisionerd
@@ -99,4 +107,4 @@ bench: build ## measure the product beside a yardstick, as a table and as build/
 	$(GO) run ./bench -coder build/coder -out build/bench.json
 
 clean: ## remove what was built
-	rm -rf build coderd/slim/dist/*.gz
+	rm -rf build coderd/slim/dist/*.gz site/build site/dist/*

@@ -15,12 +15,12 @@ let browser: Browser;
 let contexts: BrowserContext[] = [];
 let complaints: string[] = [];
 
-// useBrowser opens one for the tests of a file.
-export function useBrowser() {
+// withBrowser opens one for the tests of a file.
+export function withBrowser() {
   beforeAll(async () => {
     if (!executablePath) throw new Error("there is no Chromium: run scripts/test-prerequisites, or set CHROMIUM to one");
     // Chromium's own sandbox does not run as root.
-    browser = await chromium.launch({ executablePath, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+    browser = await chromium.launch({ executablePath, args: ["--disable-dev-shm-usage", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])] });
   });
   afterEach(async () => {
     await Promise.all(contexts.map((c) => c.close()));

@@ -1,10 +1,10 @@
 // From an empty server to a running workspace, as its first user goes.
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { axe, open, picture, useBrowser } from "./browser";
+import { axe, open, picture, withBrowser } from "./browser";
 import { Server } from "./server";
 import { password } from "./setup";
 
-useBrowser();
+withBrowser();
 let server: Server;
 beforeAll(async () => {
   server = await Server.make();

@@ -1,9 +1,9 @@
 import { expect, inject, it } from "vitest";
-import { axe, fits, open, picture, useBrowser } from "./browser";
+import { axe, fits, open, picture, withBrowser } from "./browser";
 import { api } from "./server";
 import { password } from "./setup";
 
-useBrowser();
+withBrowser();
 const place = inject("place");
 const token = inject("token");
 
@@ -77,7 +77,7 @@ it("changes an account, its tokens and its SSH key", async () => {
   await page.getByRole("button", { name: "New token" }).click();
   await page.getByLabel("Name", { exact: true }).fill("deploy");
   await page.getByRole("button", { name: "Create token" }).click();
-  const key = await page.getByRole("dialog").getByRole("textbox", { name: "token" }).innerText();
+  const key = await page.getByRole("dialog").getByRole("textbox", { name: "token" }).inputValue();
   expect(await api(place, key, "GET", "users/me")).toMatchObject({ username: "eve", name: "<b>Eve</b>" });
   await page.getByRole("button", { name: "Done" }).click();
   await page.getByRole("row").filter({ hasText: "deploy" }).waitFor();
@@ -88,11 +88,11 @@ it("changes an account, its tokens and its SSH key", async () => {
   await expect(api(place, key, "GET", "users/me")).rejects.toThrow("401");
 
   const line = page.getByLabel("SSH public key", { exact: true });
-  const before = await line.innerText();
+  const before = await line.inputValue();
   expect(before).toMatch(/^(ssh-ed25519|ecdsa|ssh-rsa) /);
   await page.getByRole("button", { name: "Replace…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Replace" }).click();
-  await page.waitForFunction((old) => document.querySelector('[aria-label="SSH public key"]')?.textContent !== old, before);
+  await page.waitForFunction((old) => document.querySelector<HTMLInputElement>('[aria-label="SSH public key"]')?.value !== old, before);
 });
 
 it("fits a phone", async () => {

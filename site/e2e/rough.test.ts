@@ -1,10 +1,10 @@
 // A server that goes away and comes back, and one that has had enough of somebody's tries. It is this file's own.
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { open, useBrowser } from "./browser";
+import { open, withBrowser } from "./browser";
 import { run, Server } from "./server";
 import { pushProcess, signUp } from "./setup";
 
-useBrowser();
+withBrowser();
 let server: Server;
 let token: string;
 beforeAll(async () => {

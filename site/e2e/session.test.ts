@@ -1,9 +1,9 @@
 import { expect, inject, it } from "vitest";
-import { axe, open, useBrowser } from "./browser";
+import { axe, open, withBrowser } from "./browser";
 import { api } from "./server";
 import { password } from "./setup";
 
-useBrowser();
+withBrowser();
 const place = inject("place");
 const token = inject("token");
 
@@ -57,7 +57,7 @@ it("makes a token for a terminal", async () => {
   await page.getByRole("button", { name: "Make a token" }).waitFor();
   await axe(page, "cli-auth");
   await page.getByRole("button", { name: "Make a token" }).click();
-  const key = await page.getByLabel("session token", { exact: true }).innerText();
+  const key = await page.getByLabel("session token", { exact: true }).inputValue();
   expect(key).toMatch(/^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$/);
   expect(await api(place, key, "GET", "users/me")).toMatchObject({ username: "ada" });
   await page.getByRole("button", { name: "Copy session token" }).click();

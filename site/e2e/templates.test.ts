@@ -1,10 +1,10 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, inject, it } from "vitest";
-import { axe, fits, open, picture, useBrowser } from "./browser";
+import { axe, fits, open, picture, withBrowser } from "./browser";
 import { api } from "./server";
 
-useBrowser();
+withBrowser();
 const place = inject("place");
 const token = inject("token");
 
@@ -94,7 +94,7 @@ it("makes a new version and goes back to the old one", async () => {
   await rows.nth(2).getByRole("button", { name: "Make active" }).click();
   await rows.nth(2).getByText("active", { exact: true }).waitFor();
   await rows.nth(1).getByRole("link").click();
-  await page.getByText("Build", { exact: false }).first().waitFor();
+  await page.getByRole("heading", { name: "Import" }).waitFor();
   await axe(page, "a version");
 });
 

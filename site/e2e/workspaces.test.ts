@@ -1,8 +1,8 @@
 import { beforeAll, expect, inject, it } from "vitest";
-import { axe, fits, open, picture, useBrowser } from "./browser";
+import { axe, fits, open, picture, withBrowser } from "./browser";
 import { api, run, until } from "./server";
 
-useBrowser();
+withBrowser();
 const place = inject("place");
 const token = inject("token");
 
@@ -80,8 +80,8 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   const { page } = await open(place, token);
   await page.goto("/@ada/list");
   await page.getByText("connected", { exact: true }).waitFor();
-  expect(await page.getByLabel("SSH command", { exact: true }).innerText()).toBe("coder ssh list");
-  expect(await page.getByLabel("port-forward command", { exact: true }).innerText()).toContain("coder port-forward list");
+  expect(await page.getByLabel("SSH command", { exact: true }).inputValue()).toBe("coder ssh list");
+  expect(await page.getByLabel("port-forward command", { exact: true }).inputValue()).toContain("coder port-forward list");
   await page.getByRole("button", { name: "Copy SSH command" }).click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("coder ssh list");
   for (const tab of ["Logs", "Scripts", "Path"]) {
@@ -125,5 +125,5 @@ it("is usable at 390 px, and with the keyboard", async () => {
   await page.keyboard.press("Enter");
   await page.getByRole("menuitem", { name: "Stop" }).waitFor();
   await page.keyboard.press("Escape");
-  expect(await page.evaluate(() => document.activeElement?.getAttribute("aria-label"))).toBe("More for list");
+  await page.waitForFunction(() => document.activeElement?.getAttribute("aria-label") === "More for list");
 });

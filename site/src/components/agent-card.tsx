@@ -116,18 +116,20 @@ function AppLink({ workspace, agent, app, host, enabled }: { workspace: Workspac
 const tabClass = "border-b-2 border-transparent px-2 py-1.5 text-muted data-[state=active]:border-accent data-[state=active]:text-ink";
 
 function AgentTabs({ workspace, agent, up, mine }: { workspace: Workspace; agent: WorkspaceAgent; up: boolean; mine: boolean }) {
-  const tabs: [string, string, ReactNode][] = [
-    ...(mine ? ([["connect", "Connect", <Connect workspace={workspace} agent={agent} />], ["ports", "Ports", up ? <Ports workspace={workspace} agent={agent} /> : <p className="text-muted">The workspace is not running.</p>]] as [string, string, ReactNode][]) : []),
-    ["logs", "Logs", <AgentLogs agent={agent} running={up || agent.status === "connecting"} />],
-    ["scripts", "Scripts", <Scripts agent={agent} />],
-    ["path", "Path", <ConnectionPath workspace={workspace} agent={agent} />],
-  ];
+  const ports = up ? <Ports workspace={workspace} agent={agent} /> : <p className="text-muted">The workspace is not running.</p>;
+  const tabs: { key: string; label: string; content: ReactNode; own?: boolean }[] = [
+    { key: "connect", label: "Connect", content: <Connect workspace={workspace} agent={agent} />, own: true },
+    { key: "ports", label: "Ports", content: ports, own: true },
+    { key: "logs", label: "Logs", content: <AgentLogs agent={agent} running={up || agent.status === "connecting"} /> },
+    { key: "scripts", label: "Scripts", content: <Scripts agent={agent} /> },
+    { key: "path", label: "Path", content: <ConnectionPath workspace={workspace} agent={agent} /> },
+  ].filter((t) => mine || !t.own);
   return (
-    <Tabs.Root defaultValue={tabs[0]![0]}>
+    <Tabs.Root defaultValue={tabs[0]!.key}>
       <Tabs.List aria-label={`Agent ${agent.name}`} className="mb-3 flex flex-wrap gap-2 border-b border-line">
-        {tabs.map(([key, label]) => <Tabs.Trigger key={key} value={key} className={tabClass}>{label}</Tabs.Trigger>)}
+        {tabs.map(({ key, label }) => <Tabs.Trigger key={key} value={key} className={tabClass}>{label}</Tabs.Trigger>)}
       </Tabs.List>
-      {tabs.map(([key, , content]) => <Tabs.Content key={key} value={key}>{content}</Tabs.Content>)}
+      {tabs.map(({ key, content }) => <Tabs.Content key={key} value={key}>{content}</Tabs.Content>)}
     </Tabs.Root>
   );
 }

@@ -29,10 +29,10 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
 }
 
 // CopyLine is a line of text to be copied, a command most of the time.
-export function CopyLine({ text, label, secret }: { text: string; label: string; secret?: boolean }) {
+export function CopyLine({ text, label }: { text: string; label: string }) {
   return (
     <div className="flex min-w-0 items-center gap-1 rounded-md border border-line bg-raised pl-2.5">
-      <code className={`min-w-0 flex-1 overflow-x-auto py-1.5 text-[13px] whitespace-nowrap ${secret ? "select-all" : ""}`} tabIndex={0} role="textbox" aria-readonly="true" aria-label={label}>{text}</code>
+      <input readOnly value={text} aria-label={label} onFocus={(e) => e.target.select()} className="min-w-0 flex-1 bg-transparent py-1.5 font-mono text-[13px] text-ellipsis" />
       <CopyButton text={text} label={`Copy ${label}`} />
     </div>
   );

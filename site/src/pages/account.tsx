@@ -97,7 +97,7 @@ function NewToken({ onClose }: { onClose: () => void }) {
       {create.data ? (
         <>
           <Note tone="warn" title="This token is shown once">It acts for you: keep it to yourself.</Note>
-          <CopyLine label="token" text={create.data.key} secret />
+          <CopyLine label="token" text={create.data.key} />
           <div className="flex justify-end"><Button look="primary" onClick={onClose}>Done</Button></div>
         </>
       ) : (

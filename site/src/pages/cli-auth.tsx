@@ -17,7 +17,7 @@ export default function CliAuth() {
         {create.data ? (
           <div className="flex flex-col gap-3">
             <p>Paste this token where the terminal asks for it. It is shown once, and acts for you: keep it to yourself.</p>
-            <CopyLine text={create.data.key} label="session token" secret />
+            <CopyLine text={create.data.key} label="session token" />
             <p className="text-muted">You may close this page now. Sessions can be ended on your account page, or with <code>coder logout</code>.</p>
           </div>
         ) : (

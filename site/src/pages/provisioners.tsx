@@ -143,7 +143,7 @@ function NewKey({ onClose }: { onClose: () => void }) {
       {create.data ? (
         <>
           <Note tone="warn" title="This key is shown once">Keep it where the provisioner reads it.</Note>
-          <CopyLine label="provisioner key" text={create.data.key} secret />
+          <CopyLine label="provisioner key" text={create.data.key} />
           <p className="text-muted">On the other machine:</p>
           <CopyLine label="start command" text={`CODER_URL=${location.origin} CODER_PROVISIONER_DAEMON_KEY=… coder provisioner start`} />
           <div className="flex justify-end"><Button look="primary" onClick={onClose}>Done</Button></div>

@@ -34,7 +34,8 @@ export default function WorkspacePage({ owner, name, build }: { owner: string; n
 
 function Shown({ workspace: w, build }: { workspace: Workspace; build: number | undefined }) {
   const actions = useWorkspaceActions(w);
-  const tab = build !== undefined ? "builds" : (new URLSearchParams(useSearch()).get("tab") ?? "overview");
+  const search = useSearch();
+  const tab = build !== undefined ? "builds" : (new URLSearchParams(search).get("tab") ?? "overview");
   const at = paths.workspace(w.owner_name, w.name);
   const reason = reasonOf(w.latest_build);
   return (

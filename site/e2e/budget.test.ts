@@ -1,0 +1,42 @@
+// How much a browser loads, and how soon a thousand workspaces are on screen.
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+import { expect, inject, it } from "vitest";
+import { open, withBrowser } from "./browser";
+
+withBrowser();
+const place = inject("place");
+const token = inject("token");
+const build = join(dirname(dirname(fileURLToPath(import.meta.url))), "build");
+
+interface Chunk {
+  file: string;
+  isEntry?: boolean;
+  imports?: string[];
+}
+
+it("loads at most 150 kB of JavaScript first, and no terminal", async () => {
+  const manifest = JSON.parse(readFileSync(join(build, ".vite/manifest.json"), "utf8")) as Record<string, Chunk>;
+  const loaded = new Set<string>();
+  const add = (key: string) => {
+    const chunk = manifest[key]!;
+    if (loaded.has(chunk.file)) return;
+    loaded.add(chunk.file);
+    for (const other of chunk.imports ?? []) add(other);
+  };
+  for (const [key, chunk] of Object.entries(manifest)) if (chunk.isEntry) add(key);
+  add("src/pages/workspaces.tsx");
+  const size = [...loaded].filter((f) => f.endsWith(".js")).reduce((sum, f) => sum + gzipSync(readFileSync(join(build, f)), { level: 9 }).length, 0);
+  console.log(`first load: ${(size / 1000).toFixed(1)} kB of JavaScript (gzip), ${loaded.size} files`);
+  expect(size).toBeLessThanOrEqual(150_000);
+
+  // The browser agrees about which files those are.
+  const { page } = await open(place, token);
+  const asked: string[] = [];
+  page.on("request", (r) => r.url().includes("/assets/") && r.url().endsWith(".js") && asked.push(new URL(r.url()).pathname.slice(1)));
+  await page.goto("/workspaces");
+  await page.getByRole("heading", { name: "Workspaces" }).waitFor();
+  expect(asked.filter((f) => !loaded.has(f))).toEqual([]);
+});

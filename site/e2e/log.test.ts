@@ -1,0 +1,85 @@
+// Long, colourful and hostile logs.
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { beforeAll, expect, inject, it } from "vitest";
+import { axe, open, picture, withBrowser } from "./browser";
+import { run } from "./server";
+
+withBrowser();
+const place = inject("place");
+const token = inject("token");
+
+const lines = 100_000;
+const script = `seq 1 ${lines}; printf '\\033[31mred\\033[0m plain\\n'; echo '<img src=x onerror=alert(1)><script>alert(2)</script>'`;
+
+beforeAll(async () => {
+  const dir = join(place.dir, "long");
+  mkdirSync(dir, { recursive: true });
+  writeFileSync(join(dir, "main.tf"), `
+terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+resource "terraform_data" "x" {
+  provisioner "local-exec" {
+    command = <<-EOT
+      ${script}
+    EOT
+  }
+}
+`);
+  await run(place, ["templates", "push", "long", "-d", dir, "-y"]);
+  await run(place, ["create", "long", "-t", "long", "-y"]);
+});
+
+it(`shows a log of ${lines} lines, and each by its address`, async () => {
+  const { page } = await open(place, token);
+  await page.goto("/@ada/long/builds/1");
+  const log = page.getByRole("log");
+  await page.locator('[data-log="ended"]').waitFor();
+  await page.getByText(/^100,\d+ lines$/).waitFor();
+  // Only what can be seen is in the page.
+  expect(await log.locator("a").count()).toBeLessThan(200);
+  await axe(page, "a long log");
+
+  // Colours, and markup as text.
+  await page.getByLabel("Find in the log").fill("red");
+  const red = log.locator(".ansi-red", { hasText: "red" });
+  await red.waitFor();
+  await page.getByLabel("Find in the log").fill("onerror");
+  await log.getByText("<img src=x onerror=alert(1)><script>alert(2)</script>").waitFor();
+  expect(await log.locator("img, script").count()).toBe(0);
+  await page.getByLabel("Find in the log").fill("");
+
+  // A line has an address.
+  await page.getByLabel("Find in the log").fill("): 54321");
+  await log.getByRole("link").first().click();
+  const address = page.url();
+  expect(address).toMatch(/#L\d+$/);
+  const other = await open(place, token);
+  await other.page.goto(address);
+  await other.page.getByRole("log").getByText("): 54321").waitFor();
+  await picture(other.page, "build-log");
+});
+
+it("follows a build from where the connection broke", async () => {
+  const { page, context } = await open(place, token);
+  await page.goto("/@ada/long");
+  await run(place, ["stop", "long", "-y"]);
+  // The page sees the next build live, and loses its connections in the middle.
+  const started = run(place, ["start", "long", "-y"]);
+  await page.getByText("Build #3: start").waitFor();
+  await page.getByText(/local-exec\): \d+/).first().waitFor();
+  await context.setOffline(true);
+  await context.setOffline(false);
+  await started;
+  await page.locator('[data-log="ended"]').waitFor({ timeout: 60_000 });
+  await page.getByText(/^100,\d+ lines$/).waitFor();
+  // Complete and in order: the numbers of lines and what they say differ by the same everywhere.
+  await page.getByLabel("Find in the log").fill("): 77777");
+  const first = Number(await page.getByRole("log").getByRole("link").first().innerText()) - 77777;
+  await page.getByLabel("Find in the log").fill("): 99999");
+  const second = Number(await page.getByRole("log").getByRole("link").first().innerText()) - 99999;
+  expect(second).toBe(first);
+});

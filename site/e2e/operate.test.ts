@@ -1,0 +1,72 @@
+// Provisioners, the queue, health and the mesh.
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { beforeAll, expect, inject, it } from "vitest";
+import { axe, open, picture, withBrowser } from "./browser";
+import { run } from "./server";
+
+withBrowser();
+const place = inject("place");
+const token = inject("token");
+
+beforeAll(() => run(place, ["create", "meshed", "-t", "process", "-y"]));
+
+it("shows daemons, and why a job waits, and cancels it", async () => {
+  const dir = join(place.dir, "tagged");
+  mkdirSync(dir, { recursive: true });
+  writeFileSync(join(dir, "main.tf"), 'resource "terraform_data" "x" {}\n');
+  const { page } = await open(place, token);
+  await page.goto("/templates/new");
+  await page.getByRole("button", { name: "Upload a folder" }).click();
+  await page.getByLabel("Template folder").setInputFiles(dir);
+  await page.getByLabel("Provisioner tags").fill("environment=on-prem");
+  await page.getByRole("button", { name: "Import" }).click();
+  await page.getByText(/^Waiting: .*environment/).first().waitFor();
+
+  await page.goto("/provisioners");
+  await page.getByRole("region", { name: "Daemons" }).getByText("idle").first().waitFor();
+  const job = page.getByRole("region", { name: "Queue" }).getByRole("row").filter({ hasText: "environment=on-prem" });
+  await job.getByText(/no provisioner/i).waitFor();
+  await axe(page, "provisioners");
+  await picture(page, "provisioners");
+  await job.getByRole("button", { name: /Cancel/ }).click();
+  await job.waitFor({ state: "detached" });
+});
+
+it("makes and deletes provisioner keys", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/provisioners");
+  await page.getByRole("button", { name: "New key" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("office");
+  await page.getByLabel("Tags", { exact: true }).fill("environment=office");
+  await page.getByRole("button", { name: "Create", exact: true }).click();
+  expect(await page.getByRole("textbox", { name: "provisioner key" }).inputValue()).not.toBe("");
+  await page.getByRole("button", { name: "Done" }).click();
+  const row = page.getByRole("region", { name: "Keys" }).getByRole("row").filter({ hasText: "office" });
+  await row.getByText("environment=office").waitFor();
+  await page.getByRole("button", { name: "Delete the key office" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await row.waitFor({ state: "detached" });
+});
+
+it("shows the server's health, with what to do", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/health");
+  for (const section of ["Database", "Access URL", "Relay", "Websocket", "Provisioners"]) await page.getByRole("heading", { name: new RegExp(section, "i") }).waitFor();
+  await axe(page, "health");
+  await picture(page, "health");
+});
+
+it("draws the mesh, and shows a new peer without a reload", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/mesh");
+  const peers = page.getByRole("region", { name: "Peers" });
+  await peers.getByText("provisioner").first().waitFor();
+  await peers.getByRole("row").filter({ hasText: "agent" }).first().waitFor();
+  expect(await page.locator("main svg line").count()).toBeGreaterThan(0);
+  await axe(page, "mesh");
+  await picture(page, "mesh");
+  const agents = await peers.getByRole("row").filter({ hasText: "agent" }).count();
+  await run(place, ["create", "joining", "-t", "process", "-y"]);
+  await page.waitForFunction((n) => [...document.querySelectorAll("tbody tr")].filter((r) => r.textContent?.includes("agent")).length > n, agents);
+});

@@ -1,0 +1,93 @@
+import { expect, inject, it, beforeAll } from "vitest";
+import type { Page } from "playwright-core";
+import { axe, open, picture, withBrowser } from "./browser";
+import { run } from "./server";
+
+withBrowser();
+const place = inject("place");
+const token = inject("token");
+
+beforeAll(() => run(place, ["create", "term", "-t", "process", "-y"]));
+
+// screen is what the terminal shows, line by line.
+const screen = (page: Page) => page.locator(".xterm-rows > div").allInnerTexts().then((rows) => rows.map((r) => r.replaceAll(" ", " ").trimEnd()));
+const shows = (page: Page, text: string) => page.waitForFunction((t) => [...document.querySelectorAll(".xterm-rows > div")].some((r) => (r as HTMLElement).innerText.replaceAll(" ", " ").includes(t)), text);
+
+async function start(page: Page) {
+  await page.goto("/@ada/term.main/terminal");
+  await page.locator('[data-terminal="open"]').waitFor();
+  await page.locator(".xterm-helper-textarea").focus();
+}
+
+it("runs programs, full-screen ones too, in every language", async () => {
+  const { page } = await open(place, token);
+  await start(page);
+  await page.keyboard.type("echo $((6*7)) héllo 日本 🚀\n");
+  await shows(page, "42 héllo 日本 🚀");
+  // The program sees the window's size, and its changes.
+  await page.keyboard.type("clear; stty size\n");
+  const [before] = await waitRow(page, /^\d+ \d+$/);
+  await page.setViewportSize({ width: 700, height: 500 });
+  await page.keyboard.type("clear; stty size\n");
+  await page.waitForFunction((old) => [...document.querySelectorAll(".xterm-rows > div")].some((r) => /^\d+ \d+$/.test((r as HTMLElement).innerText.trim()) && (r as HTMLElement).innerText.trim() !== old), before!);
+  // A full-screen program: it takes the whole screen and gives it back.
+  await page.keyboard.type("clear; seq 1 500 | less\n");
+  await shows(page, ":");
+  await page.keyboard.press("G");
+  await shows(page, "500");
+  await page.keyboard.press("q");
+  await page.keyboard.type("echo back\n");
+  await shows(page, "back");
+  await axe(page, "terminal");
+});
+
+async function waitRow(page: Page, pattern: RegExp): Promise<string[]> {
+  await page.waitForFunction((p) => [...document.querySelectorAll(".xterm-rows > div")].some((r) => new RegExp(p).test((r as HTMLElement).innerText.trim())), pattern.source);
+  return (await screen(page)).map((r) => r.trim()).filter((r) => pattern.test(r));
+}
+
+it("copies, pastes and makes links of addresses", async () => {
+  const { page, context } = await open(place, token);
+  await start(page);
+  await page.evaluate(() => navigator.clipboard.writeText("echo pasted-$((1+1))\n"));
+  await page.keyboard.press("Control+Shift+V");
+  if (!(await screen(page)).join("\n").includes("pasted")) await page.locator(".xterm-helper-textarea").evaluate((e) => {
+    const data = new DataTransfer();
+    data.setData("text/plain", "echo pasted-$((1+1))\n");
+    e.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true }));
+  });
+  await page.keyboard.press("Enter");
+  await shows(page, "pasted-2");
+  await page.keyboard.type(`clear; echo ${place.url}/healthz\n`);
+  await shows(page, `${place.url}/healthz`);
+  const row = page.locator(".xterm-rows > div", { hasText: /^http/ }).first();
+  const box = (await row.boundingBox())!;
+  const opened = context.waitForEvent("page");
+  await page.mouse.move(box.x + 60, box.y + box.height / 2);
+  await page.mouse.move(box.x + 64, box.y + box.height / 2);
+  await page.mouse.click(box.x + 64, box.y + box.height / 2);
+  expect((await opened).url()).toMatch(/healthz|about:blank/);
+  // A double click selects a word, which can be copied.
+  await page.keyboard.type("clear; echo selectable\n");
+  await shows(page, "selectable");
+  const word = (await page.locator(".xterm-rows > div", { hasText: /^selectable/ }).first().boundingBox())!;
+  await page.mouse.dblclick(word.x + 20, word.y + word.height / 2);
+  await page.keyboard.press("Control+Shift+C");
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("selectable");
+});
+
+it("survives a reload with its screen, and keeps its shell", async () => {
+  const { page } = await open(place, token);
+  await start(page);
+  await page.keyboard.type("KEPT=yes; echo before-the-reload\n");
+  await shows(page, "before-the-reload");
+  await page.reload();
+  await page.locator('[data-terminal="open"]').waitFor();
+  await shows(page, "before-the-reload");
+  await page.locator(".xterm-helper-textarea").focus();
+  await page.keyboard.type("echo still-$KEPT\n");
+  await shows(page, "still-yes");
+  await picture(page, "terminal");
+  await page.keyboard.type("exit\n");
+  await page.getByText("The session has ended.").waitFor();
+});
