@@ -18,7 +18,7 @@ func TestStarters(t *testing.T) {
 	t.Parallel()
 	w := worldtest.New(t)
 	tom := w.As("tom") // a template admin
-	list, err := w.As("ann").TemplateExamples(t.Context(), "default")
+	list, err := w.As("ann").TemplateExamples(t.Context())
 	if err != nil || len(list) == 0 {
 		t.Fatalf("examples: %v, %v", list, err)
 	}

@@ -40,6 +40,16 @@ type CreateTemplateVersionRequest struct {
 	UserVariableValues []VariableValue `json:"user_variable_values,omitempty"`
 }
 
+// TemplateExample is a starter: a template that comes with the server.
+type TemplateExample struct {
+	ID          string       `json:"id"` // for CreateTemplateVersionRequest
+	Name        string       `json:"name"`
+	Description string       `json:"description"`
+	Icon        string       `json:"icon"`
+	Tags        List[string] `json:"tags"`
+	Markdown    string       `json:"markdown"` // its README
+}
+
 type UpdateTemplateVersionRequest struct {
 	Name    string  `json:"name"` // "": unchanged
 	Message *string `json:"message,omitempty"`
@@ -185,6 +195,11 @@ type ParameterValidation struct {
 	Min       *int64  `json:"validation_min"`
 	Max       *int64  `json:"validation_max"`
 	Monotonic *string `json:"validation_monotonic"`
+}
+
+// TemplateExamples lists the starters that come with the server.
+func (c *Client) TemplateExamples(ctx context.Context) ([]TemplateExample, error) {
+	return get[[]TemplateExample](ctx, c, "templates/examples")
 }
 
 func (c *Client) CreateTemplateVersion(ctx context.Context, organization string, req CreateTemplateVersionRequest) (TemplateVersion, error) {

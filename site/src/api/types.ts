@@ -14,9 +14,3 @@ export interface Styling {
 export type PreviewParameter = Omit<gen.PreviewParameter, "styling"> & { styling: Styling | null };
 export type EvaluateParametersResponse = Omit<gen.EvaluateParametersResponse, "parameters"> & { parameters: PreviewParameter[] };
 
-export interface ProvisionerKey {
-  id: string;
-  created_at: string;
-  name: string;
-  tags: Record<string, string>;
-}
