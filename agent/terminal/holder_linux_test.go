@@ -247,7 +247,7 @@ func TestEnds(t *testing.T) {
 	none.Path = "/does/not/exist"
 	look(t, h, none).ends(127, "no such file")
 	// A job in the background that keeps the terminal open does not keep it alive.
-	look(t, h, start(uuid.New(), "trap '' HUP; sleep 3600 & exit 3")).ends(3, "")
+	look(t, h, start(uuid.New(), "trap '' HUP; sleep 5 & exit 3")).ends(3, "")
 }
 
 func TestAbandoned(t *testing.T) {

@@ -3,7 +3,17 @@ package bootstrap_test
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,7 +35,7 @@ const agent = "#!/bin/sh\necho agent=$1 url=$CODER_AGENT_URL auth=$CODER_AGENT_A
 func tools(t *testing.T, downloader string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"sh", "mktemp", "chmod", "sleep", "uname", "cat", downloader} {
+	for _, name := range []string{"sh", "mktemp", "chmod", "sleep", "uname", "cat", "rm", "date", downloader} {
 		if name == "" {
 			continue
 		}
@@ -202,5 +212,142 @@ func TestPlatforms(t *testing.T) {
 	}
 	if got := bootstrap.Script("plan9", "mips") + bootstrap.Script("linux", "mips"); got != "" {
 		t.Errorf("a script for an unknown platform: %s", got)
+	}
+}
+
+// reports is a server that has no agent and hears what is wrong.
+func reports(t *testing.T) (url string, heard chan string) {
+	t.Helper()
+	heard = make(chan string, 8)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.Path != "/api/v2/workspaceagents/me/startup-problem" {
+			http.NotFound(w, r)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		heard <- string(body)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, heard
+}
+
+// What is wrong reaches the server, by every downloader, and the token is in no argument.
+func TestReport(t *testing.T) {
+	t.Parallel()
+	for name, shell := range shells(t) {
+		for _, downloader := range []string{"curl", "wget", "busybox"} {
+			if _, err := exec.LookPath(downloader); err != nil {
+				continue
+			}
+			t.Run(name+" with "+downloader, func(t *testing.T) {
+				t.Parallel()
+				url, heard := reports(t)
+				until(t, start(t, shell, url, tools(t, downloader)), "the server has no agent for amd64")
+				select {
+				case got := <-heard:
+					if want := "t0ken\nThe agent cannot be fetched: the server has no agent for amd64"; !strings.HasPrefix(got, want) {
+						t.Errorf("report %q, want %q", got, want)
+					}
+				case <-t.Context().Done():
+					t.Fatal("no report came")
+				}
+			})
+		}
+	}
+}
+
+// secured is a server with a certificate for these days, and a file with that certificate.
+func secured(t *testing.T, from, to time.Time) (url, file string, posts *atomic.Int32) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: to, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	posts = new(atomic.Int32)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+		}
+		fmt.Fprint(w, agent)
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL, file, posts
+}
+
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, downloader := range []string{"curl", "wget"} {
+		if _, err := exec.LookPath(downloader); err != nil {
+			continue
+		}
+		t.Run("unknown authority with "+downloader, func(t *testing.T) {
+			t.Parallel()
+			url, _, posts := secured(t, now.Add(-time.Hour), now.Add(time.Hour))
+			until(t, start(t, []string{"dash"}, url, tools(t, downloader)), "certificate is not trusted here")
+			if posts.Load() != 0 {
+				t.Error("a server that is not trusted was told the token")
+			}
+		})
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Fatal("curl is not installed")
+	}
+	for name, clock := range map[string]string{"the clock is wrong": "01 Jan 1970", "the certificate is old": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, file, _ := secured(t, now.Add(-48*time.Hour), now.Add(-24*time.Hour))
+			path := tools(t, "curl")
+			want := "certificate is out of date"
+			if clock != "" {
+				want = "this machine's clock is wrong: it says 01 Jan 1970, the server says " + now.UTC().Format("02 Jan 2006")
+				fake := filepath.Join(path, "date")
+				if err := os.Remove(fake); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(fake, []byte("#!/bin/sh\necho "+clock+"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			until(t, start(t, []string{"dash"}, url, path, "CURL_CA_BUNDLE="+file), want)
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := "http://" + l.Addr().String()
+	l.Close()
+	for _, downloader := range []string{"curl", "wget", "busybox"} {
+		if _, err := exec.LookPath(downloader); err != nil {
+			continue
+		}
+		t.Run(downloader, func(t *testing.T) {
+			t.Parallel()
+			until(t, start(t, []string{"sh"}, free, tools(t, downloader)), "does a firewall let this workspace reach that port?")
+			until(t, start(t, []string{"sh"}, "http://no-such-host.invalid", tools(t, downloader)), "name does not resolve here")
+		})
 	}
 }

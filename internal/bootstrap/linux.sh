@@ -15,39 +15,121 @@ fi
 
 stay() {
 	echo "coder agent: $1" >&2
+	report "$1"
 	echo "coder agent: waiting, so that you can look; end this process when you are done" >&2
 	trap - EXIT
 	while :; do sleep 3600; done
 }
 
+# fetch FILE URL: the downloader that there is. Its words go to $dir/said.
 fetch() {
 	if command -v curl >/dev/null 2>&1; then
-		curl -fsSL --connect-timeout 15 -o "$1" "$2"
+		curl -fsSL --connect-timeout 15 -o "$1" "$2" 2>"$dir/said"
 	elif command -v wget >/dev/null 2>&1; then
-		wget -q -O "$1" "$2"
+		LC_ALL=C wget -nv -T 60 -O "$1" "$2" 2>"$dir/said"
 	elif command -v busybox >/dev/null 2>&1; then
-		busybox wget -q -O "$1" "$2"
+		busybox wget -T 60 -O "$1" "$2" 2>"$dir/said"
 	else
 		stay "cannot fetch the agent: install curl, wget or busybox in this workspace"
 	fi
 }
 
-if [ "$CODER_AGENT_AUTH" = token ] && [ -z "${CODER_AGENT_TOKEN:-}" ]; then
-	stay "CODER_AGENT_TOKEN is not set: the template has to pass coder_agent.<name>.token in it"
-fi
+# report TEXT: tells the server, which shows it with the workspace. The token is in the body, where no list of processes has
+# it, and goes nowhere that fetch would not go: a server whose certificate is not trusted is told nothing.
+report() {
+	[ -n "$dir" ] && [ -n "${CODER_AGENT_TOKEN:-}" ] || return 0
+	(umask 077 && printf '%s\n%s\n' "$CODER_AGENT_TOKEN" "$1" >"$dir/report") 2>/dev/null || return 0
+	to=${url}api/v2/workspaceagents/me/startup-problem
+	if command -v curl >/dev/null 2>&1; then
+		curl -fsS --max-time 15 -o /dev/null -H 'Content-Type: text/plain' --data-binary "@$dir/report" "$to" >/dev/null 2>&1
+	elif command -v wget >/dev/null 2>&1; then
+		wget -q -T 15 -t 1 -O /dev/null --header 'Content-Type: text/plain' --post-file="$dir/report" "$to" >/dev/null 2>&1
+	elif command -v busybox >/dev/null 2>&1; then
+		busybox wget -q -T 15 -O /dev/null --post-file "$dir/report" "$to" >/dev/null 2>&1
+	fi
+	rm -f "$dir/report"
+}
+
+# why CODE: what a failed fetch means, from the downloader's exit status and words.
+why() {
+	case $(cat "$dir/said" 2>/dev/null) in
+	*expired* | *"not yet valid"* | *"not yet activated"*)
+		if clock_is_wrong; then
+			echo "this machine's clock is wrong: it says $(LC_ALL=C date -u '+%d %b %Y'), the server says $server_day; set it, certificates depend on it"
+		else
+			echo "the server's certificate is out of date: its operator has to renew it"
+		fi
+		;;
+	*ertificate* | *"SSL"* | *"TLS"* | *"tls"*)
+		echo "the server's certificate is not trusted here: add its authority to this workspace's certificates (update-ca-certificates), or name it in SSL_CERT_FILE and CURL_CA_BUNDLE"
+		;;
+	*"resolve"* | *"bad address"* | *"Name or service"* | *"unknown host"*)
+		echo "the server's name does not resolve here: check this workspace's DNS, and that the server's access URL is one that workspaces can reach"
+		;;
+	*"404"*)
+		echo "the server has no agent for $ARCH at that address: is another program behind the access URL, or this architecture not served?"
+		;;
+	*" 50"[0-9]*)
+		echo "the server, or a proxy before it, cannot answer now"
+		;;
+	*"refused"* | *"Couldn't connect"* | *"Could not connect"* | *"Failed to connect"*)
+		echo "nothing answers at the server's address: is the server up, and does a firewall let this workspace reach that port?"
+		;;
+	*"timed out"* | *"timeout"* | *"Timeout"* | *"unreachable"*)
+		echo "the server does not answer: a firewall, or a proxy that is missing in https_proxy, keeps this workspace from it"
+		;;
+	*"No space"* | *"rite error"* | *"Failure writing"* | *"Failed writing"*)
+		echo "there is no space for the agent in $dir"
+		;;
+	*)
+		echo "the downloader ended with status $1"
+		;;
+	esac
+}
+
+# clock_is_wrong compares days with the server's Date header, which needs no trust: nothing is decided by it.
+clock_is_wrong() {
+	if command -v curl >/dev/null 2>&1; then
+		head=$(curl -ksSI --max-time 15 "$url" 2>/dev/null)
+	elif command -v wget >/dev/null 2>&1; then
+		head=$(LC_ALL=C wget -q -S -T 15 -t 1 --no-check-certificate --spider "$url" 2>&1)
+	else
+		return 1
+	fi
+	server_day=
+	while read -r name _ day month year _; do
+		case $name in [Dd]ate:) server_day="$day $month $year" ;; esac
+	done <<HEAD
+$head
+HEAD
+	[ -n "$server_day" ] && [ "$server_day" != "$(LC_ALL=C date -u '+%d %b %Y')" ]
+}
 
 dir=
 for parent in /tmp "${TMPDIR:-}" /var/tmp "${HOME:-}" .; do
 	[ -n "$parent" ] && dir=$(mktemp -d "$parent/coder.XXXXXX" 2>/dev/null) && break
 done
+
+if [ "$CODER_AGENT_AUTH" = token ] && [ -z "${CODER_AGENT_TOKEN:-}" ]; then
+	stay "CODER_AGENT_TOKEN is not set: the template has to pass coder_agent.<name>.token in it"
+fi
 [ -n "$dir" ] || stay "cannot make a folder for the agent in /tmp, /var/tmp or the home folder"
 
 wait=1
-until fetch "$dir/coder" "${url}bin/coder-linux-${ARCH}"; do
-	echo "coder agent: fetching ${url}bin/coder-linux-${ARCH} failed (see above); next try in $wait s" >&2
+told=
+while :; do
+	fetch "$dir/coder" "${url}bin/coder-linux-${ARCH}" && break
+	reason=$(why $?)
+	cat "$dir/said" >&2
+	echo "coder agent: fetching ${url}bin/coder-linux-${ARCH} failed: $reason; next try in $wait s" >&2
+	if [ "$told" != "$reason" ]; then
+		report "The agent cannot be fetched: $reason"
+		told=$reason
+	fi
 	sleep "$wait"
 	[ "$wait" -lt 30 ] && wait=$((wait * 2))
 done
+rm -f "$dir/said"
 chmod 700 "$dir/coder" || stay "cannot make $dir/coder executable"
 
 PATH=$dir:$PATH
