@@ -39,6 +39,8 @@ var public = map[string]string{
 	"POST /api/v2/users/first":      "works once, while there is no user",
 	"GET /api/v2/users/authmethods": "the sign-in page shows them",
 	"POST /api/v2/users/login":      "gives the session",
+
+	"POST /api/v2/workspaceagents/me/startup-problem": "a start script has the agent's token and no session; the body carries it",
 }
 
 func newTestServer(t *testing.T) (*Server, *url.URL) {

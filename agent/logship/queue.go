@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ const (
 	maxBatchBytes   = 64 << 10  // per call
 	// pace is the least time between two batches; with maxBatchBytes it bounds the rate to 640 KiB/s.
 	pace = 100 * time.Millisecond
+	// slowPace is the same for a source of whose lines only the last are kept: 32 KiB/s.
+	slowPace = 2 * time.Second
 	// overhead is what a line costs beside its text.
 	overhead = 64
 )
@@ -25,7 +28,7 @@ const (
 var ErrRefused = errors.New("the server refuses this log source")
 
 // Send stores lines of a source and returns the highest number that the server has of it. Without lines it only asks. full
-// says that the server takes no more. It must give up when ctx ends.
+// says that of what comes now only the last lines are kept, so that it is sent slowly. It must give up when ctx ends.
 type Send func(ctx context.Context, source uuid.UUID, lines []Line) (stored uint64, full bool, err error)
 
 // Queue holds the lines of all sources. The zero value is not usable: New.
@@ -35,7 +38,6 @@ type Queue struct {
 	mu      sync.Mutex // guards the fields below and those of every source
 	sources map[uuid.UUID]*Source
 	order   []*Source
-	full    bool          // the server takes no more: everything is dropped
 	idle    chan struct{} // closed when nothing is pending; nil while nobody waits
 }
 
@@ -48,9 +50,13 @@ type Source struct {
 	numbered bool   // next is known
 	next     uint64 // the number of the first pending line
 	pending  []Line
+	inFlight int // of pending, the first that have been sent and are not acknowledged
 	bytes    int
-	dropped  int
-	refused  bool // the server takes none
+	dropped  int       // lines before pending[gap]
+	gap      int       // means nothing while dropped is 0
+	refused  bool      // the server takes none
+	slow     bool      // only the last lines are kept
+	rested   time.Time // when a slow source may send again
 }
 
 // New returns an empty queue.
@@ -71,35 +77,46 @@ func (q *Queue) Source(id uuid.UUID) *Source {
 	return s
 }
 
-// Add queues one line, or drops it if too much waits. It does not block.
+// Add queues one line. If too much waits lines in the middle give way: what a program says first and last tells most. It does
+// not block.
 func (s *Source) Add(level Level, output string) {
 	q := s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case q.full || s.refused:
-		return
-	case len(s.pending) >= maxPending || s.bytes+len(output)+overhead > maxPendingBytes:
-		s.dropped++
+	if s.refused {
 		return
 	}
-	s.reportDropped()
-	s.push(level, output)
+	if len(s.pending) >= maxPending || s.bytes+len(output)+overhead > maxPendingBytes {
+		s.drop()
+	}
+	s.pending = append(s.pending, Line{At: time.Now(), Level: level, Output: output})
+	s.bytes += len(output) + overhead
 	q.signal()
 }
 
-// push appends a line. Called with mu held.
-func (s *Source) push(level Level, output string) {
-	s.pending = append(s.pending, Line{At: time.Now(), Level: level, Output: output})
-	s.bytes += len(output) + overhead
+// drop makes room: a quarter of what waits goes at once, so that it happens seldom, from the gap that there is already or, if
+// there is none, from the middle. Called with mu held.
+func (s *Source) drop() {
+	if s.dropped == 0 {
+		s.gap = s.inFlight + (len(s.pending)-s.inFlight)/2
+	}
+	n := (len(s.pending) - s.gap + 3) / 4
+	for _, l := range s.pending[s.gap : s.gap+n] {
+		s.bytes -= len(l.Output) + overhead
+	}
+	s.pending = slices.Delete(s.pending, s.gap, s.gap+n)
+	s.dropped += n
 }
 
-// reportDropped says how many lines are missing, where they are. Called with mu held.
+// reportDropped says how many lines are missing, where they are. Called with mu held while nothing is in flight.
 func (s *Source) reportDropped() {
-	if s.dropped > 0 {
-		s.push(Warn, fmt.Sprintf("[%d lines were dropped: they came faster than they could be sent]", s.dropped))
-		s.dropped = 0
+	if s.dropped == 0 || s.gap > 0 {
+		return
 	}
+	text := fmt.Sprintf("[%d lines were dropped: they came faster than they could be sent]", s.dropped)
+	s.pending = slices.Insert(s.pending, 0, Line{At: time.Now(), Level: Warn, Output: text})
+	s.bytes += len(text) + overhead
+	s.dropped = 0
 }
 
 // signal wakes Run. Called with mu held.
@@ -116,10 +133,16 @@ func (q *Queue) Run(ctx context.Context, send Send) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
-		source := q.first()
+		source, rest := q.first()
 		if source == nil {
+			var rested <-chan time.Time
+			if rest > 0 {
+				rested = time.After(rest)
+			}
 			select {
 			case <-q.wake:
+				continue
+			case <-rested:
 				continue
 			case <-ctx.Done():
 				return ctx.Err()
@@ -141,21 +164,29 @@ func (q *Queue) Run(ctx context.Context, send Send) error {
 	}
 }
 
-// first is the source whose turn it is, nil when nothing waits. Sources take turns.
-func (q *Queue) first() *Source {
+// first is the source whose turn it is, nil when nothing may be sent now; rest is then how long the next one has to wait, 0
+// when nothing waits. Sources take turns. Whoever flushes waits for no pace.
+func (q *Queue) first() (source *Source, rest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, s := range q.order {
-		if len(s.pending) > 0 || s.dropped > 0 {
-			q.order = append(append(q.order[:i:i], q.order[i+1:]...), s)
-			return s
+		if len(s.pending) == 0 && s.dropped == 0 {
+			continue
 		}
+		if left := time.Until(s.rested); s.slow && left > 0 && q.idle == nil {
+			if rest == 0 || left < rest {
+				rest = left
+			}
+			continue
+		}
+		q.order = append(append(q.order[:i:i], q.order[i+1:]...), s)
+		return s, 0
 	}
-	if q.idle != nil {
+	if q.idle != nil && rest == 0 {
 		close(q.idle)
 		q.idle = nil
 	}
-	return nil
+	return nil, rest
 }
 
 func (q *Queue) sendBatch(ctx context.Context, s *Source, send Send) error {
@@ -168,8 +199,7 @@ func (q *Queue) sendBatch(ctx context.Context, s *Source, send Send) error {
 			return err
 		}
 		q.mu.Lock()
-		s.numbered, s.next = true, stored+1
-		q.setFull(full)
+		s.numbered, s.next, s.slow = true, stored+1, full
 		q.mu.Unlock()
 	}
 
@@ -185,25 +215,33 @@ func (q *Queue) sendBatch(ctx context.Context, s *Source, send Send) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.full {
-		s.acknowledge(len(batch))
+	s.acknowledge(len(batch))
+	s.slow = full
+	if full {
+		s.rested = time.Now().Add(slowPace)
 	}
-	q.setFull(full)
 	return nil
 }
 
-// batch numbers and copies the first lines that fit into one call. Called with mu held.
+// batch numbers and copies the first lines that fit into one call. What was sent without an answer is sent again as it was.
+// Called with mu held.
 func (s *Source) batch() []Line {
-	if len(s.pending) == 0 {
-		s.reportDropped()
+	if s.inFlight > 0 {
+		return slices.Clone(s.pending[:s.inFlight])
 	}
+	s.reportDropped()
 	n, size := 0, 0
-	for n < len(s.pending) && n < maxBatch && (n == 0 || size+len(s.pending[n].Output) <= maxBatchBytes) {
+	end := len(s.pending)
+	if s.dropped > 0 {
+		end = s.gap // what is missing is told in its place
+	}
+	for n < end && n < maxBatch && (n == 0 || size+len(s.pending[n].Output) <= maxBatchBytes) {
 		s.pending[n].Seq = s.next + uint64(n)
 		size += len(s.pending[n].Output) + overhead
 		n++
 	}
-	return append([]Line(nil), s.pending[:n]...)
+	s.inFlight = n
+	return slices.Clone(s.pending[:n])
 }
 
 // acknowledge forgets the first n lines. Called with mu held.
@@ -212,25 +250,16 @@ func (s *Source) acknowledge(n int) {
 		s.bytes -= len(s.pending[i].Output) + overhead
 	}
 	s.next += uint64(n)
+	s.inFlight = 0
+	s.gap = max(s.gap-n, 0)
 	s.pending = append(s.pending[:0:0], s.pending[n:]...)
-}
-
-// setFull drops everything once the server takes no more. Called with mu held.
-func (q *Queue) setFull(full bool) {
-	if !full || q.full {
-		return
-	}
-	q.full = true
-	for _, s := range q.order {
-		s.pending, s.bytes, s.dropped = nil, 0, 0
-	}
 }
 
 func (q *Queue) refuse(s *Source) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.refused = true
-	s.pending, s.bytes, s.dropped = nil, 0, 0
+	s.pending, s.inFlight, s.bytes, s.dropped = nil, 0, 0, 0
 }
 
 // Flush blocks until nothing waits or ctx ends. Somebody else must be in Run.

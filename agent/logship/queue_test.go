@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -90,8 +91,8 @@ func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, s, source := logship.New(), &store{}, uuid.New()
 		w := q.Source(source).Writer(logship.Info)
-		for range 20000 {
-			fmt.Fprintln(w, "x")
+		for i := range 20000 {
+			fmt.Fprintln(w, "line", i)
 		}
 		stop := ship(t.Context(), q, s.send)
 		defer stop()
@@ -99,8 +100,10 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := s.lines[source]
-		if len(got) != 4097 || !strings.Contains(got[4096], "15904 lines were dropped") {
-			t.Errorf("stored %d lines, last %q; want 4096 and how many were dropped", len(got), got[len(got)-1])
+		gap := slices.IndexFunc(got, func(line string) bool { return strings.Contains(line, "lines were dropped") })
+		if gap < 1000 || len(got) > 4097 || got[0] != "line 0" || got[gap-1] != fmt.Sprint("line ", gap-1) || got[len(got)-1] != "line 19999" ||
+			!strings.Contains(got[gap], fmt.Sprintf("[%d lines were dropped", 20000-len(got)+1)) {
+			t.Errorf("stored %d lines, %q … %q, gap at %d; want the first and the last, and how many are missing", len(got), got[0], got[len(got)-1], gap)
 		}
 		start, calls := time.Now(), s.calls
 		for range 4000 {
@@ -115,20 +118,32 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-func TestFullServerEndsSending(t *testing.T) {
+// Where only the last lines are kept, sending is slow; a flush does not wait for that.
+func TestLongLogIsSentSlowly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q, s := logship.New(), &store{full: true}
 		stop := ship(t.Context(), q, s.send)
 		defer stop()
-		for range 3 {
-			q.Source(uuid.New()).Add(logship.Info, "x")
-			if err := q.Flush(t.Context()); err != nil {
-				t.Fatal(err)
+		source, other := uuid.New(), uuid.New()
+		w := q.Source(source).Writer(logship.Info)
+		for i := range 100_000 {
+			fmt.Fprintln(w, "line", i)
+			if i%1000 == 0 {
+				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		if s.calls > 2 {
-			t.Errorf("%d calls to a full server, want at most 2", s.calls)
+		if s.calls > 8 {
+			t.Errorf("%d calls in 10 s, want one in 2 s", s.calls)
+		}
+		start := time.Now()
+		q.Source(other).Add(logship.Info, "bye")
+		if err := q.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := s.lines[source]
+		if took := time.Since(start); took > 3*time.Second || got[len(got)-1] != "line 99999" || len(s.lines[other]) != 1 || s.gap != nil {
+			t.Errorf("flush took %v, last line %q, other source %q, gap %v", took, got[len(got)-1], s.lines[other], s.gap)
 		}
 	})
 }

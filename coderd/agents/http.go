@@ -30,6 +30,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}", rbac.Needs(rbac.Read, rbac.Agent), s.get)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/connection", rbac.Needs(rbac.Connect, rbac.Agent), s.getConnection)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/logs", rbac.Needs(rbac.Read, rbac.Agent), s.getLogs)
+	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem) // by the agent's token, in it
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/pty", rbac.Needs(rbac.Connect, rbac.Agent), s.terminal)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent), s.listeningPorts)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadata)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -33,7 +35,7 @@ func api(t *testing.T, s *agents.Service, w *world) *url.URL {
 		return rbac.Actor{UserID: id}, nil
 	}})
 	s.Routes(mux)
-	httpapi.CheckPermissions(t, mux)
+	httpapi.CheckPermissions(t, mux, "POST /api/v2/workspaceagents/me/startup-problem")
 	hs := httptest.NewServer(mux)
 	t.Cleanup(hs.Close)
 	u, err := url.Parse(hs.URL)
@@ -176,4 +178,58 @@ func TestFollowLogs(t *testing.T) {
 func jsonNumber(n int64) string {
 	data, _ := json.Marshal(n)
 	return string(data)
+}
+
+// What a start script reports is shown with the agent and in its log, until the agent is there.
+func TestStartupProblem(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	s := agents.New(w.deps)
+	u := api(t, s, w)
+	report := func(body string) int {
+		t.Helper()
+		resp, err := http.Post(u.JoinPath("/api/v2/workspaceagents/me/startup-problem").String(), "text/plain", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for body, want := range map[string]int{
+		"": 400, "no message": 400, "wrong\nx": 401, "token-" + id.String() + "\n \n": 400,
+		"token-" + id.String() + "\n" + strings.Repeat("x", 10_000): 400,
+	} {
+		if got := report(body); got != want {
+			t.Errorf("report %.30q: got %d, want %d", body, got, want)
+		}
+	}
+	for range 2 { // the second says nothing new
+		if got := report("token-" + id.String() + "\nThe clock is wrong\x00\x1b[31m.\n"); got != http.StatusNoContent {
+			t.Fatalf("report: %d", got)
+		}
+	}
+	var a sdk.WorkspaceAgent
+	get(t, u, w.owner.String(), id.String(), &a)
+	if a.Health.Healthy || a.Health.Reason != "The clock is wrong[31m." {
+		t.Errorf("health: %+v", a.Health)
+	}
+	var lines []sdk.AgentLog
+	get(t, u, w.owner.String(), id.String()+"/logs", &lines)
+	if len(lines) != 1 || lines[0].Output != "The clock is wrong[31m." || lines[0].Level != sdk.LogError || !slices.ContainsFunc(a.LogSources, func(src sdk.AgentLogSource) bool { return src.ID == lines[0].SourceID }) {
+		t.Errorf("log: %+v, sources %+v", lines, a.LogSources)
+	}
+	c := serve(t, s).client(id)
+	beat(t, hello(t, c), 1)
+	var there sdk.WorkspaceAgent
+	get(t, u, w.owner.String(), id.String(), &there)
+	if !there.Health.Healthy {
+		t.Errorf("health of an agent that is there: %+v", there.Health)
+	}
+	if got := report("token-" + id.String() + "\nlate"); got != http.StatusNoContent {
+		t.Errorf("late report: %d", got)
+	}
+	get(t, u, w.owner.String(), id.String(), &there)
+	if !there.Health.Healthy {
+		t.Errorf("health after a late report: %+v", there.Health)
+	}
 }

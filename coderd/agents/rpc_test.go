@@ -3,6 +3,7 @@ package agents_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -413,15 +414,44 @@ func TestLogs(t *testing.T) {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
 
-	big := strings.Repeat("x", agents.MaxLogs/2)
-	if got, err := send(source, line(4, big), line(5, big)); err != nil || !got.GetLimitExceeded() || got.GetStoredSeq() != 5 {
-		t.Errorf("too much: got %v, %v, want the limit exceeded", got, err)
+	// A long log keeps its beginning and its end, and says what is missing in its place.
+	seq := uint64(3)
+	for range 40 {
+		var batch []*agentpb.LogLine
+		for range 64 {
+			seq++
+			batch = append(batch, line(seq, fmt.Sprintf("%06d %s", seq, strings.Repeat("ü", 500))))
+		}
+		got, err := send(source, batch...)
+		if err != nil || got.GetStoredSeq() != seq {
+			t.Fatalf("line %d: got %v, %v", seq, got, err)
+		}
+		if want := seq*1007 > agents.MaxLogs/2; got.GetLimitExceeded() != want {
+			t.Errorf("line %d: the beginning is full: %t, want %t", seq, got.GetLimitExceeded(), want)
+		}
 	}
-	if a := w.agent(id); !a.LogsOverflowed || a.LogsLength > agents.MaxLogs || a.LogsLength < int64(len(big)) {
+	if rows, err = w.db.ListAgentLogsBefore(t.Context(), dbsqlc.ListAgentLogsBeforeParams{AgentID: id, Before: 1 << 62, PageLimit: 10000}); err != nil {
+		t.Fatal(err)
+	}
+	var size, missing, gaps int
+	next := uint64(4)
+	for _, r := range rows[3:] {
+		size += len(r.Output)
+		if n, err := fmt.Sscanf(r.Output, "[%d lines are left out here", &missing); n == 1 && err == nil {
+			gaps++
+			next += uint64(missing)
+			continue
+		}
+		if want := fmt.Sprintf("%06d ", next); !strings.HasPrefix(r.Output, want) {
+			t.Fatalf("line %.20q, want %s", r.Output, want)
+		}
+		next++
+	}
+	if gaps != 1 || next != seq+1 || size > agents.MaxLogs*5/4 || size < agents.MaxLogs*3/4 {
+		t.Errorf("%d gaps, %d lines in all, %d bytes kept; want one gap, %d lines", gaps, next-1, size, seq)
+	}
+	if a := w.agent(id); !a.LogsOverflowed || a.LogsLength > agents.MaxLogs*5/4 || a.LogsLength < agents.MaxLogs*3/4 {
 		t.Errorf("agent: overflowed %t with %d bytes", a.LogsOverflowed, a.LogsLength)
-	}
-	if got, err := send(source, line(6, "small")); err != nil || !got.GetLimitExceeded() {
-		t.Errorf("after it: got %v, %v, want the limit exceeded", got, err)
 	}
 
 	foreign := uuid.New()

@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -13,8 +14,15 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// MaxLogs bounds what is kept of one agent's output in one build, in bytes.
+// MaxLogs bounds what is kept of one log source's output in one build, in bytes: half of it is the beginning, the rest the end.
 const MaxLogs = 1 << 20
+
+const (
+	maxHead = MaxLogs / 2
+	maxTail = MaxLogs / 2
+	// trimAt is how far the tail may grow before it is cut to maxTail: cutting costs a look at all of it.
+	trimAt = maxTail + maxTail/4
+)
 
 func (r *rpc) Logs(ctx context.Context, req *connect.Request[agentpb.LogsRequest]) (*connect.Response[agentpb.LogsResponse], error) {
 	id, err := r.who(req.Peer())
@@ -38,54 +46,89 @@ func (r *rpc) Logs(ctx context.Context, req *connect.Request[agentpb.LogsRequest
 	return connect.NewResponse(out), nil
 }
 
-// storeLogs appends the lines that are new, as far as they fit.
+// storeLogs appends the lines that are new. The beginning of a log is kept for good, what comes later as long as it is among
+// the last.
 func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, lines []*agentpb.LogLine) (*agentpb.LogsResponse, error) {
 	a, err := q.LockAgentLogs(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
-	last, err := q.LockLogSource(ctx, dbsqlc.LockLogSourceParams{ID: source, AgentID: agent})
+	src, err := q.LockLogSource(ctx, dbsqlc.LockLogSourceParams{ID: source, AgentID: agent})
 	if err != nil {
 		return nil, err
 	}
-	p := dbsqlc.InsertAgentLogsParams{AgentID: agent, LogSourceID: source, CreatedAt: []time.Time{}, Level: []string{}, Output: []string{}}
-	length, full, before := a.LogsLength, a.LogsOverflowed, last
+	p := dbsqlc.InsertAgentLogsParams{AgentID: agent, LogSourceID: source, CreatedAt: []time.Time{}, Level: []string{}, Output: []string{}, Tail: []bool{}}
+	next := dbsqlc.AdvanceLogSourceParams{
+		ID: source, LastSeq: src.LastSeq, HeadBytes: src.HeadBytes, TailBytes: src.TailBytes, LeftOut: src.LeftOut, GapID: src.GapID,
+	}
+	before := src.HeadBytes + src.TailBytes
 	for _, l := range lines {
-		if int64(l.GetSeq()) <= last {
+		if int64(l.GetSeq()) <= next.LastSeq {
 			continue
 		}
-		last = int64(l.GetSeq())
+		next.LastSeq = int64(l.GetSeq())
 		output := clean(l.GetOutput())
-		if full || length+int64(len(output)) > MaxLogs {
-			full = true
-			continue
+		tail := next.TailBytes > 0 || next.HeadBytes+int64(len(output)) > maxHead
+		if tail {
+			next.TailBytes += int64(len(output))
+		} else {
+			next.HeadBytes += int64(len(output))
 		}
-		length += int64(len(output))
 		at := now()
 		if l.GetAt().IsValid() {
 			at = clampTime(l.GetAt().AsTime())
 		}
-		p.CreatedAt, p.Level, p.Output = append(p.CreatedAt, at), append(p.Level, string(logLevel(l.GetLevel()))), append(p.Output, output)
+		p.CreatedAt, p.Level = append(p.CreatedAt, at), append(p.Level, string(logLevel(l.GetLevel())))
+		p.Output, p.Tail = append(p.Output, output), append(p.Tail, tail)
 	}
-	out := &agentpb.LogsResponse{StoredSeq: uint64(last), LimitExceeded: full}
-	if last == before {
+	out := &agentpb.LogsResponse{StoredSeq: uint64(next.LastSeq), LimitExceeded: next.TailBytes > 0}
+	if next.LastSeq == src.LastSeq {
 		return out, nil
 	}
-	if len(p.Output) > 0 {
-		if err := q.InsertAgentLogs(ctx, p); err != nil {
+	if err := q.InsertAgentLogs(ctx, p); err != nil {
+		return nil, err
+	}
+	if next.TailBytes > trimAt {
+		if err := trimTail(ctx, q, &next); err != nil {
 			return nil, err
 		}
 	}
-	if err := q.AdvanceLogSource(ctx, dbsqlc.AdvanceLogSourceParams{ID: source, LastSeq: last}); err != nil {
+	if err := q.AdvanceLogSource(ctx, next); err != nil {
 		return nil, err
 	}
-	if err := q.AdvanceAgentLogs(ctx, dbsqlc.AdvanceAgentLogsParams{ID: agent, LogsLength: length, LogsOverflowed: full}); err != nil {
+	overflowed := a.LogsOverflowed || next.LeftOut > 0
+	length := max(a.LogsLength+next.HeadBytes+next.TailBytes-before, 0)
+	if err := q.AdvanceAgentLogs(ctx, dbsqlc.AdvanceAgentLogsParams{ID: agent, LogsLength: length, LogsOverflowed: overflowed}); err != nil {
 		return nil, err
 	}
-	if full != a.LogsOverflowed {
+	if overflowed != a.LogsOverflowed {
 		return out, notify(ctx, q, agent, a.WorkspaceID)
 	}
 	return out, q.NotifyAgent(ctx, agent)
+}
+
+// trimTail removes the oldest lines of the tail, and has one line in their place tell how many there were.
+func trimTail(ctx context.Context, q *dbsqlc.Queries, src *dbsqlc.AdvanceLogSourceParams) error {
+	old, err := q.ListOldTail(ctx, dbsqlc.ListOldTailParams{LogSourceID: src.ID, Keep: maxTail})
+	if err != nil || len(old) == 0 {
+		return err
+	}
+	for _, line := range old {
+		src.TailBytes -= line.Bytes
+	}
+	src.LeftOut += int64(len(old))
+	if src.GapID == nil {
+		src.GapID = &old[0].ID
+		old = old[1:]
+	}
+	ids := make([]int64, len(old))
+	for i, line := range old {
+		ids[i] = line.ID
+	}
+	if err := q.DeleteAgentLogLines(ctx, ids); err != nil {
+		return err
+	}
+	return q.SetLogGap(ctx, dbsqlc.SetLogGapParams{ID: *src.GapID, Output: fmt.Sprintf("[%d lines are left out here: the log is longer than what is kept]", src.LeftOut)})
 }
 
 func logLevel(l agentpb.LogLevel) sdk.LogLevel {

@@ -22,13 +22,17 @@ func Status(now time.Time, a dbsqlc.WorkspaceAgent) sdk.AgentStatus {
 }
 
 // health says whether a person has to look after the agent, and why.
-func health(status sdk.AgentStatus, lifecycle sdk.AgentLifecycle) sdk.AgentHealth {
+func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, accessURL string) sdk.AgentHealth {
+	lifecycle := sdk.AgentLifecycle(a.LifecycleState)
 	var reason string
 	switch {
 	case lifecycle == sdk.LifecycleOff && status != sdk.AgentConnected:
 		reason = "agent is not running"
+	case status != sdk.AgentConnected && a.StartupProblem != "":
+		reason = a.StartupProblem
 	case status == sdk.AgentTimeout:
-		reason = "agent is taking too long to connect"
+		reason = "agent is taking too long to connect: nothing was heard from its start script. Has the workspace curl, wget or busybox? " +
+			"Does it trust the server's certificate, and is its clock right? Can it reach " + accessURL + " (DNS, firewall, proxy)?"
 	case status == sdk.AgentDisconnected:
 		reason = "agent has lost connection"
 	case lifecycle == sdk.LifecycleStartError:

@@ -28,7 +28,7 @@ fetch() {
 	elif command -v wget >/dev/null 2>&1; then
 		LC_ALL=C wget -nv -T 60 -O "$1" "$2" 2>"$dir/said"
 	elif command -v busybox >/dev/null 2>&1; then
-		busybox wget -T 60 -O "$1" "$2" 2>"$dir/said"
+		busybox wget -O "$1" "$2" 2>"$dir/said"
 	else
 		stay "cannot fetch the agent: install curl, wget or busybox in this workspace"
 	fi
@@ -45,7 +45,7 @@ report() {
 	elif command -v wget >/dev/null 2>&1; then
 		wget -q -T 15 -t 1 -O /dev/null --header 'Content-Type: text/plain' --post-file="$dir/report" "$to" >/dev/null 2>&1
 	elif command -v busybox >/dev/null 2>&1; then
-		busybox wget -q -T 15 -O /dev/null --post-file "$dir/report" "$to" >/dev/null 2>&1
+		busybox wget -q -O /dev/null --post-file "$dir/report" "$to" >/dev/null 2>&1
 	fi
 	rm -f "$dir/report"
 }

@@ -184,5 +184,33 @@ func (a *app) printWorkspace(ws sdk.Workspace) error {
 			table.Add(label, agent.Name, status, agent.Version, directory, "coder ssh "+name)
 		}
 	}
-	return table.Write(out)
+	if err := table.Write(out); err != nil {
+		return err
+	}
+	for _, agent := range agentsOf(ws.LatestBuild) {
+		if ws.LatestBuild.Transition == sdk.TransitionStart && !agent.Health.Healthy {
+			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, agent.Health.Reason)
+			if agent.TroubleshootingURL != "" {
+				fmt.Fprintf(out, "See %s\n", agent.TroubleshootingURL)
+			}
+		}
+		if c := agent.Connections; c != nil && c.Any() > 0 {
+			fmt.Fprintf(out, "\n%s is used by: %s\n", agent.Name, connectionsText(*c))
+		}
+	}
+	return nil
+}
+
+// connectionsText lists what there is of each kind.
+func connectionsText(c sdk.AgentConnections) string {
+	var parts []string
+	for _, kind := range []struct {
+		n    uint32
+		name string
+	}{{c.SSH, "SSH"}, {c.VSCode, "VS Code"}, {c.JetBrains, "JetBrains"}, {c.ReconnectingPTY, "terminal"}, {c.PortForward, "forwarded port"}} {
+		if kind.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d × %s", kind.n, kind.name))
+		}
+	}
+	return strings.Join(parts, ", ")
 }

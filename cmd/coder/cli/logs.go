@@ -72,6 +72,9 @@ func (a *app) logs(cmd *cobra.Command, name string, number int, follow bool) err
 			if err := a.agentLogs(ctx, client, agent); err != nil {
 				return err
 			}
+			if agent.Status != sdk.AgentConnected && !agent.Health.Healthy {
+				fmt.Fprintf(a.streams().Err, "%s: %s\n", agent.Name, agent.Health.Reason)
+			}
 			continue
 		}
 		group.Go(func() error { return a.followAgentLogs(ctx, client, agent) })

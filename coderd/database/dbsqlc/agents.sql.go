@@ -28,23 +28,35 @@ func (q *Queries) AdvanceAgentLogs(ctx context.Context, arg AdvanceAgentLogsPara
 }
 
 const advanceLogSource = `-- name: AdvanceLogSource :exec
-UPDATE workspace_agent_log_sources SET last_seq = $2 WHERE id = $1
+UPDATE workspace_agent_log_sources SET last_seq = $2, head_bytes = $3, tail_bytes = $4, left_out = $5, gap_id = $6 WHERE id = $1
 `
 
 type AdvanceLogSourceParams struct {
-	ID      uuid.UUID
-	LastSeq int64
+	ID        uuid.UUID
+	LastSeq   int64
+	HeadBytes int64
+	TailBytes int64
+	LeftOut   int64
+	GapID     *int64
 }
 
 func (q *Queries) AdvanceLogSource(ctx context.Context, arg AdvanceLogSourceParams) error {
-	_, err := q.db.Exec(ctx, advanceLogSource, arg.ID, arg.LastSeq)
+	_, err := q.db.Exec(ctx, advanceLogSource,
+		arg.ID,
+		arg.LastSeq,
+		arg.HeadBytes,
+		arg.TailBytes,
+		arg.LeftOut,
+		arg.GapID,
+	)
 	return err
 }
 
 const agentConnected = `-- name: AgentConnected :execrows
 UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF($6::text, ''), operating_system),
 	architecture = COALESCE(NULLIF($7::text, ''), architecture), expanded_directory = $4, ssh_host_key = $5,
-	first_connected_at = COALESCE(first_connected_at, $8::timestamptz), last_connected_at = $8::timestamptz, disconnected_at = NULL
+	first_connected_at = COALESCE(first_connected_at, $8::timestamptz), last_connected_at = $8::timestamptz, disconnected_at = NULL,
+	startup_problem = '', startup_problem_at = NULL
 WHERE id = $1 AND token_hash IS NOT NULL
 `
 
@@ -95,6 +107,15 @@ func (q *Queries) AgentDisconnected(ctx context.Context, arg AgentDisconnectedPa
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const deleteAgentLogLines = `-- name: DeleteAgentLogLines :exec
+DELETE FROM workspace_agent_logs WHERE id = ANY ($1::bigint[])
+`
+
+func (q *Queries) DeleteAgentLogLines(ctx context.Context, ids []int64) error {
+	_, err := q.db.Exec(ctx, deleteAgentLogLines, ids)
+	return err
 }
 
 const deleteAgentLogs = `-- name: DeleteAgentLogs :exec
@@ -237,7 +258,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -275,12 +296,14 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.ReadyAt,
 		&i.LogsLength,
 		&i.LogsOverflowed,
+		&i.StartupProblem,
+		&i.StartupProblemAt,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -318,12 +341,14 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.ReadyAt,
 		&i.LogsLength,
 		&i.LogsOverflowed,
+		&i.StartupProblem,
+		&i.StartupProblemAt,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.ssh_host_key, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, w.name AS workspace_name, u.username AS owner_name, u.email AS owner_email
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.ssh_host_key, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, w.name AS workspace_name, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 `
@@ -371,6 +396,8 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.ReadyAt,
 		&i.WorkspaceAgent.LogsLength,
 		&i.WorkspaceAgent.LogsOverflowed,
+		&i.WorkspaceAgent.StartupProblem,
+		&i.WorkspaceAgent.StartupProblemAt,
 		&i.WorkspaceName,
 		&i.OwnerName,
 		&i.OwnerEmail,
@@ -433,8 +460,9 @@ func (q *Queries) GetHostKey(ctx context.Context, arg GetHostKeyParams) (Workspa
 }
 
 const insertAgentLogs = `-- name: InsertAgentLogs :exec
-INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output)
-SELECT $1::uuid, $2::uuid, unnest($3::timestamptz[]), unnest($4::text[]), unnest($5::text[])
+INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output, tail)
+SELECT $1::uuid, $2::uuid, unnest($3::timestamptz[]), unnest($4::text[]),
+	unnest($5::text[]), unnest($6::boolean[])
 `
 
 type InsertAgentLogsParams struct {
@@ -443,6 +471,7 @@ type InsertAgentLogsParams struct {
 	CreatedAt   []time.Time
 	Level       []string
 	Output      []string
+	Tail        []bool
 }
 
 func (q *Queries) InsertAgentLogs(ctx context.Context, arg InsertAgentLogsParams) error {
@@ -452,6 +481,7 @@ func (q *Queries) InsertAgentLogs(ctx context.Context, arg InsertAgentLogsParams
 		arg.CreatedAt,
 		arg.Level,
 		arg.Output,
+		arg.Tail,
 	)
 	return err
 }
@@ -551,7 +581,7 @@ func (q *Queries) ListAdmittedAgents(ctx context.Context, ids []uuid.UUID) ([]uu
 }
 
 const listAgentLogsBefore = `-- name: ListAgentLogsBefore :many
-SELECT id, agent_id, log_source_id, created_at, level, output FROM workspace_agent_logs WHERE agent_id = $1 AND id > $2::bigint AND id < $3::bigint ORDER BY id LIMIT $4::int
+SELECT id, agent_id, log_source_id, created_at, level, output, tail FROM workspace_agent_logs WHERE agent_id = $1 AND id > $2::bigint AND id < $3::bigint ORDER BY id LIMIT $4::int
 `
 
 type ListAgentLogsBeforeParams struct {
@@ -583,6 +613,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 			&i.CreatedAt,
 			&i.Level,
 			&i.Output,
+			&i.Tail,
 		); err != nil {
 			return nil, err
 		}
@@ -625,7 +656,7 @@ func (q *Queries) ListAgentOwners(ctx context.Context, ids []uuid.UUID) ([]ListA
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -669,6 +700,8 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.ReadyAt,
 			&i.LogsLength,
 			&i.LogsOverflowed,
+			&i.StartupProblem,
+			&i.StartupProblemAt,
 		); err != nil {
 			return nil, err
 		}
@@ -725,7 +758,7 @@ func (q *Queries) ListAppsOfAgents(ctx context.Context, agentIds []uuid.UUID) ([
 }
 
 const listLogSourcesOfAgents = `-- name: ListLogSourcesOfAgents :many
-SELECT id, agent_id, display_name, icon, last_seq, created_at FROM workspace_agent_log_sources WHERE agent_id = ANY ($1::uuid[]) ORDER BY created_at, id
+SELECT id, agent_id, display_name, icon, last_seq, created_at, head_bytes, tail_bytes, left_out, gap_id FROM workspace_agent_log_sources WHERE agent_id = ANY ($1::uuid[]) ORDER BY created_at, id
 `
 
 func (q *Queries) ListLogSourcesOfAgents(ctx context.Context, agentIds []uuid.UUID) ([]WorkspaceAgentLogSource, error) {
@@ -744,7 +777,49 @@ func (q *Queries) ListLogSourcesOfAgents(ctx context.Context, agentIds []uuid.UU
 			&i.Icon,
 			&i.LastSeq,
 			&i.CreatedAt,
+			&i.HeadBytes,
+			&i.TailBytes,
+			&i.LeftOut,
+			&i.GapID,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listOldTail = `-- name: ListOldTail :many
+SELECT t.id, t.bytes::bigint AS bytes FROM (
+	SELECT l.id, octet_length(l.output) AS bytes, sum(octet_length(l.output)) OVER (ORDER BY l.id DESC) AS kept
+	FROM workspace_agent_logs l WHERE l.log_source_id = $1 AND l.tail
+) t WHERE t.kept > $2::bigint ORDER BY t.id
+`
+
+type ListOldTailParams struct {
+	LogSourceID uuid.UUID
+	Keep        int64
+}
+
+type ListOldTailRow struct {
+	ID    int64
+	Bytes int64
+}
+
+// Of the tail of a source's log those lines, oldest first, without which at most keep bytes are left.
+func (q *Queries) ListOldTail(ctx context.Context, arg ListOldTailParams) ([]ListOldTailRow, error) {
+	rows, err := q.db.Query(ctx, listOldTail, arg.LogSourceID, arg.Keep)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListOldTailRow{}
+	for rows.Next() {
+		var i ListOldTailRow
+		if err := rows.Scan(&i.ID, &i.Bytes); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -876,7 +951,7 @@ func (q *Queries) LockAgentLogs(ctx context.Context, id uuid.UUID) (LockAgentLog
 }
 
 const lockLogSource = `-- name: LockLogSource :one
-SELECT last_seq FROM workspace_agent_log_sources WHERE id = $1 AND agent_id = $2 FOR UPDATE
+SELECT last_seq, head_bytes, tail_bytes, left_out, gap_id FROM workspace_agent_log_sources WHERE id = $1 AND agent_id = $2 FOR UPDATE
 `
 
 type LockLogSourceParams struct {
@@ -884,12 +959,26 @@ type LockLogSourceParams struct {
 	AgentID uuid.UUID
 }
 
+type LockLogSourceRow struct {
+	LastSeq   int64
+	HeadBytes int64
+	TailBytes int64
+	LeftOut   int64
+	GapID     *int64
+}
+
 // Held while lines are stored: the batches of one source come one after another.
-func (q *Queries) LockLogSource(ctx context.Context, arg LockLogSourceParams) (int64, error) {
+func (q *Queries) LockLogSource(ctx context.Context, arg LockLogSourceParams) (LockLogSourceRow, error) {
 	row := q.db.QueryRow(ctx, lockLogSource, arg.ID, arg.AgentID)
-	var last_seq int64
-	err := row.Scan(&last_seq)
-	return last_seq, err
+	var i LockLogSourceRow
+	err := row.Scan(
+		&i.LastSeq,
+		&i.HeadBytes,
+		&i.TailBytes,
+		&i.LeftOut,
+		&i.GapID,
+	)
+	return i, err
 }
 
 const notifyAgent = `-- name: NotifyAgent :exec
@@ -924,7 +1013,7 @@ func (q *Queries) NotifyAgentShutdown(ctx context.Context, agentID uuid.UUID) er
 const resetAgentConnection = `-- name: ResetAgentConnection :exec
 UPDATE workspace_agents SET created_at = now(), first_connected_at = NULL, last_connected_at = NULL, disconnected_at = NULL,
 	lifecycle_state = 'created', lifecycle_changed_at = NULL, started_at = NULL, ready_at = NULL, version = '', api_version = '',
-	expanded_directory = ''
+	expanded_directory = '', startup_problem = '', startup_problem_at = NULL
 WHERE id = $1
 `
 
@@ -953,7 +1042,7 @@ func (q *Queries) ResetApps(ctx context.Context, agentID uuid.UUID) error {
 }
 
 const resetLogSources = `-- name: ResetLogSources :exec
-UPDATE workspace_agent_log_sources SET last_seq = 0 WHERE agent_id = $1
+UPDATE workspace_agent_log_sources SET last_seq = 0, head_bytes = 0, tail_bytes = 0, left_out = 0, gap_id = NULL WHERE agent_id = $1
 `
 
 func (q *Queries) ResetLogSources(ctx context.Context, agentID uuid.UUID) error {
@@ -1018,6 +1107,40 @@ type SetAgentHostKeyParams struct {
 func (q *Queries) SetAgentHostKey(ctx context.Context, arg SetAgentHostKeyParams) error {
 	_, err := q.db.Exec(ctx, setAgentHostKey, arg.ID, arg.SshHostKey)
 	return err
+}
+
+const setLogGap = `-- name: SetLogGap :exec
+UPDATE workspace_agent_logs SET output = $2, level = 'warn', tail = false WHERE id = $1
+`
+
+type SetLogGapParams struct {
+	ID     int64
+	Output string
+}
+
+// The line that tells what is left out. It stays where the first of those lines was.
+func (q *Queries) SetLogGap(ctx context.Context, arg SetLogGapParams) error {
+	_, err := q.db.Exec(ctx, setLogGap, arg.ID, arg.Output)
+	return err
+}
+
+const setStartupProblem = `-- name: SetStartupProblem :execrows
+UPDATE workspace_agents SET startup_problem = $2, startup_problem_at = now()
+WHERE id = $1 AND token_hash IS NOT NULL AND (last_connected_at IS NULL OR disconnected_at IS NOT NULL)
+`
+
+type SetStartupProblemParams struct {
+	ID             uuid.UUID
+	StartupProblem string
+}
+
+// Only while the agent is not there: what it says itself is newer.
+func (q *Queries) SetStartupProblem(ctx context.Context, arg SetStartupProblemParams) (int64, error) {
+	result, err := q.db.Exec(ctx, setStartupProblem, arg.ID, arg.StartupProblem)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const sweepAgents = `-- name: SweepAgents :many

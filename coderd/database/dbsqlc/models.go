@@ -245,6 +245,8 @@ type WorkspaceAgent struct {
 	ReadyAt                  *time.Time
 	LogsLength               int64
 	LogsOverflowed           bool
+	StartupProblem           string
+	StartupProblemAt         *time.Time
 }
 
 type WorkspaceAgentLog struct {
@@ -254,6 +256,7 @@ type WorkspaceAgentLog struct {
 	CreatedAt   time.Time
 	Level       string
 	Output      string
+	Tail        bool
 }
 
 type WorkspaceAgentLogSource struct {
@@ -263,6 +266,10 @@ type WorkspaceAgentLogSource struct {
 	Icon        string
 	LastSeq     int64
 	CreatedAt   time.Time
+	HeadBytes   int64
+	TailBytes   int64
+	LeftOut     int64
+	GapID       *int64
 }
 
 type WorkspaceAgentScript struct {

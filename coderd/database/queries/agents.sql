@@ -32,7 +32,7 @@ SELECT * FROM workspace_agents WHERE id = $1 FOR UPDATE;
 -- The agent of a new build has not been seen yet.
 UPDATE workspace_agents SET created_at = now(), first_connected_at = NULL, last_connected_at = NULL, disconnected_at = NULL,
 	lifecycle_state = 'created', lifecycle_changed_at = NULL, started_at = NULL, ready_at = NULL, version = '', api_version = '',
-	expanded_directory = ''
+	expanded_directory = '', startup_problem = '', startup_problem_at = NULL
 WHERE id = $1;
 
 -- name: ResetAgentLogs :exec
@@ -51,7 +51,7 @@ ON CONFLICT (id) DO UPDATE SET display_name = EXCLUDED.display_name, icon = EXCL
 WHERE workspace_agent_log_sources.agent_id = EXCLUDED.agent_id;
 
 -- name: ResetLogSources :exec
-UPDATE workspace_agent_log_sources SET last_seq = 0 WHERE agent_id = $1;
+UPDATE workspace_agent_log_sources SET last_seq = 0, head_bytes = 0, tail_bytes = 0, left_out = 0, gap_id = NULL WHERE agent_id = $1;
 
 -- name: DeleteScriptsExcept :exec
 DELETE FROM workspace_agent_scripts WHERE agent_id = $1 AND id <> ALL (sqlc.arg(ids)::uuid[]);
@@ -150,7 +150,8 @@ WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL;
 -- A connection began.
 UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF(sqlc.arg(operating_system)::text, ''), operating_system),
 	architecture = COALESCE(NULLIF(sqlc.arg(architecture)::text, ''), architecture), expanded_directory = $4, ssh_host_key = $5,
-	first_connected_at = COALESCE(first_connected_at, sqlc.arg(at)::timestamptz), last_connected_at = sqlc.arg(at)::timestamptz, disconnected_at = NULL
+	first_connected_at = COALESCE(first_connected_at, sqlc.arg(at)::timestamptz), last_connected_at = sqlc.arg(at)::timestamptz, disconnected_at = NULL,
+	startup_problem = '', startup_problem_at = NULL
 WHERE id = $1 AND token_hash IS NOT NULL;
 
 -- name: AgentDisconnected :execrows
@@ -201,17 +202,37 @@ SELECT workspace_id, logs_length, logs_overflowed FROM workspace_agents WHERE id
 
 -- name: LockLogSource :one
 -- Held while lines are stored: the batches of one source come one after another.
-SELECT last_seq FROM workspace_agent_log_sources WHERE id = $1 AND agent_id = $2 FOR UPDATE;
+SELECT last_seq, head_bytes, tail_bytes, left_out, gap_id FROM workspace_agent_log_sources WHERE id = $1 AND agent_id = $2 FOR UPDATE;
 
 -- name: InsertAgentLogs :exec
-INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output)
-SELECT sqlc.arg(agent_id)::uuid, sqlc.arg(log_source_id)::uuid, unnest(sqlc.arg(created_at)::timestamptz[]), unnest(sqlc.arg(level)::text[]), unnest(sqlc.arg(output)::text[]);
+INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output, tail)
+SELECT sqlc.arg(agent_id)::uuid, sqlc.arg(log_source_id)::uuid, unnest(sqlc.arg(created_at)::timestamptz[]), unnest(sqlc.arg(level)::text[]),
+	unnest(sqlc.arg(output)::text[]), unnest(sqlc.arg(tail)::boolean[]);
+
+-- name: ListOldTail :many
+-- Of the tail of a source's log those lines, oldest first, without which at most keep bytes are left.
+SELECT t.id, t.bytes::bigint AS bytes FROM (
+	SELECT l.id, octet_length(l.output) AS bytes, sum(octet_length(l.output)) OVER (ORDER BY l.id DESC) AS kept
+	FROM workspace_agent_logs l WHERE l.log_source_id = $1 AND l.tail
+) t WHERE t.kept > sqlc.arg(keep)::bigint ORDER BY t.id;
+
+-- name: DeleteAgentLogLines :exec
+DELETE FROM workspace_agent_logs WHERE id = ANY (sqlc.arg(ids)::bigint[]);
+
+-- name: SetLogGap :exec
+-- The line that tells what is left out. It stays where the first of those lines was.
+UPDATE workspace_agent_logs SET output = $2, level = 'warn', tail = false WHERE id = $1;
 
 -- name: AdvanceLogSource :exec
-UPDATE workspace_agent_log_sources SET last_seq = $2 WHERE id = $1;
+UPDATE workspace_agent_log_sources SET last_seq = $2, head_bytes = $3, tail_bytes = $4, left_out = $5, gap_id = $6 WHERE id = $1;
 
 -- name: AdvanceAgentLogs :exec
 UPDATE workspace_agents SET logs_length = $2, logs_overflowed = $3 WHERE id = $1;
+
+-- name: SetStartupProblem :execrows
+-- Only while the agent is not there: what it says itself is newer.
+UPDATE workspace_agents SET startup_problem = $2, startup_problem_at = now()
+WHERE id = $1 AND token_hash IS NOT NULL AND (last_connected_at IS NULL OR disconnected_at IS NOT NULL);
 
 -- name: ListAgentLogsBefore :many
 -- In the order they were stored, between two ids.

@@ -1222,6 +1222,7 @@ export type Route =
   | "POST /api/v2/users/{user}/keys"
   | "POST /api/v2/users/{user}/keys/tokens"
   | "POST /api/v2/users/{user}/workspaces"
+  | "POST /api/v2/workspaceagents/me/startup-problem"
   | "POST /api/v2/workspaces/{workspace}/builds"
   | "POST /api/v2/workspaces/{workspace}/usage"
   | "PUT /api/v2/users/{user}/gitsshkey"
