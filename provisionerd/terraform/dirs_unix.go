@@ -53,6 +53,16 @@ func lockFile(name string) (*os.File, error) {
 	return file, nil
 }
 
+// existing is the deepest folder on the way to name that exists.
+func existing(name string) string {
+	for {
+		if _, err := os.Stat(name); err == nil || name == filepath.Dir(name) {
+			return name
+		}
+		name = filepath.Dir(name)
+	}
+}
+
 // reachable reports whether an account that owns nothing can read dir, or run it when it is a file. Otherwise it returns the
 // path that is in the way.
 func reachable(name string) (obstacle string, ok bool) {

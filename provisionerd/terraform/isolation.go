@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,6 +24,7 @@ type isolation struct {
 	uid     int // 0 keeps ours
 	gid     int
 	groups  []int
+	show    []string // what the account cannot reach without a mount namespace; empty for none needed
 	write   []string
 	read    []string
 	initUse []string // read in addition while init runs
@@ -41,7 +43,7 @@ func (i isolation) String() string {
 }
 
 // chooseIsolation finds out what this host offers.
-func (e *Executor) chooseIsolation(cli cliConfig) (isolation, error) {
+func (e *Executor) chooseIsolation(ctx context.Context, cli *cliConfig) (isolation, error) {
 	switch e.opts.Isolation {
 	case "none":
 		return isolation{}, nil
@@ -69,15 +71,42 @@ func (e *Executor) chooseIsolation(cli cliConfig) (isolation, error) {
 		e.log.Warn("templates can read this account's files: the kernel has no Landlock")
 	}
 	if os.Geteuid() == 0 {
-		if err := e.chooseAccount(&i); err != nil {
-			e.log.Warn("templates run as root", "reason", err.Error())
+		with, its := i, *cli
+		err := e.chooseAccount(&with, &its)
+		if err == nil {
+			err = e.tryIsolation(ctx, with)
 		}
+		if err == nil {
+			*cli = its
+			return with, nil
+		}
+		e.log.Warn("templates run as root", "reason", err.Error())
 	}
 	return i, nil
 }
 
+// tryIsolation runs Terraform once the way that jobs will run it.
+func (e *Executor) tryIsolation(ctx context.Context, i isolation) error {
+	command := filepath.Join(e.runDir, "try")
+	p := policy{
+		Exec: e.binary.path, PidFile: command + ".pid", Landlock: i.abi > 0, Write: i.write, Read: i.read,
+		UID: i.uid, GID: i.gid, Groups: i.groups, Show: i.show,
+	}
+	if err := p.writeCommand(command, e.opts.Worker[0]); err != nil {
+		return err
+	}
+	defer os.Remove(command)
+	defer os.Remove(p.PidFile)
+	if found, err := askVersion(ctx, command); err != nil {
+		return fmt.Errorf("the account %s cannot run %s here: %w", i.account, e.binary.path, err)
+	} else if found.version != e.binary.version {
+		return fmt.Errorf("the account %s runs version %s", i.account, found.version)
+	}
+	return nil
+}
+
 // chooseAccount fills in the account that templates run as, or says why there is none.
-func (e *Executor) chooseAccount(i *isolation) error {
+func (e *Executor) chooseAccount(i *isolation, cli *cliConfig) error {
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
 		return errors.New("there is no account nobody")
@@ -87,9 +116,21 @@ func (e *Executor) chooseAccount(i *isolation) error {
 	if uidErr != nil || gidErr != nil || uid == 0 {
 		return errors.New("the account nobody has no usable number")
 	}
-	for _, name := range []string{e.binary.path, e.opts.CacheDir, e.runDir, e.opts.WorkspacesDir} {
-		if obstacle, ok := reachable(name); !ok {
-			return fmt.Errorf("the account nobody cannot reach %s, because of %s", name, obstacle)
+	// The provider worker lives outside of the mount namespace, and jobs' folders are its way to Terraform.
+	if obstacle, ok := reachable(e.runDir); !ok {
+		return fmt.Errorf("the account nobody cannot reach %s, because of %s", e.runDir, obstacle)
+	}
+	if err := os.Chmod(filepath.Join(e.opts.CacheDir, "templates"), 0o755); err != nil {
+		return fmt.Errorf("open template cache: %w", err)
+	}
+	needed := append([]string{e.binary.path, filepath.Join(e.opts.CacheDir, "templates"), e.opts.WorkspacesDir}, cli.mirrors...)
+	for _, name := range needed {
+		obstacle, ok := reachable(name)
+		if real, err := filepath.EvalSymlinks(name); err == nil && !ok && obstacle == real {
+			return fmt.Errorf("the account nobody may not use %s", name)
+		}
+		if !ok {
+			i.show = append(i.show, name)
 		}
 	}
 	if err := os.Chmod(e.opts.WorkspacesDir, 0o1777); err != nil {
@@ -101,6 +142,19 @@ func (e *Executor) chooseAccount(i *isolation) error {
 		}
 	}
 	i.account, i.uid, i.gid = "nobody", uid, gid
+	if cli.initFile == cli.jobFile {
+		return nil
+	}
+	// The operator's holds credentials, and may be root's alone. Init reads a copy; the sandbox hides it from jobs.
+	text, err := os.ReadFile(cli.initFile)
+	if err != nil {
+		return fmt.Errorf("read terraform configuration: %w", err)
+	}
+	cli.initFile = filepath.Join(e.runDir, "terraformrc.init")
+	if err := errors.Join(removeFile(cli.initFile), os.WriteFile(cli.initFile, text, 0o600), os.Lchown(cli.initFile, uid, gid)); err != nil {
+		return fmt.Errorf("copy terraform configuration: %w", err)
+	}
+	i.initUse = []string{cli.initFile}
 	return nil
 }
 

@@ -303,7 +303,7 @@ func TestRecover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark := filepath.Join(t.TempDir(), "mark")
+	mark := filepath.Join(openDir(t), "mark")
 	id := uuid.New()
 	cmd := exec.CommandContext(t.Context(), opts.Worker[0], "doomed", string(text), hex.EncodeToString(tarOf(t, markedChain(mark))), id.String())
 	var problems strings.Builder

@@ -70,6 +70,24 @@ func options(tb testing.TB) terraform.Options {
 	}
 }
 
+// openDir is a folder that templates can write, whatever account they run as.
+func openDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "cmopen")
+	if err == nil {
+		err = os.Chmod(dir, 0o777)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
 func newExecutor(tb testing.TB, change ...func(*terraform.Options)) *terraform.Executor {
 	tb.Helper()
 	opts := options(tb)

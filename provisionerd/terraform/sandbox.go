@@ -20,6 +20,7 @@ type policy struct {
 	UID      int      `json:"uid,omitempty"`   // 0 keeps the caller's
 	GID      int      `json:"gid,omitempty"`
 	Groups   []int    `json:"groups,omitempty"`
+	Show     []string `json:"show,omitempty"` // files and folders that the account could not reach otherwise
 }
 
 // writeCommand writes p as an executable file. self is our own program.

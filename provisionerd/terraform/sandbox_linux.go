@@ -42,6 +42,11 @@ func SandboxExec(args []string) error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("forbid core files: %w", err)
 	}
+	if len(p.Show) > 0 {
+		if err := makeReachable(p.Show); err != nil {
+			return err
+		}
+	}
 	if p.Landlock {
 		if err := confine(p.Write, p.Read); err != nil {
 			return err

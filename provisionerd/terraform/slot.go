@@ -66,7 +66,7 @@ func (e *Executor) policy(write, read []string, pidFile string) policy {
 	return policy{
 		Exec: e.binary.path, PidFile: pidFile, Landlock: i.abi > 0,
 		Write: append(write, i.write...), Read: append(read, i.read...),
-		UID: i.uid, GID: i.gid, Groups: i.groups,
+		UID: i.uid, GID: i.gid, Groups: i.groups, Show: i.show,
 	}
 }
 

@@ -199,7 +199,7 @@ func TestInheritingTemplate(t *testing.T) {
 	url, reports := agentServer(t, fakeAgent)
 	m := metadata()
 	m.AccessUrl = url
-	dir := t.TempDir()
+	dir := openDir(t)
 	template := files(fmt.Sprintf(`
 data "coder_workspace" "me" {}
 resource "coder_agent" "main" {

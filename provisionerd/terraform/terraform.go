@@ -105,7 +105,7 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.isolation, err = e.chooseIsolation(cli)
+	e.isolation, err = e.chooseIsolation(ctx, &cli)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +253,9 @@ func (e *Executor) chooseDirs() error {
 	if e.runDir, err = filepath.Abs(e.opts.RunDir); err != nil {
 		return fmt.Errorf("choose run folder: %w", err)
 	}
-	if len(e.runDir) > maxRunDir {
+	// As root, templates run as somebody who must reach it.
+	_, open := reachable(existing(e.runDir))
+	if len(e.runDir) > maxRunDir || root && !open {
 		sum := sha256.Sum256([]byte(e.runDir))
 		e.runDir = filepath.Join(volatile, "cm-"+hex.EncodeToString(sum[:5]))
 	}
