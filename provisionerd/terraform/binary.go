@@ -24,13 +24,16 @@ import (
 // minVersion is the oldest Terraform and OpenTofu with `init -json`.
 var minVersion = version.Must(version.NewVersion("1.9.0"))
 
+// tooNew is the first release that may change the format of the state and of the output.
+var tooNew = version.Must(version.NewVersion("2.0.0"))
+
 const (
 	installTimeout = 5 * time.Minute
 	versionTimeout = 30 * time.Second
 )
 
 // howToGet is the sentence that a missing or old program is answered with.
-const howToGet = "install Terraform or OpenTofu 1.9 or newer (https://opentofu.org/docs/intro/install) and put it on PATH, " +
+const howToGet = "install Terraform or OpenTofu 1.9 or newer, below 2.0 (https://opentofu.org/docs/intro/install) and put it on PATH, " +
 	"or start with --install-terraform to download it"
 
 // binary is the program that runs templates.
@@ -87,6 +90,9 @@ func askVersion(ctx context.Context, path string) (binary, error) {
 	found, err := version.NewVersion(answer.Version)
 	if err != nil || found.Core().LessThan(minVersion) {
 		return binary{}, fault.New(fault.Unavailable, "%s is version %q, which is too old", path, answer.Version).WithDetail("%s", howToGet)
+	}
+	if found.Core().GreaterThanOrEqual(tooNew) {
+		return binary{}, fault.New(fault.Unavailable, "%s is version %q, which is too new: nobody has tried it yet", path, answer.Version).WithDetail("%s", howToGet)
 	}
 	name := "terraform"
 	if strings.Contains(filepath.Base(path), "tofu") {

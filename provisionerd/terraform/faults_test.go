@@ -1,0 +1,204 @@
+package terraform_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// mute is the address of a server that accepts connections and never answers.
+func mute(t *testing.T) (address string, met <-chan struct{}) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	came := make(chan struct{}, 16)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var held []net.Conn
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				for _, c := range held {
+					c.Close()
+				}
+				return
+			}
+			held = append(held, conn)
+			select {
+			case came <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	t.Cleanup(func() { listener.Close(); <-done })
+	return listener.Addr().String(), came
+}
+
+// A module whose repository hangs: the import can be canceled, and ends by itself when it took too long.
+func TestModuleHangs(t *testing.T) {
+	t.Parallel()
+	address, met := mute(t)
+	template := files(fmt.Sprintf("module \"m\" {\n  source = \"http://%s/module.tar.gz\"\n}\n", address))
+	e := newExecutor(t)
+	j := newTrial(t, template)
+	go func() { <-met; close(j.stop) }()
+	if result := j.importIt(e, &provisionerpb.TemplateImport{}); !result.GetCanceled() {
+		t.Errorf("canceled: got %q", result.GetError())
+	}
+	e = newExecutor(t, func(o *terraform.Options) { o.InitTimeout = time.Second })
+	j = newTrial(t, template)
+	if result := j.importIt(e, &provisionerpb.TemplateImport{}); result.GetCanceled() || !strings.Contains(result.GetError(), "not initialized within 1s") {
+		t.Errorf("too long: got %q (canceled %v)", result.GetError(), result.GetCanceled())
+	}
+}
+
+// The provider crashes in the middle of a build: what was made is in the state, and the next build goes on.
+func TestProviderCrashes(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, func(o *terraform.Options) { o.Isolation = "none" })
+	template := func(kill string) map[string]string {
+		return files(fmt.Sprintf(`
+resource "terraform_data" "a" {}
+resource "terraform_data" "crash" {
+  depends_on = [terraform_data.a]
+  provisioner "local-exec" {
+    command = %q
+  }
+}
+resource "coder_agent" "main" {
+  depends_on = [terraform_data.crash]
+  os         = "linux"
+  arch       = "amd64"
+}
+`, kill))
+	}
+	// The worker is the process that holds the socket in TMPDIR.
+	j := newTrial(t, template(`for p in /proc/[0-9]*; do if tr '\0' ' ' <$p/cmdline | grep -q 'provider-worker' && [ "$(awk '/PPid/{print $2}' $p/status)" = "$(awk '/PPid/{print $2}' /proc/$PPID/status)" ]; then kill -9 $${p#/proc/}; fi; done`))
+	result := j.build(e, &provisionerpb.WorkspaceBuild{Transition: start})
+	if result.GetError() == "" || result.GetCanceled() {
+		t.Fatalf("the build: %q (canceled %v)\n%s", result.GetError(), result.GetCanceled(), j.sink.text())
+	}
+	state := result.GetWorkspaceBuild().GetState()
+	attribute(t, state, "a", "id")
+	j = newTrial(t, template("true"))
+	state = ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, State: state})).GetState()
+	attribute(t, state, "main", "token")
+}
+
+// The disk fills while a build runs: it ends failed, what was made is in the state or named, and the next build works.
+func TestDiskFillsDuringApply(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	run, err := os.MkdirTemp("/run", "cmd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	if err := syscall.Mount("cmtest", run, "tmpfs", 0, "size=2m,mode=755"); err != nil {
+		if errors.Is(err, syscall.EPERM) {
+			t.Skip("this machine does not let root mount")
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(run, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	e := newExecutor(t, func(o *terraform.Options) { o.RunDir = run })
+	template := func(fill string) map[string]string {
+		return files(fmt.Sprintf(`
+resource "terraform_data" "a" {}
+resource "terraform_data" "fill" {
+  depends_on = [terraform_data.a]
+  provisioner "local-exec" {
+    command = %q
+  }
+}
+resource "terraform_data" "last" {
+  depends_on = [terraform_data.fill]
+  input      = "%s"
+}
+`, fill, strings.Repeat("x", 20000)))
+	}
+	j := newTrial(t, template("cat /dev/zero >ballast; rm -f none"))
+	result := j.build(e, &provisionerpb.WorkspaceBuild{Transition: start})
+	if result.GetError() == "" {
+		t.Fatalf("the build succeeded on a full disk\n%s", j.sink.text())
+	}
+	state, inFlight := result.GetWorkspaceBuild().GetState(), result.GetWorkspaceBuild().GetInFlight()
+	attribute(t, state, "a", "id")
+	for _, name := range []string{"fill", "last"} {
+		if !strings.Contains(string(state), `"name": "`+name+`"`) && !strings.Contains(inFlight, "terraform_data."+name) {
+			t.Errorf("%s is neither in the state nor named as in flight (%q)\n%s", name, inFlight, j.sink.text())
+		}
+	}
+	j = newTrial(t, template("true"))
+	ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, State: state}))
+}
+
+// A long line is cut, one of a megabyte, which Terraform itself leaves out, disturbs nothing, and what follows is there.
+func TestLongLine(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	j := newTrial(t, files(`
+resource "terraform_data" "loud" {
+  provisioner "local-exec" {
+    command = "head -c 60000 /dev/zero | tr '\\0' x; echo; head -c 1048576 /dev/zero | tr '\\0' y; echo; echo after-the-long-line"
+  }
+}
+`))
+	ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+	if log := j.sink.text(); !strings.Contains(log, "xxxxxxxx") || !strings.Contains(log, "after-the-long-line\n") || len(log) > 256<<10 {
+		t.Errorf("the log has %d bytes:\n%.3000s", len(log), log)
+	}
+}
+
+// Programs that are not what is needed are named, with what to do.
+func TestWrongProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := func(name, script string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for what, c := range map[string]struct{ path, want string }{
+		"too old":      {program("old", `echo '{"terraform_version":"1.5.7"}'`), `is version "1.5.7", which is too old`},
+		"no number":    {program("odd", `echo '{"terraform_version":"new"}'`), `is version "new", which is too old`},
+		"another":      {program("other", `echo hello`), "is not Terraform"},
+		"broken":       {program("broken", `exit 3`), "does not run"},
+		"not there":    {filepath.Join(dir, "none"), "does not run"},
+		"next major":   {program("two", `echo '{"terraform_version":"2.0.0"}'`), `is version "2.0.0", which is too new`},
+		"tofu too old": {program("tofu", `echo '{"terraform_version":"1.8.9"}'`), `is version "1.8.9", which is too old`},
+	} {
+		opts := options(t)
+		opts.Binary = c.path
+		_, err := terraform.New(t.Context(), opts)
+		if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
+			continue
+		}
+		if f := fault.As(err); !strings.Contains(f.Detail, "1.9 or newer") {
+			t.Errorf("%s: the detail %q does not say what to do", what, f.Detail)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package terraform_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// TestHostileTemplate lets a template try what it can against its daemon, with all of that below a private folder, as a daemon's
+// is: environment, configuration, journal, another job's state, the database's socket, signals, and living on.
+func TestHostileTemplate(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("what another account cannot do needs root to give it one")
+	}
+	private := t.TempDir() // 0700 above it
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(private, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil { // only the folder above protects it
+			t.Fatal(err)
+		}
+		return path
+	}
+	config, journal := write("config/session", "secret-session"), write("journal/a.journal", "secret-journal")
+	// A short name, as unix sockets need.
+	sockets, err := os.MkdirTemp("/var/tmp", "cm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	socket := filepath.Join(sockets, "s") // its folder is 0700
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	reached := make(chan struct{}, 1)
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			reached <- struct{}{}
+			conn.Close()
+		}
+	}()
+
+	e := newExecutor(t, func(o *terraform.Options) {
+		o.Slots = 2
+		o.CacheDir, o.WorkspacesDir = filepath.Join(private, "cache"), filepath.Join(private, "ws")
+	})
+	if got := e.Isolation(); !strings.Contains(got, "Landlock") || !strings.Contains(got, "account nobody") {
+		t.Fatalf("isolation is %q", got)
+	}
+	// The victim is a job in another slot, in the middle of its work.
+	gate := filepath.Join(openDir(t), "gate")
+	victim := newTrial(t, files(fmt.Sprintf(`
+resource "terraform_data" "secret" {
+  input = "secret-of-the-victim"
+}
+resource "terraform_data" "wait" {
+  depends_on = [terraform_data.secret]
+  provisioner "local-exec" {
+    command = "pwd; echo victim-is-at=$PWD; while [ ! -e %s ]; do sleep 0.05; done"
+  }
+}
+`, gate)))
+	victim.slot = 1
+	where := make(chan string, 1)
+	victim.sink.onLine = func(line string) {
+		if _, dir, ok := strings.Cut(line, "victim-is-at="); ok && strings.HasPrefix(dir, "/") {
+			select {
+			case where <- dir:
+			default:
+			}
+		}
+	}
+	ended := make(chan *provisionerpb.Result, 1)
+	go func() { ended <- victim.build(e, &provisionerpb.WorkspaceBuild{Transition: start}) }()
+	victimDir := <-where
+
+	left := filepath.Join(openDir(t), "left")
+	hostile := newTrial(t, files(fmt.Sprintf(`
+resource "terraform_data" "spy" {
+  provisioner "local-exec" {
+    interpreter = ["/bin/bash", "-c"]
+    command     = <<-E
+      echo "uid=$(id -u)"
+      cat %[1]s %[2]s %[3]s/terraform.tfstate %[3]s/*.json; ls %[3]s %[4]s %[5]s
+      for f in /proc/[0-9]*/environ /proc/[0-9]*/cwd/terraform.tfstate /proc/[0-9]*/root%[1]s; do tr '\0' '\n' <$f; done
+      command -v curl && curl -s --max-time 2 --unix-socket %[6]s http://x/
+      kill -9 %[7]d && echo signal-sent
+      echo x >%[3]s/injected && echo injected-file
+      (trap '' TERM INT HUP; echo $BASHPID >%[8]s; while :; do sleep 0.1; done) >/dev/null 2>&1 </dev/null &
+      while [ ! -s %[8]s ]; do sleep 0.02; done
+      echo end-of-spying
+    E
+    on_failure  = continue
+  }
+}
+`, config, journal, victimDir, filepath.Join(private, "journal"), filepath.Dir(victimDir), socket, os.Getpid(), left)))
+	ok(t, hostile, hostile.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+	log := hostile.sink.text()
+	if !strings.Contains(log, "end-of-spying\n") || strings.Contains(log, "uid=0\n") {
+		t.Fatalf("the spy did not work, or is root:\n%s", log)
+	}
+	for _, secret := range []string{"secret-session", "secret-journal", "secret-of-the-victim", "signal-sent\n", "injected-file\n", "a.journal\n"} {
+		// The command itself is not in the log's lines that its output is in.
+		for line := range strings.SplitSeq(log, "\n") {
+			if strings.HasSuffix(line+"\n", secret) || strings.Contains(line, secret) && !strings.Contains(line, "Executing") && !strings.HasSuffix(secret, "\n") {
+				t.Errorf("the template got %q: %s", secret, line)
+			}
+		}
+	}
+	select {
+	case <-reached:
+		t.Error("the template reached the socket")
+	default:
+	}
+	pid, err := os.ReadFile(left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone(t, strings.TrimSpace(string(pid)))
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, victim, <-ended)
+}
