@@ -86,6 +86,7 @@ type server struct {
 	port  string
 	args  []string
 	extra []string     // more environment; replaces what env says by itself
+	netns string       // network namespace to run the server in; empty for the test's own
 	web   *http.Client // asks whether it is healthy
 	base  string       // its access URL, when it is not plain HTTP on port
 	cmd   *exec.Cmd
@@ -144,7 +145,11 @@ func (s *server) start() error {
 		return err
 	}
 	s.log = log
-	s.cmd = exec.Command(coder, append([]string{"server"}, s.args...)...)
+	args := append([]string{coder, "server"}, s.args...)
+	if s.netns != "" {
+		args = append([]string{"ip", "netns", "exec", s.netns}, args...)
+	}
+	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Env, s.cmd.Dir = s.env("admin"), s.dir
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := s.cmd.Start(); err != nil {

@@ -34,6 +34,7 @@ type daemon struct {
 	d    *deployment
 	name string
 	args []string
+	in   []string // command that the daemon runs in, such as ip netns exec
 	log  string
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended, with err
@@ -44,15 +45,22 @@ type daemon struct {
 // write where the test looks; --provisioner-isolation=auto in args turns it on.
 func (d *deployment) provisioner(name string, args ...string) *daemon {
 	d.t.Helper()
+	p := d.prepareProvisioner(name, args...)
+	p.start()
+	return p
+}
+
+// prepareProvisioner is provisioner before anything runs. The caller starts it.
+func (d *deployment) prepareProvisioner(name string, args ...string) *daemon {
 	p := &daemon{d: d, name: name, args: args, log: filepath.Join(d.dir, "provisioner-"+name+".log")}
 	d.t.Cleanup(p.cleanup)
-	p.start()
 	return p
 }
 
 func (p *daemon) command() *exec.Cmd {
 	args := append([]string{"provisionerd", "start", "--name", p.name, "--provisioner-isolation", "none"}, p.args...)
-	cmd := exec.Command(coder, args...)
+	args = append(append(p.in[:len(p.in):len(p.in)], coder), args...)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.Dir = append(p.d.env("provisioner-"+p.name), "CODER_URL="+p.d.url()), p.d.dir
 	return cmd
 }
@@ -130,6 +138,9 @@ func (p *daemon) heirs() (pids []int) {
 }
 
 func (p *daemon) cleanup() {
+	if p.cmd == nil {
+		return // never started
+	}
 	// The first signal drains; another interrupts. Two at once may be one.
 	for deadline := time.Now().Add(settle); alive(p.cmd.Process.Pid) && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
@@ -502,8 +513,7 @@ func TestProvisionerBeforeServer(t *testing.T) {
 	t.Parallel()
 	d := prepare(t, "--provisioner-daemons=0")
 	d.extra = append(d.extra, "CODER_PROVISIONER_DAEMON_PSK="+provisionerKey)
-	p := &daemon{d: d, name: "early", log: filepath.Join(d.dir, "provisioner-early.log")}
-	t.Cleanup(p.cleanup)
+	p := d.prepareProvisioner("early")
 	p.begin()
 	p.says("server not reached, trying on", 1)
 	d.begin()

@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// selfSigned writes a certificate of its own authority for 127.0.0.1 and localhost, and its key.
-func selfSigned(t *testing.T, dir string) (certFile, keyFile string) {
+// selfSigned writes a certificate of its own authority for 127.0.0.1, localhost and more addresses, and its key.
+func selfSigned(t *testing.T, dir string, more ...net.IP) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -35,7 +35,7 @@ func selfSigned(t *testing.T, dir string) (certFile, keyFile string) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "e2e"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		IPAddresses: append([]net.IP{net.IPv4(127, 0, 0, 1)}, more...), DNSNames: []string{"localhost"},
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
