@@ -23,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/agent/terminal"
 	"github.com/codermesh/codermesh/agent/units"
 	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/stripe"
 )
 
 const maxSpeedtests = 4 // at once
@@ -38,7 +39,9 @@ type daemon struct {
 	logs     *logship.Queue
 	reports  *reports
 
-	sshListener, speedListener, terminalListener, apiListener net.Listener
+	// SSH comes in three ways: as it is, over several connections, and as channels only.
+	sshListener, wideListener, sessionListener   net.Listener
+	speedListener, terminalListener, apiListener net.Listener
 
 	api      *http.Server
 	holder   Terminals
@@ -81,7 +84,7 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 	for _, l := range []struct {
 		port     uint16
 		listener *net.Listener
-	}{{meshport.SSH, &d.sshListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}} {
+	}{{meshport.SSH, &d.sshListener}, {meshport.SSHWide, &d.wideListener}, {meshport.Session, &d.sessionListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}} {
 		listening, err := mesh.Listen(l.port)
 		if err != nil {
 			for _, o := range open {
@@ -92,7 +95,11 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 		*l.listener = listening
 		open = append(open, listening)
 	}
-	d.sshListener = listener{d.sshListener, &d.stats}
+	d.wideListener = stripe.Listen(d.wideListener, opt.Logger)
+	d.sessionListener = stripe.Listen(d.sessionListener, opt.Logger)
+	for _, l := range []*net.Listener{&d.sshListener, &d.wideListener, &d.sessionListener} {
+		*l = listener{*l, &d.stats}
+	}
 	d.metadata = metadata.New(d.log, d.runMetadata)
 	d.api = d.newAPI()
 	if d.holder = opt.Terminals; d.holder == nil {
@@ -144,7 +151,8 @@ func (d *daemon) run(ctx context.Context) error {
 
 // close ends everything. Sessions are hung up.
 func (d *daemon) close() error {
-	err := errors.Join(d.sshListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close())
+	err := errors.Join(d.sshListener.Close(), d.wideListener.Close(), d.sessionListener.Close(), d.speedListener.Close(),
+		d.terminalListener.Close(), d.api.Close())
 	d.mu.Lock()
 	if d.stopDuties != nil {
 		d.stopDuties()

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,11 +61,16 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	}
 	close(d.ready)
 	d.refresh(m)
-	d.wg.Go(func() {
-		if err := d.ssh.Serve(d.sshListener); err != nil {
-			d.log.Error("serve ssh", "err", err)
-		}
-	})
+	for _, way := range []struct {
+		serve    func(net.Listener) error
+		listener net.Listener
+	}{{d.ssh.Serve, d.sshListener}, {d.ssh.Serve, d.wideListener}, {d.ssh.ServeMux, d.sessionListener}} {
+		d.wg.Go(func() {
+			if err := way.serve(way.listener); err != nil {
+				d.log.Error("serve ssh", "err", err)
+			}
+		})
+	}
 	return nil
 }
 

@@ -201,6 +201,7 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 				if res.Err != "" {
 					return
 				}
+				p.live.setLatency(time.Duration(res.LatencySeconds * float64(time.Second)))
 				select {
 				case pongs <- time.Duration(res.LatencySeconds * float64(time.Second)):
 				default:

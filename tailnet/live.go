@@ -14,8 +14,9 @@ type live struct {
 	changed chan struct{} // closed and replaced when state changes
 	ended   bool
 	conns   map[*trackedConn]struct{}
-	flows   int       // inbound UDP flows among conns
-	last    time.Time // when a TCP connection was last closed before its other end was
+	flows   int           // inbound UDP flows among conns
+	latency time.Duration // of the latest ping that was answered, 0 before the first
+	last    time.Time     // when a TCP connection was last closed before its other end was
 }
 
 func newLive() *live {
@@ -115,6 +116,12 @@ func (l *live) directions() (outbound, open bool) {
 		}
 	}
 	return false, len(l.conns) > 0
+}
+
+func (l *live) setLatency(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.latency = d
 }
 
 // closedJustNow reports whether the last packets of a TCP connection may still be on their way.

@@ -59,12 +59,25 @@ func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
 				return Pong{}, fmt.Errorf("ping %s: %w", id, errors.New(res.Err))
 			}
 			pong := Pong{Latency: time.Duration(res.LatencySeconds * float64(time.Second)), Region: res.DERPRegionCode}
+			p.live.setLatency(pong.Latency)
 			if ep, err := netip.ParseAddrPort(res.Endpoint); err == nil {
 				pong.Direct, pong.Endpoint = true, ep
 			}
 			return pong, nil
 		}
 	}
+}
+
+// Latency is how long the latest ping of a peer took that was answered, by this method's caller or by the node itself while it
+// dialled. 0 means there was none.
+func (n *Node) Latency(id uuid.UUID) time.Duration {
+	p := n.peers.id(id)
+	if p == nil {
+		return 0
+	}
+	p.live.mu.Lock()
+	defer p.live.mu.Unlock()
+	return p.live.latency
 }
 
 // Path is how packets to a peer travel.

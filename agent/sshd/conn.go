@@ -15,7 +15,8 @@ type contextKey struct{}
 // conn is one SSH connection.
 type conn struct {
 	server *Server
-	stream *stream
+	stream transport
+	plain  bool // the client speaks sshmux: the transport is encrypted and knows who it is
 	authed atomic.Bool
 	done   chan struct{} // closed when the connection has ended
 
@@ -29,14 +30,24 @@ type conn struct {
 	wg        sync.WaitGroup          // goroutines of this connection; grows only while not ended
 }
 
-func newConn(s *Server, raw net.Conn) *conn {
+// transport is what a connection travels on. Its Close returns at once; ended is closed when it is.
+type transport interface {
+	net.Conn
+	ended() <-chan struct{}
+}
+
+func newConn(s *Server, raw net.Conn, plain bool) *conn {
 	c := &conn{
 		server:   s,
 		done:     make(chan struct{}),
 		channels: make(chan struct{}, maxChannels), opening: make(chan struct{}, maxChannels),
 		listeners: make(map[string]net.Listener),
 	}
-	c.stream = newStream(raw, c)
+	if c.plain = plain; plain {
+		c.stream = muxTransport{raw}
+	} else {
+		c.stream = newStream(raw, c)
+	}
 	return c
 }
 
@@ -63,7 +74,11 @@ func (c *conn) serve() {
 	defer timeout.Stop()
 	c.begin(c.keepAlive)
 
-	c.server.ssh.HandleConn(c.stream)
+	if c.plain {
+		c.serveMux()
+	} else {
+		c.server.ssh.HandleConn(c.stream)
+	}
 
 	c.stream.Close()
 	c.mu.Lock()
@@ -76,7 +91,7 @@ func (c *conn) serve() {
 	}
 	close(c.done)
 	c.wg.Wait()
-	<-c.stream.done
+	<-c.stream.ended()
 }
 
 // authenticated is called in the handshake, when the client has asked for the "none" method.

@@ -29,6 +29,8 @@ type host struct {
 	key  gossh.PublicKey
 	home string
 	dir  string // for the client's files
+
+	server *sshd.Server
 }
 
 // start runs a server on a loopback listener. change may alter what sessions get.
@@ -73,7 +75,7 @@ func startWith(t testing.TB, log *slog.Logger, change func(*sshd.Environment)) *
 			t.Errorf("serve: %v", err)
 		}
 	})
-	h := &host{addr: l.Addr().(*net.TCPAddr), key: key.PublicKey(), home: user.Home, dir: t.TempDir()}
+	h := &host{server: server, addr: l.Addr().(*net.TCPAddr), key: key.PublicKey(), home: user.Home, dir: t.TempDir()}
 	known := "[127.0.0.1]:" + strconv.Itoa(h.addr.Port) + " " + sshd.AuthorizedKey(h.key) + "\n"
 	if err := os.WriteFile(h.known(), []byte(known), 0o600); err != nil {
 		t.Fatal(err)

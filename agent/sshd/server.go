@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gliderlabs/ssh"
@@ -55,6 +56,8 @@ type Server struct {
 
 	run    context.Context // ends with Close
 	cancel context.CancelFunc
+
+	grown atomic.Int64 // bytes by which windows have grown
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -122,7 +125,12 @@ func ciphers() []string {
 }
 
 // Serve accepts connections until l is closed or Close is called, which is no error. It closes l.
-func (s *Server) Serve(l net.Listener) error {
+func (s *Server) Serve(l net.Listener) error { return s.serveAll(l, false) }
+
+// ServeMux is Serve for clients that speak sshmux, on a listener whose connections are encrypted and come from whom they say.
+func (s *Server) ServeMux(l net.Listener) error { return s.serveAll(l, true) }
+
+func (s *Server) serveAll(l net.Listener, plain bool) error {
 	defer l.Close()
 	stop := context.AfterFunc(s.run, func() { l.Close() })
 	defer stop()
@@ -134,25 +142,21 @@ func (s *Server) Serve(l net.Listener) error {
 			}
 			return fmt.Errorf("accept ssh connection: %w", err)
 		}
-		s.accept(raw)
+		if c := s.add(raw, plain); c != nil {
+			go s.serve(c)
+		}
 	}
 }
 
 // HandleConn serves one connection and returns when it has ended.
 func (s *Server) HandleConn(raw net.Conn) {
-	if c := s.add(raw); c != nil {
+	if c := s.add(raw, false); c != nil {
 		s.serve(c)
 	}
 }
 
-func (s *Server) accept(raw net.Conn) {
-	if c := s.add(raw); c != nil {
-		go s.serve(c)
-	}
-}
-
 // add counts a connection, or closes it and returns nil.
-func (s *Server) add(raw net.Conn) *conn {
+func (s *Server) add(raw net.Conn, plain bool) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.conns) >= maxConns {
@@ -162,7 +166,7 @@ func (s *Server) add(raw net.Conn) *conn {
 		}
 		return nil
 	}
-	c := newConn(s, raw)
+	c := newConn(s, raw, plain)
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
 	return c

@@ -49,6 +49,11 @@ func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.
 	if err != nil {
 		return // the connection has ended
 	}
+	if !c.plain {
+		wide := s.wide(channel)
+		defer wide.release()
+		channel = wide
+	}
 	sess := &session{
 		conn: c, channel: channel, peer: peer, log: s.log.With("peer", peer.RemoteAddr()),
 		env: proc.NewEnv(nil), ended: make(chan struct{}), inTurn: make(chan chan<- struct{}),
@@ -74,8 +79,11 @@ func (s *session) serveRequests(requests <-chan *gossh.Request, wg *sync.WaitGro
 		if err := req.Reply(ok, nil); err != nil {
 			s.log.Debug("answer ssh request", "err", err)
 		}
-		if run != nil {
+		switch {
+		case run != nil:
 			wg.Go(run)
+		case !ok && !req.WantReply && startsProgram(req.Type):
+			s.channel.Close() // who waits for no answer waits for the program's end
 		}
 	}
 	for {
@@ -92,6 +100,10 @@ func (s *session) serveRequests(requests <-chan *gossh.Request, wg *sync.WaitGro
 			close(done)
 		}
 	}
+}
+
+func startsProgram(request string) bool {
+	return request == "shell" || request == "exec" || request == "subsystem"
 }
 
 // input is what the client types on a terminal. The SSH library queues requests and data apart; here data comes after the

@@ -46,6 +46,8 @@ func newStream(raw net.Conn, owner *conn) *stream {
 	return s
 }
 
+func (s *stream) ended() <-chan struct{} { return s.done }
+
 func (s *stream) Read(b []byte) (int, error) { return s.reader.Read(b) }
 
 // Write accepts b and blocks only while too much waits already.

@@ -68,6 +68,9 @@ type Conn struct {
 	arrived map[uint64]*piece // by offset
 	held    int               // bytes of arrived
 	taken   uint64            // offset of the next byte to be read
+	reading int               // connections that may still bring something
+	grace   *time.Timer       // see lost
+	high    uint64            // the end of what was admitted
 	end     uint64            // where the stream ends, if known
 	endSeen bool
 	data    sync.Cond // the next chunk arrived, or the end
@@ -94,6 +97,7 @@ func (c *Conn) add(raw net.Conn, head []byte) bool {
 		return false
 	}
 	c.stripes = append(c.stripes, raw)
+	c.reading++
 	c.wg.Go(func() { c.send(raw, head) })
 	c.wg.Go(func() { c.receive(raw) })
 	return true
@@ -118,6 +122,9 @@ func (c *Conn) failLocked(err error) {
 		return
 	}
 	c.err = err
+	if c.grace != nil {
+		c.grace.Stop()
+	}
 	close(c.done)
 	for _, raw := range c.stripes {
 		raw.Close()

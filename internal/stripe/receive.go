@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 )
 
 const (
@@ -101,6 +102,7 @@ func (c *Conn) admit(offset uint64, n int) error {
 	case offset < c.needed(), c.endSeen && offset+uint64(n) > c.end:
 		return errProtocol
 	}
+	c.high = max(c.high, offset+uint64(n))
 	return nil
 }
 
@@ -136,7 +138,7 @@ func (c *Conn) put(offset uint64, p *piece) error {
 func (c *Conn) putEnd(offset uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.endSeen || offset < c.needed() {
+	if c.endSeen || offset < c.high {
 		return errProtocol
 	}
 	c.end, c.endSeen = offset, true
@@ -148,15 +150,26 @@ func (c *Conn) putEnd(offset uint64) error {
 func (c *Conn) lost(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if errors.Is(err, io.EOF) {
-		// The other end closes its connections when it is done, or has gone. What it said before counts.
-		if c.complete() {
-			return
-		}
-		err = io.ErrUnexpectedEOF
+	c.reading--
+	if !errors.Is(err, io.EOF) {
+		c.failLocked(fmt.Errorf("read stripe: %w", err))
+		return
 	}
-	c.failLocked(fmt.Errorf("read stripe: %w", err))
+	// The other end closes its connections when it is done, or has gone. What it said before counts, on all of them: also on one
+	// that was made just before and still says whose it is.
+	if c.reading == 0 && !c.complete() && c.err == nil {
+		c.grace = time.AfterFunc(joinGrace, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.reading == 0 && !c.complete() {
+				c.failLocked(fmt.Errorf("read stripe: %w", io.ErrUnexpectedEOF))
+			}
+		})
+	}
 }
+
+// joinGrace is how long a stream whose connections have all ended too early waits for another one.
+const joinGrace = 2 * time.Second
 
 // complete reports whether every byte up to the end is here. c.mu must be held.
 func (c *Conn) complete() bool {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,30 +40,6 @@ func (t *target) hostKey(ctx context.Context) (ssh.PublicKey, error) {
 	}
 	return key, nil
 }
-
-// errHostKey is for a server that shows another key than it should.
-var errHostKey = errors.New("the key that it shows is not the workspace's")
-
-// checkHostKey makes the check of a handshake with the target's agent. A key that differs is asked about once: an agent of an
-// earlier release may have started since the workspace was looked up.
-func (t *target) checkHostKey(ctx context.Context) (ssh.HostKeyCallback, error) {
-	want, err := t.hostKey(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return func(_ string, _ net.Addr, got ssh.PublicKey) error {
-		if sameKey(got, want) {
-			return nil
-		}
-		t.agent.SSHHostKey = ""
-		if now, err := t.hostKey(ctx); err != nil || !sameKey(got, now) {
-			return fmt.Errorf("%w (%s, expected %s)", errHostKey, ssh.FingerprintSHA256(got), ssh.FingerprintSHA256(want))
-		}
-		return nil
-	}, nil
-}
-
-func sameKey(a, b ssh.PublicKey) bool { return string(a.Marshal()) == string(b.Marshal()) }
 
 // rememberHost makes the known_hosts file say that host, as it was given to OpenSSH, has the key and no other.
 func rememberHost(path, host string, key ssh.PublicKey) error {

@@ -125,7 +125,11 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 			return err
 		}
 	}
-	conn, err := t.mesh.Dial(ctx, "tcp", t.agent.ID, meshport.SSH)
+	port := uint16(meshport.Session)
+	if o.stdio {
+		port = meshport.SSHWide
+	}
+	conn, err := t.mesh.DialStream(ctx, t.agent.ID, port)
 	if err != nil {
 		return t.whyLost(ctx, err)
 	}
@@ -194,7 +198,8 @@ func leaveQuickly(end func() error) {
 }
 
 const (
-	leaveTimeout = 300 * time.Millisecond
+	// leaveTimeout lets the goodbyes be sent; their answers are of no use.
+	leaveTimeout = 80 * time.Millisecond
 	// partingTime is how long OpenSSH may take to close its side after the workspace has.
 	partingTime = 300 * time.Millisecond
 )

@@ -20,6 +20,7 @@ import (
 
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/stripe"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -47,6 +48,13 @@ type Client struct {
 	node        *tailnet.Node
 	err         error
 	close       sync.Once
+	log         *slog.Logger
+	run         context.Context // ends with Close
+	cancel      context.CancelFunc
+
+	mu       sync.Mutex // guards closing and orders it before widening's Wait
+	closing  bool
+	widening sync.WaitGroup
 }
 
 // Start begins to join and returns at once: node and coordinator connection come about side by side.
@@ -55,7 +63,8 @@ func Start(o Options) *Client {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	key := tailnet.NewPrivateKey()
-	c := &Client{made: make(chan struct{}), ready: make(chan struct{})}
+	c := &Client{made: make(chan struct{}), ready: make(chan struct{}), log: o.Logger}
+	c.run, c.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(c.made)
 		c.node, c.err = tailnet.New(tailnet.Options{
@@ -135,6 +144,61 @@ func (c *Client) Dial(ctx context.Context, network string, agent uuid.UUID, port
 	return nil, fmt.Errorf("dial agent port %d: %w", port, err)
 }
 
+// A path is worth one connection per stripeEvery of its round trip, up to maxStripes; a shorter one than nearby is fast with one.
+const (
+	nearby      = 8 * time.Millisecond
+	stripeEvery = 6 * time.Millisecond
+	maxStripes  = 16
+)
+
+// stripes is how many connections a stream is worth, given how long the first one took to be made and the latest ping, 0 if
+// there is none.
+func stripes(dialled, ping time.Duration) int {
+	trip := dialled
+	if ping > 0 {
+		trip = min(trip, ping)
+	}
+	if trip < nearby {
+		return 1
+	}
+	return min(int(trip/stripeEvery)+1, maxStripes)
+}
+
+// DialStream is Dial for a TCP port that takes stripes. The stream can be used when its first connection stands; the others
+// follow, as many as the path is worth.
+func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (*stripe.Conn, error) {
+	begin := time.Now()
+	first, err := c.Dial(ctx, "tcp", agent, port)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(begin)
+	node, err := c.Node()
+	if err != nil {
+		return nil, err
+	}
+	stream := stripe.New(first)
+	n := stripes(took, node.Latency(agent))
+	c.log.Debug("stream stands", "agent", agent, "duration", took, "stripes", n)
+	if n == 1 {
+		return stream, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return stream, nil
+	}
+	c.widening.Go(func() {
+		widen, cancel := context.WithTimeout(c.run, dialTimeout)
+		defer cancel()
+		err := stream.Widen(widen, n-1, func(ctx context.Context) (net.Conn, error) { return c.Dial(ctx, "tcp", agent, port) })
+		if err != nil {
+			c.log.Debug("stream is narrower than wanted", "agent", agent, "stripes", stream.Stripes(), "err", err)
+		}
+	})
+	return stream, nil
+}
+
 // Ping measures the path to an agent that was introduced.
 func (c *Client) Ping(ctx context.Context, agent uuid.UUID) (tailnet.Pong, error) {
 	node, err := c.Node()
@@ -144,17 +208,37 @@ func (c *Client) Ping(ctx context.Context, agent uuid.UUID) (tailnet.Pong, error
 	return node.Ping(ctx, agent)
 }
 
+// farewell is how long the other ends of connections have to notice their end before the coordinator tells them.
+const farewell = 30 * time.Millisecond
+
 // Close leaves the mesh: connections end, the coordinator hears bye. It is idempotent and takes a second at most where the
-// server answers.
+// server answers. Nothing is lost by not waiting for more than the first tenth of a second of it.
 func (c *Client) Close() error {
 	var err error
 	c.close.Do(func() {
+		c.mu.Lock()
+		c.closing = true
+		c.mu.Unlock()
+		c.cancel()
+		c.widening.Wait()
 		<-c.made
-		// The node first: once the coordinator hears bye, agents forget this peer and do not answer its last packets.
-		if c.node != nil {
-			err = c.node.Close()
+		// The node has a lead: once the coordinator hears bye, agents forget this peer and do not answer its last packets. It is
+		// short, since without a bye they would keep half-open connections until they believe the peer lost.
+		parted := make(chan struct{})
+		go func() {
+			defer close(parted)
+			if c.node != nil {
+				err = c.node.Close()
+			}
+		}()
+		lead := time.NewTimer(farewell)
+		defer lead.Stop()
+		select {
+		case <-parted:
+		case <-lead.C:
 		}
 		c.coordinator.Close()
+		<-parted
 	})
 	return err
 }

@@ -1,0 +1,128 @@
+package sshd_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/internal/sshmux"
+)
+
+// mux is a Go client of the server's plain side.
+func (h *host) mux(t testing.TB) *gossh.Client {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- h.server.ServeMux(l) }()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, channels, requests := sshmux.New(raw, sshmux.Options{})
+	client := gossh.NewClient(conn, channels, requests)
+	t.Cleanup(func() {
+		client.Close()
+		l.Close()
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return client
+}
+
+func session(t *testing.T, client *gossh.Client) *gossh.Session {
+	t.Helper()
+	s, err := client.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What a session can do over SSH it can do without SSH's encryption too.
+func TestMux(t *testing.T) {
+	t.Parallel()
+	client := start(t, nil).mux(t)
+
+	s := session(t, client)
+	var stderr bytes.Buffer
+	s.Stdin, s.Stderr = strings.NewReader("hello"), &stderr
+	if err := s.Setenv("GREETING", "hi"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Output(`cat; printf " $GREETING" ; echo bad >&2; exit 3`)
+	exit, ok := errors.AsType[*gossh.ExitError](err)
+	if string(out) != "hello hi" || stderr.String() != "bad\n" || !ok || exit.ExitStatus() != 3 {
+		t.Errorf("exec: got %q, %q, %v", out, stderr.String(), err)
+	}
+
+	s = session(t, client)
+	if err := s.RequestPty("xterm", 33, 77, nil); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.Output("stty size; tty"); err != nil || !strings.HasPrefix(string(out), "33 77\r\n/dev/pts/") {
+		t.Errorf("terminal: got %q, %v", out, err)
+	}
+
+	s = session(t, client)
+	if err := s.RequestSubsystem("nonsense"); err != nil {
+		t.Fatal(err) // nobody waits for the answer
+	}
+	if err := s.Wait(); err == nil {
+		t.Error("a subsystem that does not exist: got success")
+	}
+
+	l, err := client.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("remote forward: %v", err)
+	}
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			io.WriteString(c, "from the laptop")
+			c.Close()
+		}
+	}()
+	c, err := client.Dial("tcp", l.Addr().String()) // from the workspace to its own listener, which leads back here
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(c); err != nil || string(text) != "from the laptop" {
+		t.Errorf("there and back: got %q, %v", text, err)
+	}
+}
+
+// A client that sends and a program that reads get a window beyond the SSH library's.
+func TestWindowGrows(t *testing.T) {
+	t.Parallel()
+	h := start(t, nil)
+	client := h.dial(t)
+	channel, requests, err := client.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go gossh.DiscardRequests(requests)
+	// The program reads 8 MiB and then nothing more: what it is sent after that fills the window.
+	if ok, err := channel.SendRequest("exec", true, gossh.Marshal(struct{ Command string }{"head -c 8388608 >/dev/null; echo done; sleep 1000"})); err != nil || !ok {
+		t.Fatalf("exec: %t, %v", ok, err)
+	}
+	if _, err := channel.Write(make([]byte, 8<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(channel, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	// Only a grown window takes this much without a reader; with the library's own the Write would wait for ever.
+	if _, err := channel.Write(make([]byte, 4<<20)); err != nil {
+		t.Fatal(err)
+	}
+	channel.Close()
+}

@@ -1,0 +1,76 @@
+package sshd
+
+import (
+	"sync"
+	"time"
+	"unsafe"
+
+	gossh "golang.org/x/crypto/ssh"
+)
+
+// The SSH library gives the other end 2 MiB of window per channel, for ever: 168 Mbit/s at a round trip of 100 ms, whatever the
+// path could carry. It has no setting for that, so this file reaches into it, in one place: it credits a channel with bytes that
+// were never received, by the method with which the library itself credits those that were read. From then on the library
+// credits every read at once, since it finds the window larger than it knows. A test holds that this works with the version in go.mod; a
+// version that lacks the method does not link.
+const (
+	firstWindow = 2 << 20  // the library's, in bytes
+	maxWindow   = 16 << 20 // what a window may grow to: 1.3 Gbit/s at 100 ms
+	// growTime is how soon a whole window must have been read for it to double: no slow reader gets more.
+	growTime = 3 * time.Second
+	// growth is how many bytes all windows of a server together may grow above firstWindow.
+	growth = 64 << 20
+)
+
+//go:linkname adjustWindow golang.org/x/crypto/ssh.(*channel).adjustWindow
+func adjustWindow(channel unsafe.Pointer, bytes uint32) error
+
+// widen credits a channel of the library's with more bytes.
+func widen(channel gossh.Channel, bytes uint32) error {
+	return adjustWindow((*[2]unsafe.Pointer)(unsafe.Pointer(&channel))[1], bytes) // the value behind the interface is a pointer
+}
+
+// wideChannel is a channel whose window grows while its reader keeps up. Reads come from one goroutine.
+type wideChannel struct {
+	gossh.Channel
+	server *Server
+	window int
+	since  int       // bytes read since the window grew
+	from   time.Time // when that was
+	once   sync.Once
+}
+
+// wide wraps a channel of the SSH library's.
+func (s *Server) wide(channel gossh.Channel) *wideChannel {
+	return &wideChannel{Channel: channel, server: s, window: firstWindow, from: time.Now()}
+}
+
+func (w *wideChannel) Read(b []byte) (int, error) {
+	n, err := w.Channel.Read(b)
+	if w.since += n; w.since >= w.window {
+		if w.window < maxWindow && time.Since(w.from) < growTime && w.server.takeGrowth(w.window) {
+			if widen(w.Channel, uint32(w.window)) != nil {
+				w.server.giveGrowth(w.window) // the channel is closed
+			} else {
+				w.window *= 2
+			}
+		}
+		w.since, w.from = 0, time.Now()
+	}
+	return n, err
+}
+
+// release gives back what the window took. The channel must not be read any more.
+func (w *wideChannel) release() {
+	w.once.Do(func() { w.server.giveGrowth(w.window - firstWindow) })
+}
+
+func (s *Server) takeGrowth(bytes int) bool {
+	if s.grown.Add(int64(bytes)) > growth {
+		s.grown.Add(-int64(bytes))
+		return false
+	}
+	return true
+}
+
+func (s *Server) giveGrowth(bytes int) { s.grown.Add(-int64(bytes)) }
