@@ -26,12 +26,14 @@ import (
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/events"
+	"github.com/codermesh/codermesh/coderd/health"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/provisioners"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/coderd/slim"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/templates"
@@ -149,6 +151,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.agents.OnRevoked(s.mesh.RevokeAgents)
+	sealer, err := seal.Load(ctx, opts.DB)
+	if err != nil {
+		return nil, err
+	}
+	report := health.New(health.Deps{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays})
 	s.events = events.New(events.Deps{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
 	// Whoever revokes does not wait for what it ends. The database tells the other servers, and this one again.
 	accounts.OnRevoked(func(userID uuid.UUID) { s.running.Go(func() { s.recheck(userID) }) })
@@ -161,7 +168,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 
 	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, AccessURL: opts.AccessURL})
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, report} {
 		service.Routes(s.mux)
 	}
 	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent

@@ -41,6 +41,7 @@ var public = map[string]string{
 	"POST /api/v2/users/login":      "gives the session",
 
 	"POST /api/v2/workspaceagents/me/startup-problem": "a start script has the agent's token and no session; the body carries it",
+	"GET /api/v2/debug/ws":                            "the server tries its own websockets: the handler wants a token that a server of this deployment has signed",
 }
 
 func newTestServer(t *testing.T) (*Server, *url.URL) {

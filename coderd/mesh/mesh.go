@@ -173,6 +173,16 @@ func (s *Service) relayMap() tailnet.RelayMap {
 // RelayMap is what participants are told.
 func (s *Service) RelayMap() tailnet.RelayMap { return s.relayMap() }
 
+// Relays is how this server's own node reaches the relay, and whether peers are told of a STUN address.
+func (s *Service) Relays() (links []tailnet.RelayLink, stun bool) {
+	select {
+	case <-s.joined:
+		links = s.node.Status().Relays
+	default:
+	}
+	return links, s.stunPort != 0
+}
+
 // LocalURL is how this process's own nodes reach the server, by plain HTTP on loopback.
 func (s *Service) LocalURL() *url.URL { return s.localURL }
 

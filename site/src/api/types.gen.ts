@@ -1132,6 +1132,8 @@ export type Route =
   | "DELETE /api/v2/workspaces/{workspace}/favorite"
   | "GET /api/v2/appearance"
   | "GET /api/v2/buildinfo"
+  | "GET /api/v2/debug/health"
+  | "GET /api/v2/debug/ws"
   | "GET /api/v2/deployment/ssh"
   | "GET /api/v2/entitlements"
   | "GET /api/v2/events"

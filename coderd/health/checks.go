@@ -1,0 +1,146 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+const (
+	// slowDatabase is the round trip above which pages feel slow: one makes about ten.
+	slowDatabase = 50 * time.Millisecond
+	// waitsLong is how long a job may wait before somebody should look.
+	waitsLong = 5 * time.Minute
+)
+
+func (s *Service) database(ctx context.Context) sdk.HealthSection {
+	section := good("database", "Database", "", sdk.Map[any]{})
+	start := time.Now()
+	facts, err := s.deps.DB.GetServerFacts(ctx)
+	if err != nil {
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "The database does not answer: "+err.Error()+".",
+			"Check that PostgreSQL runs and that --postgres-url is right. The server goes on by itself when it is back.")
+	}
+	first := time.Since(start)
+	start = time.Now()
+	if _, err = s.deps.DB.GetServerFacts(ctx); err == nil { // on an open connection
+		first = min(first, time.Since(start))
+	}
+	pool := s.deps.DB.Pool.Stat()
+	section.Details = sdk.Map[any]{
+		"latency_ms": millis(first), "version": facts.Version, "in_recovery": facts.InRecovery,
+		"connections_used": pool.AcquiredConns(), "connections_max": pool.MaxConns(),
+	}
+	section.Message = fmt.Sprintf("PostgreSQL %s answers in %.1f ms.", facts.Version, millis(first))
+	if first > slowDatabase {
+		return bad(section, sdk.HealthWarning, CodeDatabaseSlow, fmt.Sprintf("The database takes %.0f ms to answer.", millis(first)),
+			"Run PostgreSQL in the same network as the server, and look at its load.")
+	}
+	return section
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
+	u := s.deps.AccessURL
+	section := good("access_url", "Access URL", "", sdk.Map[any]{"access_url": u.String()})
+	const remedy = "Set --access-url to the address by which workspaces and people reach the server, and see that proxies pass it on."
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("healthz").String(), nil)
+	if err != nil {
+		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The access URL is not one: "+err.Error()+".", remedy)
+	}
+	start := time.Now()
+	resp, err := s.deps.Client.Do(r)
+	if err != nil {
+		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The server does not reach itself at "+u.String()+": "+cause(err)+".", remedy)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64))
+	section.Details["status"], section.Details["latency_ms"] = resp.StatusCode, millis(time.Since(start))
+	if err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != "OK" {
+		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s answers with status %d, and is not this server.", u, resp.StatusCode), remedy)
+	}
+	if got := resp.Header.Get("X-Coder-Build-Version"); got != buildinfo.Version() {
+		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s is another server, of version %q.", u, got), remedy)
+	}
+	section.Message = fmt.Sprintf("The server is reached at %s.", u)
+	switch ip := net.ParseIP(u.Hostname()); {
+	case u.Hostname() == "localhost" || ip != nil && ip.IsLoopback():
+		return bad(section, sdk.HealthWarning, CodeAccessURLLoopback, fmt.Sprintf("%s is reached from this machine only.", u),
+			"For workspaces and people elsewhere, set --access-url to an address that they reach.")
+	case u.Scheme != "https":
+		return bad(section, sdk.HealthWarning, CodeAccessURLPlain, "Sessions travel over plain HTTP.",
+			"Serve HTTPS with --tls-address, or by a proxy in front, and set --access-url to it.")
+	}
+	return section
+}
+
+// cause is the last part of a chain of errors, which is what an operator can act on.
+func cause(err error) string {
+	text := err.Error()
+	return text[strings.LastIndex(text, ": ")+1:]
+}
+
+func (s *Service) relay(context.Context) sdk.HealthSection {
+	links, stun := s.deps.Relays()
+	section := good("relay", "Relay", "The relay is connected.", sdk.Map[any]{"relays": links, "stun": stun})
+	connected, reason := false, "it has not connected yet"
+	for _, link := range links {
+		connected = connected || link.Connected
+		if link.Err != "" {
+			reason = link.Err
+		}
+	}
+	if !connected {
+		return bad(section, sdk.HealthError, CodeRelayNotConnected, "This server's node does not reach the relay: "+reason+".",
+			"Participants that cannot reach each other directly need it: see that nothing between them and the server cuts /derp.")
+	}
+	if !stun {
+		return bad(section, sdk.HealthWarning, CodeRelayNoSTUN, "The server answers no STUN: peers behind NAT stay relayed.",
+			"Start it with --stun-address, and open that UDP port.")
+	}
+	return section
+}
+
+func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
+	section := good("provisioners", "Provisioners", "", sdk.Map[any]{})
+	daemons, err := s.deps.DB.ListProvisioners(ctx, s.deps.Organization)
+	if err != nil {
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Provisioners cannot be listed: the database does not answer.", "See the section about it.")
+	}
+	waiting, err := s.deps.DB.GetWaitingJobs(ctx, s.deps.Organization)
+	if err != nil {
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Jobs cannot be counted: the database does not answer.", "See the section about it.")
+	}
+	online, others := 0, []string{}
+	for _, d := range daemons {
+		if !d.Online {
+			continue
+		}
+		online++
+		if d.Version != buildinfo.Version() {
+			others = append(others, d.Name+" ("+d.Version+")")
+		}
+	}
+	section.Details = sdk.Map[any]{"online": online, "other_versions": others, "jobs_waiting": waiting.Waiting, "oldest_waits_seconds": int(waiting.OldestSeconds)}
+	section.Message = fmt.Sprintf("%d provisioners are connected, %d jobs wait.", online, waiting.Waiting)
+	switch {
+	case online == 0:
+		return bad(section, sdk.HealthError, CodeProvisionersNone, "No provisioner is connected: no workspace can be started or stopped.",
+			"Start the server with --provisioner-daemons, or an external one with: coder provisioner start.")
+	case time.Duration(waiting.OldestSeconds*float64(time.Second)) > waitsLong:
+		return bad(section, sdk.HealthWarning, CodeJobsWaiting, fmt.Sprintf("%d jobs wait, the oldest for %s.", waiting.Waiting, time.Duration(waiting.OldestSeconds)*time.Second),
+			"The list of jobs says what each waits for. Start more provisioners, or ones with the tags that are missing.")
+	case len(others) > 0:
+		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, "Provisioners of another version are connected: "+strings.Join(others, ", ")+".",
+			"Upgrade them to "+buildinfo.Version()+".")
+	}
+	return section
+}

@@ -1,0 +1,134 @@
+// Package health has the server look at itself: its database, the address by which others reach it, the relay, websockets, and
+// whether jobs get done. Each finding has a stable code and says what to do. It changes nothing.
+package health
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Codes of findings. They are documented in docs/operating.md and do not change.
+const (
+	CodeDatabaseUnreachable  = "database_unreachable"
+	CodeDatabaseSlow         = "database_slow"
+	CodeAccessURLUnreachable = "access_url_unreachable"
+	CodeAccessURLOther       = "access_url_other_server"
+	CodeAccessURLLoopback    = "access_url_loopback"
+	CodeAccessURLPlain       = "access_url_not_encrypted"
+	CodeRelayNotConnected    = "relay_not_connected"
+	CodeRelayNoSTUN          = "relay_no_stun"
+	CodeWebsocketRefused     = "websocket_refused"
+	CodeProvisionersNone     = "provisioners_none"
+	CodeProvisionersVersion  = "provisioners_version"
+	CodeJobsWaiting          = "jobs_waiting"
+)
+
+const (
+	// checkTimeout bounds one section.
+	checkTimeout = 5 * time.Second
+	// freshFor is how long a report is given again: looking costs requests to ourselves.
+	freshFor = 10 * time.Second
+)
+
+// Deps is what the service needs. All of it is required, but for Client.
+type Deps struct {
+	DB        *database.DB
+	Logger    *slog.Logger
+	Sealer    *seal.Sealer
+	AccessURL *url.URL
+	// Organization is the one whose provisioners are looked at.
+	Organization uuid.UUID
+	// Relays are this server's node's, with whether a STUN address is announced.
+	Relays func() (links []tailnet.RelayLink, stun bool)
+	// Client reaches the access URL as everybody else does. Nil: a plain one.
+	Client *http.Client
+}
+
+// Service makes reports. Safe for concurrent use.
+type Service struct {
+	deps Deps
+
+	mu   sync.Mutex // held while a report is made, so that one is made at a time
+	last sdk.HealthReport
+}
+
+// New returns the service.
+func New(deps Deps) *Service {
+	if deps.Client == nil {
+		deps.Client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+	}
+	return &Service{deps: deps}
+}
+
+// Routes registers the report, and the echo by which the server tries whether websockets come through.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get)
+	mux.Handle("GET "+echoPath, rbac.Public, s.echo) // only for who shows a token that a server of this deployment has made
+}
+
+func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
+	force, err := httpapi.QueryBool(r, "force")
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, s.Report(r.Context(), force))
+}
+
+// Report is the latest, or a new one if that is old or force asks for it. It blocks for the slowest section.
+func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !force && time.Since(s.last.CheckedAt) < freshFor {
+		return s.last
+	}
+	checks := []func(context.Context) sdk.HealthSection{s.database, s.accessURL, s.relay, s.websocket, s.provisioners}
+	report := sdk.HealthReport{Severity: sdk.HealthOK, Sections: make([]sdk.HealthSection, len(checks))}
+	var all sync.WaitGroup
+	for i, check := range checks {
+		all.Go(func() {
+			// Not the request's own end: the report is kept for others.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+			defer cancel()
+			report.Sections[i] = check(ctx)
+		})
+	}
+	all.Wait()
+	for _, section := range report.Sections {
+		if worse(section.Severity, report.Severity) {
+			report.Severity = section.Severity
+		}
+	}
+	report.Healthy, report.CheckedAt = report.Severity != sdk.HealthError, time.Now()
+	s.last = report
+	return report
+}
+
+func worse(a, b sdk.HealthSeverity) bool {
+	rank := map[sdk.HealthSeverity]int{sdk.HealthOK: 0, sdk.HealthWarning: 1, sdk.HealthError: 2}
+	return rank[a] > rank[b]
+}
+
+// good is a section with nothing to say.
+func good(name, label, message string, details map[string]any) sdk.HealthSection {
+	return sdk.HealthSection{Name: name, Label: label, Healthy: true, Severity: sdk.HealthOK, Message: message, Details: details}
+}
+
+// bad is the section with a finding.
+func bad(section sdk.HealthSection, severity sdk.HealthSeverity, code, message, remedy string) sdk.HealthSection {
+	section.Severity, section.Healthy = severity, severity != sdk.HealthError
+	section.Code, section.Message, section.Remedy = code, message, remedy
+	return section
+}

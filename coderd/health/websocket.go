@@ -1,0 +1,72 @@
+package health
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+const (
+	echoPath    = "/api/v2/debug/ws"
+	echoHeader  = "Coder-Health-Check"
+	echoPurpose = "health check"
+	echoText    = "Is anybody there?"
+)
+
+// websocket opens one to the access URL, as agents and browsers do.
+func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
+	section := good("websocket", "Websockets", "Websockets come through.", sdk.Map[any]{})
+	refused := func(err error) sdk.HealthSection {
+		return bad(section, sdk.HealthError, CodeWebsocketRefused, "A websocket to the access URL fails: "+cause(err)+".",
+			"A proxy in front of the server has to pass the Upgrade and Connection headers on, and keep such connections open.")
+	}
+	token, err := s.deps.Sealer.Seal(echoPurpose, echoText, time.Minute)
+	if err != nil {
+		return refused(err)
+	}
+	start := time.Now()
+	conn, err := websock.Dial(ctx, s.deps.AccessURL.JoinPath(echoPath), websock.DialOptions{
+		Header: http.Header{echoHeader: {token.Reveal()}}, HTTPClient: s.deps.Client,
+	})
+	if err != nil {
+		return refused(err)
+	}
+	defer conn.CloseNow()
+	if err := conn.Write(ctx, []byte(echoText)); err != nil {
+		return refused(err)
+	}
+	if _, err := conn.Read(ctx); err != nil {
+		return refused(err)
+	}
+	section.Details["latency_ms"] = millis(time.Since(start))
+	return section
+}
+
+// echo sends one message back to whoever shows a token of this deployment. There is no such thing for others.
+func (s *Service) echo(w http.ResponseWriter, r *http.Request) error {
+	var text string
+	if err := s.deps.Sealer.Open(echoPurpose, secret.Token(r.Header.Get(echoHeader)), &text); err != nil {
+		return rbac.NotFound(rbac.Deployment)
+	}
+	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: 1 << 10})
+	if err != nil {
+		return nil // answered already
+	}
+	defer conn.CloseNow()
+	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
+	defer cancel()
+	data, err := conn.Read(ctx)
+	if err == nil {
+		err = conn.Write(ctx, data)
+	}
+	if err != nil {
+		s.deps.Logger.Debug("health check's websocket ended", "err", err)
+		return nil
+	}
+	return conn.Close(websock.StatusNormal, "")
+}

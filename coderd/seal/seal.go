@@ -1,0 +1,110 @@
+// Package seal makes short-lived tokens that only this deployment can make, and reads them back: signed, not encrypted, so that
+// every server of the deployment can check one without asking the database. It knows nothing of what they say.
+package seal
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// setting is the row that keeps the key. The first server of a deployment makes it.
+const setting = "signing_key"
+
+const keyLength = 32
+
+// maxToken bounds what Open looks at, in bytes.
+const maxToken = 4096
+
+// ErrInvalid says that a token is not one of this deployment's for this purpose, or that its time is over.
+var ErrInvalid = errors.New("the token is not valid")
+
+// Sealer holds the deployment's key. Safe for concurrent use.
+type Sealer struct{ key []byte }
+
+// Load reads the key, and makes one if there is none.
+func Load(ctx context.Context, db *database.DB) (*Sealer, error) {
+	key := make([]byte, keyLength)
+	rand.Read(key) // never fails
+	if err := db.InsertSettingOnce(ctx, dbsqlc.InsertSettingOnceParams{Key: setting, Value: key}); err != nil {
+		return nil, fmt.Errorf("store signing key: %w", err)
+	}
+	key, err := db.GetSetting(ctx, setting)
+	if err != nil {
+		return nil, fmt.Errorf("read signing key: %w", err)
+	}
+	return New(key)
+}
+
+// New is Load with a key of the caller's.
+func New(key []byte) (*Sealer, error) {
+	if len(key) != keyLength {
+		return nil, fmt.Errorf("the signing key has %d bytes, want %d", len(key), keyLength)
+	}
+	return &Sealer{key}, nil
+}
+
+// envelope is what is signed.
+type envelope struct {
+	Expires int64           `json:"e"` // Unix time
+	Data    json.RawMessage `json:"d"`
+}
+
+// Seal makes a token that says v, for one purpose and a lifetime. It fails only for what JSON cannot say.
+func (s *Sealer) Seal(purpose string, v any, lifetime time.Duration) (secret.Token, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("seal: %w", err)
+	}
+	payload, err := json.Marshal(envelope{time.Now().Add(lifetime).Unix(), data})
+	if err != nil {
+		return "", fmt.Errorf("seal: %w", err)
+	}
+	encoding := base64.RawURLEncoding
+	return secret.Token(encoding.EncodeToString(payload) + "." + encoding.EncodeToString(s.sum(purpose, payload))), nil
+}
+
+// Open reads what a token says into v. The error is ErrInvalid, whatever is wrong.
+func (s *Sealer) Open(purpose string, token secret.Token, v any) error {
+	text := token.Reveal()
+	if len(text) > maxToken {
+		return ErrInvalid
+	}
+	encoding := base64.RawURLEncoding.Strict()
+	first, second, ok := strings.Cut(text, ".")
+	if !ok {
+		return ErrInvalid
+	}
+	payload, err := encoding.DecodeString(first)
+	if err != nil {
+		return ErrInvalid
+	}
+	sum, err := encoding.DecodeString(second)
+	if err != nil || !hmac.Equal(sum, s.sum(purpose, payload)) {
+		return ErrInvalid
+	}
+	var e envelope
+	if json.Unmarshal(payload, &e) != nil || time.Now().Unix() >= e.Expires || json.Unmarshal(e.Data, v) != nil {
+		return ErrInvalid
+	}
+	return nil
+}
+
+func (s *Sealer) sum(purpose string, payload []byte) []byte {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte(purpose))
+	mac.Write([]byte{0})
+	mac.Write(payload)
+	return mac.Sum(nil)
+}

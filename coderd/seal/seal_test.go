@@ -1,0 +1,105 @@
+package seal_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+func sealer(t testing.TB, fill byte) *seal.Sealer {
+	t.Helper()
+	s, err := seal.New(bytes.Repeat([]byte{fill}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSeal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := sealer(t, 1)
+		token, err := s.Seal("app", map[string]int{"a": 1}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]int
+		if err := s.Open("app", token, &got); err != nil || got["a"] != 1 {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		payload, sum, _ := strings.Cut(token.Reveal(), ".")
+		other, err := s.Seal("app", map[string]int{"a": 2}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		otherPayload, _, _ := strings.Cut(other.Reveal(), ".")
+		for name, forged := range map[string]string{
+			"empty": "", "no signature": payload, "empty signature": payload + ".", "another's payload": otherPayload + "." + sum,
+			"a cut signature": payload + "." + sum[:len(sum)-2], "long": strings.Repeat("a", 1<<16), "padding": token.Reveal() + "=",
+			"a bit more": token.Reveal() + "A",
+		} {
+			if err := s.Open("app", secret.Token(forged), &got); !errors.Is(err, seal.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := s.Open("health", token, &got); !errors.Is(err, seal.ErrInvalid) {
+			t.Errorf("for another purpose: %v", err)
+		}
+		if err := sealer(t, 2).Open("app", token, &got); !errors.Is(err, seal.ErrInvalid) {
+			t.Errorf("of another deployment: %v", err)
+		}
+		time.Sleep(time.Minute) // the bubble's clock
+		if err := s.Open("app", token, &got); !errors.Is(err, seal.ErrInvalid) {
+			t.Errorf("after its time: %v", err)
+		}
+	})
+	if _, err := seal.New(nil); err == nil {
+		t.Error("a key of no bytes is taken")
+	}
+}
+
+// TestLoad: every server of a deployment has the same key.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	one, err := seal.Load(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := seal.Load(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := one.Seal("app", "x", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := two.Open("app", token, &got); err != nil || got != "x" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	s := sealer(f, 1)
+	token, err := s.Seal("app", "x", time.Hour)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(token.Reveal())
+	f.Add("e30.e30")
+	f.Add(".")
+	f.Fuzz(func(t *testing.T, text string) {
+		var got any
+		if err := s.Open("app", secret.Token(text), &got); err == nil && text != token.Reveal() {
+			t.Errorf("%q is taken", text)
+		}
+	})
+}
