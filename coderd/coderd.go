@@ -24,6 +24,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/events"
 	"github.com/codermesh/codermesh/coderd/health"
@@ -52,6 +53,9 @@ type Options struct {
 	DB     *database.DB
 	// AccessURL is how users and workspaces reach the server.
 	AccessURL *url.URL
+	// WildcardHost and NoPathApps are as in apps.Deps.
+	WildcardHost string
+	NoPathApps   bool
 	// HTTP serves plain HTTP and TLS serves HTTPS. One may be nil.
 	HTTP, TLS net.Listener
 	// STUNAddress is as in mesh.Options.
@@ -81,6 +85,7 @@ type Server struct {
 	agents     *agents.Service
 	workspaces *workspaces.Service
 	events     *events.Service
+	apps       *apps.Service
 	mesh       *mesh.Service
 	binaries   *slim.Binaries
 	mux        *httpapi.Mux
@@ -155,6 +160,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.apps = apps.New(apps.Deps{
+		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
+		Authenticate: accounts.Authenticate, AuthenticateToken: accounts.AuthenticateToken, Holder: accounts.Holder,
+		Admitted: s.agents.Admitted, Dial: s.mesh.DialAgent,
+	})
 	report := health.New(health.Deps{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays})
 	s.events = events.New(events.Deps{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
 	// Whoever revokes does not wait for what it ends. The database tells the other servers, and this one again.
@@ -168,7 +178,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 
 	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, AccessURL: opts.AccessURL})
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, report} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, s.apps, report} {
 		service.Routes(s.mux)
 	}
 	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
@@ -178,7 +188,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.mux.Handle("/", rbac.Public, httpapi.Serve(dashboard)) // every other path is a page, and resolved by the page's own program
 	s.http = &http.Server{
-		Handler:           s.mux,
+		Handler:           s.apps.Handler(s.mux),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
@@ -196,6 +206,7 @@ func (s *Server) recheck(userID uuid.UUID) {
 	ctx, cancel := context.WithTimeout(context.Background(), recheckTimeout)
 	defer cancel()
 	s.agents.Recheck(ctx, userID)
+	s.apps.Recheck(ctx, userID)
 	if err := s.mesh.Recheck(ctx, userID); err != nil {
 		s.log.Warn("tunnels not rechecked", "user", userID, "err", err)
 	}
@@ -309,6 +320,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	s.events.Stop()
+	s.apps.Stop()
 	s.agents.Stop()
 	s.workspaces.Stop()
 	s.jobs.Stop()

@@ -42,6 +42,7 @@ var public = map[string]string{
 
 	"POST /api/v2/workspaceagents/me/startup-problem": "a start script has the agent's token and no session; the body carries it",
 	"GET /api/v2/debug/ws":                            "the server tries its own websockets: the handler wants a token that a server of this deployment has signed",
+	"GET /api/v2/applications/auth-redirect":          "sends whoever is not signed in to the sign-in page; gives a code to those only who may open the app",
 }
 
 func newTestServer(t *testing.T) (*Server, *url.URL) {

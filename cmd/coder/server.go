@@ -17,6 +17,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 	"github.com/codermesh/codermesh/coderd/jobs"
@@ -30,6 +31,8 @@ import (
 type serverOptions struct {
 	httpAddress      string
 	accessURL        string
+	wildcardURL      string
+	noPathApps       bool
 	tlsAddress       string
 	tlsCert, tlsKey  string
 	stunAddress      string
@@ -71,6 +74,8 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 	f := cmd.Flags()
 	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:3000", "address to serve plain HTTP on; empty for none")
 	f.StringVar(&o.accessURL, "access-url", "", "URL by which users and workspaces reach the server (default from the addresses)")
+	f.StringVar(&o.wildcardURL, "wildcard-access-url", "", "host below which every app has one of its own, such as *.apps.example.com (default for a server on localhost: *.localhost)")
+	f.BoolVar(&o.noPathApps, "disable-path-apps", false, "serve apps on hosts of their own only, never below the dashboard's host")
 	f.StringVar(&o.tlsAddress, "tls-address", "", "address to serve HTTPS on, with --tls-cert-file and --tls-key-file")
 	f.StringVar(&o.tlsCert, "tls-cert-file", "", "PEM file with the certificate and its chain")
 	f.StringVar(&o.tlsKey, "tls-key-file", "", "PEM file with the certificate's key")
@@ -120,6 +125,10 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	wildcard, err := wildcardHost(o.wildcardURL, accessURL)
+	if err != nil {
+		return err
+	}
 	if err := o.terraform.fillCacheDir(); err != nil {
 		return err
 	}
@@ -157,6 +166,8 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		Logger:           log,
 		DB:               db,
 		AccessURL:        accessURL,
+		WildcardHost:     wildcard,
+		NoPathApps:       o.noPathApps,
 		HTTP:             listeners.http,
 		TLS:              listeners.tls,
 		STUNAddress:      o.stunAddress,
@@ -305,4 +316,21 @@ func (l *listeners) accessURL(given string) (*url.URL, error) {
 		addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: addr.Port}
 	}
 	return &url.URL{Scheme: scheme, Host: addr.String()}, nil
+}
+
+// wildcardHost is the given host for apps. A server on this machine has one without asking: browsers take every name below
+// localhost for this machine (RFC 6761 §6.3).
+func wildcardHost(given string, accessURL *url.URL) (string, error) {
+	if given != "" {
+		return apps.ParseWildcard(given)
+	}
+	ip := net.ParseIP(accessURL.Hostname())
+	if accessURL.Scheme != "http" || accessURL.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return "", nil
+	}
+	host := "*.localhost"
+	if port := accessURL.Port(); port != "" {
+		host += ":" + port
+	}
+	return host, nil
 }

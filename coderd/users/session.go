@@ -84,6 +84,20 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	}, nil
 }
 
+// Holder is who holds a key now, for what was signed for it earlier. A fault, Unauthenticated, says that the key has ended.
+func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) {
+	key, err := s.db.GetKeyHolder(ctx, keyID)
+	switch {
+	case database.IsNotFound(err):
+		return rbac.Actor{}, unauthenticated("The session has ended.")
+	case err != nil:
+		return rbac.Actor{}, fmt.Errorf("look up session: %w", err)
+	case key.Status == string(sdk.UserSuspended):
+		return rbac.Actor{}, suspended()
+	}
+	return rbac.Actor{UserID: key.UserID, Username: key.Username, Roles: key.Roles, KeyID: key.ID, FromWorkspace: key.Kind == kindWorkspace}, nil
+}
+
 // touch notes the use of a key. A request does not fail for it: the next one tries again.
 func (s *Service) touch(ctx context.Context, key dbsqlc.GetCredentialRow) {
 	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) error {

@@ -1131,6 +1131,8 @@ export type Route =
   | "DELETE /api/v2/users/{user}/keys/{key}"
   | "DELETE /api/v2/workspaces/{workspace}/favorite"
   | "GET /api/v2/appearance"
+  | "GET /api/v2/applications/auth-redirect"
+  | "GET /api/v2/applications/host"
   | "GET /api/v2/buildinfo"
   | "GET /api/v2/debug/health"
   | "GET /api/v2/debug/ws"

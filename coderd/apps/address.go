@@ -1,0 +1,102 @@
+package apps
+
+import (
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// place is what an address names: an app, or a port, of an agent. All in lower case.
+type place struct {
+	owner, workspace string
+	agent            string // "" for the first one
+	slug             string // of an app, or a port's number, with an s behind it for TLS
+}
+
+const maxLabel = 63 // bytes of a name in a host (RFC 1035 §2.3.4)
+
+var (
+	nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	slugForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	portForm = regexp.MustCompile(`^([0-9]{1,5})(s?)$`)
+)
+
+func (p place) valid() bool {
+	return nameForm.MatchString(p.owner) && nameForm.MatchString(p.workspace) && slugForm.MatchString(p.slug) &&
+		(p.agent == "" || nameForm.MatchString(p.agent))
+}
+
+// port is the port that the slug may mean.
+func (p place) port() (port uint16, tls, ok bool) {
+	m := portForm.FindStringSubmatch(p.slug)
+	if m == nil {
+		return 0, false, false
+	}
+	n, err := strconv.ParseUint(m[1], 10, 16)
+	return uint16(n), m[2] != "", err == nil && n > 0 && !strings.HasPrefix(m[1], "0")
+}
+
+// label is the place as the first part of a host. It may be too long for one.
+func (p place) label() string {
+	return strings.Join([]string{p.slug, p.agent, p.workspace, p.owner}, "--")
+}
+
+// parseLabel reads "slug--agent--workspace--owner". None of the four has two hyphens in a row.
+func parseLabel(label string) (place, bool) {
+	parts := strings.Split(strings.ToLower(label), "--")
+	if len(parts) != 4 || len(label) > maxLabel || parts[1] == "" {
+		return place{}, false
+	}
+	p := place{slug: parts[0], agent: parts[1], workspace: parts[2], owner: parts[3]}
+	return p, p.valid()
+}
+
+// label is the part of a request's host that names an app, and whether the host is for apps at all. The dashboard's own host
+// never is.
+func (s *Service) label(host string) (string, bool) {
+	name, _, _ := strings.Cut(strings.ToLower(host), ":")
+	name = strings.TrimSuffix(name, ".")
+	if s.suffix == "" || name == s.access {
+		return "", false
+	}
+	return strings.CutSuffix(name, s.suffix)
+}
+
+// origin is the address of an app's host.
+func (s *Service) origin(label string) string {
+	return s.deps.AccessURL.Scheme + "://" + label + s.suffix + s.port
+}
+
+// pathApp is an app by path: /@owner/workspace[.agent]/apps/slug/rest.
+type pathApp struct {
+	place
+	base  string // "/@owner/workspace.agent/apps/slug" as it was written
+	slash bool   // something follows the slug
+	token string // of "~token/" in front of the rest
+	rest  string // escaped, without the leading slash
+}
+
+// parsePath reports whether a path is an app's, good or bad. Of "/@…/…/apps/…" nothing else exists.
+func parsePath(u *url.URL) (pathApp, bool) {
+	parts := strings.SplitN(u.EscapedPath(), "/", 6)
+	if len(parts) < 5 || parts[3] != "apps" {
+		return pathApp{}, false
+	}
+	at, err := url.PathUnescape(parts[1])
+	if err != nil || !strings.HasPrefix(at, "@") {
+		return pathApp{}, false
+	}
+	workspace, agent, _ := strings.Cut(strings.ToLower(parts[2]), ".")
+	p := pathApp{
+		place: place{owner: strings.ToLower(at[1:]), workspace: workspace, agent: agent, slug: strings.ToLower(parts[4])},
+		base:  strings.Join(parts[:5], "/"),
+	}
+	if len(parts) == 6 {
+		p.slash, p.rest = true, parts[5]
+	}
+	if token, ok := strings.CutPrefix(p.rest, "~"); ok {
+		p.token, p.rest, _ = strings.Cut(token, "/")
+	}
+	return p, true
+}

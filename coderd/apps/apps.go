@@ -1,0 +1,202 @@
+// Package apps lets people open what listens in a workspace with a browser: the apps of its template, and any port. A request
+// comes to a host of the app's own or to a path of the dashboard's; it is checked against the app's share level and travels over
+// the mesh to the agent.
+//
+//	code--main--dev--ann.apps.example.com ──▶ token of this host ──▶ share level ──▶ proxy ──▶ mesh ──▶ agent ──▶ localhost
+//	        │ none                                 ▲
+//	        └──▶ dashboard: session ──▶ code ──────┘
+//
+// Everything that comes from a workspace is somebody else's: an app sees neither the dashboard's session nor another app's
+// token, its pages have an origin of their own, and what another app's page sends in a visitor's name is refused. How apps by
+// path get there without a host is in path.go.
+package apps
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// Deps is what the service needs. All of it is required.
+type Deps struct {
+	DB        *database.DB
+	Logger    *slog.Logger
+	Sealer    *seal.Sealer
+	AccessURL *url.URL
+	// WildcardHost is below which apps have hosts: "*.apps.example.com", with a port if it is not the scheme's. Empty: none.
+	WildcardHost string
+	// NoPaths refuses apps by path.
+	NoPaths bool
+
+	Authenticate      func(*http.Request) (rbac.Actor, error)
+	AuthenticateToken func(context.Context, secret.Token) (rbac.Actor, error)
+	// Holder says who holds a key now; a fault, Unauthenticated, when it has ended.
+	Holder func(ctx context.Context, keyID string) (rbac.Actor, error)
+	// Admitted returns those of the agents that run.
+	Admitted func(ctx context.Context, agents ...uuid.UUID) ([]uuid.UUID, error)
+	// Dial opens a connection to a port of an agent.
+	Dial func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
+}
+
+// Service proxies to apps. Safe for concurrent use.
+type Service struct {
+	deps      Deps
+	log       *slog.Logger
+	suffix    string // of apps' hosts, without a port: ".apps.example.com"; "" for none
+	port      string // of apps' hosts, with the colon; "" for the scheme's own
+	access    string // the dashboard's host name
+	secure    bool
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+
+	places  cache[place, found]
+	holders cache[string, rbac.Actor]
+	touched cache[uuid.UUID, struct{}] // workspaces whose use was noted
+
+	mu     sync.Mutex
+	visits map[*visit]struct{} // guarded by mu: requests that are being served
+	closed bool                // guarded by mu
+}
+
+// ParseWildcard checks a --wildcard-access-url: "*.apps.example.com", "*-apps.example.com", with a port or without, and also as
+// a URL. It returns the host with the asterisk.
+func ParseWildcard(text string) (string, error) {
+	host := text
+	if _, rest, ok := strings.Cut(text, "://"); ok {
+		host = strings.TrimSuffix(rest, "/")
+	}
+	name, port, hasPort := strings.Cut(host, ":")
+	rest, ok := strings.CutPrefix(name, "*")
+	if !ok || len(rest) < 2 || rest[0] != '.' && rest[0] != '-' || strings.ContainsAny(rest, "*/@?# ") || hasPort && port == "" ||
+		strings.Trim(port, "0123456789") != "" {
+		return "", fault.New(fault.Invalid, "The wildcard access URL %q is not one", text).WithDetail("It looks like *.apps.example.com.")
+	}
+	return strings.ToLower(host), nil
+}
+
+// New returns the service. It panics for a WildcardHost that ParseWildcard refuses.
+func New(deps Deps) *Service {
+	s := &Service{
+		deps: deps, log: deps.Logger, access: strings.ToLower(deps.AccessURL.Hostname()), secure: deps.AccessURL.Scheme == "https",
+		places: newCache[place, found](placeFresh), holders: newCache[string, rbac.Actor](holderFresh), touched: newCache[uuid.UUID, struct{}](touchEvery),
+		visits: map[*visit]struct{}{},
+	}
+	if deps.WildcardHost != "" {
+		host, err := ParseWildcard(deps.WildcardHost)
+		if err != nil {
+			panic(err)
+		}
+		name, port, hasPort := strings.Cut(host, ":")
+		s.suffix = strings.TrimPrefix(name, "*")
+		if hasPort {
+			s.port = ":" + port
+		}
+	}
+	s.transport = newTransport(deps.Dial)
+	s.proxy = s.newProxy()
+	return s
+}
+
+// Routes registers what the dashboard asks about apps, and the way to a token for one.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET /api/v2/applications/host", rbac.SignedIn, func(w http.ResponseWriter, _ *http.Request) error {
+		return httpapi.Write(w, http.StatusOK, sdk.ApplicationsHost{Host: s.deps.WildcardHost})
+	})
+	mux.Handle("GET "+authPath, rbac.Public, s.authorize) // who is not signed in is sent to the sign-in page
+}
+
+// Handler serves apps, and leaves every other request to next.
+func (s *Service) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if label, ok := s.label(r.Host); ok {
+			s.serveHost(w, r, label)
+			return
+		}
+		if p, ok := parsePath(r.URL); ok {
+			s.servePath(w, r, p)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Stop ends every request that is being served, and lets no new one in. It does not wait, and may be called again.
+func (s *Service) Stop() {
+	s.mu.Lock()
+	s.closed = true
+	for v := range s.visits {
+		v.cancel()
+	}
+	s.mu.Unlock()
+	s.transport.CloseIdleConnections()
+}
+
+// visit is a request that is being served.
+type visit struct {
+	visitor visitor
+	app     app
+	cancel  context.CancelFunc
+}
+
+// enter notes a visit, whose context ends when the visitor loses the right to it.
+func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Context, func(), error) {
+	ctx, cancel := context.WithCancel(ctx)
+	v := &visit{who, a, cancel}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		cancel()
+		return nil, nil, fault.New(fault.Unavailable, "The server is stopping.").WithDetail("Try again in a moment.")
+	}
+	s.visits[v] = struct{}{}
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.visits, v)
+	}, nil
+}
+
+// Recheck ends what a user's sessions have open and may not have any more; uuid.Nil means everybody's. It blocks for a query per
+// session with something open.
+func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
+	s.holders.forget(func(_ string, a rbac.Actor) bool { return userID == uuid.Nil || a.UserID == userID })
+	s.mu.Lock()
+	var doubted []*visit
+	for v := range s.visits {
+		if v.visitor.keyID != "" && (userID == uuid.Nil || v.visitor.userID == userID) {
+			doubted = append(doubted, v)
+		}
+	}
+	s.mu.Unlock()
+	for _, v := range doubted {
+		if _, err := s.deps.Holder(ctx, v.visitor.keyID); err != nil { // also when nobody can tell: the visitor comes again
+			v.cancel()
+		}
+	}
+}
+
+const (
+	// placeFresh is how long the answer is kept which agent and app an address means. A page asks for a hundred files at once.
+	placeFresh = 5 * time.Second
+	// holderFresh is how long a session is believed in. Whoever ends one says so (Recheck); this bounds a message that is lost.
+	holderFresh = 15 * time.Second
+	// touchEvery is how often the use of a workspace is noted.
+	touchEvery = time.Minute
+)

@@ -1,0 +1,314 @@
+package apps_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/apps"
+)
+
+// TestAppsSeeNoCredential: whatever a browser or program sends along, an app gets only what is its own.
+func TestAppsSeeNoCredential(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	b := w.browser("ann")
+	b.open(host("code") + "/")
+	u, err := url.Parse(host("code"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.jar.SetCookies(u, []*http.Cookie{
+		{Name: "coder_session_token", Value: "stolen"}, {Name: "__Host-coder_app_token", Value: "stolen"}, {Name: "Coder_App_State", Value: "stolen"},
+		{Name: "theme", Value: "dark"},
+	})
+	w.got()
+	b.send("GET", host("code")+"/x?coder_session_token=stolen&a=b&coder%5Fapp_code=stolen", http.Header{
+		"Coder-Session-Token": {"ann"}, "X-Forwarded-For": {"6.6.6.6"}, "X-Forwarded-Host": {"evil.example"}, "Forwarded": {"for=6.6.6.6"}, "X-Real-Ip": {"6.6.6.6"},
+	})
+	seen := w.got()
+	if seen == nil {
+		t.Fatal("the app was not asked")
+	}
+	text := fmt.Sprint(seen.Header, seen.URL, seen.Host)
+	if strings.Contains(text, "stolen") || strings.Contains(text, "coder_") || strings.Contains(text, "Coder-Session") || strings.Contains(text, "6.6.6.6") || strings.Contains(text, "evil") {
+		t.Errorf("the app was told %s", text)
+	}
+	if seen.Header.Get("Cookie") != "theme=dark" || seen.URL.RawQuery != "a=b" {
+		t.Errorf("the app's own things did not come through: %s", text)
+	}
+}
+
+// TestAppsSetOwnCookiesOnly: an app cannot sign its visitors in or out, nor reach another app's cookies.
+func TestAppsSetOwnCookiesOnly(t *testing.T) {
+	t.Parallel()
+	answer := func(rw http.ResponseWriter, _ *http.Request) {
+		h := rw.Header()
+		h.Add("Set-Cookie", "coder_session_token=evil; Domain=example.com; Path=/")
+		h.Add("Set-Cookie", "__Host-coder_app_token=evil; Secure; Path=/")
+		h.Add("Set-Cookie", "CODER_APP_STATE=evil")
+		h.Add("Set-Cookie", "mine=1; domain=.apps.example.com; Path=/a; HttpOnly; Partitioned")
+		h.Set("Strict-Transport-Security", "max-age=1; includeSubDomains")
+		h.Set("Content-Security-Policy", "default-src *")
+		h.Set("Clear-Site-Data", `"*"`)
+		h.Set("Service-Worker-Allowed", "/")
+		h.Set("Access-Control-Allow-Credentials", "true")
+	}
+	w := newWorld(t, nil)
+	w.answers(answer)
+	_, _, h := w.browser("").open(host("all") + "/")
+	if got := h.Values("Set-Cookie"); len(got) != 1 || got[0] != "mine=1; Path=/a; HttpOnly; Partitioned" {
+		t.Errorf("by host the browser is given %q", got)
+	}
+	if h.Get("Strict-Transport-Security") != "" {
+		t.Error("an app decides about TLS of all hosts")
+	}
+	byPath := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	byPath.answers(answer)
+	_, _, h = byPath.browser("").open(dashboard + "/@ann/dev/apps/all/")
+	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Strict-Transport-Security"} {
+		if h.Get(name) != "" {
+			t.Errorf("by path the browser is given %s: %q", name, h.Values(name))
+		}
+	}
+	policy := h.Values("Content-Security-Policy")
+	if len(policy) != 2 || !strings.HasPrefix(policy[1], "sandbox ") || strings.Contains(policy[1], "allow-same-origin") {
+		t.Errorf("by path the page's policy is %q", policy)
+	}
+}
+
+// TestForeignPages: what another app's page, or another site's, makes a visitor's browser send does not reach an app.
+func TestForeignPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	b := w.browser("ann")
+	b.open(host("code") + "/")
+	evil := "http://evil--main--dev--bob.apps.example.com"
+	for name, c := range map[string]struct {
+		method string
+		header http.Header
+	}{
+		"a form of another app":          {"POST", http.Header{"Origin": {evil}, "Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"navigate"}}},
+		"a fetch of another app":         {"GET", http.Header{"Origin": {evil}, "Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"cors"}}},
+		"an image in another app":        {"GET", http.Header{"Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"image"}}},
+		"a frame in another app":         {"GET", http.Header{"Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"iframe"}}},
+		"a fetch of a sandboxed page":    {"GET", http.Header{"Origin": {"null"}, "Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"cors"}}},
+		"a form of the dashboard":        {"POST", http.Header{"Origin": {dashboard}, "Sec-Fetch-Site": {"same-site"}}},
+		"an origin that only ends alike": {"POST", http.Header{"Origin": {host("x") + ".evil.example"}, "Sec-Fetch-Site": {"cross-site"}}},
+		"an origin on another port":      {"POST", http.Header{"Origin": {host("x") + ":8080"}, "Sec-Fetch-Site": {"same-site"}}},
+		"an origin without TLS":          {"POST", http.Header{"Origin": {strings.Replace(host("x"), "http:", "https:", 1)}}},
+	} {
+		w.got()
+		status, body, header := b.send(c.method, host("code")+"/", c.header)
+		if status != http.StatusForbidden || w.got() != nil || header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: %d %s %v", name, status, body, header)
+		}
+	}
+	// A preflight of a stranger is the app's own to answer, and needs its cookie, which browsers do not send.
+	if status, _, header := w.browser("").send("OPTIONS", host("code")+"/", http.Header{"Origin": {evil}, "Access-Control-Request-Method": {"POST"}}); status != 401 || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a stranger's preflight: %d %v", status, header)
+	}
+	friend := host("8080")
+	status, _, header := w.browser("").send("OPTIONS", host("code")+"/", http.Header{"Origin": {friend}, "Access-Control-Request-Method": {"POST"}, "Access-Control-Request-Headers": {"x-a"}})
+	if status != http.StatusNoContent || header.Get("Access-Control-Allow-Origin") != friend || w.got() != nil {
+		t.Errorf("a preflight of the same workspace: %d %v", status, header)
+	}
+	status, _, header = b.send("POST", host("code")+"/", http.Header{"Origin": {friend}, "Sec-Fetch-Site": {"same-site"}})
+	if status != 200 || header.Get("Access-Control-Allow-Origin") != friend || header.Get("Access-Control-Allow-Credentials") != "true" {
+		t.Errorf("a page of the same workspace: %d %v", status, header)
+	}
+	// By path: the dashboard is never given a workspace's file for its own.
+	byPath := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	p := byPath.browser("ann")
+	for dest, mode := range map[string]string{"script": "no-cors", "style": "no-cors", "empty": "cors", "iframe": "navigate", "worker": "same-origin"} {
+		h := http.Header{"Sec-Fetch-Site": {"same-origin"}, "Sec-Fetch-Mode": {mode}, "Sec-Fetch-Dest": {dest}}
+		if status, body, _ := p.send("GET", dashboard+"/@ann/dev/apps/all/x.js", h); status != http.StatusForbidden {
+			t.Errorf("the dashboard loads an app's file as %s: %d %s", dest, status, body)
+		}
+	}
+	// A request that is no page never gets a session through.
+	if status, _, _ := p.send("POST", dashboard+"/@ann/dev/apps/code/", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"cors"}}); status != http.StatusForbidden || byPath.got() != nil {
+		t.Errorf("a stranger's request with the dashboard's cookie: %d", status)
+	}
+}
+
+// TestTokensStay: tokens and codes work where they were made for and nowhere else.
+func TestTokensStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	b := w.browser("ann")
+	b.open(host("code") + "/")
+	from, err := url.Parse(host("code"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cookies := b.jar.Cookies(from)
+	if len(cookies) != 1 || cookies[0].Name != "coder_app_token" {
+		t.Fatalf("the app's host has cookies %v", cookies)
+	}
+	code, err := url.Parse(b.last[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := http.Header{"Accept": {"text/html"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}}
+	with := func(cookie string) http.Header {
+		h := page.Clone()
+		h.Set("Cookie", cookie)
+		return h
+	}
+	for name, c := range map[string]struct {
+		address string
+		header  http.Header
+	}{
+		"the token at another app":          {host("start") + "/", with("coder_app_token=" + cookies[0].Value)},
+		"the session as a token":            {host("code") + "/", with("coder_app_token=ann")},
+		"the dashboard's cookie":            {host("code") + "/", with("coder_session_token=ann")},
+		"a session in the query":            {host("code") + "/?coder_session_token=ann", page},
+		"two tokens":                        {host("code") + "/", with("coder_app_token=x; coder_app_token=" + cookies[0].Value)},
+		"a code in another browser":         {code.String(), page},
+		"a code with a guessed state":       {code.String(), with("coder_app_state=guess")},
+		"a code at another app":             {host("start") + "/?" + code.RawQuery, page},
+		"a code as a token":                 {host("code") + "/", with("coder_app_token=" + code.Query().Get("coder_app_code"))},
+		"the token as a code":               {host("code") + "/?coder_app_code=" + cookies[0].Value, page},
+		"a token of a path, made for hosts": {dashboard + "/@ann/dev/apps/code/~" + cookies[0].Value + "/", page},
+	} {
+		w.got()
+		stranger := w.browser("")
+		status, body, _ := stranger.send("GET", c.address, c.header)
+		if w.got() != nil || !strings.Contains(body, "dashboard /login") {
+			t.Errorf("%s: %d %s after %v", name, status, body, stranger.last)
+		}
+	}
+}
+
+// TestNoOpenRedirect: whoever is signed in is sent to apps of this server only, and with a code only to those they may open.
+func TestNoOpenRedirect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	ann := w.browser("ann")
+	ann.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	state := strings.Repeat("a", 43)
+	ask := func(b *browser, target string) (int, string) {
+		status, _, h := b.open(dashboard + "/api/v2/applications/auth-redirect?" + url.Values{"redirect_uri": {target}, "state": {state}}.Encode())
+		return status, h.Get("Location")
+	}
+	for _, target := range []string{
+		"https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)", "http://evil.example", "",
+		host("code") + ".evil.example/", "http://evil.example/?" + host("code"), "http://evil.example#" + host("code"),
+		"http://user@code--main--dev--ann.apps.example.com/", "http://evil.example@code--main--dev--ann.apps.example.com/",
+		"https://code--main--dev--ann.apps.example.com/", host("code") + ":8080/", "http://apps.example.com/", "http://a.b.apps.example.com/",
+		dashboard + "/", "http://x.apps.example.com/", "http://--main--dev--ann.apps.example.com/", host("code") + "/#fragment",
+	} {
+		if status, location := ask(ann, target); status != http.StatusBadRequest || location != "" {
+			t.Errorf("%s: %d to %s", target, status, location)
+		}
+	}
+	if status, location := ask(ann, host("code")+"/x?y=z"); status != http.StatusSeeOther || !strings.HasPrefix(location, host("code")+"/x?y=z&coder_app_code=") {
+		t.Errorf("an app of one's own: %d to %s", status, location)
+	}
+	bob := w.browser("bob")
+	bob.client.CheckRedirect = ann.client.CheckRedirect
+	if status, location := ask(bob, host("code")+"/"); status != http.StatusNotFound || location != "" {
+		t.Errorf("another's app: %d to %s", status, location)
+	}
+	// Nothing in an app's address leads elsewhere either.
+	for _, path := range []string{"//evil.example/", "/%2F/evil.example", "/\\evil.example/", "//evil.example/%2e%2e"} {
+		stranger := w.browser("")
+		stranger.client.CheckRedirect = ann.client.CheckRedirect
+		status, _, h := stranger.open(host("code") + path)
+		to, err := url.Parse(h.Get("Location"))
+		if err != nil || status != http.StatusSeeOther || !strings.HasPrefix(to.Query().Get("redirect_uri"), host("code")+"/") {
+			t.Errorf("%s: %d to %s", path, status, h.Get("Location"))
+		}
+		if status, _, h = stranger.open(host("code") + path + "?coder_app_code=x"); !strings.HasPrefix(h.Get("Location"), "/") || strings.HasPrefix(h.Get("Location"), "//") {
+			t.Errorf("%s with a code: %d to %s", path, status, h.Get("Location"))
+		}
+	}
+	byPath := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	stranger := byPath.browser("")
+	stranger.client.CheckRedirect = ann.client.CheckRedirect
+	_, _, h := stranger.open(dashboard + "/@ann/dev/apps/code/~x//evil.example/")
+	if location := h.Get("Location"); !strings.HasPrefix(location, "/@ann/dev/apps/code/") {
+		t.Errorf("by path to %s", location)
+	}
+}
+
+// TestHosts: which Host a request names decides what is served, and no trick makes one host serve another's things.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	raw := func(request string) string {
+		conn, err := net.Dial("tcp", w.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for _, name := range []string{
+		"x.apps.example.com", "a.code--main--dev--ann.apps.example.com", "code--main--dev--ann.apps.example.com.", "CODE--main--dev--ann.APPS.example.com:80",
+		".apps.example.com", "all--main--dev--ann--x.apps.example.com", "all--main----ann.apps.example.com",
+	} {
+		if got := raw("GET /api/v2/users/me HTTP/1.1\r\nHost: " + name + "\r\nCookie: coder_session_token=ann\r\nConnection: close\r\n\r\n"); strings.Contains(got, "dashboard") || strings.Contains(got, " 200 ") {
+			t.Errorf("%s serves the dashboard: %s", name, got)
+		}
+	}
+	for name, want := range map[string]string{
+		"code--main--dev--ann.apps.example.com.evil.example": "dashboard /", "evilapps.example.com": "dashboard /", "apps.example.com": "dashboard /",
+		"coder.example.com": "dashboard /",
+	} {
+		got := raw("GET / HTTP/1.1\r\nHost: " + name + "\r\nX-Forwarded-Host: all--main--dev--ann.apps.example.com\r\nConnection: close\r\n\r\n")
+		if !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	// An absolute address in the request line is the host that counts.
+	if got := raw("GET http://all--main--dev--ann.apps.example.com/x HTTP/1.1\r\nHost: coder.example.com\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "app /x") {
+		t.Errorf("an absolute address: %s", got)
+	}
+	// Names that contain markup come back as text.
+	w.exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, url, external) VALUES ($1, $2, 'docs', '<script>alert(1)</script>', 'https://example.com', true)`, uuid.New(), w.agent)
+	if _, body, _ := w.browser("ann").open(host("docs") + "/"); strings.Contains(body, "<script>") || !strings.Contains(body, "&lt;script&gt;") {
+		t.Errorf("markup comes through: %s", body)
+	}
+}
+
+func FuzzLabel(f *testing.F) {
+	f.Add("code--main--dev--ann")
+	f.Add("8080s--main--my-dev--a")
+	f.Add("----")
+	f.Fuzz(func(t *testing.T, label string) {
+		again, ok := apps.Relabel(label)
+		if ok && again != strings.ToLower(label) {
+			t.Errorf("%q is read as %q", label, again)
+		}
+	})
+}
+
+func FuzzPath(f *testing.F) {
+	f.Add("/@ann/dev.main/apps/code/x")
+	f.Add("/%40ann/dev/apps/code/~token/x%2F")
+	f.Add("//@a/b/apps/c")
+	f.Fuzz(func(t *testing.T, path string) {
+		u, err := url.ParseRequestURI(path)
+		if err != nil {
+			return
+		}
+		if base, ok := apps.PathBase(u); ok && (!strings.HasPrefix(base, "/") || strings.HasPrefix(base, "//") || strings.HasPrefix(base, `/\`)) {
+			t.Errorf("%q has the base %q, which leads elsewhere", path, base)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package apps
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// Apps by path share the dashboard's host, so they must not share its origin: their pages are sandboxed. A browser gives a
+// sandboxed page an origin of its own, which nothing else has: it reads no cookie, stores nothing, and what it sends carries no
+// session. So that the page's own files and requests come through nevertheless, the visitor is sent to an address with a token
+// in it, which works for this one app:
+//
+//	/@ann/dev.main/apps/code/            with the session ──▶ /@ann/dev.main/apps/code/~<token>/
+//	/@ann/dev.main/apps/code/~<token>/…  proxied, sandboxed
+//
+// Programs that need cookies, storage or service workers do not work like that. They need a host of their own; where the server
+// has hosts for apps, addresses by path only lead there.
+
+// sandbox is what a page may do beside running scripts in its own origin. allow-same-origin is what it must never have.
+const sandbox = "sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-popups-to-escape-sandbox allow-scripts"
+
+func (s *Service) servePath(w http.ResponseWriter, r *http.Request, p pathApp) {
+	if err := s.visitPath(w, r, p); err != nil {
+		s.fail(w, r, err)
+	}
+}
+
+func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) error {
+	if s.deps.NoPaths && s.suffix == "" {
+		s.write(w, r, page{http.StatusNotFound, "Apps by path are turned off", "The server runs with --disable-path-apps, and has no host for apps (--wildcard-access-url).", s.dashboard("")})
+		return nil
+	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site == "same-origin" && !isNavigation(r) {
+		// A sandboxed page is a stranger to this host. What calls itself the same origin is the dashboard, which must never be
+		// made to take a workspace's file for its own.
+		return fault.New(fault.Forbidden, "A page of the dashboard cannot use an app's files.")
+	}
+	target, err := s.resolve(r.Context(), p.place)
+	if err != nil {
+		return err
+	}
+	who, err := s.pathVisitor(r, p, target)
+	if err != nil {
+		return err
+	}
+	switch {
+	case target.ok && who.may(target.app):
+	case who.keyID != "":
+		s.write(w, r, pageNotFound(s.dashboard("")))
+		return nil
+	case !isNavigation(r):
+		return fault.New(fault.Unauthenticated, "You are not signed in, or this app's address is too old.").WithDetail("Open it from the dashboard.")
+	case p.token != "":
+		redirect(w, r, p.base+"/"+query(r.URL.RawQuery, p.rest)) // the session decides
+		return nil
+	default:
+		redirect(w, r, "/login?"+url.Values{"redirect": {p.base + "/" + query(r.URL.RawQuery, p.rest)}}.Encode())
+		return nil
+	}
+	a := target.app
+	if s.suffix != "" && a.unusable == "" {
+		label := a.label()
+		if len(label) > maxLabel {
+			s.write(w, r, page{http.StatusNotFound, "This app's name is too long for a host",
+				"The names of app, agent, workspace and owner may have 57 characters together. Rename the workspace.", s.dashboard("")})
+			return nil
+		}
+		redirect(w, r, s.origin(label)+"/"+query(withoutParams(r.URL.RawQuery), p.rest))
+		return nil
+	}
+	switch {
+	case who.means == byCookie && isNavigation(r):
+		token, err := s.deps.Sealer.Seal(purposePath, claims{User: who.userID, Key: who.keyID, Scope: pathScope(a), Issued: time.Now().Unix()}, pathLifetime)
+		if err != nil {
+			return err
+		}
+		redirect(w, r, p.base+"/~"+token.Reveal()+"/"+query(withoutParams(r.URL.RawQuery), p.rest))
+		return nil
+	case who.means == byCookie:
+		return fault.New(fault.Forbidden, "An app by path is opened as a page.").WithDetail("Open it from the dashboard.")
+	case !p.slash || p.token != "" && !strings.Contains(r.URL.EscapedPath(), "/~"+p.token+"/"):
+		to := p.base + "/"
+		if p.token != "" {
+			to += "~" + p.token + "/"
+		}
+		redirect(w, r, to+query(withoutParams(r.URL.RawQuery), ""))
+		return nil
+	}
+	base := p.base + "/"
+	if p.token != "" {
+		base += "~" + p.token + "/"
+	}
+	return s.forward(w, r, who, a, mode{path: base, rest: p.rest})
+}
+
+func pathScope(a app) string { return a.agentID.String() + "/" + a.slug }
+
+// query appends a query to an escaped path.
+func query(raw, path string) string {
+	path = strings.TrimLeft(path, "/")
+	if raw == "" {
+		return path
+	}
+	return path + "?" + raw
+}
+
+// pathVisitor is who comes to an app's path: with the app's token in it, or with a session.
+func (s *Service) pathVisitor(r *http.Request, p pathApp, target found) (visitor, error) {
+	if p.token != "" {
+		var c claims
+		if !target.ok || s.deps.Sealer.Open(purposePath, secret.Token(p.token), &c) != nil || c.Scope != pathScope(target.app) {
+			return visitor{}, nil
+		}
+		return s.visitorOf(r.Context(), c, byPath)
+	}
+	actor, err := s.deps.Authenticate(r)
+	if fault.CodeOf(err) == fault.Unauthenticated {
+		return visitor{}, nil
+	}
+	means := byHeader
+	if _, fromCookie := httpapi.Token(r); fromCookie {
+		means = byCookie
+	}
+	return visitor{userID: actor.UserID, keyID: actor.KeyID, means: means}, err
+}

@@ -1,0 +1,165 @@
+package apps
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// app is where a place leads.
+type app struct {
+	place     // with the agent's name
+	agentID   uuid.UUID
+	ownerID   uuid.UUID
+	workspace uuid.UUID
+	name      string // for people
+	share     sdk.AppShare
+	health    sdk.AppHealth
+	running   bool
+
+	port  uint16
+	tls   bool
+	start url.URL // path and query of the app's own address
+	// unusable says why the app cannot be proxied to; "" when it can.
+	unusable string
+}
+
+// found is what the database says about a place: nothing, or an app.
+type found struct {
+	app app
+	ok  bool
+}
+
+// resolve looks a place up. A place that does not exist is no error.
+func (s *Service) resolve(ctx context.Context, p place) (found, error) {
+	if !p.valid() {
+		return found{}, nil
+	}
+	return s.places.get(p, func() (found, error) {
+		row, err := s.deps.DB.GetAppAgent(ctx, dbsqlc.GetAppAgentParams{Owner: p.owner, Workspace: p.workspace, Agent: p.agent})
+		if database.IsNotFound(err) {
+			return found{}, nil
+		}
+		if err != nil {
+			return found{}, fmt.Errorf("look up app's agent: %w", err)
+		}
+		a := app{place: p, agentID: row.AgentID, ownerID: row.OwnerID, workspace: row.WorkspaceID, share: sdk.ShareOwner, health: sdk.AppDisabled}
+		a.place.agent = strings.ToLower(row.AgentName)
+		admitted, err := s.deps.Admitted(ctx, row.AgentID)
+		if err != nil {
+			return found{}, err
+		}
+		a.running = len(admitted) > 0
+		row2, err := s.deps.DB.GetApp(ctx, dbsqlc.GetAppParams{AgentID: row.AgentID, Slug: p.slug})
+		switch {
+		case err == nil:
+			a.name, a.share, a.health = row2.DisplayName, sdk.AppShare(row2.SharingLevel), sdk.AppHealth(row2.Health)
+			if a.name == "" {
+				a.name = row2.Slug
+			}
+			a.locate(row2)
+			return found{a, true}, nil
+		case !database.IsNotFound(err):
+			return found{}, fmt.Errorf("look up app: %w", err)
+		}
+		var ok bool
+		if a.port, a.tls, ok = p.port(); !ok {
+			return found{}, nil
+		}
+		a.name = "Port " + strconv.Itoa(int(a.port))
+		return found{a, true}, nil
+	})
+}
+
+// locate takes in where a template's app listens.
+func (a *app) locate(row dbsqlc.WorkspaceApp) {
+	u, err := url.Parse(row.Url)
+	switch {
+	case row.External:
+		a.unusable = "It is a link to somewhere else, and is opened from the dashboard."
+	case row.Command != "":
+		a.unusable = "It is a command, and is opened in a terminal."
+	case err != nil || u.Scheme != "http" && u.Scheme != "https":
+		a.unusable = "Its address in the template is no http or https URL."
+	case !isLoopback(u.Hostname()):
+		a.unusable = "Its address in the template is not one of the workspace itself: it has to begin with http://localhost."
+	}
+	if a.unusable != "" {
+		return
+	}
+	a.tls = u.Scheme == "https"
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	switch {
+	case u.Port() == "" && a.tls:
+		port = 443
+	case u.Port() == "":
+		port = 80
+	case err != nil || port == 0:
+		a.unusable = "Its address in the template has no usable port."
+	}
+	a.port = uint16(port)
+	a.start = url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || host == "" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
+}
+
+// visitor is who asks. The zero value is nobody.
+type visitor struct {
+	userID uuid.UUID
+	keyID  string
+	means  means
+}
+
+// means is how a visitor showed who they are.
+type means int
+
+const (
+	byNothing means = iota
+	byHeader        // a program named its token
+	byCookie        // a browser added it by itself
+	byPath          // the token is part of the address
+)
+
+// may says whether a visitor may open an app. A template that shares an app decides that; ports are their owner's, and nobody
+// reaches them by a role.
+func (who visitor) may(a app) bool {
+	switch a.share {
+	case sdk.SharePublic:
+		return true
+	case sdk.ShareAuthenticated, sdk.ShareOrganization: // there is one organization, and everybody is in it
+		return who.userID != uuid.Nil
+	default:
+		return who.userID != uuid.Nil && who.userID == a.ownerID
+	}
+}
+
+// holder is who holds a key, from the database or from memory.
+func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) {
+	return s.holders.get(keyID, func() (rbac.Actor, error) { return s.deps.Holder(ctx, keyID) })
+}
+
+// visitorOf is who holds a key, as a visitor. An ended session is nobody's.
+func (s *Service) visitorOf(ctx context.Context, c claims, by means) (visitor, error) {
+	actor, err := s.holder(ctx, c.Key)
+	switch {
+	case fault.CodeOf(err) == fault.Unauthenticated || err == nil && actor.UserID != c.User:
+		return visitor{}, nil
+	case err != nil:
+		return visitor{}, err
+	}
+	return visitor{userID: actor.UserID, keyID: actor.KeyID, means: by}, nil
+}

@@ -1,0 +1,209 @@
+package apps
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+const (
+	authPath = "/api/v2/applications/auth-redirect"
+
+	// The session's name is the dashboard's. It never comes to an app's host by itself, and never goes on to an app.
+	sessionCookie = "coder_session_token"
+	sessionHeader = "Coder-Session-Token"
+	// tokenCookie and stateCookie are an app's host's own. On HTTPS they have the prefix by which browsers let no other host
+	// set them.
+	tokenCookie = "coder_app_token"
+	stateCookie = "coder_app_state"
+	hostPrefix  = "__Host-"
+	codeParam   = "coder_app_code"
+
+	// A code is in an address, and goes stale before anybody could make use of it elsewhere.
+	codeLifetime  = time.Minute
+	stateLifetime = 10 * time.Minute
+	// A token is renewed while its host is in use. It ends with the session that it was made for, whatever its lifetime.
+	tokenLifetime = time.Hour
+	renewAfter    = tokenLifetime / 2
+	// A token in a path cannot be renewed: the page's address is what it is.
+	pathLifetime = 12 * time.Hour
+)
+
+// Purposes of signed tokens.
+const (
+	purposeCode = "app code"
+	purposeHost = "app host"
+	purposePath = "app path"
+)
+
+// claims are what a token says: who may visit what.
+type claims struct {
+	User   uuid.UUID `json:"u"`
+	Key    string    `json:"k"`
+	Scope  string    `json:"s"`           // the host, or for a path the agent and the slug
+	State  string    `json:"h,omitempty"` // of a code: the hash of the cookie of the browser that asked for it
+	Issued int64     `json:"i"`           // Unix time
+}
+
+func (s *Service) cookieName(name string) string {
+	if s.secure {
+		return hostPrefix + name
+	}
+	return name
+}
+
+func (s *Service) setCookie(w http.ResponseWriter, name, value string, lifetime time.Duration) {
+	http.SetCookie(w, &http.Cookie{
+		Name: s.cookieName(name), Value: value, Path: "/", MaxAge: int(lifetime / time.Second), HttpOnly: true, Secure: s.secure,
+		SameSite: http.SameSiteLaxMode,
+	})
+}
+
+func hash(state string) string {
+	sum := sha256.Sum256([]byte(state))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// signIn sends a browser to the dashboard for a token of this host. The code that it brings back works in this browser only.
+func (s *Service) signIn(w http.ResponseWriter, r *http.Request, label string) error {
+	state := secret.Text(22)
+	s.setCookie(w, stateCookie, state, stateLifetime)
+	u := *s.deps.AccessURL
+	u.Path = authPath
+	u.RawQuery = url.Values{"redirect_uri": {s.origin(label) + cleanURI(r.URL)}, "state": {hash(state)}}.Encode()
+	redirect(w, r, u.String())
+	return nil
+}
+
+// cleanURI is a request's path and query without what is ours in it. It begins with exactly one slash.
+func cleanURI(u *url.URL) string {
+	clean := url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: withoutParams(u.RawQuery)}
+	return "/" + strings.TrimLeft(clean.RequestURI(), "/")
+}
+
+// withoutParams takes our own parameters out of a query, and leaves the rest as it was written.
+func withoutParams(query string) string {
+	if !strings.Contains(query, codeParam) && !strings.Contains(query, sessionCookie) {
+		return query
+	}
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(name); err != nil || plain != codeParam && plain != sessionCookie {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, "&")
+}
+
+func redirect(w http.ResponseWriter, r *http.Request, to string) {
+	httpapi.NoStore(w.Header())
+	w.Header().Set("Referrer-Policy", "no-referrer") // addresses have codes in them
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// authorize gives the browser of somebody who is signed in a code for an app's host, and sends it there. Only addresses of
+// apps' hosts are gone to, and only when the visitor may see the app: nobody is sent anywhere else with anything.
+func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
+	back, err := url.Parse(r.URL.Query().Get("redirect_uri"))
+	state := r.URL.Query().Get("state")
+	if err != nil || back.Scheme != s.deps.AccessURL.Scheme || back.User != nil || back.Opaque != "" || back.Fragment != "" || len(state) != len(hash("")) {
+		return errNoAppAddress()
+	}
+	label, ok := s.label(back.Host)
+	p, valid := parseLabel(label)
+	if !ok || !valid || s.origin(label) != back.Scheme+"://"+strings.ToLower(back.Host) {
+		return errNoAppAddress()
+	}
+	actor, err := s.deps.Authenticate(r)
+	if fault.CodeOf(err) == fault.Unauthenticated {
+		redirect(w, r, "/login?"+url.Values{"redirect": {r.URL.RequestURI()}}.Encode())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	target, err := s.resolve(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	if who := (visitor{userID: actor.UserID}); !target.ok || !who.may(target.app) {
+		s.write(w, r, pageNotFound(s.dashboard("")))
+		return nil
+	}
+	code, err := s.deps.Sealer.Seal(purposeCode, claims{User: actor.UserID, Key: actor.KeyID, Scope: label, State: state, Issued: time.Now().Unix()}, codeLifetime)
+	if err != nil {
+		return err
+	}
+	query := withoutParams(back.RawQuery)
+	if query != "" {
+		query += "&"
+	}
+	back.RawQuery = query + codeParam + "=" + code.Reveal()
+	redirect(w, r, back.String())
+	return nil
+}
+
+func errNoAppAddress() error {
+	return fault.New(fault.Invalid, "This is not the address of an app of this server.")
+}
+
+// redeem turns a code into the host's cookie, if this browser asked for it, and reloads the page without it.
+func (s *Service) redeem(w http.ResponseWriter, r *http.Request, label string) error {
+	var c claims
+	state, err := r.Cookie(s.cookieName(stateCookie))
+	if err != nil || s.deps.Sealer.Open(purposeCode, secret.Token(r.URL.Query().Get(codeParam)), &c) != nil ||
+		c.Scope != label || subtle.ConstantTimeCompare([]byte(c.State), []byte(hash(state.Value))) != 1 {
+		// Stale or not ours. Without it the app asks again.
+		redirect(w, r, cleanURI(r.URL))
+		return nil
+	}
+	if err := s.giveToken(w, c); err != nil {
+		return err
+	}
+	s.setCookie(w, stateCookie, "", -time.Second)
+	redirect(w, r, cleanURI(r.URL))
+	return nil
+}
+
+func (s *Service) giveToken(w http.ResponseWriter, c claims) error {
+	c.State, c.Issued = "", time.Now().Unix()
+	token, err := s.deps.Sealer.Seal(purposeHost, c, tokenLifetime)
+	if err != nil {
+		return err
+	}
+	s.setCookie(w, tokenCookie, token.Reveal(), tokenLifetime)
+	return nil
+}
+
+// hostVisitor is who comes to an app's host: a program with a session token in a header, or a browser with the host's cookie,
+// which is renewed.
+func (s *Service) hostVisitor(w http.ResponseWriter, r *http.Request, label string) (visitor, error) {
+	if token := r.Header.Get(sessionHeader); token != "" {
+		actor, err := s.deps.AuthenticateToken(r.Context(), secret.Token(token))
+		return visitor{userID: actor.UserID, keyID: actor.KeyID, means: byHeader}, err
+	}
+	cookies := r.CookiesNamed(s.cookieName(tokenCookie))
+	if len(cookies) != 1 { // a second one was planted by another host's page
+		return visitor{}, nil
+	}
+	var c claims
+	if s.deps.Sealer.Open(purposeHost, secret.Token(cookies[0].Value), &c) != nil || c.Scope != label {
+		return visitor{}, nil
+	}
+	who, err := s.visitorOf(r.Context(), c, byCookie)
+	if err == nil && who.keyID != "" && time.Since(time.Unix(c.Issued, 0)) > renewAfter {
+		err = s.giveToken(w, c)
+	}
+	return who, err
+}

@@ -1,0 +1,19 @@
+-- name: GetAppAgent :one
+-- The agent that an app's address names: of the workspace's newest build, the first one when none is named. Names are hosts' too,
+-- which know no case.
+SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, u.username AS owner_name
+FROM users u
+JOIN workspaces w ON w.owner_id = u.id AND w.deleted_at IS NULL
+JOIN workspace_agents a ON a.workspace_id = w.id
+WHERE u.deleted_at IS NULL AND lower(u.username) = lower(sqlc.arg(owner)::text) AND lower(w.name) = lower(sqlc.arg(workspace)::text)
+	AND (sqlc.arg(agent)::text = '' OR lower(a.name) = lower(sqlc.arg(agent)::text))
+ORDER BY a.build_number DESC, a.display_order, a.name LIMIT 1;
+
+-- name: GetApp :one
+SELECT * FROM workspace_apps WHERE agent_id = $1 AND lower(slug) = lower(sqlc.arg(slug)::text);
+
+-- name: GetKeyHolder :one
+-- Who holds a key that has not ended.
+SELECT k.id, k.user_id, k.kind, u.username, u.roles, u.status
+FROM api_keys k JOIN users u ON u.id = k.user_id
+WHERE k.id = $1 AND k.expires_at > now() AND u.deleted_at IS NULL;
