@@ -22,6 +22,9 @@
 // A daemon that was killed finds its journals when it starts again. A finished job is delivered; an unfinished one is
 // recovered by the executor and ends with a failed result that carries the last known state.
 //
+// A daemon may also have an heir: another process with Options.Heir, that takes the folder (ClaimFolder) when the daemon was
+// killed, does the same, and ends when everything is delivered. A new daemon sends it away.
+//
 // # Locks
 //
 // Daemon.mu guards the table of leases and what the session is to send. lease.writing orders appends to one journal and is

@@ -26,8 +26,9 @@
 // the daemon's own. With Options.Isolation "auto", on Linux, it also runs under Landlock where the kernel has it: it can write
 // only its slot, /tmp, /var/tmp, /dev/shm and the workspaces folder, and read only the system's folders, the template cache
 // and the provider mirrors; it can read the environment and memory of no process outside its own sandbox. When the daemon runs
-// as root and the account "nobody" can reach the program and the caches, Terraform and the worker run as that account, with
-// the group of the Docker socket when there is one. What isolation does not do: it does not restrict the network, nor
+// as root, Terraform and the worker run as the account "nobody", with the group of the Docker socket when there is one; what that
+// account could not reach is shown to Terraform in a mount namespace of its own (makeReachable). Where that account or
+// mounting is not to be had, they run as root, under Landlock. What isolation does not do: it does not restrict the network, nor
 // connections to unix sockets, and without the change of account a template can still send signals to the daemon. A template
 // that reaches Docker's socket owns the host. /tmp is writable for every template: keep no secrets there.
 //

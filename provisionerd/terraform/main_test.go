@@ -16,7 +16,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/coder/terraform-provider-coder/v2/provider"
 	"github.com/google/uuid"
+	"github.com/hashicorp/terraform-plugin-sdk/v2/plugin"
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -26,6 +28,10 @@ import (
 
 // TestMain makes the test binary stand for the whole program: it is also the provider worker and the sandbox.
 func TestMain(m *testing.M) {
+	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark) {
+		plugin.Serve(&plugin.ServeOpts{ProviderFunc: provider.New})
+		return
+	}
 	if len(os.Args) > 1 {
 		var err error
 		switch os.Args[1] {
