@@ -39,7 +39,7 @@ func joinMesh(t *testing.T, d *deployment, kind coordinator.Kind, header, creden
 	p := new(participant)
 	key := tailnet.NewPrivateKey()
 	p.client = coordinator.NewClient(coordinator.ClientOptions{
-		URL: server, Kind: kind, Key: key.Public(),
+		URL: server, Kind: kind, Key: key.Public(), Inbound: func(coordinator.Kind) tailnet.Inbound { return tailnet.InboundAll },
 		Header: func(context.Context) (http.Header, error) { return http.Header{header: {credential}}, nil },
 		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
 			node, err := tailnet.New(tailnet.Options{ID: w.ID, Key: key})

@@ -26,7 +26,6 @@ func (a *app) gitSSHCmd() *cobra.Command {
 when it is needed; keys of an SSH agent that you forwarded with -A are offered after it. "coder publickey" shows what to enter at
 your git host.`,
 		Example:            `  GIT_SSH_COMMAND="coder gitssh" git clone git@git.example.com:team/project.git`,
-		Hidden:             true,
 		DisableFlagParsing: true, // all of them are ssh's
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {

@@ -93,6 +93,9 @@ func (a *app) keepLane(ctx context.Context, l *lane, name workspaceName) error {
 			return nil
 		}
 		l.lose()
+		if fault.CodeOf(why) == fault.NotFound {
+			return why
+		}
 		fmt.Fprintf(a.streams().Err, "%v; the ports wait until it runs again\n", why)
 		next, err := a.await(ctx, t, name)
 		if err != nil || next == nil {

@@ -114,8 +114,8 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 			a.listCmd(), a.showCmd(), a.logsCmd(), a.stateCmd(), a.scheduleCmd(), a.autoupdateCmd(), a.favoriteCmd(), a.unfavoriteCmd()}},
 		{groupConnect, []*cobra.Command{a.sshCmd(), a.configSSHCmd(), a.portForwardCmd(), a.pingCmd(), a.speedtestCmd(), a.netcheckCmd()}},
 		{groupDeployment, []*cobra.Command{a.templatesCmd(), a.usersCmd(), a.tokensCmd(), a.publicKeyCmd()}},
-		{groupInside, []*cobra.Command{a.statCmd(), a.dotfilesCmd(), a.expCmd()}},
-		{groupServer, []*cobra.Command{a.agentCmd(), a.gitSSHCmd()}},
+		{groupInside, []*cobra.Command{a.statCmd(), a.dotfilesCmd(), a.expCmd(), a.gitSSHCmd()}},
+		{groupServer, []*cobra.Command{a.agentCmd()}},
 		{"", []*cobra.Command{a.loginCmd(), a.logoutCmd(), a.whoamiCmd(), a.versionCmd(), a.completionCmd()}},
 	} {
 		for _, cmd := range group.commands {

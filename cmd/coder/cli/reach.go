@@ -209,11 +209,11 @@ func gone(ws sdk.Workspace) error {
 			why = " by " + ws.LatestBuild.InitiatorName
 		}
 	}
-	verb := "stopped"
+	verb, code := "stopped", fault.Unavailable
 	if ws.LatestBuild.Transition == sdk.TransitionDelete {
-		verb = "deleted"
+		verb, code = "deleted", fault.NotFound
 	}
-	return Try(fault.New(fault.Unavailable, "the workspace %s was %s%s", fullName(ws), verb, why), "coder show %s", fullName(ws))
+	return Try(fault.New(code, "the workspace %s was %s%s", fullName(ws), verb, why), "coder show %s", fullName(ws))
 }
 
 // whyLost asks the server why a connection to the target's agent may have ended. It returns fallback when the server knows

@@ -63,7 +63,7 @@ func (t *target) replaced(ctx context.Context) (away bool, err error) {
 	ws, err := t.client.Workspace(ctx, t.workspace.ID)
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
-		return false, Try(fault.New(fault.Unavailable, "the workspace %s is gone, or you may not see it any more", fullName(t.workspace)), "coder list")
+		return false, Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may not see it any more", fullName(t.workspace)), "coder list")
 	case err != nil: // the server will answer again
 		return false, nil
 	case ws.LatestBuild.Transition != sdk.TransitionStart:

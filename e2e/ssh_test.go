@@ -1,0 +1,778 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// shell is a deployment with the workspace dev and OpenSSH configured for it.
+type shell struct {
+	*deployment
+	config string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	d := deploy(t)
+	d.coder("create", "dev", "-t", "process", "-y")
+	s := &shell{d, filepath.Join(d.dir, "ssh_config")}
+	d.coder("config-ssh", "-y", "--ssh-config-file", s.config, "--hostname-suffix", "coder")
+	return s
+}
+
+// client is one of OpenSSH's programs, which asks nobody anything.
+func (s *shell) client(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, append([]string{"-F", s.config, "-o", "BatchMode=yes"}, args...)...)
+	cmd.Env, cmd.Dir = s.env("admin"), s.dir
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// ssh runs a command in the workspace.
+func (s *shell) ssh(t *testing.T, args ...string) string {
+	t.Helper()
+	out, stderr, err := output(s.client(t.Context(), "ssh", append([]string{"coder.dev"}, args...)...))
+	if err != nil {
+		t.Fatalf("ssh %v: %v\n%s%s", args, err, out, stderr)
+	}
+	return out
+}
+
+func output(cmd *exec.Cmd) (stdout, stderr string, err error) {
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+func status(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		return -1
+	}
+	return 0
+}
+
+// What people do over SSH, with the clients that they have and with ours, against one workspace.
+func TestSSHConformance(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	for name, test := range map[string]func(*testing.T, *shell){
+		"names": sshNames, "status": sshStatus, "environment": sshEnvironment, "terminal": sshTerminal, "escape": sshEscape,
+		"rsync": sshRsync, "git": sshGit, "git key": sshGitKey, "forwards": sshForwards, "agent": sshAgent, "x11": sshX11,
+		"host key": sshHostKey, "IDE": sshIDE, "our forwards": ourForwards,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, s)
+		})
+	}
+}
+
+func sshNames(t *testing.T, s *shell) {
+	for _, host := range []string{"coder.dev", "dev.coder", "coder.ada--dev", "coder.dev.main", "ada--dev--main.coder"} {
+		if out, stderr, err := output(s.client(t.Context(), "ssh", host, "echo $CODER_WORKSPACE_NAME")); err != nil || out != "dev\n" {
+			t.Errorf("ssh %s: got %q (%v), %s", host, out, err, stderr)
+		}
+	}
+}
+
+func sshStatus(t *testing.T, s *shell) {
+	for _, code := range []int{0, 1, 2, 126, 127, 128, 254, 255} {
+		command := "exit " + strconv.Itoa(code)
+		if _, _, err := output(s.client(t.Context(), "ssh", "coder.dev", command)); status(err) != code {
+			t.Errorf("ssh %s: status %d", command, status(err))
+		}
+		if _, _, err := s.try("ssh", "dev", "--", command); status(err) != code {
+			t.Errorf("coder ssh %s: status %d", command, status(err))
+		}
+	}
+	for signal, code := range map[string]int{"KILL": 137, "TERM": 143, "HUP": 129, "SEGV": 139} {
+		command := "kill -" + signal + " $$; sleep 10"
+		if _, _, err := output(s.client(t.Context(), "ssh", "coder.dev", command)); status(err) != code {
+			t.Errorf("ssh %s: status %d, want %d", command, status(err), code)
+		}
+		if _, _, err := s.try("ssh", "dev", "--", command); status(err) != code {
+			t.Errorf("coder ssh %s: status %d, want %d", command, status(err), code)
+		}
+	}
+}
+
+func sshEnvironment(t *testing.T, s *shell) {
+	const show = `printf '%s|' "$FOO" "$CODER" "$CODER_WORKSPACE_NAME" "$CODER_WORKSPACE_OWNER_NAME" "$CODER_AGENT_TOKEN" "$CODER_SESSION_TOKEN"; [ "$PWD" = "$HOME" ] && echo home`
+	const want = "a b|true|dev|ada|||home\n"
+	out, stderr, err := output(s.client(t.Context(), "ssh", "-o", `SetEnv=FOO="a b"`, "coder.dev", show))
+	if err != nil || out != want {
+		t.Errorf("ssh SetEnv: got %q (%v), want %q\n%s", out, err, want, stderr)
+	}
+	if out, stderr, err := s.try("ssh", "-e", "FOO=a b", "dev", "--", show); err != nil || out != want {
+		t.Errorf("coder ssh -e: got %q (%v), want %q\n%s", out, err, want, stderr)
+	}
+}
+
+// console is a program on a terminal of its own.
+type console struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	ptmx *os.File
+	out  *bufio.Reader
+	seen strings.Builder
+}
+
+func newConsole(t *testing.T, cmd *exec.Cmd) *console {
+	t.Helper()
+	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
+	ptmx, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 30, Cols: 90})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &console{t: t, cmd: cmd, ptmx: ptmx, out: bufio.NewReader(ptmx)}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // fails where it has ended, as it should
+		_ = cmd.Wait()
+		ptmx.Close()
+	})
+	return c
+}
+
+func (c *console) say(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.ptmx, text); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// expect reads until text has come.
+func (c *console) expect(text string) {
+	c.t.Helper()
+	// A terminal has no deadlines: without its program it ends.
+	defer time.AfterFunc(settle, func() { _ = c.cmd.Process.Kill() }).Stop()
+	for !strings.Contains(c.seen.String(), text) {
+		b, err := c.out.ReadByte()
+		if err != nil {
+			c.t.Fatalf("wait for %q: %v; got %q", text, err, c.seen.String())
+		}
+		c.seen.WriteByte(b)
+	}
+	c.seen.Reset()
+}
+
+// terminals are both ways to a shell on a terminal.
+func (s *shell) terminals(ctx context.Context) map[string]*exec.Cmd {
+	return map[string]*exec.Cmd{"ssh": s.client(ctx, "ssh", "-t", "coder.dev"), "coder ssh": s.command(ctx, "ssh", "dev")}
+}
+
+// A login shell on a terminal of the right size, type and home, which hears of resizes and of Ctrl-C.
+func sshTerminal(t *testing.T, s *shell) {
+	for name, cmd := range s.terminals(t.Context()) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newConsole(t, cmd)
+			c.say("stty size; echo $TERM, $(shopt -p login_shell), $([ $PWD = $HOME ] && echo at home)\r")
+			c.expect("30 90")
+			c.expect("xterm-256color, shopt -s login_shell, at home")
+			if err := pty.Setsize(c.ptmx, &pty.Winsize{Rows: 41, Cols: 133}); err != nil {
+				t.Fatal(err)
+			}
+			c.say("until [ \"$(stty size)\" = '41 133' ]; do sleep 0.02; done; echo resi''zed\r")
+			c.expect("resized")
+			c.say("sh -c 'trap \"echo inter\\rupted; exit\" INT; echo rea\\dy; while :; do sleep 0.05; done'\r")
+			c.expect("ready")
+			c.say("\x03")
+			c.expect("interrupted")
+			c.say("exit 3\r")
+			if err := c.cmd.Wait(); status(err) != 3 {
+				t.Errorf("the shell ended with %v, want status 3", err)
+			}
+		})
+	}
+}
+
+// "~." leaves a session that does not answer.
+func sshEscape(t *testing.T, s *shell) {
+	for name, cmd := range s.terminals(t.Context()) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newConsole(t, cmd)
+			c.say("stty -isig; echo rea''dy; exec sleep 1000\r")
+			c.expect("ready")
+			c.say("\r~.")
+			if err := c.cmd.Wait(); status(err) != 255 {
+				t.Errorf("ended with %v, want status 255", err)
+			}
+		})
+	}
+}
+
+func sshRsync(t *testing.T, s *shell) {
+	dir := t.TempDir()
+	from, back := filepath.Join(dir, "from"), filepath.Join(dir, "back")
+	for name, size := range map[string]int{"a": 0, "deep/er/b": 3 << 20, "with space": 17} {
+		path := filepath.Join(from, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, bytes.Repeat([]byte{byte(size), 0, 255}, size/3+1), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("deep/er/b", filepath.Join(from, "link")); err != nil {
+		t.Fatal(err)
+	}
+	shell := "ssh -F " + s.config + " -o BatchMode=yes"
+	for _, way := range [][2]string{{from + "/", "coder.dev:synced/"}, {"coder.dev:synced/", back + "/"}} {
+		cmd := exec.CommandContext(t.Context(), "rsync", "-rlptz", "--delete", "-e", shell, way[0], way[1])
+		cmd.Env = s.env("admin")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("rsync %v: %v\n%s", way, err, out)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), "diff", "-r", from, back).CombinedOutput(); err != nil {
+		t.Errorf("what came back differs: %v\n%s", err, out)
+	}
+}
+
+// A repository in the workspace is cloned and pushed to over SSH.
+func sshGit(t *testing.T, s *shell) {
+	s.ssh(t, "git init -q --bare -b main project.git")
+	clone := filepath.Join(t.TempDir(), "clone")
+	git := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", args...)
+		cmd.Env = append(s.env("admin"), "GIT_SSH_COMMAND=ssh -F "+s.config+" -o BatchMode=yes", "GIT_AUTHOR_NAME=ada", "GIT_AUTHOR_EMAIL=a@example.com",
+			"GIT_COMMITTER_NAME=ada", "GIT_COMMITTER_EMAIL=a@example.com")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	git("clone", "-q", "coder.dev:project.git", clone)
+	if err := os.WriteFile(filepath.Join(clone, "file"), []byte("text\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	git("-C", clone, "add", "file")
+	git("-C", clone, "commit", "-q", "-m", "first")
+	git("-C", clone, "push", "-q", "origin", "HEAD:main")
+	if got, want := s.ssh(t, "git -C project.git rev-parse main"), git("-C", clone, "rev-parse", "HEAD"); got != want {
+		t.Errorf("the workspace has %s, want %s", got, want)
+	}
+}
+
+// Git in the workspace signs in at a git host with its owner's key, which is nowhere in the workspace's files.
+func sshGitKey(t *testing.T, s *shell) {
+	var key sdk.GitSSHKey
+	s.get("/api/v2/users/me/gitsshkey", &key)
+	host := gitHost(t, key.PublicKey)
+	command := `GIT_SSH_COMMAND="$GIT_SSH_COMMAND -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null" git ls-remote ssh://git@` + host + `/project.git`
+	if out := s.ssh(t, command); !strings.Contains(out, "refs/heads/main") {
+		t.Errorf("ls-remote: got %q", out)
+	}
+	// With a forwarded agent both its keys and the owner's are there.
+	agent := exec.CommandContext(t.Context(), "ssh-agent", "ssh", "-A", "-F", s.config, "-o", "BatchMode=yes", "coder.dev", command)
+	agent.Env = s.env("admin")
+	if out, stderr, err := output(agent); err != nil || !strings.Contains(out, "refs/heads/main") {
+		t.Errorf("ls-remote with a forwarded agent: got %q (%v)\n%s", out, err, stderr)
+	}
+	stranger := gitHost(t, s.ssh(t, "ssh-keygen -q -t ed25519 -N '' -f other >/dev/null && cat other.pub"))
+	_, stderr, err := output(s.client(t.Context(), "ssh", "coder.dev", strings.ReplaceAll(command, host, stranger)))
+	if err == nil || !strings.Contains(stderr, key.PublicKey) {
+		t.Errorf("a host that does not know the key: %v, %q; want an error that shows the key", err, stderr)
+	}
+}
+
+// gitHost is a git host that lets one key in and has one branch.
+func gitHost(t *testing.T, authorized string) (addr string) {
+	t.Helper()
+	want, _, _, _, err := ssh.ParseAuthorizedKey([]byte(authorized))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		if !bytes.Equal(key.Marshal(), want.Marshal()) {
+			return nil, errors.New("unknown key")
+		}
+		return nil, nil
+	}}
+	config.AddHostKey(newSigner(t))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go serveSSH(l, config, func(channel ssh.Channel, _ string) {
+		const ref = "0123456789012345678901234567890123456789 refs/heads/main\x00\n"
+		_, _ = fmt.Fprintf(channel, "%04x%s0000", len(ref)+4, ref)
+		_, _ = io.CopyN(io.Discard, channel, 4) // the client's flush
+	})
+	return l.Addr().String()
+}
+
+func newSigner(t *testing.T) ssh.Signer {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
+
+// serveSSH runs run for every command that a client of l asks for, until l is closed.
+func serveSSH(l net.Listener, config *ssh.ServerConfig, run func(channel ssh.Channel, command string)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			_, channels, requests, err := ssh.NewServerConn(conn, config)
+			if err != nil {
+				return // refused, or the client left
+			}
+			go ssh.DiscardRequests(requests)
+			for newChannel := range channels {
+				channel, requests, err := newChannel.Accept()
+				if err != nil {
+					return
+				}
+				for req := range requests {
+					_ = req.Reply(req.Type == "exec" || req.Type == "env", nil)
+					if req.Type != "exec" {
+						continue
+					}
+					var payload struct{ Command string }
+					_ = ssh.Unmarshal(req.Payload, &payload)
+					run(channel, payload.Command)
+					_, _ = channel.SendRequest("exit-status", false, make([]byte, 4))
+					channel.Close()
+				}
+			}
+		}()
+	}
+}
+
+// echo answers what it is sent, over TCP or a Unix socket.
+func echo(t *testing.T, network, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }()
+		}
+	}()
+	return l
+}
+
+// ask says something to an echo and fails the test unless it comes back. While nothing listens yet it tries again.
+func ask(t *testing.T, network, addr string) {
+	t.Helper()
+	const text = "there and back again"
+	var got string
+	await(t, network+" "+addr+" answers", func() bool {
+		conn, err := net.Dial(network, addr)
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		if conn.SetDeadline(time.Now().Add(2*time.Second)) != nil {
+			return false
+		}
+		_, _ = io.WriteString(conn, text)
+		answer := make([]byte, len(text))
+		n, _ := io.ReadFull(conn, answer)
+		got = string(answer[:n])
+		return got == text
+	})
+}
+
+// Forwards of TCP and of Unix sockets, both ways, and a SOCKS proxy.
+func sshForwards(t *testing.T, s *shell) {
+	dir, err := os.MkdirTemp("", "fwd") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil { // the agent is another user
+		t.Fatal(err)
+	}
+	target := echo(t, "tcp", "127.0.0.1:0").Addr().String()
+	socket := filepath.Join(dir, "target.sock")
+	echo(t, "unix", socket)
+	if err := os.Chmod(socket, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	local, remote, dynamic, ours := freePort(), freePort(), freePort(), freePort()
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := s.client(ctx, "ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-L", local+":"+target, "-R", remote+":"+target, "-D", dynamic,
+		"-L", filepath.Join(dir, "l.sock")+":"+socket, "-R", filepath.Join(dir, "r.sock")+":"+socket, "coder.dev")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
+	ask(t, "tcp", "127.0.0.1:"+local)
+	ask(t, "tcp", "127.0.0.1:"+remote)
+	ask(t, "unix", filepath.Join(dir, "l.sock"))
+	ask(t, "unix", filepath.Join(dir, "r.sock")) // root may, though its mode is the account's own
+	curl := exec.CommandContext(t.Context(), "curl", "-sS", "-m", "30", "-x", "socks5h://127.0.0.1:"+dynamic, s.url()+"/healthz")
+	if out, err := curl.CombinedOutput(); err != nil {
+		t.Errorf("through -D: %v\n%s", err, out)
+	}
+	// Ours: -R.
+	reverse := s.command(ctx, "ssh", "-R", ours+":"+target, "dev", "--", "cat")
+	stdin, err := reverse.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reverse.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, "tcp", "127.0.0.1:"+ours)
+	stdin.Close()
+	if err := reverse.Wait(); err != nil {
+		t.Errorf("coder ssh -R: %v", err)
+	}
+}
+
+// The person's SSH agent, in the workspace.
+func sshAgent(t *testing.T, s *shell) {
+	key := filepath.Join(t.TempDir(), "key")
+	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "laptop key", "-f", key).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v\n%s", err, out)
+	}
+	script := `ssh-add -q "$0" && "$@" "ssh-add -l"`
+	for name, args := range map[string][]string{
+		"ssh": {"ssh", "-A", "-F", s.config, "-o", "BatchMode=yes", "coder.dev"}, "coder ssh": {coder, "ssh", "-A", "dev", "--"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "ssh-agent", append([]string{"sh", "-c", script, key}, args...)...)
+		cmd.Env = s.env("admin")
+		if out, stderr, err := output(cmd); err != nil || !strings.Contains(out, "laptop key") {
+			t.Errorf("%s -A: got %q (%v)\n%s", name, out, err, stderr)
+		}
+	}
+}
+
+// A program in the workspace reaches the person's X server, with the cookie that it is given there.
+func sshX11(t *testing.T, s *shell) {
+	var l net.Listener
+	display := 800
+	for ; l == nil; display++ {
+		l, _ = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(6000+display+1))
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.ReadFull(conn, make([]byte, 48))
+			_, _ = io.WriteString(conn, "welcome")
+			conn.Close()
+		}
+	}()
+	home := t.TempDir()
+	xauth := exec.CommandContext(t.Context(), "xauth", "-q", "-f", filepath.Join(home, "Xauthority"), "add", "unix:"+strconv.Itoa(display), "MIT-MAGIC-COOKIE-1", "00112233445566778899aabbccddeeff")
+	if out, err := xauth.CombinedOutput(); err != nil {
+		t.Fatalf("xauth: %v\n%s", err, out)
+	}
+	cmd := s.client(t.Context(), "ssh", "-Y", "coder.dev", `cookie=$(xauth list "$DISPLAY" | awk '{print $3}')
+display=${DISPLAY#localhost:}
+exec 3<>/dev/tcp/127.0.0.1/$((6000 + ${display%.*}))
+printf 'l\0\13\0\0\0\22\0\20\0\0\0MIT-MAGIC-COOKIE-1\0\0' >&3
+printf "$(echo "$cookie" | sed 's/../\\x&/g')" >&3
+cat <&3`)
+	cmd.Env = append(cmd.Env, "DISPLAY=localhost:"+strconv.Itoa(display), "XAUTHORITY="+filepath.Join(home, "Xauthority"))
+	if out, stderr, err := output(cmd); err != nil || out != "welcome" {
+		t.Errorf("got %q (%v)\n%s", out, err, stderr)
+	}
+}
+
+// What IDEs do: our program as the ProxyCommand of a configuration of their own.
+func sshIDE(t *testing.T, s *shell) {
+	facts := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+		"-o", fmt.Sprintf("ProxyCommand=%s --global-config %s ssh --stdio --usage-app=vscode --network-info-dir %s --network-info-interval 100ms --log-dir %s -v --ssh-host-prefix coder-vscode.host-- %%h",
+			coder, filepath.Join(s.dir, "config-admin"), facts, facts), "coder-vscode.host--ada--dev.main", "cat")
+	cmd.Env = s.env("admin")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the network's facts are written", func() bool {
+		files, _ := filepath.Glob(filepath.Join(facts, "[0-9]*.json"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err == nil && strings.Contains(string(text), `"preferred_derp"`) {
+				return true
+			}
+		}
+		return false
+	})
+	stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ssh: %v", err)
+	}
+	if logs, _ := filepath.Glob(filepath.Join(facts, "*.log")); len(logs) == 0 {
+		t.Error("no log was written")
+	}
+}
+
+// Ranges and UDP, and what is refused.
+func ourForwards(t *testing.T, s *shell) {
+	first, second := echo(t, "tcp", "127.0.0.1:0"), net.Listener(nil)
+	base := first.Addr().(*net.TCPAddr).Port
+	for second == nil { // two ports in a row
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(base+1))
+		if err == nil {
+			l.Close()
+			second = echo(t, "tcp", "127.0.0.1:"+strconv.Itoa(base+1))
+			continue
+		}
+		first = echo(t, "tcp", "127.0.0.1:0")
+		base = first.Addr().(*net.TCPAddr).Port
+	}
+	datagrams, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { datagrams.Close() })
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := datagrams.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = datagrams.WriteTo(buf[:n], from)
+		}
+	}()
+	// On another address of the loopback interface the same ports are free.
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := s.command(ctx, "port-forward", "dev", "--tcp", fmt.Sprintf("127.0.0.9:%d-%d:%d-%d", base, base+1, base, base+1),
+		"--udp", fmt.Sprintf("127.0.0.9:%d", datagrams.LocalAddr().(*net.UDPAddr).Port))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
+	ask(t, "tcp", "127.0.0.9:"+strconv.Itoa(base))
+	ask(t, "tcp", "127.0.0.9:"+strconv.Itoa(base+1))
+	ask(t, "udp", fmt.Sprintf("127.0.0.9:%d", datagrams.LocalAddr().(*net.UDPAddr).Port))
+}
+
+// The key is verified without a question and kept over rebuilds.
+func sshHostKey(t *testing.T, s *shell) {
+	text, err := os.ReadFile(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "/dev/null") || !strings.Contains(string(text), "StrictHostKeyChecking yes") {
+		t.Errorf("the configuration checks no keys:\n%s", text)
+	}
+	s.coder("create", "rebuilt", "-t", "process", "-y")
+	key := func() string {
+		t.Helper()
+		_, stderr, err := output(s.client(t.Context(), "ssh", "-v", "-o", "LogLevel=VERBOSE", "coder.rebuilt", "true"))
+		if err != nil {
+			t.Fatalf("ssh: %v\n%s", err, stderr)
+		}
+		for line := range strings.Lines(stderr) {
+			if _, fingerprint, ok := strings.Cut(line, "Server host key: ssh-ed25519 "); ok {
+				return strings.TrimSpace(fingerprint)
+			}
+		}
+		t.Fatalf("ssh does not say which key it saw:\n%s", stderr)
+		return ""
+	}
+	before := key()
+	// Nothing that the first build left in the workspace helps the second.
+	s.coder("ssh", "rebuilt", "--", "rm -rf ~/.local ~/.cache")
+	s.coder("restart", "rebuilt", "-y")
+	if after := key(); after != before {
+		t.Errorf("after a rebuild the key is %s, before it was %s", after, before)
+	}
+	mine := key()
+	_, stderr, _ := output(s.client(t.Context(), "ssh", "-v", "-o", "LogLevel=VERBOSE", "coder.dev", "true"))
+	if strings.Contains(stderr, mine) {
+		t.Error("two workspaces have one key")
+	}
+}
+
+// Whoever takes the place of an agent in the mesh, without its host key, is refused by OpenSSH and by our program.
+func TestImpostorIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.ssh(t, "true")
+	dev := s.workspace("dev")
+	token := s.agentToken(dev)
+	// The true agent is away, and somebody with its token is there.
+	for _, pid := range s.agents() {
+		signal(t, pid, 19) // SIGSTOP: it must not fight for its place
+	}
+	impostor, err := joinMesh(t, s.deployment, coordinator.KindAgent, sdk.AgentTokenHeader, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := impostor.node.Listen(meshport.SSH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	config := &ssh.ServerConfig{NoClientAuth: true}
+	config.AddHostKey(newSigner(t))
+	served := make(chan string, 8)
+	go serveSSH(l, config, func(channel ssh.Channel, command string) { served <- command })
+
+	_, stderr, err := output(s.client(t.Context(), "ssh", "coder.dev", "cat secret"))
+	if status(err) != 255 || !strings.Contains(stderr, "HOST IDENTIFICATION HAS CHANGED") && !strings.Contains(stderr, "Host key verification failed") {
+		t.Errorf("ssh: got %v, %q; want a refusal", err, stderr)
+	}
+	_, stderr, err = s.try("ssh", "--wait=no", "dev", "--", "cat secret")
+	if status(err) != 255 || !strings.Contains(stderr, "is not trusted") {
+		t.Errorf("coder ssh: got %v, %q; want a refusal", err, stderr)
+	}
+	select {
+	case command := <-served:
+		t.Errorf("the impostor was asked to run %q", command)
+	default:
+	}
+}
+
+// When the workspace goes, those who use it are told why: at once where the agent can say it, within 15 s otherwise.
+func TestSessionsAreToldWhy(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.coder("create", "second", "-t", "process", "-y")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	type session struct {
+		name   string
+		cmd    *exec.Cmd
+		stderr *bytes.Buffer
+		ended  chan error
+	}
+	var sessions []session
+	for name, cmd := range map[string]*exec.Cmd{
+		"ssh dev": s.client(ctx, "ssh", "coder.dev", "echo in; cat"), "coder ssh dev": s.command(ctx, "ssh", "dev", "--", "echo in; cat"),
+		"ssh second": s.client(ctx, "ssh", "coder.second", "echo in; cat"), "coder ssh second": s.command(ctx, "ssh", "second", "--", "echo in; cat"),
+	} {
+		one := session{name, cmd, new(bytes.Buffer), make(chan error, 1)}
+		cmd.Stderr = one.stderr
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stdin.Close()
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "in\n" {
+			t.Fatalf("%s: got %q (%v)\n%s", name, line, err, one.stderr)
+		}
+		go func() { one.ended <- cmd.Wait() }()
+		sessions = append(sessions, one)
+	}
+	s.coder("stop", "dev", "-y")
+	s.coder("delete", "second", "-y")
+	for _, one := range sessions {
+		want := "was stopped by ada"
+		if strings.HasSuffix(one.name, "second") {
+			want = "was deleted"
+		}
+		select {
+		case err := <-one.ended:
+			if status(err) != 255 || !strings.Contains(one.stderr.String(), want) {
+				t.Errorf("%s ended with %v and %q, want 255 and %q", one.name, err, one.stderr, want)
+			}
+		case <-time.After(settle):
+			t.Errorf("%s has not ended", one.name)
+		}
+	}
+}
+
+// A port-forward keeps its listeners over a restart of the workspace, and goes on.
+func TestPortForwardOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	target := echo(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	port := freePort()
+	ctx, cancel := context.WithCancel(t.Context())
+	var stderr bytes.Buffer
+	cmd := s.command(ctx, "port-forward", "dev", "--tcp", fmt.Sprintf("%s:%d", port, target))
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer func() { cancel(); <-ended }()
+	ask(t, "tcp", "127.0.0.1:"+port)
+	open, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	s.coder("stop", "dev", "-y")
+	// The connection of before ends.
+	if err := open.SetReadDeadline(time.Now().Add(settle)); err != nil {
+		t.Fatal(err)
+	}
+	var timeout net.Error
+	if _, err := open.Read(make([]byte, 1)); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		t.Errorf("a connection through a stopped workspace: %v, want its end", err)
+	}
+	s.coder("start", "dev", "-y")
+	ask(t, "tcp", "127.0.0.1:"+port)
+	s.coder("delete", "dev", "-y")
+	select {
+	case err := <-ended:
+		ended <- err
+		if status(err) != 1 || !strings.Contains(stderr.String(), "was deleted") {
+			t.Errorf("after the workspace's end: %v, %q", err, stderr.String())
+		}
+	case <-time.After(settle):
+		t.Error("it goes on without its workspace")
+	}
+}
