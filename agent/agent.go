@@ -58,6 +58,10 @@ const (
 	flushTimeout = 5 * time.Second
 )
 
+// ErrRestart is returned by Run with OwnProcess after SIGUSR1: nothing was stopped that outlives the process, which is to be
+// started again.
+var ErrRestart = errors.New("the agent is to be restarted")
+
 // Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the stop
 // scripts, reports, and returns nil. It returns a fault when the server refuses the token.
 func Run(ctx context.Context, opt Options) error {
@@ -94,6 +98,8 @@ func Run(ctx context.Context, opt Options) error {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
+	restarts := restartSignals(opt.OwnProcess)
+	defer signal.Stop(restarts)
 	mesh, err := join(ctx, opt)
 	if err != nil {
 		return err
@@ -103,7 +109,7 @@ func Run(ctx context.Context, opt Options) error {
 		mesh.Close()
 		return err
 	}
-	return d.run(ctx)
+	return d.run(ctx, restarts)
 }
 
 // Memory of an agent. The collector counts 33 MiB of receive buffers, of which few pages are touched while little travels;
@@ -120,9 +126,6 @@ func TuneMemory() *memory.Returner {
 	debug.SetMemoryLimit(memoryLimit)
 	return memory.Return(memory.Quiet)
 }
-
-// Init is proc.Init, to be called first in main of the agent's command.
-func Init() (code int, done bool, err error) { return proc.Init() }
 
 func defaultStateDir(user proc.User) string {
 	dir := filepath.Join(user.Home, ".local", "state", "codermesh-agent")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 
 	gossh "golang.org/x/crypto/ssh"
@@ -111,7 +112,7 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 }
 
 // run returns when the agent has ended in good order, or was refused.
-func (d *daemon) run(ctx context.Context) error {
+func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	// Work outlives ctx: the end is orderly.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -134,6 +135,12 @@ func (d *daemon) run(ctx context.Context) error {
 		d.log.Info("agent is asked to stop")
 	case reason := <-d.asked:
 		d.log.Info("agent is asked to stop", "reason", reason)
+	case <-restarts:
+		d.log.Info("agent is asked to restart")
+		stopStarting()
+		<-started
+		cancel()
+		return errors.Join(ErrRestart, d.close())
 	case <-d.mesh.Done():
 		refused = d.mesh.Err()
 		d.log.Warn("agent was removed from the mesh", "err", refused)

@@ -197,11 +197,13 @@ func (d *deployment) get(path string, into any) {
 	}
 }
 
-// agents lists the agent processes of this deployment.
+// agents lists the agent processes of this deployment, without the keepers above them.
 func (d *deployment) agents() (pids []int) {
 	for pid := range d.processes() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "agent" {
+		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		args := strings.Split(string(line), "\x00")
+		if len(args) > 1 && args[1] == "agent" && strings.Contains(string(environ), "CODER_AGENT_CHILD=1") {
 			pids = append(pids, pid)
 		}
 	}

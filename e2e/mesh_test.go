@@ -110,7 +110,7 @@ func parseID(t *testing.T, text string) uuid.UUID {
 	return id
 }
 
-// agentToken is the token of a workspace's agent, as its process holds it.
+// agentToken is the token of a workspace's agent, as its build made it. No process's environment has it.
 func (d *deployment) agentToken(w workspaceJSON) string {
 	d.t.Helper()
 	for _, pid := range d.agents() {
@@ -118,16 +118,29 @@ func (d *deployment) agentToken(w workspaceJSON) string {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		if !bytes.Contains(environ, []byte("/"+w.ID+"/")) { // its home
-			continue
-		}
 		for variable := range bytes.SplitSeq(environ, []byte{0}) {
-			if token, ok := strings.CutPrefix(string(variable), "CODER_AGENT_TOKEN="); ok {
-				return token
+			if token, ok := strings.CutPrefix(string(variable), "CODER_AGENT_TOKEN="); ok && token != "" {
+				d.t.Errorf("the environment of agent %d has its token", pid)
 			}
 		}
 	}
-	d.t.Fatalf("no process is the agent of workspace %s", w.ID)
+	var state struct {
+		Resources []struct {
+			Type      string `json:"type"`
+			Instances []struct {
+				Attributes struct {
+					Token string `json:"token"`
+				} `json:"attributes"`
+			} `json:"instances"`
+		} `json:"resources"`
+	}
+	d.get("/api/v2/workspacebuilds/"+w.LatestBuild.ID+"/state", &state)
+	for _, r := range state.Resources {
+		if r.Type == "coder_agent" && len(r.Instances) > 0 {
+			return r.Instances[0].Attributes.Token
+		}
+	}
+	d.t.Fatalf("the state of workspace %s has no agent", w.ID)
 	return ""
 }
 

@@ -79,59 +79,6 @@ func TestPreferAsVictim(t *testing.T) {
 	}
 }
 
-// Process 1 of a PID namespace runs the program as its child, passes signals on and buries orphans.
-func TestInit(t *testing.T) {
-	t.Parallel()
-	if os.Getenv("PROC_TEST_INIT") != "" {
-		t.Skip("in the namespace")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("a PID namespace needs root")
-	}
-	for script, want := range map[string]int{
-		"exit 7":        7,
-		"kill -KILL $$": 137,
-		// The orphan ends before the agent does, and must be gone then, not a zombie.
-		"(sh -c 'echo $$ >pid' &) ; while [ ! -s pid ]; do :; done; while [ -d /proc/$(cat pid) ]; do :; done; exit 3": 3,
-		"trap 'exit 4' TERM; kill -TERM 1; while :; do sleep 0.01; done":                                               4,
-	} {
-		t.Run(script, func(t *testing.T) {
-			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestInitHelper$")
-			cmd.Dir = t.TempDir()
-			cmd.Env = append(os.Environ(), "PROC_TEST_INIT="+script)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS}
-			out, err := cmd.CombinedOutput()
-			if cmd.ProcessState == nil {
-				t.Skipf("no PID namespace here: %v", err)
-			}
-			if got := cmd.ProcessState.ExitCode(); got != want {
-				t.Errorf("status %d, want %d: %s", got, want, out)
-			}
-		})
-	}
-}
-
-func TestInitHelper(t *testing.T) {
-	script := os.Getenv("PROC_TEST_INIT")
-	if script == "" {
-		t.Skip("only in a namespace")
-	}
-	if os.Getpid() == 1 {
-		if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	code, done, err := proc.Init()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if done {
-		os.Exit(code)
-	}
-	t.Fatal(syscall.Exec("/bin/bash", []string{"bash", "-c", script}, os.Environ()))
-}
-
 func FuzzAcceptEnv(f *testing.F) {
 	f.Add("LANG", "C.UTF-8")
 	f.Add("CODER_AGENT_TOKEN", "x")

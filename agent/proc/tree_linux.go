@@ -12,6 +12,9 @@ import (
 // SignalSession sends sig to every process of the session that leader began with setsid, also those in process groups of
 // their own (jobs of an interactive shell).
 func SignalSession(leader int, sig syscall.Signal) error {
+	if leader <= 1 {
+		return signalGroup(leader, sig) // which refuses
+	}
 	err := signalGroup(leader, sig)
 	entries, readErr := os.ReadDir("/proc")
 	if readErr != nil {
@@ -55,14 +58,10 @@ func groupAndSession(pid int) (group, session int, ok bool) {
 
 const oomStep = 100 // of a scale of 1000
 
-// PreferAsVictim makes the process pid, and what it starts, a likelier victim than the agent when memory runs out. Raising
-// the value needs no privilege.
+// PreferAsVictim makes the process pid, and what it starts, a likelier victim than the agent when memory runs out: than the
+// agent was before Protect. Raising the value needs no privilege.
 func PreferAsVictim(pid int) error {
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return err
-	}
-	base, err := strconv.Atoi(string(bytes.TrimSpace(own)))
+	base, err := oomBase()
 	if err != nil {
 		return err
 	}

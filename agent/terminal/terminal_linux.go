@@ -281,7 +281,7 @@ func (t *terminal) wholeLine(pos int64) int64 {
 func (t *terminal) redraw() {
 	_ = t.control(func(fd int) error {
 		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-		if err == nil && group > 0 {
+		if err == nil && group > 1 {
 			err = syscall.Kill(-group, syscall.SIGWINCH)
 		}
 		return err

@@ -2,15 +2,18 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/agent"
+	"github.com/codermesh/codermesh/agent/keeper"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -45,21 +48,24 @@ workspace's scripts. The workspace's start script runs it; the server's URL and 
 }
 
 func (a *app) agent(ctx context.Context, o agentOptions) error {
-	// As the first process of a container it also buries the orphans, and runs the agent as its child.
-	if code, done, err := agent.Init(); done || err != nil {
-		if err != nil {
-			return err
-		}
-		return &ExitError{Code: code}
+	if !keeper.IsChild() && runtime.GOOS == "linux" {
+		return a.keepAgent(o)
 	}
 	server, err := a.agentURL(o)
 	if err != nil {
 		return err
 	}
-	token, err := a.agentToken(o)
+	kept, err := keeper.Attach()
 	if err != nil {
 		return err
 	}
+	// Without the keeper there are no terminals, and nobody who would bury orphans: the workspace ends in good order.
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go func() {
+		<-kept.Lost()
+		stop()
+	}()
 	header, err := a.requestHeader(ctx, server)
 	if err != nil {
 		return err
@@ -72,13 +78,42 @@ func (a *app) agent(ctx context.Context, o agentOptions) error {
 	if a.verbose {
 		level = slog.LevelDebug
 	}
-	defer removeProgram(a.logger())
 	// The agent decides itself which signals end it, and how: a closed terminal must not.
-	return agent.Run(context.WithoutCancel(ctx), agent.Options{
+	err = agent.Run(ctx, agent.Options{
 		Logger: slog.New(slog.NewTextHandler(a.streams().Err, &slog.HandlerOptions{Level: level})),
-		URL:    server, Token: token, StateDir: o.stateDir, LogDir: o.logDir, TLS: tlsConfig, Header: header,
-		RelayOnly: a.disableDirect, OwnProcess: true,
+		URL:    server, Token: kept.Token(), StateDir: o.stateDir, LogDir: o.logDir, TLS: tlsConfig, Header: header,
+		RelayOnly: a.disableDirect, OwnProcess: true, Terminals: kept,
 	})
+	if errors.Is(err, agent.ErrRestart) {
+		return &ExitError{Code: keeper.RestartCode}
+	}
+	return err
+}
+
+// keepAgent is the process above the agent's. It checks what the agent will need, so that a person hears of it once.
+func (a *app) keepAgent(o agentOptions) error {
+	if _, err := a.agentURL(o); err != nil {
+		return err
+	}
+	token, err := keeper.Token()
+	if err != nil {
+		return err
+	}
+	if token == "" {
+		if token, err = a.agentToken(o); err != nil {
+			return err
+		}
+		if err := keeper.Scrub(token); err != nil {
+			return err
+		}
+	}
+	log := slog.New(slog.NewTextHandler(a.streams().Err, nil))
+	defer removeProgram(log)
+	code, err := keeper.Run(keeper.Options{Logger: log, Token: token})
+	if err != nil || code == 0 {
+		return err
+	}
+	return &ExitError{Code: code}
 }
 
 // removeProgram removes the folder that the bootstrap script made for this program, which the next start downloads anew. It

@@ -1,0 +1,81 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// Child is the agent's side. It is an agent.Terminals: their shells outlive this process.
+type Child struct {
+	token secret.Token
+	conn  *net.UnixConn
+	lost  chan struct{}
+	wait  sync.WaitGroup
+}
+
+// Attach is called once by the agent's process, early.
+func Attach() (*Child, error) {
+	if err := proc.Protect(); err != nil {
+		return nil, err
+	}
+	unix.CloseOnExec(socketFD)
+	file := os.NewFile(socketFD, "keeper")
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		return nil, fmt.Errorf("reach keeper: %w", err)
+	}
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, errors.New("reach keeper: descriptor 3 is something else")
+	}
+	buf := make([]byte, 4096)
+	n, err := socket.Read(buf)
+	if err != nil {
+		socket.Close()
+		return nil, fmt.Errorf("receive token: %w", err)
+	}
+	c := &Child{token: secret.Token(buf[:n]), conn: socket, lost: make(chan struct{})}
+	c.wait.Go(func() {
+		defer close(c.lost)
+		_, _ = socket.Read(make([]byte, 1)) // the keeper says nothing more: it ends when one of both does
+	})
+	return c, nil
+}
+
+// Token is the agent's.
+func (c *Child) Token() secret.Token { return c.token }
+
+// Lost is closed when the keeper is gone, or after Close.
+func (c *Child) Lost() <-chan struct{} { return c.lost }
+
+// Dial connects to the keeper's terminals.
+func (c *Child) Dial() (net.Conn, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open socket pair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "terminal"), os.NewFile(uintptr(pair[1]), "terminal")
+	defer ours.Close()
+	defer theirs.Close()
+	if _, _, err := c.conn.WriteMsgUnix([]byte{1}, unix.UnixRights(int(theirs.Fd())), nil); err != nil {
+		return nil, fmt.Errorf("pass connection to keeper: %w", err)
+	}
+	return net.FileConn(ours)
+}
+
+// Close leaves the keeper, which keeps the terminals.
+func (c *Child) Close() error {
+	err := c.conn.Close()
+	c.wait.Wait()
+	return err
+}

@@ -1,0 +1,260 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/agent/terminal"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+const (
+	childEnv = "CODER_AGENT_CHILD"    // set for the agent's own process
+	tokenEnv = "CODER_AGENT_TOKEN_FD" // of this program started anew: where its token is read
+	socketFD = 3
+
+	minPause = time.Second
+	maxPause = time.Minute
+	// wellFor is how long an agent has to run for the next crash to count as the first.
+	wellFor = 5 * time.Minute
+)
+
+// RestartCode is the exit status by which an agent asks to be started again.
+const RestartCode = 75
+
+// panicCode is the exit status of a Go program that crashes.
+const panicCode = 2
+
+// IsChild reports whether this process is a keeper's agent.
+func IsChild() bool { return os.Getenv(childEnv) != "" }
+
+// Scrub starts this program anew, as the same process, when its environment has the agent's token: what a process was started
+// with can be read for as long as it lives. The token is then read with Token.
+func Scrub(token secret.Token) error {
+	if os.Getenv("CODER_AGENT_TOKEN") == "" {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find own program: %w", err)
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], 0); err != nil { // the reading end outlives exec
+		return fmt.Errorf("pass token on: %w", err)
+	}
+	if _, err := unix.Write(pipe[1], []byte(token.Reveal())); err != nil {
+		return fmt.Errorf("pass token on: %w", err)
+	}
+	if err := unix.Close(pipe[1]); err != nil {
+		return fmt.Errorf("pass token on: %w", err)
+	}
+	env := proc.NewEnv(os.Environ())
+	env.Set("CODER_AGENT_TOKEN", "")
+	env.Set(tokenEnv, strconv.Itoa(pipe[0]))
+	if err := syscall.Exec(self, os.Args, env.List()); err != nil {
+		return fmt.Errorf("start without token in the environment: %w", err)
+	}
+	return nil
+}
+
+// Token is what Scrub or a keeper has passed on, "" when neither has.
+func Token() (secret.Token, error) {
+	fd, err := strconv.Atoi(os.Getenv(tokenEnv))
+	if err != nil {
+		return "", nil
+	}
+	os.Unsetenv(tokenEnv)
+	unix.CloseOnExec(fd)
+	file := os.NewFile(uintptr(fd), "token")
+	defer file.Close()
+	buf := make([]byte, 4096)
+	n, err := file.Read(buf)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	return secret.Token(buf[:n]), nil
+}
+
+// Options of a keeper.
+type Options struct {
+	Logger *slog.Logger
+	Token  secret.Token // passed on to the agent
+}
+
+// Run keeps an agent, this program with the same arguments, until it ends in good order or refuses to run, and returns its
+// exit status. The process must have no other children.
+func Run(opt Options) (code int, err error) {
+	path, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("find own program: %w", err)
+	}
+	if err := proc.Protect(); err != nil {
+		opt.Logger.Warn("protect the agent", "err", err)
+	}
+	// It does little: what it has used once it need not keep.
+	debug.SetGCPercent(20)
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+	children, err := proc.NewChildren()
+	if err != nil {
+		return 0, err
+	}
+	defer children.Close()
+	k := &keeper{
+		opt: opt, log: opt.Logger, path: path, children: children, signals: signals,
+		holder: terminal.New(terminal.Options{Logger: opt.Logger, Launch: children.Start}),
+	}
+	defer k.holder.Close()
+	return k.run()
+}
+
+type keeper struct {
+	opt      Options
+	log      *slog.Logger
+	path     string
+	children *proc.Children
+	holder   *terminal.Holder
+	signals  chan os.Signal
+}
+
+func (k *keeper) run() (int, error) {
+	for pause := minPause; ; {
+		began := time.Now()
+		status, ending, err := k.once()
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case status.Exited() && status.ExitStatus() == RestartCode && !ending:
+			k.log.Info("agent is restarted")
+			continue
+		case status.Exited() && status.ExitStatus() != panicCode:
+			return status.ExitStatus(), nil
+		case ending:
+			return 128 + int(status.Signal()), nil
+		}
+		if time.Since(began) > wellFor {
+			pause = minPause
+		}
+		k.log.Error("agent crashed and is started again", "reason", describe(status), "duration", pause)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case s := <-k.signals:
+			timer.Stop()
+			if ends(s) {
+				return 128 + int(s.(syscall.Signal)), nil
+			}
+		}
+		pause = min(pause*2, maxPause)
+	}
+}
+
+func describe(status syscall.WaitStatus) string {
+	if status.Signaled() {
+		return status.Signal().String()
+	}
+	return "exit status " + strconv.Itoa(status.ExitStatus())
+}
+
+// ends reports whether a signal asks the workspace to end. A terminal that closes does not.
+func ends(s os.Signal) bool {
+	return s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGQUIT
+}
+
+// once runs the agent to its end. ending: a signal has asked for that.
+func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, false, fmt.Errorf("open socket pair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "agent"), os.NewFile(uintptr(pair[1]), "keeper")
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		return 0, false, fmt.Errorf("open socket pair: %w", err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte(k.opt.Token.Reveal())); err != nil {
+		return 0, false, fmt.Errorf("pass token on: %w", err)
+	}
+	env := proc.NewEnv(os.Environ())
+	env.Set("CODER_AGENT_TOKEN", "")
+	env.Set(childEnv, "1")
+	attr := &os.ProcAttr{
+		Env:   append(env.List(), proc.ProtectedEnv()),
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs},
+	}
+	pid, exited, err := k.children.Start(k.path, os.Args, attr)
+	if err != nil {
+		return 0, false, fmt.Errorf("start agent: %w", err)
+	}
+	if pid <= 1 {
+		return 0, false, fmt.Errorf("start agent: it is process %d", pid) // kill(2) takes such numbers for everybody
+	}
+	theirs.Close()
+	debug.FreeOSMemory()
+	var viewers sync.WaitGroup
+	viewers.Go(func() { k.accept(conn.(*net.UnixConn)) })
+	defer viewers.Wait()
+	defer conn.Close()
+	for {
+		select {
+		case status := <-exited:
+			return status, ending, nil
+		case s := <-k.signals:
+			ending = ending || ends(s)
+			_ = syscall.Kill(pid, s.(syscall.Signal)) // it may have ended just now
+		}
+	}
+}
+
+// accept takes the agent's connections to terminals until the agent has ended.
+func (k *keeper) accept(conn *net.UnixConn) {
+	buf, rights := make([]byte, 16), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, rn, _, _, err := conn.ReadMsgUnix(buf, rights)
+		if err != nil || n == 0 {
+			return
+		}
+		viewer, err := received(rights[:rn])
+		if err != nil {
+			k.log.Warn("take connection to a terminal", "err", err)
+			continue
+		}
+		k.holder.Go(viewer)
+	}
+}
+
+// received is the connection whose descriptor came with a message.
+func received(rights []byte) (net.Conn, error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	if len(messages) != 1 {
+		return nil, errors.New("the message has no descriptor")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(err, errors.New("the message has no descriptor"))
+	}
+	unix.CloseOnExec(fds[0])
+	file := os.NewFile(uintptr(fds[0]), "viewer")
+	defer file.Close()
+	return net.FileConn(file)
+}

@@ -1,0 +1,52 @@
+//go:build !linux
+
+package keeper
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// RestartCode is the exit status by which an agent asks to be started again.
+const RestartCode = 75
+
+var errLinux = errors.New("the workspace agent runs on Linux")
+
+// Options of a keeper.
+type Options struct {
+	Logger *slog.Logger
+	Token  secret.Token
+}
+
+// Child cannot exist here.
+type Child struct{}
+
+// IsChild reports that this process is no keeper's agent.
+func IsChild() bool { return false }
+
+// Scrub needs Linux.
+func Scrub(secret.Token) error { return errLinux }
+
+// Token needs Linux.
+func Token() (secret.Token, error) { return "", nil }
+
+// Run needs Linux.
+func Run(Options) (int, error) { return 0, errLinux }
+
+// Attach needs Linux.
+func Attach() (*Child, error) { return nil, errLinux }
+
+// Token is the agent's.
+func (c *Child) Token() secret.Token { return "" }
+
+// Lost is closed when the keeper is gone.
+func (c *Child) Lost() <-chan struct{} { return nil }
+
+// Dial connects to the keeper's terminals.
+func (c *Child) Dial() (net.Conn, error) { return nil, errLinux }
+
+// Close leaves the keeper.
+func (c *Child) Close() error { return nil }

@@ -1,0 +1,184 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// browser is a page that shows a terminal.
+type browser struct {
+	t     *testing.T
+	ws    *websock.Conn
+	shown []byte
+}
+
+// open asks for a terminal as a browser does, and again while the agent is away.
+func (d *deployment) open(agent, terminal uuid.UUID) *browser {
+	d.t.Helper()
+	target, err := url.Parse(d.url() + "/api/v2/workspaceagents/" + agent.String() + "/pty?height=30&width=90&reconnect=" + terminal.String())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	b := &browser{t: d.t}
+	await(d.t, "the terminal is open", func() bool {
+		b.ws, err = websock.Dial(d.t.Context(), target, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {d.token}}, ReadLimit: 1 << 20})
+		return err == nil
+	})
+	d.t.Cleanup(func() { b.ws.CloseNow() })
+	return b
+}
+
+func (b *browser) types(text string) {
+	b.t.Helper()
+	if err := b.ws.WriteBinary(b.t.Context(), fmt.Appendf(nil, `{"data":%q}`, text)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *browser) sees(text string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), settle)
+	defer cancel()
+	for !bytes.Contains(b.shown, []byte(text)) {
+		data, err := b.ws.ReadAny(ctx)
+		if err != nil {
+			b.t.Fatalf("wait for %q: %v; shown %q", text, err, b.shown)
+		}
+		b.shown = append(b.shown, data...)
+	}
+}
+
+// lost waits until the browser hears that the terminal's connection has ended.
+func (b *browser) lost() {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), settle)
+	defer cancel()
+	for {
+		if _, err := b.ws.ReadAny(ctx); err != nil {
+			if ctx.Err() != nil {
+				b.t.Fatal("the browser never hears that the terminal is lost")
+			}
+			return
+		}
+	}
+}
+
+// One shell, whatever happens around it: the page is loaded again, the agent is killed, the server is killed.
+func TestTerminalOutlivesEverything(t *testing.T) {
+	t.Parallel()
+	d := deploy(t)
+	d.coder("create", "dev", "-t", "process", "-y")
+	agent := uuid.MustParse(d.workspace("dev").agentID())
+	terminal := uuid.New()
+	page := d.open(agent, terminal)
+	page.types("kept=this-very-shell; stty size; env | grep -c TOKEN=.\r")
+	page.sees("30 90")
+	page.sees("\n0\r")
+	page.ws.CloseNow()
+	still := func(what string) *browser {
+		t.Helper()
+		page := d.open(agent, terminal)
+		page.types("echo \"" + what + " $kept\"\r")
+		page.sees(what + " this-very-shell")
+		return page
+	}
+	page = still("reloaded")
+	agents := d.agents()
+	if len(agents) != 1 {
+		t.Fatalf("agents: %v, want one", agents)
+	}
+	signal(t, agents[0], syscall.SIGKILL)
+	page.lost()
+	page = still("agent-killed")
+	if err := d.end(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	page.lost()
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	page = still("server-killed")
+
+	// Both look at the same, and the command line does too.
+	second := still("second-page")
+	page.sees("second-page this-very-shell")
+	second.types("exit 3\r")
+	_, stderr, err := d.try("exp", "rpty", "dev", "exit 4")
+	if err == nil || !strings.Contains(err.Error(), "exit status 4") {
+		t.Errorf("exp rpty: %v, want exit status 4\n%s", err, stderr)
+	}
+	await(t, "the shell has ended", func() bool {
+		_, err := page.ws.ReadAny(t.Context())
+		closed, ok := err.(*websock.CloseError)
+		if ok && (closed.Status != websock.StatusNormal || !strings.Contains(closed.Reason, "exit status 3")) {
+			t.Errorf("end of the terminal: %v", closed)
+		}
+		return err != nil
+	})
+
+	// Somebody else does not even learn that the agent is there.
+	stranger := d.member("eve")
+	target, err := url.Parse(d.url() + "/api/v2/workspaceagents/" + agent.String() + "/pty?reconnect=" + terminal.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ws, err := websock.Dial(t.Context(), target, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {stranger}}}); err == nil {
+		ws.CloseNow()
+		t.Error("a stranger opened a terminal")
+	}
+
+	// A stopped workspace has no shell left.
+	last := d.open(agent, uuid.New())
+	last.types("echo $$ >$HOME/pid; echo wri''tten\r")
+	last.sees("written")
+	d.coder("stop", "dev", "-y")
+	last.lost()
+	await(t, "no agent is left", func() bool { return len(d.agents()) == 0 })
+}
+
+// What the programs of a workspace have there: the command line, the agent's socket, ports that people can see.
+func TestInsideAWorkspace(t *testing.T) {
+	t.Parallel()
+	d := deploy(t)
+	d.coder("create", "dev", "-t", "process", "-y")
+	for _, run := range []struct{ command, want string }{
+		{"coder stat cpu", " cores"},
+		{"coder stat mem --host -o json", `"unit": "B"`},
+		{"coder exp sync want ide clone && coder exp sync status ide", "waits for clone"},
+		{"coder exp sync complete clone && coder exp sync start ide && coder exp sync status ide", "ide: started"},
+	} {
+		if out := d.coder("ssh", "dev", "--", run.command); !strings.Contains(out, run.want) {
+			t.Errorf("%s: %q, want %q", run.command, out, run.want)
+		}
+	}
+	// The agent that comes after a killed one knows what was declared.
+	signal(t, d.agents()[0], syscall.SIGKILL)
+	await(t, "the next agent is there", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		out, err := d.command(ctx, "ssh", "dev", "--", "coder exp sync status ide").Output()
+		return err == nil && strings.Contains(string(out), "ide: started")
+	})
+	agent := d.workspace("dev").agentID()
+	var ports sdk.ListeningPorts
+	d.get("/api/v2/workspaceagents/"+agent+"/listening-ports", &ports)
+	found := false
+	for _, p := range ports.Ports {
+		found = found || strings.HasSuffix(d.url(), fmt.Sprint(":", p.Port))
+	}
+	if !found {
+		t.Errorf("the server's own port is not among %v", ports.Ports)
+	}
+}
