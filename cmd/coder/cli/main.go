@@ -112,7 +112,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	}{
 		{groupWorkspaces, []*cobra.Command{a.createCmd(), a.startCmd(), a.stopCmd(), a.restartCmd(), a.updateCmd(), a.deleteCmd(), a.renameCmd(),
 			a.listCmd(), a.showCmd(), a.logsCmd(), a.stateCmd(), a.scheduleCmd(), a.autoupdateCmd(), a.favoriteCmd(), a.unfavoriteCmd()}},
-		{groupConnect, []*cobra.Command{a.sshCmd(), a.configSSHCmd(), a.portForwardCmd(), a.pingCmd(), a.speedtestCmd(), a.netcheckCmd()}},
+		{groupConnect, []*cobra.Command{a.sshCmd(), a.configSSHCmd(), a.portForwardCmd(), a.pingCmd(), a.speedtestCmd(), a.netcheckCmd(), a.doctorCmd(), a.supportCmd()}},
 		{groupDeployment, []*cobra.Command{a.templatesCmd(), a.usersCmd(), a.tokensCmd(), a.publicKeyCmd()}},
 		{groupInside, []*cobra.Command{a.statCmd(), a.dotfilesCmd(), a.expCmd(), a.gitSSHCmd()}},
 		{groupServer, []*cobra.Command{a.agentCmd()}},

@@ -234,27 +234,39 @@ func (a *app) netcheckCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			mesh, err := a.joinMesh(client, reachOptions{})
+			report, err := a.netcheck(ctx, client)
 			if err != nil {
 				return err
 			}
-			defer leaveQuickly(mesh.Close)
-			if _, err := mesh.Joined(ctx); err != nil {
-				return err
-			}
-			node, err := mesh.Node()
-			if err != nil {
-				return err
-			}
-			report, err := node.Netcheck(ctx)
-			if err != nil {
-				return fault.New(fault.Unavailable, "the network cannot be checked: %w", err)
-			}
-			return printJSON(a.streams().Out, struct {
-				Server string         `json:"server"`
-				Report tailnet.Report `json:"report"`
-				Node   tailnet.Status `json:"node"`
-			}{client.URL().String(), report, node.Status()})
+			return printJSON(a.streams().Out, report)
 		},
 	}
+}
+
+// networkReport is what this machine's network allows. Other programs read these names.
+type networkReport struct {
+	Server string         `json:"server"`
+	Report tailnet.Report `json:"report"`
+	Node   tailnet.Status `json:"node"`
+}
+
+// netcheck joins the mesh to learn of the relays, and measures.
+func (a *app) netcheck(ctx context.Context, client *sdk.Client) (networkReport, error) {
+	mesh, err := a.joinMesh(client, reachOptions{})
+	if err != nil {
+		return networkReport{}, err
+	}
+	defer leaveQuickly(mesh.Close)
+	if _, err := mesh.Joined(ctx); err != nil {
+		return networkReport{}, err
+	}
+	node, err := mesh.Node()
+	if err != nil {
+		return networkReport{}, err
+	}
+	report, err := node.Netcheck(ctx)
+	if err != nil {
+		return networkReport{}, fault.New(fault.Unavailable, "the network cannot be checked: %w", err)
+	}
+	return networkReport{client.URL().String(), report, node.Status()}, nil
 }
