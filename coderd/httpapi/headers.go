@@ -3,10 +3,10 @@ package httpapi
 import "net/http"
 
 // contentSecurityPolicy is what a page of this server may load and do: everything from the server itself, nothing from anywhere
-// else, and in nobody's frame. A script that gets into a page by mistake does not run, because inline scripts do not. Styles may
-// be inline: terminals and positioned menus set them while they run, and a style cannot act for anybody.
-const contentSecurityPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; " +
-	"font-src 'self' data:; connect-src 'self'; worker-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; " +
+// else, and in nobody's frame. What gets into a page by mistake does not run, because inline scripts do not, and cannot dress the
+// page up, because inline styles do not either.
+const contentSecurityPolicy = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+	"font-src 'self'; connect-src 'self'; worker-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; " +
 	"frame-src 'none'; frame-ancestors 'none'"
 
 // secure sets what every answer carries. A handler that serves something else than the server's own pages replaces it.

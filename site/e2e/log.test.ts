@@ -21,7 +21,9 @@ terraform {
     coder = { source = "coder/coder" }
   }
 }
+data "coder_workspace" "me" {}
 resource "terraform_data" "x" {
+  count = data.coder_workspace.me.start_count
   provisioner "local-exec" {
     command = <<-EOT
       ${script}

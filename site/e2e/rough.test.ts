@@ -29,6 +29,25 @@ it("says that the server is away, and goes on by itself", async () => {
   expect(await page.getByRole("alert").count()).toBe(0);
 });
 
+it("keeps a terminal's shell while the server restarts", async () => {
+  await run(server.place, ["create", "shell", "-t", "process", "-y"]);
+  const { page } = await open(server.place, token);
+  await page.goto("/@ada/shell/terminal");
+  await page.locator('[data-terminal="open"]').waitFor();
+  await page.locator(".xterm-helper-textarea").focus();
+  const shows = (text: string) => page.waitForFunction((t) => [...document.querySelectorAll(".xterm-rows > div")].some((r) => (r as HTMLElement).innerText.replaceAll("\u00a0", " ").includes(t)), text);
+  await page.keyboard.type("KEPT=yes; echo before-the-restart\n");
+  await shows("before-the-restart");
+  await server.stop();
+  await page.getByText(/The connection was lost/).waitFor();
+  await server.start();
+  await page.locator('[data-terminal="open"]').waitFor();
+  await shows("before-the-restart");
+  await page.locator(".xterm-helper-textarea").focus();
+  await page.keyboard.type("echo still-$KEPT\n");
+  await shows("still-yes");
+});
+
 it("says that there were too many tries", async () => {
   const { page } = await open(server.place);
   await page.goto("/login");
