@@ -54,6 +54,7 @@ type runner struct {
 	run   job.Run
 	log   *logger
 	stop  <-chan struct{}
+	bare  bool // the source alone is enough: nothing of it is initialized
 }
 
 // build runs a workspace build: one Terraform process.

@@ -106,6 +106,9 @@ func (c *cache) open(ctx context.Context, r *runner) (*template, error) {
 		return nil, fmt.Errorf("open template: the offer has no hash of the source")
 	}
 	key := sum[:40] + "-" + c.e.binary.product + "-" + c.e.binary.version
+	if r.bare {
+		key += "-bare" // without what init would make
+	}
 	entry := c.entry(key)
 	select {
 	case <-entry.busy:
@@ -188,7 +191,7 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 			return fmt.Errorf("make template: %w", err)
 		}
 	}
-	if t.needsInit {
+	if t.needsInit && !r.bare {
 		if err := c.initialize(ctx, r, tmp, src); err != nil {
 			return err
 		}

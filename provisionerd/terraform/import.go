@@ -145,32 +145,42 @@ func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "%s depends on more than variables: it is read from the plan", name)
 	}
 	in.lifted = content
-	if err := r.refill(in, false); err != nil {
-		return declared{}, err
+	data, outputs, out, err := r.readProjection(ctx, in)
+	if err != nil {
+		return declared{}, r.commandError("detect parameters", err, out, in.t)
 	}
-	where, env, err := r.slot.serve(ctx, in.facts)
+	d, err := readDeclared(data)
 	if err != nil {
 		return declared{}, err
 	}
+	return d, d.addLifted(outputs)
+}
+
+// readProjection applies a projection, which is the lifted files, and returns the data sources and outputs in its state. With an
+// error it still returns what Terraform has said.
+func (r *runner) readProjection(ctx context.Context, in planInput) (data []node, outputs map[string]stateOutput, out *output, err error) {
 	// Its mistakes are met again, and reported, by the plan.
 	quiet := &logger{sink: discardSink{}}
-	out := &output{log: quiet}
+	out = &output{log: quiet}
+	if err := r.refill(in, false); err != nil {
+		return nil, nil, out, err
+	}
+	where, env, err := r.slot.serve(ctx, in.facts)
+	if err != nil {
+		return nil, nil, out, err
+	}
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
 		tf.SetStderr(stderrLines{quiet})
 		return tf.ApplyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
 	})
 	if err != nil {
-		return declared{}, r.commandError("detect parameters", err, out, in.t)
+		return nil, nil, out, err
 	}
 	s, err := parseState(newestOf(nil, stateFiles(r.slot.work())...))
 	if err != nil {
-		return declared{}, err
+		return nil, nil, out, err
 	}
-	d, err := readDeclared(s.nodes("data"))
-	if err != nil {
-		return declared{}, err
-	}
-	return d, d.addLifted(s.Outputs)
+	return s.nodes("data"), s.Outputs, out, nil
 }
 
 // discardSink takes no logs.

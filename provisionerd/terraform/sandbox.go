@@ -21,6 +21,13 @@ type policy struct {
 	GID      int      `json:"gid,omitempty"`
 	Groups   []int    `json:"groups,omitempty"`
 	Show     []string `json:"show,omitempty"` // files and folders that the account could not reach otherwise
+	Limits   Limits   `json:"limits,omitzero"`
+}
+
+// Limits bound each process of a job, by resource limits of the kernel (setrlimit(2)). 0 means no bound.
+type Limits struct {
+	Memory uint64 `json:"memory,omitempty"` // bytes of data; beyond it the process ends
+	File   uint64 `json:"file,omitempty"`   // bytes of each file that it writes
 }
 
 // writeCommand writes p as an executable file. self is our own program.

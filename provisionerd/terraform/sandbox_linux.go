@@ -47,6 +47,9 @@ func SandboxExec(args []string) error {
 			return err
 		}
 	}
+	if err := p.Limits.apply(); err != nil {
+		return err
+	}
 	if p.Landlock {
 		if err := confine(p.Write, p.Read); err != nil {
 			return err
@@ -66,6 +69,19 @@ func SandboxExec(args []string) error {
 	}
 	err = syscall.Exec(p.Exec, append([]string{p.Exec}, args[1:]...), os.Environ())
 	return fmt.Errorf("run %s: %w", p.Exec, err)
+}
+
+// apply bounds this process and what it becomes.
+func (l Limits) apply() error {
+	for resource, bound := range map[int]uint64{unix.RLIMIT_DATA: l.Memory, unix.RLIMIT_FSIZE: l.File} {
+		if bound == 0 {
+			continue
+		}
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: bound, Max: bound}); err != nil {
+			return fmt.Errorf("bound process: %w", err)
+		}
+	}
+	return nil
 }
 
 // becomeUser gives up root for good. A uid of 0 changes nothing. The process is not dumpable afterwards: others of the same

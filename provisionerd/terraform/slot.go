@@ -66,7 +66,7 @@ func (e *Executor) policy(write, read []string, pidFile string) policy {
 	return policy{
 		Exec: e.binary.path, PidFile: pidFile, Landlock: i.abi > 0,
 		Write: append(write, i.write...), Read: append(read, i.read...),
-		UID: i.uid, GID: i.gid, Groups: i.groups, Show: i.show,
+		UID: i.uid, GID: i.gid, Groups: i.groups, Show: i.show, Limits: e.opts.Limits,
 	}
 }
 
@@ -187,7 +187,7 @@ func (s *slot) serve(ctx context.Context, f facts) (tfexec.ReattachInfo, map[str
 		return nil, nil, err
 	}
 	env["TMPDIR"] = s.tmp
-	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.e.isolation.uid, GID: s.e.isolation.gid})
+	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.e.isolation.uid, GID: s.e.isolation.gid, Limits: s.e.opts.Limits})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -53,6 +53,8 @@ type Options struct {
 	Isolation string
 	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
 	ExtraEnv []string
+	// Limits bound each process of a job. Builds have none: what a provider needs is not known.
+	Limits Limits
 	// Metrics is where the executor's metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
 }
@@ -74,6 +76,8 @@ type Executor struct {
 	closed bool
 
 	warming sync.WaitGroup
+
+	evaluations chan int // slots that no evaluation uses
 }
 
 // New finds Terraform, claims its folders, puts aside what a killed predecessor left (see Recover), and begins to warm up
@@ -92,7 +96,7 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if opts.Slots == 0 {
 		opts.Slots = 1
 	}
-	e := &Executor{opts: opts, log: opts.Logger, slots: map[int]*slot{}}
+	e := &Executor{opts: opts, log: opts.Logger, slots: map[int]*slot{}, evaluations: freeSlots()}
 	if err := e.chooseDirs(); err != nil {
 		return nil, err
 	}

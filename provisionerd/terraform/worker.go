@@ -31,6 +31,8 @@ type workerRequest struct {
 	// UID and GID are the account to serve as; 0 keeps the caller's.
 	UID int `json:"uid,omitempty"`
 	GID int `json:"gid,omitempty"`
+	// Limits bound the worker as they bound Terraform.
+	Limits Limits `json:"limits,omitzero"`
 }
 
 // ServeProvider is the provider worker: the program's hidden command "provider-worker". It reads one JSON line, makes that
@@ -56,7 +58,7 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 			return fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	if err := becomeUser(request.UID, request.GID); err != nil {
+	if err := errors.Join(request.Limits.apply(), becomeUser(request.UID, request.GID)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -1,0 +1,162 @@
+package terraform
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+const (
+	// maxEvaluations is how many evaluations run at one time. Others wait.
+	maxEvaluations = 2
+	// maxRounds is how often an evaluation is tried again without values that were refused: those that depend on them may be
+	// refused next.
+	maxRounds = 4
+)
+
+// Question is what a template's form looks like for some values.
+type Question struct {
+	SourceSHA256 string // hex
+	// Source opens the template's source archive, a tar. Called only when no cache has it.
+	Source     func(context.Context) (io.ReadCloser, error)
+	Variables  []*provisionerpb.VariableValue
+	Parameters []*provisionerpb.ParameterValue // what the user has given so far
+	Metadata   *provisionerpb.Metadata
+}
+
+// Answer is the form: that of the root module, as far as it depends on nothing but parameters, variables and facts of the coder
+// provider.
+type Answer struct {
+	Parameters []*provisionerpb.Parameter // in order of display
+	Values     map[string]string          // the value of each, by name
+	Refused    map[string]string          // what is wrong with a given value, by name; the default was taken instead
+	Dropped    []string                   // data sources that depend on more
+}
+
+// Evaluate works a form out, by the projection of the template. It takes what a Terraform process takes, and waits while
+// maxEvaluations others run; ctx bounds both. A fault, Invalid, says what is wrong with the template for these values. An
+// executor that evaluates runs no jobs: their slots have the same numbers.
+func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
+	var n int
+	select {
+	case n = <-e.evaluations:
+		defer func() { e.evaluations <- n }()
+	case <-ctx.Done():
+		return Answer{}, fmt.Errorf("wait for another evaluation: %w", ctx.Err())
+	}
+	s, err := e.takeSlot(n)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer e.giveBack(s)
+	offer := &provisionerpb.Offer{SourceSha256: q.SourceSHA256}
+	r := &runner{
+		e: e, slot: s, offer: offer, run: job.Run{Offer: offer, Source: q.Source, Sink: discardSink{}}, log: newLogger(discardSink{}),
+		stop: make(chan struct{}), bare: true,
+	}
+	if err := s.begin(offer); err != nil {
+		return Answer{}, err
+	}
+	answer, err := r.answer(ctx, q)
+	if err != nil && ctx.Err() != nil {
+		return Answer{}, fmt.Errorf("evaluate parameters: %w", ctx.Err())
+	}
+	return answer, err
+}
+
+func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
+	t, err := r.e.cache.open(ctx, r)
+	if err != nil {
+		return Answer{}, err
+	}
+	files, err := t.sources()
+	if errors.Is(err, errNoProjection) {
+		return Answer{}, fault.New(fault.Invalid, "The template is written in JSON: its form is what it was at its import.")
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	in := planInput{t: t, variables: q.Variables, facts: facts{transition: "start", metadata: q.Metadata, parameters: slices.Clone(q.Parameters)}}
+	out := Answer{Values: map[string]string{}, Refused: map[string]string{}}
+	in.lifted, out.Dropped = project(files)
+	for round := 1; ; round++ {
+		data, outputs, said, err := r.readProjection(ctx, in)
+		if err == nil {
+			return out, out.read(data, outputs)
+		}
+		if ctx.Err() != nil {
+			return Answer{}, ctx.Err()
+		}
+		refused := refusedValues(said.diagnostics(), t, in.facts.parameters)
+		if len(refused) == 0 || round == maxRounds {
+			return Answer{}, r.commandError("evaluate parameters", err, said, t)
+		}
+		for name, reason := range refused {
+			out.Refused[name] = reason
+		}
+		in.facts.parameters = slices.DeleteFunc(in.facts.parameters, func(v *provisionerpb.ParameterValue) bool {
+			_, gone := refused[v.GetName()]
+			return gone
+		})
+	}
+}
+
+// refusedValues are those of the given values that errors are about, with what is wrong with them.
+func refusedValues(diags []diagnostic, t *template, given []*provisionerpb.ParameterValue) map[string]string {
+	refused := map[string]string{}
+	for _, d := range diags {
+		name, ok := parameterOf(d, t)
+		if !ok || !slices.ContainsFunc(given, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == name }) {
+			continue
+		}
+		reason := strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: "))
+		if reason == "" {
+			reason = d.Summary
+		}
+		refused[name] = cleanLine(reason)
+	}
+	return refused
+}
+
+// read takes in what the projection's state says.
+func (a *Answer) read(data []node, outputs map[string]stateOutput) error {
+	found, err := readDeclared(data)
+	if err != nil {
+		return err
+	}
+	if err := found.addLifted(outputs); err != nil {
+		return err
+	}
+	a.Parameters = found.sorted()
+	for i := range data {
+		if data[i].typ != "coder_parameter" {
+			continue
+		}
+		var attrs struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		}
+		if err := json.Unmarshal(data[i].attrs, &attrs); err != nil {
+			return fmt.Errorf("read value of parameter: %w", err)
+		}
+		a.Values[attrs.Name] = attrs.Value
+	}
+	return nil
+}
+
+// freeSlots are the numbers of the slots for evaluations.
+func freeSlots() chan int {
+	free := make(chan int, maxEvaluations)
+	for n := range maxEvaluations {
+		free <- n
+	}
+	return free
+}
