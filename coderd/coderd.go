@@ -56,6 +56,8 @@ type Options struct {
 	// WildcardHost and NoPathApps are as in apps.Deps.
 	WildcardHost string
 	NoPathApps   bool
+	// Evaluate is as in templates.Deps.
+	Evaluate func(context.Context, templates.Question) (templates.Answer, error)
 	// HTTP serves plain HTTP and TLS serves HTTPS. One may be nil.
 	HTTP, TLS net.Listener
 	// STUNAddress is as in mesh.Options.
@@ -122,7 +124,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return key.Public, key.Private, err
 		},
 	})
-	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, Logger: opts.Logger, AccessURL: accessURL})
+	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
 	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, Logger: opts.Logger, AccessURL: accessURL})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err

@@ -62,6 +62,25 @@ func (o *terraformOptions) fillCacheDir() error {
 	return nil
 }
 
+// executor is how an executor of this program is made, with a folder of its own.
+func (o *terraformOptions) executor(log *slog.Logger, runDir string) (terraform.Options, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return terraform.Options{}, fmt.Errorf("find own program: %w", err)
+	}
+	return terraform.Options{
+		Logger:    log,
+		Binary:    o.binary,
+		Install:   o.install,
+		CacheDir:  o.cacheDir,
+		RunDir:    runDir,
+		Worker:    []string{exe, workerCommand},
+		Isolation: o.isolation,
+		ExtraEnv:  o.env,
+		Metrics:   o.metrics,
+	}, nil
+}
+
 // executors are what runs the jobs of a process, one for each daemon.
 type executors struct{ each []job.Executor }
 
@@ -70,24 +89,14 @@ type executors struct{ each []job.Executor }
 //
 // With slots -1 nothing is kept warm.
 func newExecutors(ctx context.Context, log *slog.Logger, o terraformOptions, runDir string, n, slots int) (*executors, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find own program: %w", err)
-	}
 	var all executors
 	for i := range n {
-		e, err := terraform.New(ctx, terraform.Options{
-			Logger:    log,
-			Binary:    o.binary,
-			Install:   o.install,
-			CacheDir:  o.cacheDir,
-			RunDir:    filepath.Join(runDir, fmt.Sprint(i)),
-			Worker:    []string{exe, workerCommand},
-			Slots:     slots,
-			Isolation: o.isolation,
-			ExtraEnv:  o.env,
-			Metrics:   o.metrics,
-		})
+		opts, err := o.executor(log, filepath.Join(runDir, fmt.Sprint(i)))
+		if err != nil {
+			return nil, errors.Join(err, all.close())
+		}
+		opts.Slots = slots
+		e, err := terraform.New(ctx, opts)
 		if err != nil {
 			return nil, errors.Join(err, all.close())
 		}

@@ -141,6 +141,11 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, executors.close()) }()
+	evaluate, closeEvaluator, err := newEvaluator(ctx, log, o.terraform, filepath.Join(state, "run"), o.provisioners)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeEvaluator()) }()
 	postgresURL := o.postgresURL
 	if postgresURL == "" {
 		db, err := startPostgres(ctx, log, o)
@@ -168,6 +173,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		AccessURL:        accessURL,
 		WildcardHost:     wildcard,
 		NoPathApps:       o.noPathApps,
+		Evaluate:         evaluate,
 		HTTP:             listeners.http,
 		TLS:              listeners.tls,
 		STUNAddress:      o.stunAddress,

@@ -40,7 +40,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 		if err := imported(v, imports); err != nil {
 			return err
 		}
-		definitions, err := Parameters(ctx, q, v.ID)
+		definitions, err := Definitions(ctx, q, v.ID)
 		if err != nil {
 			return err
 		}

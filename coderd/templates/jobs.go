@@ -12,6 +12,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/templates/formdeps"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -111,7 +112,11 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	}); err != nil {
 		return fmt.Errorf("finish template version: %w", err)
 	}
-	if err := storeParameters(ctx, q, v.ID, found); err != nil {
+	form, err := h.form(ctx, q, job.FileID)
+	if err != nil {
+		return err
+	}
+	if err := storeParameters(ctx, q, v.ID, found, form); err != nil {
 		return err
 	}
 	for _, auth := range found.GetExternalAuth() {
@@ -162,20 +167,26 @@ func storeVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, v
 	return nil
 }
 
-func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, found *provisionerpb.ImportResult) error {
+func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, found *provisionerpb.ImportResult, form formdeps.Form) error {
 	if err := q.DeleteTemplateVersionParameters(ctx, version); err != nil {
 		return fmt.Errorf("delete parameters: %w", err)
 	}
 	parameters := slices.SortedStableFunc(slices.Values(found.GetParameters()), func(a, b *provisionerpb.Parameter) int {
 		return cmp.Or(cmp.Compare(a.GetOrder(), b.GetOrder()), strings.Compare(a.GetName(), b.GetName()))
 	})
-	for i, p := range parameters {
-		definition, err := json.Marshal(parameterJSON(p))
+	var definitions []Definition
+	for _, p := range parameters {
+		d := definitionOf(p)
+		d.Dynamic = slices.Contains(form.Dynamic, d.Name)
+		definitions = append(definitions, d)
+	}
+	for i, d := range append(definitions, conditional(form, definitions)...) {
+		data, err := json.Marshal(d)
 		if err != nil {
 			return fmt.Errorf("encode parameter: %w", err)
 		}
 		if err := q.InsertTemplateVersionParameter(ctx, dbsqlc.InsertTemplateVersionParameterParams{
-			TemplateVersionID: version, Name: clean(p.GetName()), Position: int32(i), Definition: definition,
+			TemplateVersionID: version, Name: d.Name, Position: int32(i), Definition: data,
 		}); err != nil {
 			return fmt.Errorf("store parameter: %w", err)
 		}

@@ -36,19 +36,19 @@ type Values struct {
 
 // Resolve finds the value of every parameter that the template defines, in the order of the definitions. The error is a fault
 // that names every value which is refused and why.
-func Resolve(definitions []sdk.TemplateVersionParameter, from Values) ([]sdk.ParameterValue, error) {
+func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error) {
 	given, preset, previous := byName(from.Given), byName(from.Preset), byName(from.Previous)
 	refused := fault.New(fault.Invalid, "The parameters do not fit the template.")
 	for i, v := range from.Given {
 		switch {
-		case !slices.ContainsFunc(definitions, func(d sdk.TemplateVersionParameter) bool { return d.Name == v.Name }):
+		case !slices.ContainsFunc(definitions, func(d Definition) bool { return d.Name == v.Name || d.Name == anyName }):
 			refused.WithField(v.Name, "the template has no parameter of this name")
 		case slices.ContainsFunc(from.Given[:i], func(o sdk.ParameterValue) bool { return o.Name == v.Name }):
 			refused.WithField(v.Name, "is given twice")
 		}
 	}
 	out := make([]sdk.ParameterValue, 0, len(definitions))
-	for _, d := range definitions {
+	for _, d := range known(definitions, from) {
 		before, hadBefore := previous[d.Name]
 		value, fresh := d.DefaultValue, false
 		if v, ok := given[d.Name]; ok {
@@ -57,6 +57,8 @@ func Resolve(definitions []sdk.TemplateVersionParameter, from Values) ([]sdk.Par
 			value, fresh = v, true
 		} else if hadBefore && !d.Ephemeral {
 			value = before
+		} else if d.Conditional || d.Dynamic && !d.Required {
+			continue // Terraform finds the default, or that there is no such question
 		} else if d.Required && !from.Ending {
 			refused.WithField(d.Name, "is required: the template has no default for it")
 			continue
@@ -72,7 +74,7 @@ func Resolve(definitions []sdk.TemplateVersionParameter, from Values) ([]sdk.Par
 		if !hadBefore || d.Ephemeral {
 			before = ""
 		}
-		if problem := Check(d, value, before); problem != "" {
+		if problem := Check(d.checkable(), value, before); problem != "" {
 			refused.WithField(d.Name, problem)
 		}
 	}

@@ -91,11 +91,15 @@ func TestCheck(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	definitions := []sdk.TemplateVersionParameter{
+	parameters := []sdk.TemplateVersionParameter{
 		{Name: "cpus", Type: "number", Mutable: true, DefaultValue: "2", ValidationMax: ptr[int64](8)},
 		{Name: "region", Type: "string", DefaultValue: "eu", Options: options("eu", "us")},
 		{Name: "branch", Type: "string", Mutable: true, Ephemeral: true, DefaultValue: "main"},
 		{Name: "image", Type: "string", Mutable: true, Required: true},
+	}
+	var definitions []templates.Definition
+	for _, p := range parameters {
+		definitions = append(definitions, templates.Definition{TemplateVersionParameter: p})
 	}
 	type values = []sdk.ParameterValue
 	for _, tt := range []struct {
@@ -186,6 +190,46 @@ func TestResolve(t *testing.T) {
 				t.Errorf("values (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestResolveDynamic: what Terraform alone can tell is left to it.
+func TestResolveDynamic(t *testing.T) {
+	t.Parallel()
+	dynamic := func(p sdk.TemplateVersionParameter, conditional bool) templates.Definition {
+		p.Dynamic = true
+		return templates.Definition{TemplateVersionParameter: p, Conditional: conditional}
+	}
+	definitions := []templates.Definition{
+		{TemplateVersionParameter: sdk.TemplateVersionParameter{Name: "region", Type: "string", DefaultValue: "eu", Options: options("eu", "us")}},
+		dynamic(sdk.TemplateVersionParameter{Name: "zone", Type: "string", DefaultValue: "eu-1", Options: options("eu-1", "eu-2")}, false),
+		dynamic(sdk.TemplateVersionParameter{Name: "cpus", Type: "number", DefaultValue: "1", ValidationMax: ptr[int64](2)}, false),
+		dynamic(sdk.TemplateVersionParameter{Name: "gpu"}, true),
+		dynamic(sdk.TemplateVersionParameter{Name: "*"}, true),
+	}
+	type values = []sdk.ParameterValue
+	for name, tt := range map[string]struct {
+		from templates.Values
+		want values
+		fine bool
+	}{
+		"defaults": {templates.Values{}, values{{Name: "region", Value: "eu"}}, true},
+		"other options than at the import": {
+			templates.Values{Given: values{{Name: "region", Value: "us"}, {Name: "zone", Value: "us-1"}, {Name: "cpus", Value: "64"}, {Name: "gpu", Value: "true"}, {Name: "disk-2", Value: "x"}}},
+			values{{Name: "region", Value: "us"}, {Name: "zone", Value: "us-1"}, {Name: "cpus", Value: "64"}, {Name: "gpu", Value: "true"}, {Name: "disk-2", Value: "x"}}, true,
+		},
+		"as before":     {templates.Values{Previous: values{{Name: "gpu", Value: "true"}, {Name: "zone", Value: "us-1"}}}, values{{Name: "region", Value: "eu"}, {Name: "zone", Value: "us-1"}, {Name: "gpu", Value: "true"}}, true},
+		"a wrong type":  {templates.Values{Given: values{{Name: "cpus", Value: "many"}}}, nil, false},
+		"a fixed one's": {templates.Values{Given: values{{Name: "region", Value: "mars"}}}, nil, false},
+		"twice":         {templates.Values{Given: values{{Name: "disk", Value: "a"}, {Name: "disk", Value: "b"}}}, nil, false},
+	} {
+		got, err := templates.Resolve(definitions, tt.from)
+		if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != tt.fine {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	if _, err := templates.Resolve(definitions[:4], templates.Values{Given: values{{Name: "disk", Value: "a"}}}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a name that no parameter can have: %v", err)
 	}
 }
 

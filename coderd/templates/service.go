@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -14,24 +15,28 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Deps is what the service needs. All of it is required.
+// Deps is what the service needs. All of it is required, but for Evaluate.
 type Deps struct {
 	DB        *database.DB
 	Jobs      *jobs.Service
 	Agents    *agents.Service
 	Logger    *slog.Logger
 	AccessURL string // the server's public URL, as templates see it
+	// Evaluate works out the form of a template for some answers. It is asked once at a time for each question, and bounds how
+	// many run at one time itself. Nil: forms stay what they were at their import.
+	Evaluate func(context.Context, Question) (Answer, error)
 }
 
 // Service serves templates. Safe for concurrent use.
 type Service struct {
-	deps Deps
-	log  *slog.Logger
+	deps  Deps
+	log   *slog.Logger
+	forms *forms
 }
 
 // New returns the service and makes it the jobs' handler of imports and dry runs.
 func New(deps Deps) *Service {
-	s := &Service{deps: deps, log: deps.Logger}
+	s := &Service{deps: deps, log: deps.Logger, forms: newForms()}
 	deps.Jobs.Handle(string(sdk.JobTemplateImport), importHandler{s})
 	deps.Jobs.Handle(string(sdk.JobTemplateDryRun), dryRunHandler{s})
 	return s
@@ -68,6 +73,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/resources", readVersion, s.listResources)
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/variables", updateVersion, s.listVariables)
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/external-auth", readVersion, s.listExternalAuth)
+
+	mux.Handle("POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate", readVersion, s.evaluate)
 
 	mux.Handle("POST /api/v2/templateversions/{templateversion}/dry-run", readVersion, s.createDryRun)
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/dry-run/{job}", readVersion, s.getDryRun)

@@ -333,16 +333,16 @@ func (s *Service) versionLogs(w http.ResponseWriter, r *http.Request) error {
 	return s.deps.Jobs.ServeLogs(w, r, v.JobID)
 }
 
-// Parameters returns what a version asks for, in the order of display.
+// Parameters returns what a version asks for when every answer is the default, in the order of display.
 func Parameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]sdk.TemplateVersionParameter, error) {
-	rows, err := q.ListTemplateVersionParameters(ctx, version)
+	definitions, err := Definitions(ctx, q, version)
 	if err != nil {
-		return nil, fmt.Errorf("list parameters: %w", err)
+		return nil, err
 	}
-	out := make([]sdk.TemplateVersionParameter, len(rows))
-	for i, row := range rows {
-		if err := json.Unmarshal(row.Definition, &out[i]); err != nil {
-			return nil, fmt.Errorf("decode parameter %s: %w", row.Name, err)
+	out := []sdk.TemplateVersionParameter{}
+	for _, d := range definitions {
+		if !d.Conditional {
+			out = append(out, d.TemplateVersionParameter)
 		}
 	}
 	return out, nil

@@ -138,7 +138,7 @@ func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t
 
 // resolve finds the values of the version's parameters. number is the build before's, 0 for none.
 func resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version uuid.UUID, number int32, req buildRequest) ([]sdk.ParameterValue, error) {
-	definitions, err := templates.Parameters(ctx, q, version)
+	definitions, err := templates.Definitions(ctx, q, version)
 	if err != nil {
 		return nil, err
 	}

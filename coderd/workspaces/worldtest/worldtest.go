@@ -56,6 +56,10 @@ type World struct {
 	States     *states.Keyring
 	Tracer     *Tracer
 	Daemon     *Daemon
+	// Archive is the content of source archives from now on.
+	Archive []byte
+	// Evaluate answers what forms look like. Nil: nobody can tell.
+	Evaluate func(templates.Question) (templates.Answer, error)
 
 	actors map[string]rbac.Actor
 }
@@ -121,7 +125,15 @@ func New(t testing.TB) *World {
 	}
 	accounts := users.New(users.Deps{DB: db, Logger: log, AccessURL: u})
 	w.Agents = agents.New(agents.Deps{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL})
-	versions := templates.New(templates.Deps{DB: db, Jobs: queue, Agents: w.Agents, Logger: log, AccessURL: accessURL})
+	versions := templates.New(templates.Deps{
+		DB: db, Jobs: queue, Agents: w.Agents, Logger: log, AccessURL: accessURL,
+		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
+			if w.Evaluate == nil {
+				return templates.Answer{Unknown: true}, nil
+			}
+			return w.Evaluate(q)
+		},
+	})
 	if w.States, err = states.Random(); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +190,7 @@ func (w *World) Exec(sql string, args ...any) {
 func (w *World) File(owner string) uuid.UUID {
 	w.T.Helper()
 	id := uuid.New()
-	w.Exec(`INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, $2, 'application/x-tar', '', $3)`, id, id.String(), w.Users[owner])
+	w.Exec(`INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, $2, 'application/x-tar', $4, $3)`, id, id.String(), w.Users[owner], append([]byte{}, w.Archive...))
 	return id
 }
 

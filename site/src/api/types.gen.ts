@@ -920,6 +920,7 @@ export interface TemplateVersionParameter {
   validation_monotonic?: string; // increasing, decreasing
   required: boolean; // has no default
   ephemeral: boolean;
+  dynamic?: boolean;
 }
 
 export interface TemplateVersionParamOption {
@@ -1219,6 +1220,7 @@ export type Route =
   | "POST /api/v2/organizations/{organization}/templates"
   | "POST /api/v2/organizations/{organization}/templateversions"
   | "POST /api/v2/templateversions/{templateversion}/dry-run"
+  | "POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate"
   | "POST /api/v2/users"
   | "POST /api/v2/users/first"
   | "POST /api/v2/users/login"

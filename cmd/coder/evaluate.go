@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// evaluateLimits bound the processes that work a form out: a template's parameters need a tenth of this.
+var evaluateLimits = terraform.Limits{Memory: 1 << 30, File: 16 << 20}
+
+// newEvaluator makes what works the forms of templates out while people fill them in. A server that runs no provisioner runs no
+// template's code at all: it has no evaluator, and forms stay what they were at their import.
+func newEvaluator(ctx context.Context, log *slog.Logger, o terraformOptions, runDir string, provisioners int) (evaluate func(context.Context, templates.Question) (templates.Answer, error), stop func() error, err error) {
+	if provisioners == 0 {
+		return nil, func() error { return nil }, nil
+	}
+	opts, err := o.executor(log, filepath.Join(runDir, "forms"))
+	if err != nil {
+		return nil, nil, err
+	}
+	opts.Slots, opts.Limits, opts.ExtraEnv, opts.Metrics = -1, evaluateLimits, nil, nil // nothing is kept warm before the first form
+	executor, err := terraform.New(ctx, opts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare forms of templates: %w", err)
+	}
+	return func(ctx context.Context, q templates.Question) (templates.Answer, error) {
+		found, err := executor.Evaluate(ctx, terraform.Question{
+			SourceSHA256: q.SourceSHA256, Variables: q.Variables, Parameters: q.Parameters, Metadata: q.Metadata,
+			Source: func(ctx context.Context) (io.ReadCloser, error) {
+				data, err := q.Source(ctx)
+				return io.NopCloser(bytes.NewReader(data)), err
+			},
+		})
+		return templates.Answer{Parameters: found.Parameters, Values: found.Values, Refused: found.Refused, Unknown: len(found.Dropped) > 0}, err
+	}, executor.Close, nil
+}

@@ -1,0 +1,109 @@
+package templates
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/templates/formdeps"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// anyName stands for the parameters whose names are computed.
+const anyName = "*"
+
+// Definition is a parameter as an import has found it.
+type Definition struct {
+	sdk.TemplateVersionParameter
+	Styling string `json:"styling,omitempty"` // a JSON object, "" for none
+	Order   int32  `json:"order,omitempty"`
+	// Conditional is a parameter that there is for some answers only, and was not at the import. Only its name is known.
+	Conditional bool `json:"conditional,omitempty"`
+}
+
+// checkable is what of the definition a value can be checked against before a build: of a dynamic parameter its type. Terraform
+// checks the rest.
+func (d Definition) checkable() sdk.TemplateVersionParameter {
+	p := d.TemplateVersionParameter
+	if d.Dynamic {
+		p.Options, p.ValidationRegex, p.ValidationMin, p.ValidationMax = nil, "", nil, nil
+	}
+	return p
+}
+
+// Definitions returns what a version may ask for, in the order of display, conditional parameters last.
+func Definitions(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]Definition, error) {
+	rows, err := q.ListTemplateVersionParameters(ctx, version)
+	if err != nil {
+		return nil, fmt.Errorf("list parameters: %w", err)
+	}
+	out := make([]Definition, len(rows))
+	for i, row := range rows {
+		if err := json.Unmarshal(row.Definition, &out[i]); err != nil {
+			return nil, fmt.Errorf("decode parameter %s: %w", row.Name, err)
+		}
+	}
+	return out, nil
+}
+
+func definitionOf(p *provisionerpb.Parameter) Definition {
+	d := Definition{TemplateVersionParameter: parameterJSON(p), Order: p.GetOrder()}
+	if json.Valid([]byte(p.GetStyling())) {
+		d.Styling = clean(p.GetStyling())
+	}
+	return d
+}
+
+// conditional are the parameters of a form that the import has not met.
+func conditional(form formdeps.Form, met []Definition) []Definition {
+	var out []Definition
+	add := func(name string) {
+		out = append(out, Definition{TemplateVersionParameter: sdk.TemplateVersionParameter{Name: name, Dynamic: true}, Conditional: true})
+	}
+	for _, name := range form.Dynamic {
+		if name = clean(name); !slices.ContainsFunc(met, func(d Definition) bool { return d.Name == name }) {
+			add(name)
+		}
+	}
+	if form.Open {
+		add(anyName)
+	}
+	return out
+}
+
+// known puts a definition of its own for each value in the place of the one for computed names.
+func known(definitions []Definition, from Values) []Definition {
+	i := slices.IndexFunc(definitions, func(d Definition) bool { return d.Name == anyName })
+	if i < 0 {
+		return definitions
+	}
+	out := slices.Delete(slices.Clone(definitions), i, i+1)
+	for _, v := range slices.Concat(from.Given, from.Preset, from.Previous) {
+		if !slices.ContainsFunc(out, func(d Definition) bool { return d.Name == v.Name }) {
+			d := definitions[i]
+			d.Name = v.Name
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// form is what the parameters of a source depend on. A source that cannot be read as one has been imported by other means: its
+// form is fixed.
+func (s *Service) form(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID) (formdeps.Form, error) {
+	source, err := q.GetFile(ctx, file)
+	if err != nil {
+		return formdeps.Form{}, fmt.Errorf("read template: %w", err)
+	}
+	form, err := formdeps.Parse(source.Data)
+	if err != nil {
+		s.log.DebugContext(ctx, "form taken as fixed", "err", err)
+		return formdeps.Form{}, nil
+	}
+	return form, nil
+}

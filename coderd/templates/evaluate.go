@@ -1,0 +1,293 @@
+package templates
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// Question asks for the form of a template for some answers.
+type Question struct {
+	SourceSHA256 string // hex
+	Source       func(context.Context) ([]byte, error)
+	Variables    []*provisionerpb.VariableValue
+	Parameters   []*provisionerpb.ParameterValue
+	Metadata     *provisionerpb.Metadata
+}
+
+// Answer is the form. Parameters of modules are not in it.
+type Answer struct {
+	Parameters []*provisionerpb.Parameter // in order of display
+	Values     map[string]string          // by name
+	Refused    map[string]string          // what is wrong with a given value, by name; another was taken instead
+	// Unknown says that some parameters of the root module could not be worked out: those are as they were at the import.
+	Unknown bool
+}
+
+const (
+	// evaluateTimeout bounds one evaluation, the wait for others included: a person types meanwhile.
+	evaluateTimeout = 10 * time.Second
+	// maxEvaluating is how many evaluations may be under way or waiting. More are refused.
+	maxEvaluating = 32
+	// maxInputs bounds the answers of a question, and maxInputBytes all of them together.
+	maxInputs     = 1000
+	maxInputBytes = 512 << 10
+	// Answers are kept for a while: people go back and forth, and pages ask twice.
+	keepAnswers = 256
+	answerFresh = time.Minute
+)
+
+func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	v, err := s.version(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	var req sdk.EvaluateParametersRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if err := checkInputs(req.Inputs); err != nil {
+		return err
+	}
+	owner := req.OwnerID
+	if owner == uuid.Nil {
+		owner = actor.UserID
+	}
+	// What a template reads of its owner is shown to those only who may make a workspace for that owner.
+	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner)); err != nil {
+		return rbac.NotFound(rbac.User)
+	}
+	imports, err := s.deps.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
+	if err != nil {
+		return fmt.Errorf("read import: %w", err)
+	}
+	if err := imported(v, imports); err != nil {
+		return err
+	}
+	definitions, err := Definitions(ctx, s.deps.DB.Queries, v.ID)
+	if err != nil {
+		return err
+	}
+	out := sdk.EvaluateParametersResponse{ID: req.ID}
+	answer := Answer{Unknown: true}
+	if s.deps.Evaluate != nil && slices.ContainsFunc(definitions, func(d Definition) bool { return d.Dynamic }) {
+		found, err := s.ask(ctx, v, imports.FileID, owner, req.Inputs)
+		switch f := fault.As(err); {
+		case err == nil:
+			answer = found
+		case ctx.Err() != nil:
+			return err
+		case errors.Is(err, context.DeadlineExceeded):
+			out.Diagnostics = append(out.Diagnostics, problem("The template takes too long to evaluate.", fmt.Sprintf("It had %s. The form is that of the defaults.", evaluateTimeout)))
+		case f != nil && f.Code == fault.Invalid:
+			out.Diagnostics = append(out.Diagnostics, problem("The template cannot be evaluated for these values.", f.Message))
+		default:
+			return err
+		}
+	}
+	out.Parameters = preview(definitions, answer, req.Inputs)
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+func checkInputs(inputs map[string]string) error {
+	size := 0
+	for name, value := range inputs {
+		size += len(name) + len(value)
+	}
+	if len(inputs) > maxInputs || size > maxInputBytes {
+		return fault.New(fault.Invalid, "These are too many values.").WithField("inputs", fmt.Sprintf("may have %d values with %d bytes together", maxInputs, maxInputBytes))
+	}
+	return nil
+}
+
+func problem(summary, detail string) sdk.Diagnostic {
+	return sdk.Diagnostic{Severity: "error", Summary: summary, Detail: detail}
+}
+
+// ask has a question answered, or finds its answer.
+func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner uuid.UUID, inputs map[string]string) (Answer, error) {
+	q := s.deps.DB.Queries
+	metadata, err := versionMetadata(ctx, q, s.deps.AccessURL, owner, v)
+	if database.IsNotFound(err) {
+		return Answer{}, rbac.NotFound(rbac.User)
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	variables, err := Variables(ctx, q, v.ID)
+	if err != nil {
+		return Answer{}, err
+	}
+	sum, err := q.GetFileSHA256(ctx, file)
+	if err != nil {
+		return Answer{}, fmt.Errorf("read template's hash: %w", err)
+	}
+	question := Question{
+		SourceSHA256: sum, Variables: variables, Metadata: metadata,
+		Source: func(ctx context.Context) ([]byte, error) {
+			f, err := q.GetFile(ctx, file)
+			return f.Data, err
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(inputs)) {
+		if !cleanInput(name) || !cleanInput(inputs[name]) {
+			return Answer{}, fault.New(fault.Invalid, "A value contains a NUL character.")
+		}
+		question.Parameters = append(question.Parameters, &provisionerpb.ParameterValue{Name: name, Value: inputs[name]})
+	}
+	key, err := json.Marshal([]any{v.ID, sum, variables, metadata, question.Parameters})
+	if err != nil {
+		return Answer{}, fmt.Errorf("encode question: %w", err)
+	}
+	return s.forms.answer(ctx, sha256.Sum256(key), func(ctx context.Context) (Answer, error) { return s.deps.Evaluate(ctx, question) })
+}
+
+func cleanInput(text string) bool { return clean(text) == text }
+
+// forms keeps answers, and bounds how many are being worked out.
+type forms struct {
+	slots chan struct{} // holds a token for each evaluation that may still begin
+
+	mu   sync.Mutex
+	kept map[[32]byte]*kept // guarded by mu
+}
+
+// kept is an answer, or one that is being worked out.
+type kept struct {
+	done   chan struct{} // closed when answer and err are there
+	answer Answer
+	err    error
+	until  time.Time // set before done is closed
+}
+
+func newForms() *forms {
+	return &forms{slots: make(chan struct{}, maxEvaluating), kept: map[[32]byte]*kept{}}
+}
+
+// answer works an answer out, or waits for whoever does, or finds it. The one who works it out does so within evaluateTimeout
+// even when its caller leaves: others may wait too.
+func (f *forms) answer(ctx context.Context, key [32]byte, work func(context.Context) (Answer, error)) (Answer, error) {
+	f.mu.Lock()
+	k := f.kept[key]
+	if k != nil && !k.until.IsZero() && time.Now().After(k.until) {
+		k = nil
+	}
+	if k != nil {
+		f.mu.Unlock()
+		select {
+		case <-k.done:
+			return k.answer, k.err
+		case <-ctx.Done():
+			return Answer{}, fmt.Errorf("wait for an evaluation: %w", ctx.Err())
+		}
+	}
+	select {
+	case f.slots <- struct{}{}:
+	default:
+		f.mu.Unlock()
+		return Answer{}, fault.New(fault.RateLimited, "Too many forms are being worked out.").WithDetail("Try again in a moment.")
+	}
+	if len(f.kept) >= keepAnswers {
+		maps.DeleteFunc(f.kept, func(_ [32]byte, old *kept) bool { return !old.until.IsZero() })
+	}
+	k = &kept{done: make(chan struct{})}
+	f.kept[key] = k
+	f.mu.Unlock()
+
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), evaluateTimeout)
+	defer cancel()
+	answer, err := work(limited)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	<-f.slots
+	k.answer, k.err, k.until = answer, err, time.Now().Add(answerFresh)
+	if err != nil && fault.CodeOf(err) != fault.Invalid {
+		delete(f.kept, key) // another time it may work
+	}
+	close(k.done)
+	return answer, err
+}
+
+// preview puts a form together: what the answer has, and of what it cannot have the definitions of the import.
+func preview(definitions []Definition, answer Answer, inputs map[string]string) sdk.List[sdk.PreviewParameter] {
+	out := sdk.List[sdk.PreviewParameter]{}
+	met := map[string]bool{}
+	for _, p := range answer.Parameters {
+		d := definitionOf(p)
+		met[d.Name] = true
+		shown := previewOf(d, inputs)
+		if value, ok := answer.Values[d.Name]; ok && shown.Value.Valid {
+			shown.Value.Value = value
+		}
+		if reason := answer.Refused[d.Name]; reason != "" {
+			shown.Value = shown.DefaultValue
+			shown.Diagnostics = sdk.List[sdk.Diagnostic]{problem("This value cannot be used.", reason)}
+		}
+		out = append(out, shown)
+	}
+	for _, d := range definitions {
+		// A dynamic parameter that the answer lacks does not exist for these values.
+		if !met[d.Name] && !d.Conditional && (answer.Unknown || !d.Dynamic) {
+			out = append(out, previewOf(d, inputs))
+		}
+	}
+	slices.SortStableFunc(out, func(a, b sdk.PreviewParameter) int {
+		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// previewOf shows a definition with the value that was given for it, or its default.
+func previewOf(d Definition, inputs map[string]string) sdk.PreviewParameter {
+	p := sdk.PreviewParameter{
+		Name: d.Name, DisplayName: d.DisplayName, Description: d.Description, Type: d.Type, FormType: d.FormType, Styling: json.RawMessage("{}"),
+		Mutable: d.Mutable, Icon: d.Icon, Required: d.Required, Order: int64(d.Order), Ephemeral: d.Ephemeral,
+		DefaultValue: sdk.PreviewValue{Value: d.DefaultValue, Valid: !d.Required},
+	}
+	var styling map[string]any
+	if json.Unmarshal([]byte(d.Styling), &styling) == nil && styling != nil {
+		p.Styling = json.RawMessage(d.Styling)
+	}
+	for _, o := range d.Options {
+		p.Options = append(p.Options, sdk.PreviewOption{Name: o.Name, Description: o.Description, Icon: o.Icon, Value: sdk.PreviewValue{Value: o.Value, Valid: true}})
+	}
+	if d.ValidationRegex != "" || d.ValidationMin != nil || d.ValidationMax != nil || d.ValidationMonotonic != "" {
+		p.Validations = append(p.Validations, sdk.ParameterValidation{
+			Error: d.ValidationError, Regex: nonEmpty(d.ValidationRegex), Min: d.ValidationMin, Max: d.ValidationMax, Monotonic: nonEmpty(d.ValidationMonotonic),
+		})
+	}
+	p.Value = p.DefaultValue
+	if value, ok := inputs[d.Name]; ok {
+		p.Value = sdk.PreviewValue{Value: value, Valid: true}
+		if wrong := Check(d.TemplateVersionParameter, value, ""); wrong != "" {
+			p.Diagnostics = append(p.Diagnostics, problem("This value cannot be used.", wrong))
+		}
+	}
+	return p
+}
+
+func nonEmpty(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

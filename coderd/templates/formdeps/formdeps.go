@@ -1,0 +1,142 @@
+// Package formdeps finds the parameters of a template whose form follows from something else than the template: from other
+// parameters' values, or from who asks. What an import has found of these holds for the defaults only. It reads the root module
+// and runs nothing; it knows HCL and nothing of the server.
+package formdeps
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// maxSource bounds what is read of an archive, in bytes. Templates have a few kilobytes.
+const maxSource = 4 << 20
+
+// Form is what a template's parameters depend on.
+type Form struct {
+	// Dynamic are the names of parameters that depend on answers.
+	Dynamic []string
+	// Open says that there are dynamic parameters whose names are computed too.
+	Open bool
+}
+
+// Fixed reports whether the form is the same for everybody and every answer.
+func (f Form) Fixed() bool { return len(f.Dynamic) == 0 && !f.Open }
+
+// Parse reads the root module in a tar archive. An error means that it is no Terraform; an import has refused it.
+func Parse(archive []byte) (Form, error) {
+	m := module{locals: map[string]hclsyntax.Expression{}}
+	left := int64(maxSource)
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return m.form(), nil
+		}
+		if err != nil {
+			return Form{}, fmt.Errorf("read archive: %w", err)
+		}
+		name := path.Clean(header.Name)
+		if header.Typeflag != tar.TypeReg || strings.Contains(name, "/") || !strings.HasSuffix(name, ".tf") {
+			continue
+		}
+		if left -= header.Size; left < 0 {
+			return Form{}, fmt.Errorf("read %s: the template is larger than %d MiB", name, maxSource>>20)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return Form{}, fmt.Errorf("read %s: %w", name, err)
+		}
+		file, diags := hclsyntax.ParseConfig(text, name, hcl.InitialPos)
+		if diags.HasErrors() {
+			return Form{}, fmt.Errorf("read %s: %w", name, diags)
+		}
+		m.add(file.Body.(*hclsyntax.Body))
+	}
+}
+
+// module is what of a root module matters here.
+type module struct {
+	locals     map[string]hclsyntax.Expression
+	parameters []*hclsyntax.Body
+}
+
+func (m *module) add(body *hclsyntax.Body) {
+	for _, block := range body.Blocks {
+		switch {
+		case block.Type == "locals":
+			for name, attr := range block.Body.Attributes {
+				m.locals[name] = attr.Expr
+			}
+		case block.Type == "data" && len(block.Labels) == 2 && block.Labels[0] == "coder_parameter":
+			m.parameters = append(m.parameters, block.Body)
+		}
+	}
+}
+
+func (m *module) form() Form {
+	var f Form
+	for _, body := range m.parameters {
+		if !m.depends(body, map[string]bool{}) {
+			continue
+		}
+		name, ok := literal(body)
+		if !ok {
+			f.Open = true
+		} else if !slices.Contains(f.Dynamic, name) {
+			f.Dynamic = append(f.Dynamic, name)
+		}
+	}
+	slices.Sort(f.Dynamic)
+	return f
+}
+
+// depends reports whether a piece of syntax reads a data source, directly or by locals. What it reads of a resource or a module
+// is not known either before a build.
+func (m *module) depends(in hclsyntax.Node, seen map[string]bool) bool {
+	found := false
+	// The callback returns no diagnostics, so there are none.
+	_ = hclsyntax.VisitAll(in, func(n hclsyntax.Node) hcl.Diagnostics {
+		expr, ok := n.(*hclsyntax.ScopeTraversalExpr)
+		if !ok || found {
+			return nil
+		}
+		switch expr.Traversal.RootName() {
+		case "data", "module":
+			found = true
+		case "local":
+			name := ""
+			if len(expr.Traversal) > 1 {
+				if attr, ok := expr.Traversal[1].(hcl.TraverseAttr); ok {
+					name = attr.Name
+				}
+			}
+			if local := m.locals[name]; local != nil && !seen[name] {
+				seen[name] = true
+				found = m.depends(local, seen)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// literal is the name of a parameter, when it is written out.
+func literal(body *hclsyntax.Body) (string, bool) {
+	attr := body.Attributes["name"]
+	if attr == nil {
+		return "", false
+	}
+	value, diags := attr.Expr.Value(nil)
+	if diags.HasErrors() || value.IsNull() || value.Type().FriendlyName() != "string" {
+		return "", false
+	}
+	return value.AsString(), true
+}

@@ -1,0 +1,74 @@
+package formdeps_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/codermesh/codermesh/coderd/templates/formdeps"
+)
+
+func archive(t testing.TB, files map[string]string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for name, text := range files {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	parameter := func(label, rest string) string {
+		return "data \"coder_parameter\" \"" + label + "\" {\n  name = \"" + label + "\"\n" + rest + "\n}\n"
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  []string
+		open  bool
+	}{
+		"nothing":           {map[string]string{}, nil, false},
+		"fixed":             {map[string]string{"main.tf": "variable \"v\" {}\nlocals {\n  a = var.v\n}\n" + parameter("p", "default = local.a\n")}, nil, false},
+		"fixed repetition":  {map[string]string{"main.tf": parameter("p", "for_each = toset([\"a\"])\ndefault = each.key\n")}, nil, false},
+		"another's value":   {map[string]string{"main.tf": parameter("p", "default = data.coder_parameter.q.value")}, []string{"p"}, false},
+		"an option's":       {map[string]string{"main.tf": parameter("p", "option {\n  name = \"x\"\n  value = data.coder_parameter.q.value\n}\n")}, []string{"p"}, false},
+		"repeated options":  {map[string]string{"main.tf": parameter("p", "dynamic \"option\" {\n  for_each = local.a\n  content {\n    name = option.value\n    value = option.value\n  }\n}\n"), "./locals.tf": "locals {\n  a = local.b\n  b = [data.coder_workspace_owner.me.name]\n}\n"}, []string{"p"}, false},
+		"a condition":       {map[string]string{"main.tf": parameter("p", "count = data.coder_parameter.q.value == \"x\" ? 1 : 0")}, []string{"p"}, false},
+		"a cycle":           {map[string]string{"main.tf": "locals {\n  a = local.b\n  b = local.a\n}\n" + parameter("p", "default = local.a")}, nil, false},
+		"a computed name":   {map[string]string{"main.tf": "data \"coder_parameter\" \"p\" {\n  name = \"p-${data.coder_parameter.q.value}\"\n}\n"}, nil, true},
+		"in a module":       {map[string]string{"m/main.tf": parameter("p", "default = data.coder_parameter.q.value")}, nil, false},
+		"another's content": {map[string]string{"notes.txt": parameter("p", "default = data.coder_parameter.q.value")}, nil, false},
+	} {
+		got, err := formdeps.Parse(archive(t, c.files))
+		if err != nil || !slices.Equal(got.Dynamic, c.want) || got.Open != c.open || got.Fixed() != (len(c.want) == 0 && !c.open) {
+			t.Errorf("%s: %+v, %v; want %v, open %t", name, got, err, c.want, c.open)
+		}
+	}
+	for name, data := range map[string][]byte{"no tar": []byte("PK"), "no Terraform": archive(t, map[string]string{"main.tf": "data {"})} {
+		if _, err := formdeps.Parse(data); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(archive(f, map[string]string{"main.tf": "data \"coder_parameter\" \"p\" {\n  name = \"p\"\n  default = local.a\n}\nlocals {\n  a = data.x.y.z\n}\n"}))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		form, err := formdeps.Parse(data)
+		if err != nil && !form.Fixed() {
+			t.Errorf("%v with an error", form)
+		}
+	})
+}
