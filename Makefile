@@ -22,7 +22,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: help run build slim site release test test-site screenshots test-go test-race e2e lint fmt gen verify bench clean
+.PHONY: cross help run build slim site release test test-site screenshots test-go test-race e2e lint fmt gen verify bench clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -71,6 +71,12 @@ screenshots: build ## renew docs/screenshots with the browser suite
 
 # The tables and queues that everything depends on are tested with the race detector here, the rest by `make test-race`.
 RACED := coordinator coderd/agents coderd/jobs coderd/pubsub internal provisionerd
+
+cross: ## compile the slim binary for the other platforms that it is for
+	for target in linux-arm64 darwin-arm64 windows-amd64; do
+		echo "compile coder-slim for $$target"
+		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(SLIM_TAGS)' -o /dev/null ./cmd/coder-slim
+	done
 
 test-go:
 	@scripts/test-prerequisites

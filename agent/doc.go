@@ -6,6 +6,8 @@
 //	                             │            beside it Lifecycle, ScriptDone and Logs
 //	                             ├─ meshport.SSH        package sshd
 //	                             ├─ meshport.Speedtest  package speed
+//	                             ├─ meshport.Terminal   package terminal, held by package keeper's process
+//	                             ├─ meshport.AgentRPC   AgentAPI: listening ports, metadata
 //	                             └─ every other port    package forward, to the workspace's loopback interface
 //
 // What peers may open is decided twice: the coordinator introduces only clients that may use the workspace, and inbound gives

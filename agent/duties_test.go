@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -195,6 +196,17 @@ func TestStats(t *testing.T) {
 	w.run(t)
 	client := w.dial(t)
 	w.until(t, "an ssh connection", func() bool { return len(w.stats) > 0 && w.stats[len(w.stats)-1].GetSsh() == 1 })
+	editor, err := client.NewSession()
+	if err == nil {
+		err = errors.Join(editor.Setenv("CODER_SSH_SESSION_TYPE", "vscode"), editor.Start("sleep 3600"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.until(t, "an editor", func() bool {
+		last := w.stats[len(w.stats)-1]
+		return last.GetVscode() == 1 && last.GetSsh() == 0
+	})
 	client.Close()
 	w.until(t, "its end", func() bool { return w.stats[len(w.stats)-1].GetSsh() == 0 })
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/proc"
 )
 
 // connectionKind is what a connection is for.
@@ -36,6 +38,20 @@ func (s *stats) begin(kind connectionKind) (end func()) {
 	s.ever.Store(true)
 	s.open[kind].Add(1)
 	return func() { s.open[kind].Add(-1) }
+}
+
+// sessionTypeEnv is by which editors' SSH clients name themselves.
+const sessionTypeEnv = "CODER_SSH_SESSION_TYPE"
+
+// session counts an SSH session that says it is an editor's.
+func (s *stats) session(env *proc.Env) (end func()) {
+	switch kind, _ := env.Get(sessionTypeEnv); strings.ToLower(kind) {
+	case "vscode":
+		return s.begin(kindVSCode)
+	case "jetbrains":
+		return s.begin(kindJetBrains)
+	}
+	return func() {}
 }
 
 // counted makes every connection that choose serves a forwarded port's.

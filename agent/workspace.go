@@ -46,7 +46,7 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	if d.hostKey, err = gossh.ParsePrivateKey([]byte(m.GetSshHostPrivateKey())); err != nil {
 		return fmt.Errorf("read manifest: host key: %w", err)
 	}
-	d.ssh, err = sshd.New(sshd.Options{Logger: d.log, HostKeys: []sshd.Signer{d.hostKey}, Environment: d.environment})
+	d.ssh, err = sshd.New(sshd.Options{Logger: d.log, HostKeys: []sshd.Signer{d.hostKey}, Environment: d.environment, Session: d.stats.session})
 	if err != nil {
 		return err
 	}

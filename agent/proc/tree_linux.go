@@ -3,10 +3,12 @@ package proc
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // SignalSession sends sig to every process of the session that leader began with setsid, also those in process groups of
@@ -34,6 +36,50 @@ func SignalSession(leader int, sig syscall.Signal) error {
 		}
 	}
 	return err
+}
+
+// killFor bounds KillSession.
+const killFor = 5 * time.Second
+
+// KillSession kills every process of the session that leader began, and again those that were forked meanwhile, until none is
+// left or five seconds are over.
+func KillSession(leader int) error {
+	for began := time.Now(); ; {
+		if err := SignalSession(leader, syscall.SIGKILL); err != nil {
+			return err
+		}
+		if !sessionLives(leader) {
+			return nil
+		}
+		if time.Since(began) > killFor {
+			return fmt.Errorf("kill session %d: its processes fork faster than they can be killed", leader)
+		}
+		time.Sleep(time.Millisecond) // a killed process needs a moment to be gone
+	}
+}
+
+// sessionLives reports whether a process of the session is left that is not just waiting to be buried.
+func sessionLives(leader int) bool {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if _, session, ok := groupAndSession(pid); ok && session == leader && !isZombie(pid) {
+			return true
+		}
+	}
+	return false
+}
+
+func isZombie(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	end := bytes.LastIndexByte(stat, ')')
+	return err != nil || end < 0 || len(stat) < end+3 || stat[end+2] == 'Z' || stat[end+2] == 'X'
 }
 
 // groupAndSession reads the process group and session of pid from its stat line, whose second field is the program's name in

@@ -191,7 +191,9 @@ func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
 		case <-exited:
 		case <-timer.C:
 		}
-		x.signal(syscall.SIGKILL)
+		if err := proc.KillSession(x.cmd.Process.Pid); err != nil {
+			r.log.Warn("end script", "err", err)
+		}
 		<-exited
 	}
 	timer := time.NewTimer(outputDelay)

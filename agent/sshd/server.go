@@ -46,6 +46,9 @@ type Options struct {
 	HostKeys []Signer
 	// Environment is asked once per session and may block, until ctx ends, while the workspace learns what it is.
 	Environment func(ctx context.Context) (Environment, error)
+	// Session is told of every program that is started, with the variables that the client sent, and calls what it returns at
+	// the program's end. nil: nobody counts.
+	Session func(env *proc.Env) (end func())
 }
 
 // Server serves SSH connections. Serve may be called for several listeners.

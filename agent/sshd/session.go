@@ -187,6 +187,9 @@ func (s *session) hangUp() {
 
 // runProgram runs a command, or the login shell if it is empty, to its end.
 func (s *session) runProgram(command string) {
+	if count := s.conn.server.opt.Session; count != nil {
+		defer count(s.env)()
+	}
 	env, err := s.conn.server.environment(s.ended)
 	if err != nil {
 		s.fail(err)
