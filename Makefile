@@ -59,7 +59,7 @@ site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
 release: ## build/coder with the slim binaries of every platform
 	$(MAKE) build SLIM="linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64"
 
-test: build lint verify test-site test-go ## everything, from a clean clone; as root also what needs network namespaces and other users
+test: build lint verify cross test-site test-go ## everything, from a clean clone; as root also what needs network namespaces and other users
 
 test-site: build ## the dashboard: its linter, its unit tests, and the browser suite against build/coder
 	@command -v npm >/dev/null || { echo "the dashboard's tests need npm" >&2; exit 1; }
