@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -269,4 +270,46 @@ func TestDeployment(t *testing.T) {
 		t.Errorf("members: %+v", members)
 	}
 	owner.want(404, "GET", "organizations/default/members/nobody", nil)
+}
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	admin := a.first()
+	for _, p := range []person{admin, admin.add("ann")} {
+		roles := call[[]sdk.AssignableRole](p, 200, "GET", "users/roles", nil)
+		if len(roles) != 2 || roles[0].Name != "owner" || roles[1].Name != "template-admin" || roles[0].Assignable != (p.id == admin.id) {
+			t.Errorf("%s: %+v", p.name, roles)
+		}
+	}
+	a.nobody().want(401, "GET", "users/roles", nil)
+}
+
+// TestHolder: what was signed for a key is worth nothing when the key has ended.
+func TestHolder(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	admin := a.first()
+	ann := admin.add("ann")
+	id, _, _ := strings.Cut(ann.token, "-")
+	got, err := a.svc.Holder(t.Context(), id)
+	if err != nil || got.UserID != ann.id || got.KeyID != id || got.FromWorkspace {
+		t.Errorf("holder: %+v, %v", got, err)
+	}
+	ended := func(what string) {
+		t.Helper()
+		if _, err := a.svc.Holder(t.Context(), id); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	a.exec(`UPDATE users SET status = 'suspended' WHERE id = $1`, ann.id)
+	ended("suspended")
+	a.exec(`UPDATE users SET status = 'active' WHERE id = $1`, ann.id)
+	a.exec(`UPDATE api_keys SET expires_at = now() WHERE id = $1`, id)
+	ended("expired")
+	a.exec(`DELETE FROM api_keys WHERE id = $1`, id)
+	ended("deleted")
+	if _, err := a.svc.Holder(t.Context(), ""); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("no key: %v", err)
+	}
 }

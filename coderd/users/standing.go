@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -85,6 +87,16 @@ func (s *Service) getRoles(w http.ResponseWriter, r *http.Request) error {
 		Roles:             append([]string{}, user.Roles...),
 		OrganizationRoles: sdk.Map[sdk.List[string]]{org.ID.String(): nil},
 	})
+}
+
+// listRoles lists the roles that there are, and whether the actor may give them.
+func (s *Service) listRoles(w http.ResponseWriter, r *http.Request) error {
+	may := httpapi.ActorFrom(r.Context()).May(rbac.Manage, rbac.Of(rbac.User, uuid.Nil)) == nil
+	out := sdk.List[sdk.AssignableRole]{}
+	for _, role := range []sdk.Role{{Name: rbac.RoleOwner, DisplayName: "Owner"}, {Name: rbac.RoleTemplateAdmin, DisplayName: "Template admin"}} {
+		out = append(out, sdk.AssignableRole{Role: role, Assignable: may, BuiltIn: true})
+	}
+	return httpapi.Write(w, http.StatusOK, out)
 }
 
 func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {

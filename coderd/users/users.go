@@ -92,6 +92,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("DELETE "+v2+"users/{user}", needs(rbac.Delete, rbac.User), s.remove)
 	mux.Handle("PUT "+v2+"users/{user}/status/suspend", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserSuspended))
 	mux.Handle("PUT "+v2+"users/{user}/status/activate", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserActive))
+	mux.Handle("GET "+v2+"users/roles", needs(rbac.Read, rbac.User), s.listRoles)
 	mux.Handle("GET "+v2+"users/{user}/roles", needs(rbac.Read, rbac.User), s.getRoles)
 	mux.Handle("PUT "+v2+"users/{user}/roles", needs(rbac.Manage, rbac.User), s.setRoles)
 	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile)

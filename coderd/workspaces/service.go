@@ -73,6 +73,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/parameters", readBuild, s.getBuildParameters)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/resources", readBuild, s.getBuildResources)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/logs", readBuild, s.getBuildLogs)
+	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/timings", readBuild, s.getTimings)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/state", readBuild, s.getBuildState)
 	mux.Handle("PUT /api/v2/workspacebuilds/{workspacebuild}/state", readBuild, s.putBuildState)
 	mux.Handle("PATCH /api/v2/workspacebuilds/{workspacebuild}/cancel", rbac.Needs(rbac.Update, rbac.WorkspaceBuild), s.cancelBuild)
