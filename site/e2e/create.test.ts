@@ -150,28 +150,28 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   await page.getByLabel("Name", { exact: true }).fill("kinds");
 
   // Options that depend on another parameter.
-  const zone = page.getByLabel("Zone");
+  const zone = page.getByRole("combobox", { name: "Zone" });
   await page.waitForFunction(() => document.querySelector("select#parameter-zone-input")?.children.length === 2);
   await page.getByRole("radio", { name: /America/ }).check();
   await page.waitForFunction(() => document.querySelector("select#parameter-zone-input")?.children.length === 3);
   await zone.selectOption("us-3");
 
-  const hostname = page.getByLabel("hostname");
+  const hostname = page.getByRole("textbox", { name: "hostname" });
   await hostname.fill("Not Good");
   await page.getByText("Lower-case letters, digits and hyphens.").waitFor();
   expect(await hostname.getAttribute("aria-invalid")).toBe("true");
   await page.getByRole("button", { name: "Create workspace" }).click();
   expect(page.url()).toContain("/templates/kinds/workspace");
   await hostname.fill("good-one");
-  await page.getByLabel("notes").fill("two\nlines");
+  await page.getByRole("textbox", { name: "notes" }).fill("two\nlines");
   await page.getByRole("slider", { name: "cpus" }).focus();
   await page.keyboard.press("ArrowRight");
-  await page.getByLabel("Yes").first().check();
+  await page.getByRole("group", { name: "gpu" }).getByRole("checkbox").check();
   await page.getByRole("switch", { name: "backup" }).click();
   await page.getByRole("checkbox", { name: "Vim" }).check();
-  await page.getByLabel("labels").fill("red");
+  await page.getByRole("textbox", { name: "labels" }).fill("red");
   await page.keyboard.press("Enter");
-  await page.getByLabel("labels").pressSequentially("blue,");
+  await page.getByRole("textbox", { name: "labels" }).pressSequentially("blue,");
   await page.getByRole("group", { name: "For this build only" }).waitFor();
   await picture(page, "create");
   await page.getByRole("button", { name: "Create workspace" }).click();
@@ -188,7 +188,7 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   await page.goto("/@ada/kinds?tab=settings");
   await page.getByText("It was chosen when the workspace was made.").waitFor();
   expect(await page.getByRole("radio", { name: /Europe/ }).isDisabled()).toBe(true);
-  expect(await page.getByLabel("hostname").isDisabled()).toBe(false);
+  expect(await page.getByRole("textbox", { name: "hostname" }).isDisabled()).toBe(false);
 });
 
 it("begins with a preset", async () => {
@@ -198,7 +198,7 @@ it("begins with a preset", async () => {
   await page.getByRole("radio", { name: /America/ }).waitFor();
   await page.waitForFunction(() => (document.querySelector("select#parameter-zone-input") as HTMLSelectElement | null)?.value === "us-3");
   expect(await page.getByRole("radio", { name: /America/ }).isChecked()).toBe(true);
-  expect(await page.getByLabel("hostname").inputValue()).toBe("linked");
+  expect(await page.getByRole("textbox", { name: "hostname" }).inputValue()).toBe("linked");
   await fits(page, "the form");
   await page.getByRole("button", { name: "Create workspace" }).click();
   await page.waitForURL("**/@ada/preset");

@@ -80,8 +80,10 @@ it("follows a build from where the connection broke", async () => {
   await page.getByText(/^100,\d+ lines$/).waitFor();
   // Complete and in order: the numbers of lines and what they say differ by the same everywhere.
   await page.getByLabel("Find in the log").fill("): 77777");
+  await page.getByRole("log").getByText("): 77777").waitFor();
   const first = Number(await page.getByRole("log").getByRole("link").first().innerText()) - 77777;
   await page.getByLabel("Find in the log").fill("): 99999");
+  await page.getByRole("log").getByText("): 99999").waitFor();
   const second = Number(await page.getByRole("log").getByRole("link").first().innerText()) - 99999;
   expect(second).toBe(first);
 });

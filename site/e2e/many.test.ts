@@ -19,7 +19,8 @@ INSERT INTO provisioner_jobs SELECT (jsonb_populate_record(j, jsonb_build_object
   FROM provisioner_jobs j JOIN workspace_builds b ON b.job_id = j.id, generate_series(1, ${many - 1}) n;
 INSERT INTO workspaces SELECT (jsonb_populate_record(w, jsonb_build_object('id', pg_temp.derived(w.id, n), 'name', 'copy-' || n))).*
   FROM workspaces w, generate_series(1, ${many - 1}) n;
-INSERT INTO workspace_builds SELECT (jsonb_populate_record(b, jsonb_build_object('id', pg_temp.derived(b.id, n), 'job_id', pg_temp.derived(b.job_id, n), 'workspace_id', pg_temp.derived(b.workspace_id, n)))).*
+INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id)
+  SELECT pg_temp.derived(b.id, n), pg_temp.derived(b.workspace_id, n), b.build_number, b.template_version_id, pg_temp.derived(b.job_id, n), b.transition, b.initiator_id
   FROM workspace_builds b, generate_series(1, ${many - 1}) n;
 INSERT INTO workspace_resources SELECT (jsonb_populate_record(r, jsonb_build_object('id', pg_temp.derived(r.id, n), 'job_id', pg_temp.derived(r.job_id, n)))).*
   FROM workspace_resources r JOIN workspace_builds b ON b.job_id = r.job_id, generate_series(1, ${many - 1}) n WHERE b.workspace_id IN (SELECT id FROM workspaces WHERE name = 'original');

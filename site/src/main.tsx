@@ -2,6 +2,7 @@ import { MutationCache, QueryClient, QueryClientProvider } from "@tanstack/react
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { ApiError, retryDelay } from "./api/client";
+import { firstSearch, queries } from "./api/queries";
 import { App } from "./app";
 import "./index.css";
 
@@ -21,6 +22,14 @@ const client = new QueryClient({
   // Whatever a change has touched is asked again at once, before the event stream tells.
   mutationCache: new MutationCache({ onSuccess: () => void client.invalidateQueries({ refetchType: "active" }) }),
 });
+
+// What nearly every visit needs is on its way before the first component asks: who is here, and the page that most begin with.
+if (!["/login", "/setup"].includes(location.pathname)) void client.prefetchQuery(queries.me());
+if (["/", "/workspaces"].includes(location.pathname)) {
+  void import("./pages/workspaces");
+  const search = new URLSearchParams(location.search).get("q") ?? firstSearch;
+  void client.prefetchQuery(queries.workspaces(search));
+}
 
 createRoot(document.getElementById("root")!).render(
   <StrictMode>

@@ -6,6 +6,12 @@ import type * as t from "./types";
 
 const org = "organizations/default";
 
+// A long list is asked for as far as it is looked at, so many at a time.
+export const pageSize = 100;
+
+// What the list of workspaces shows before anybody searches.
+export const firstSearch = "owner:me";
+
 // gone reports whether an error says that the thing does not exist, or not for this person.
 export const gone = (err: unknown) => err instanceof ApiError && (err.status === 404 || err.status === 410);
 
@@ -30,7 +36,8 @@ export const queries = {
   sshConfig: () => ask<t.SSHConfig>(["sshconfig"], "deployment/ssh"),
   appsHost: () => ask<{ host: string }>(["appshost"], "applications/host"),
 
-  workspaces: (search: string) => ask<t.WorkspacesResponse>(["workspaces", "list", search], `workspaces?q=${segment(search)}`),
+  workspaces: (search: string, page = 0) =>
+    ask<t.WorkspacesResponse>(["workspaces", "list", search, page], `workspaces?q=${segment(search)}&limit=${pageSize}&offset=${page * pageSize}`),
   workspace: (owner: string, name: string) => ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),
   builds: (workspace: string) => ask<t.WorkspaceBuild[]>(["workspaces", "builds", workspace], `workspaces/${workspace}/builds`),
   build: (owner: string, name: string, number: number) =>

@@ -1,8 +1,8 @@
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
 import { Boxes, Plus, Search, Star } from "lucide-react";
 import { memo, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
-import { queries } from "~/api/queries";
+import { firstSearch, pageSize, queries } from "~/api/queries";
 import type { Workspace } from "~/api/types";
 import { PathMark } from "~/components/path-mark";
 import { reasonOf, WorkspaceBadge } from "~/components/status";
@@ -10,7 +10,7 @@ import { Ago, Badge, Card, cx, Empty, ErrorNote, Icon, inputClass, LinkButton, L
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { plural } from "~/lib/format";
-import { useDebounced, useTitle } from "~/lib/hooks";
+import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
 import { useRows } from "~/lib/rows";
 
@@ -31,7 +31,7 @@ export default function Workspaces() {
   const me = useMe();
   const params = new URLSearchParams(useSearch());
   const [, navigate] = useLocation();
-  const [search, setSearch] = useState(params.get("q") ?? "owner:me");
+  const [search, setSearch] = useState(params.get("q") ?? firstSearch);
   const rested = useDebounced(search, 200);
   const list = useQuery({ ...queries.workspaces(rested), placeholderData: keepPreviousData });
   const templates = useQuery(queries.templates());
@@ -67,7 +67,7 @@ export default function Workspaces() {
       {list.data && all.length === 0 && (
         <Card>{/^(owner:me)?$/.test(rested.trim()) ? <First templates={templates.data?.length} editor={mayEditTemplates(me)} /> : <Empty icon={<Search />} title="Nothing matches">No workspace is found by <code>{rested}</code>.</Empty>}</Card>
       )}
-      {all.length > 0 && <List of={all} />}
+      {all.length > 0 && <List head={all} count={list.data!.count} search={rested} />}
     </Page>
   );
 }
@@ -89,19 +89,29 @@ function First({ templates, editor }: { templates: number | undefined; editor: b
   );
 }
 
-function List({ of: all }: { of: Workspace[] }) {
+function List({ head, count, search }: { head: Workspace[]; count: number; search: string }) {
   const ref = useRef<HTMLUListElement>(null);
-  const narrow = matchMedia("(max-width: 47.99rem)").matches;
+  const narrow = useMedia("(max-width: 47.99rem)");
   const height = narrow ? narrowHeight : rowHeight;
-  const { first, last, height: total } = useRows(ref, all.length, height);
+  const { first, last, height: total } = useRows(ref, count, height);
+  const firstPage = Math.floor(first / pageSize);
+  const pages = Array.from({ length: Math.floor(Math.max(first, last - 1) / pageSize) - firstPage + 1 }, (_, i) => firstPage + i);
+  const asked = useQueries({ queries: pages.map((page) => ({ ...queries.workspaces(search, page), enabled: page > 0 })) });
+  const at = (i: number): Workspace | undefined => {
+    const page = Math.floor(i / pageSize);
+    return (page === 0 ? head : asked[page - firstPage]?.data?.workspaces)?.[i % pageSize];
+  };
   return (
     <Card flush>
       <ul ref={ref} aria-label="Workspaces" className="relative" style={{ height: total }}>
-        {all.slice(first, last).map((w, i) => (
-          <li key={w.id} aria-setsize={all.length} aria-posinset={first + i + 1} className="absolute inset-x-0 border-b border-line last:border-0" style={{ top: (first + i) * height, height }}>
-            <Row workspace={w} />
-          </li>
-        ))}
+        {Array.from({ length: last - first }, (_, i) => first + i).map((i) => {
+          const w = at(i);
+          return (
+            <li key={w?.id ?? i} aria-setsize={count} aria-posinset={i + 1} className="absolute inset-x-0 border-b border-line last:border-0" style={{ top: i * height, height }}>
+              {w && <Row workspace={w} />}
+            </li>
+          );
+        })}
       </ul>
     </Card>
   );
