@@ -708,7 +708,11 @@ func TestSessionsAreToldWhy(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "in\n" {
+		giveUp := time.AfterFunc(settle, func() { _ = cmd.Process.Signal(os.Interrupt) })
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		giveUp.Stop()
+		if err != nil || line != "in\n" {
+			_ = cmd.Wait()
 			t.Fatalf("%s: got %q (%v)\n%s", name, line, err, one.stderr)
 		}
 		go func() { one.ended <- cmd.Wait() }()

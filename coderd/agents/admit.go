@@ -23,12 +23,21 @@ type Agent struct {
 }
 
 // AuthenticateAgent says who a token is. Only agents of a start that is running or has succeeded, and that no later build has
-// ended, are let in; everything else is fault.Unauthenticated, and fault.Unavailable when the database is away.
+// ended, are let in; everything else is fault.Unauthenticated. It is fault.Unavailable when the database is away, and for an
+// unknown token while a workspace is being started: an agent may be faster than the report that it exists.
 func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	row, err := s.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash()})
 	if database.IsNotFound(err) {
+		starting, err := s.deps.DB.IsStartRunning(ctx)
+		if err != nil {
+			return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
+		}
+		if starting {
+			return Agent{}, fault.New(fault.Unavailable, "This agent token is not known yet.").
+				WithDetail("A build is under way that may tell of it.")
+		}
 		return Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.").
 			WithDetail("The workspace is stopped or deleted, or was built anew with another token.")
 	}

@@ -256,6 +256,21 @@ func TestAuthenticateAgentUnknownToken(t *testing.T) {
 			t.Errorf("token %q: %v, want unauthenticated", token.Reveal(), err)
 		}
 	}
+	// An agent that is faster than its build's report is to try again, until the build has ended.
+	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobRunning)
+	id := uuid.New()
+	token := secret.Token("token-" + id.String())
+	if _, err := s.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("while a build runs: %v, want unavailable", err)
+	}
+	w.store(b, false, resource(id))
+	if a, err := s.AuthenticateAgent(t.Context(), token); err != nil || a.ID != id {
+		t.Errorf("once it is reported: %v, %v", a, err)
+	}
+	w.status(b, sdk.JobFailed)
+	if _, err := s.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("after the build has failed: %v, want unauthenticated", err)
+	}
 }
 
 func TestMayConnect(t *testing.T) {

@@ -545,6 +545,18 @@ func (q *Queries) InsertResource(ctx context.Context, arg InsertResourceParams) 
 	return err
 }
 
+const isStartRunning = `-- name: IsStartRunning :one
+SELECT EXISTS (SELECT 1 FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id WHERE wb.transition = 'start' AND j.status = 'running')
+`
+
+// Whether any workspace is being started now: its agent may come before the build has told of it.
+func (q *Queries) IsStartRunning(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, isStartRunning)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const listAdmittedAgents = `-- name: ListAdmittedAgents :many
 SELECT a.id
 FROM workspace_agents a

@@ -263,3 +263,7 @@ SELECT * FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2;
 -- name: SetAgentHostKey :exec
 -- The public key, before the agent says it itself.
 UPDATE workspace_agents SET ssh_host_key = $2 WHERE id = $1;
+
+-- name: IsStartRunning :one
+-- Whether any workspace is being started now: its agent may come before the build has told of it.
+SELECT EXISTS (SELECT 1 FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id WHERE wb.transition = 'start' AND j.status = 'running');
