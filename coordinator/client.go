@@ -78,6 +78,8 @@ type Client struct {
 	stop     chan struct{} // closed by Close
 	stopOnce sync.Once
 	done     chan struct{} // closed when Run is over
+	said     chan struct{} // closed when bye was said, or Run is over
+	saidOnce sync.Once
 	poked    chan struct{} // capacity 1: Reconnect was called
 	keep     chan struct{} // capacity 1: a deadline changed
 
@@ -124,7 +126,7 @@ func NewClient(opts ClientOptions) *Client {
 	}
 	c := &Client{
 		opts: opts, log: opts.Logger,
-		stop: make(chan struct{}), done: make(chan struct{}),
+		stop: make(chan struct{}), done: make(chan struct{}), said: make(chan struct{}),
 		poked: make(chan struct{}, 1), keep: make(chan struct{}, 1),
 		wants: make(map[uuid.UUID]*want), peers: make(map[uuid.UUID]*known), changed: make(chan struct{}),
 		out: newOutbox(),
@@ -171,6 +173,15 @@ func (c *Client) Close() error {
 	}
 	<-c.done
 	return nil
+}
+
+// Leave is Close that waits only until the bye is on its way.
+func (c *Client) Leave() {
+	c.stopOnce.Do(func() { close(c.stop) })
+	if c.begin() {
+		c.end(nil) // it never ran
+	}
+	<-c.said
 }
 
 // Done is closed when the client does nothing any more. Err says why.

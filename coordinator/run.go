@@ -56,6 +56,7 @@ func (c *Client) end(err error) {
 	c.mu.Lock()
 	c.err, c.online = err, false
 	c.mu.Unlock()
+	c.saidOnce.Do(func() { close(c.said) })
 	close(c.done)
 }
 
@@ -287,6 +288,7 @@ func (c *Client) write(ctx, own context.Context, conn Conn) {
 			if err := conn.Write(limited, encode(ClientMessage{Bye: &Bye{}})); err != nil {
 				c.log.Debug("bye not said", "err", err)
 			}
+			c.saidOnce.Do(func() { close(c.said) })
 			return
 		}
 	}

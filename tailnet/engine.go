@@ -29,6 +29,9 @@ import (
 const (
 	defaultSendBuffer = 1 << 20
 	defaultRecvBuffer = 2 << 20
+	// firstSendBuffer is what a new connection may take from its writer before it has room for it on the path, in bytes. The stack
+	// lets it grow to twice the congestion window. A larger one would keep bytes from other connections of a stream.
+	firstSendBuffer = 64 << 10
 )
 
 // startEngine wires WireGuard, the path choice (magicsock) and the network stack together. The order matters: the live
@@ -90,7 +93,7 @@ func (n *Node) startEngine() error {
 	if err := n.boundBuffers(); err != nil {
 		return err
 	}
-	if err := n.boundPatience(); err != nil {
+	if err := n.tuneTCP(); err != nil {
 		return err
 	}
 	if err := n.stack.Start(nil); err != nil {
@@ -159,7 +162,7 @@ func (n *Node) boundBuffers() error {
 		recv = defaultRecvBuffer
 	}
 	send, recv = max(send, tcp.MinBufferSize), max(recv, tcp.MinBufferSize)
-	tx := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(send, tcp.DefaultSendBufferSize), Max: send}
+	tx := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(send, firstSendBuffer), Max: send}
 	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &tx); err != nil {
 		return fmt.Errorf("bound TCP send buffers: %s", err)
 	}
@@ -173,14 +176,29 @@ func (n *Node) boundBuffers() error {
 // Bounds of TCP's patience. The stack's own, as everybody's, doubles the pause between two attempts up to two minutes, and gives
 // up after 15: a connection would stay silent for as long again as the path was away.
 const (
+	// minRTO is twice the stack's own. On a long path and a busy machine half of its timeouts came before an answer that was only
+	// late, and each of them begins anew with one packet.
+	minRTO = 400 * time.Millisecond
 	// maxRTO is the longest pause between two retransmissions. A round trip that takes longer costs needless ones.
 	maxRTO = time.Second
 	// maxRetries are half an hour of them: longer than a laptop's nap between two trains.
 	maxRetries = uint64(30 * time.Minute / maxRTO)
 )
 
-// boundPatience makes connections go on soon after an outage, and outlive a long one.
-func (n *Node) boundPatience() error {
+// tuneTCP makes connections quick on long paths, go on soon after an outage, and outlive a long one.
+//
+// Cubic, unlike the engine's choice of Reno, ends its slow start when round trips grow, before it has lost a window's worth of
+// packets: docs/decisions/0008-long-paths.md has the figures. The engine avoids it since its window overflows an integer some
+// weeks after a connection's last loss; the timeout that follows sets it right.
+func (n *Node) tuneTCP() error {
+	control := tcpip.CongestionControlOption("cubic")
+	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &control); err != nil {
+		return fmt.Errorf("choose TCP congestion control: %s", err)
+	}
+	shortest := tcpip.TCPMinRTOOption(minRTO)
+	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &shortest); err != nil {
+		return fmt.Errorf("bound TCP retransmission timeout: %s", err)
+	}
 	longest := tcpip.TCPMaxRTOOption(maxRTO)
 	if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, &longest); err != nil {
 		return fmt.Errorf("bound TCP retransmission timeout: %s", err)

@@ -211,13 +211,21 @@ func (c *Conn) endLocked() {
 func (c *Conn) take() *chunk {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.queue) == 0 {
-		if c.err != nil {
-			return nil
-		}
+	for len(c.queue) == 0 && c.err == nil {
 		c.work.Wait()
 	}
-	if c.err != nil {
+	return c.takeLocked()
+}
+
+// takeNow is take that does not wait: it returns nil when there is none.
+func (c *Conn) takeNow() *chunk {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.takeLocked()
+}
+
+func (c *Conn) takeLocked() *chunk {
+	if c.err != nil || len(c.queue) == 0 {
 		return nil
 	}
 	ck := c.queue[0]
@@ -269,17 +277,6 @@ func (c *Conn) send(raw net.Conn, head []byte) {
 			return
 		}
 	}
-}
-
-// takeNow is take that does not wait.
-func (c *Conn) takeNow() *chunk {
-	c.mu.Lock()
-	empty := len(c.queue) == 0
-	c.mu.Unlock()
-	if empty {
-		return nil
-	}
-	return c.take()
 }
 
 // frame is the chunk as it is sent.

@@ -46,7 +46,7 @@ type examination struct {
 
 func (x *examination) end() {
 	if x.mesh != nil {
-		leaveQuickly(x.mesh.Close)
+		leaveQuickly(x.mesh.Leave)
 	}
 }
 

@@ -144,7 +144,7 @@ func (a *app) ping(ctx context.Context, text string, o pingOptions) error {
 	if err != nil {
 		return err
 	}
-	defer leaveQuickly(p.mesh.Close)
+	defer leaveQuickly(p.mesh.Leave)
 	var got []tailnet.Pong
 	sent := 0
 	for o.count == 0 || sent < o.count {
@@ -256,7 +256,7 @@ func (a *app) netcheck(ctx context.Context, client *sdk.Client) (networkReport, 
 	if err != nil {
 		return networkReport{}, err
 	}
-	defer leaveQuickly(mesh.Close)
+	defer leaveQuickly(mesh.Leave)
 	if _, err := mesh.Joined(ctx); err != nil {
 		return networkReport{}, err
 	}

@@ -59,7 +59,7 @@ func (a *app) speedtest(ctx context.Context, text string, o speedtestOptions) er
 	if err != nil {
 		return err
 	}
-	defer leaveQuickly(t.mesh.Close)
+	defer leaveQuickly(t.mesh.Leave)
 	if o.direct {
 		if err := a.waitDirect(ctx, t); err != nil {
 			return err

@@ -112,7 +112,7 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 	}
 	log.Debug("agent introduced", "agent", t.agent.ID)
 	// Leaving the mesh in order is a courtesy to the other side: it must not keep a person or a script waiting.
-	defer leaveQuickly(t.mesh.Close)
+	defer leaveQuickly(t.mesh.Leave)
 	if err := a.waitStartup(ctx, t, o); err != nil {
 		return err
 	}
@@ -183,11 +183,11 @@ func usageApp(flag string) string {
 }
 
 // leaveQuickly runs an orderly end, and stops waiting for it after a moment: the process ends anyway.
-func leaveQuickly(end func() error) {
+func leaveQuickly(end func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = end() // nobody could do anything about it any more
+		end()
 	}()
 	timer := time.NewTimer(leaveTimeout)
 	defer timer.Stop()

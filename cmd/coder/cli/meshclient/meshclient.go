@@ -48,6 +48,8 @@ type Client struct {
 	node        *tailnet.Node
 	err         error
 	close       sync.Once
+	parted      chan struct{} // closed when the node is closed
+	parting     error         // of that; read after parted
 	log         *slog.Logger
 	run         context.Context // ends with Close
 	cancel      context.CancelFunc
@@ -63,7 +65,7 @@ func Start(o Options) *Client {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	key := tailnet.NewPrivateKey()
-	c := &Client{made: make(chan struct{}), ready: make(chan struct{}), log: o.Logger}
+	c := &Client{made: make(chan struct{}), ready: make(chan struct{}), log: o.Logger, parted: make(chan struct{})}
 	c.run, c.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(c.made)
@@ -209,12 +211,19 @@ func (c *Client) Ping(ctx context.Context, agent uuid.UUID) (tailnet.Pong, error
 }
 
 // farewell is how long the other ends of connections have to notice their end before the coordinator tells them.
-const farewell = 30 * time.Millisecond
+const farewell = 10 * time.Millisecond
 
 // Close leaves the mesh: connections end, the coordinator hears bye. It is idempotent and takes a second at most where the
-// server answers. Nothing is lost by not waiting for more than the first tenth of a second of it.
+// server answers.
 func (c *Client) Close() error {
-	var err error
+	c.Leave()
+	<-c.parted
+	c.coordinator.Close()
+	return c.parting
+}
+
+// Leave is Close for a process that ends now: it returns when everything is on its way, and waits for no answer.
+func (c *Client) Leave() {
 	c.close.Do(func() {
 		c.mu.Lock()
 		c.closing = true
@@ -224,21 +233,18 @@ func (c *Client) Close() error {
 		<-c.made
 		// The node has a lead: once the coordinator hears bye, agents forget this peer and do not answer its last packets. It is
 		// short, since without a bye they would keep half-open connections until they believe the peer lost.
-		parted := make(chan struct{})
 		go func() {
-			defer close(parted)
+			defer close(c.parted)
 			if c.node != nil {
-				err = c.node.Close()
+				c.parting = c.node.Close()
 			}
 		}()
 		lead := time.NewTimer(farewell)
 		defer lead.Stop()
 		select {
-		case <-parted:
+		case <-c.parted:
 		case <-lead.C:
 		}
-		c.coordinator.Close()
-		<-parted
+		c.coordinator.Leave()
 	})
-	return err
 }
