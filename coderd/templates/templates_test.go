@@ -255,7 +255,7 @@ func TestMembersMayNotChangeTemplates(t *testing.T) {
 			t.Errorf("%s: %v, want forbidden", name, err)
 		}
 	}
-	httpapi.CheckPermissions(t, w.Mux)
+	httpapi.CheckPermissions(t, w.Mux, "POST /api/v2/workspaceagents/me/startup-problem")
 	if _, err := w.As("nobody").Templates(t.Context(), ""); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("nobody: %v, want unauthenticated", err)
 	}

@@ -247,7 +247,7 @@ func TestOthers(t *testing.T) {
 	if got := w.Get(ws.ID); got.Name != "dev" || got.LatestBuild.BuildNumber != 1 {
 		t.Errorf("the workspace changed: %+v", got)
 	}
-	httpapi.CheckPermissions(t, w.Mux)
+	httpapi.CheckPermissions(t, w.Mux, "POST /api/v2/workspaceagents/me/startup-problem")
 }
 
 func TestCreateIsRefused(t *testing.T) {
