@@ -44,7 +44,7 @@ slim: ## the slim binaries (SLIM="linux-amd64 linux-arm64 …"), into build/ and
 	[ -e build/slim/coder-$(HOST) ] && cp -f build/slim/coder-$(HOST) build/coder-slim || true
 
 # What npm installs follows the lock file; the dashboard is built anew when one of its sources is newer.
-SITE := $(filter-out site/e2e/%,$(shell git ls-files --cached --others --exclude-standard site))
+SITE := $(filter-out site/e2e/%,$(wildcard $(shell git ls-files --cached --others --exclude-standard site 2>/dev/null)))
 
 site: ## the dashboard, compressed, into site/dist; without npm the server says how to build it
 	@command -v npm >/dev/null || { echo "npm is not there: the server is built without its dashboard" >&2; exit 0; }

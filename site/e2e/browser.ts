@@ -11,6 +11,8 @@ import type { Place } from "./server";
 
 const executablePath = [process.env["CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((p) => p && existsSync(p));
 
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+
 let browser: Browser;
 let contexts: BrowserContext[] = [];
 let complaints: string[] = [];
@@ -22,7 +24,8 @@ export function withBrowser() {
     // Chromium's own sandbox does not run as root.
     browser = await chromium.launch({ executablePath, args: ["--disable-dev-shm-usage", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])] });
   });
-  afterEach(async () => {
+  afterEach(async ({ task }) => {
+    if (task.result?.state === "fail") await keepEvidence(task.name);
     await Promise.all(contexts.map((c) => c.close()));
     contexts = [];
     const found = complaints;
@@ -30,6 +33,14 @@ export function withBrowser() {
     expect(found).toEqual([]);
   });
   afterAll(() => browser.close());
+}
+
+// keepEvidence leaves what a failed test saw in build/e2e.
+async function keepEvidence(test: string) {
+  const dir = join(root, "build", "e2e");
+  mkdirSync(dir, { recursive: true });
+  const name = test.replaceAll(/\W+/g, "-").slice(0, 60);
+  for (const [i, page] of contexts.flatMap((c) => c.pages()).entries()) await page.screenshot({ path: join(dir, `${name}-${i}.png`), timeout: 5000 }).catch(() => undefined);
 }
 
 export interface Opened {
@@ -94,7 +105,7 @@ export async function fits(page: Page, what: string) {
   expect(over, `${what} is wider than the window`).toBe("");
 }
 
-const pictures = join(dirname(dirname(dirname(fileURLToPath(import.meta.url)))), "docs", "screenshots");
+const pictures = join(root, "docs", "screenshots");
 
 // picture renews a screenshot of the documentation, when SCREENSHOTS is set.
 export async function picture(page: Page, name: string) {

@@ -161,6 +161,7 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   await page.getByText("Lower-case letters, digits and hyphens.").waitFor();
   expect(await hostname.getAttribute("aria-invalid")).toBe("true");
   await page.getByRole("button", { name: "Create workspace" }).click();
+  await page.waitForFunction(() => document.activeElement?.id === "parameter-hostname-input");
   expect(page.url()).toContain("/templates/kinds/workspace");
   await hostname.fill("good-one");
   await page.getByRole("textbox", { name: "notes" }).fill("two\nlines");

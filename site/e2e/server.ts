@@ -53,7 +53,7 @@ export class Server {
     return {
       PATH: `${process.env["PATH"]}:${join(root, "build", "tools")}`, HOME: join(dir, `home-${user}`), CODER_CONFIG_DIR: join(dir, `config-${user}`),
       CODER_CACHE_DIRECTORY: join(dir, "cache"), CODER_HTTP_ADDRESS: `127.0.0.1:${port}`, CODER_ACCESS_URL: url, USER: "root", SHELL: "/bin/bash", LANG: "C.UTF-8", TERM: "xterm-256color",
-      CODER_WILDCARD_ACCESS_URL: `*.apps.localhost:${port}`,
+      CODER_WILDCARD_ACCESS_URL: `*.apps.localhost:${port}`, // browsers take every name below localhost for this machine
     };
   }
 

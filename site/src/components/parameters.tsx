@@ -2,7 +2,7 @@
 // parameters may depend on others.
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
-import { evaluate } from "~/api/evaluate";
+import { send } from "~/api/client";
 import type { EvaluateParametersResponse, ParameterValue, PreviewParameter } from "~/api/types";
 import { useDebounced } from "~/lib/hooks";
 import { validate } from "~/lib/validate";
@@ -35,7 +35,7 @@ export function useParameters(version: string | undefined, owner: string, before
   const asked = useMemo(() => ({ ...before, ...rested }), [JSON.stringify(before), rested]); // eslint-disable-line react-hooks/exhaustive-deps
   const evaluated = useQuery({
     queryKey: ["templates", "evaluate", version, owner, asked],
-    queryFn: () => evaluate(version!, ++id.current, asked, owner),
+    queryFn: () => send<EvaluateParametersResponse>("POST", `templateversions/${version}/dynamic-parameters/evaluate`, { id: ++id.current, inputs: asked, owner_id: owner }),
     enabled: version !== undefined,
     placeholderData: (last) => last, // the form stays while the next one is worked out
     staleTime: 60_000,
@@ -71,6 +71,18 @@ export function useParameters(version: string | undefined, owner: string, before
     },
     values: () => (parameters ?? []).filter((p) => !locked(p, before) && (!p.ephemeral || inputs[p.name] !== undefined)).map((p) => ({ name: p.name, value: value(p) })),
   };
+}
+
+// useSubmit runs `then` with a form that is complete. One that is being worked out is waited for, unless it is changed meanwhile.
+export function useSubmit(form: ParametersForm, then: () => void): { submit: () => void; waiting: boolean } {
+  const [submitted, setSubmitted] = useState<Inputs | null>(null);
+  const ready = !form.pending && form.parameters !== undefined;
+  useEffect(() => {
+    if (submitted === null || !(ready || form.error || submitted !== form.inputs)) return;
+    setSubmitted(null);
+    if (submitted === form.inputs && form.check()) then();
+  }, [submitted, ready, form.error, form.inputs]); // eslint-disable-line react-hooks/exhaustive-deps
+  return { submit: () => setSubmitted(form.inputs), waiting: submitted !== null };
 }
 
 // An immutable parameter is chosen once, when the workspace is made.

@@ -9,7 +9,7 @@ import type { ParameterValue, Workspace } from "~/api/types";
 import { ago } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule } from "~/lib/schedule";
-import { ParameterForm, useParameters } from "./parameters";
+import { ParameterForm, useParameters, useSubmit } from "./parameters";
 import { isBusy } from "./status";
 import { Button, Card, ErrorNote, Field, fieldError, Input, Loading, Note, Select, TextField } from "./ui";
 
@@ -139,14 +139,15 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
     },
     onSuccess: () => navigate(paths.workspace(w.owner_name, w.name)),
   });
+  const { submit, waiting } = useSubmit(form, () => change.mutate());
   if (form.parameters?.length === 0) return <Card title="Parameters"><p className="text-muted">Its template asks for none.</p></Card>;
   return (
     <Card title="Parameters">
-      <form className="flex flex-col gap-5" onSubmit={(e) => { e.preventDefault(); if (form.check()) change.mutate(); }}>
+      <form className="flex flex-col gap-5" onSubmit={(e) => { e.preventDefault(); submit(); }}>
         <ParameterForm form={form} existing />
         {w.outdated && <Note tone="accent">These are the parameters of the version that the workspace uses.</Note>}
         <ErrorNote error={change.error} />
-        <div><Button type="submit" look="primary" busy={change.isPending} disabled={!form.parameters || isBusy(w.latest_build.status)}>{running ? "Save and restart" : "Save and start"}</Button></div>
+        <div><Button type="submit" look="primary" busy={change.isPending || waiting} disabled={!form.parameters || isBusy(w.latest_build.status)}>{running ? "Save and restart" : "Save and start"}</Button></div>
       </form>
     </Card>
   );

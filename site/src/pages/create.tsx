@@ -4,7 +4,7 @@ import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
 import type { Preset, Template, Workspace } from "~/api/types";
-import { ParameterForm, useParameters } from "~/components/parameters";
+import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
 import { Button, Card, Empty, ErrorNote, Field, fieldError, Icon, LinkButton, Loading, Note, Page, Select, TextField } from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
@@ -47,10 +47,11 @@ function Form({ template }: { template: Template }) {
       }),
     onSuccess: (w) => navigate(pathOf(w)),
   });
+  const { submit, waiting } = useSubmit(form, () => create.mutate());
   return (
     <Page title="New workspace" subtitle={<>From {template.display_name || template.name}</>}>
       {template.deprecated && <Note tone="warn" title="This template is deprecated">{template.deprecation_message}</Note>}
-      <form className="flex flex-col gap-4" noValidate onSubmit={(e) => { e.preventDefault(); if (form.check() && name !== "") create.mutate(); }}>
+      <form className="flex flex-col gap-4" noValidate onSubmit={(e) => { e.preventDefault(); submit(); }}>
         <Card>
           <div className="grid gap-4 sm:grid-cols-2">
             <TextField label="Name" required autoFocus autoComplete="off" spellCheck={false} maxLength={32} value={name} onChange={setName} error={fieldError(create.error, "name")} hint="Letters, digits and hyphens. It is part of the workspace's address." />
@@ -72,7 +73,7 @@ function Form({ template }: { template: Template }) {
         {form.parameters?.length !== 0 && <Card title={<span className="flex items-center gap-2"><Icon src={template.icon} name={template.name} /> Parameters</span>}><ParameterForm form={form} /></Card>}
         <ErrorNote error={create.error} />
         <div className="flex gap-2">
-          <Button type="submit" look="primary" busy={create.isPending} disabled={!form.parameters || name === ""}>Create workspace</Button>
+          <Button type="submit" look="primary" busy={create.isPending || waiting} disabled={!form.parameters || name === ""}>Create workspace</Button>
           <LinkButton href={paths.template(template.name)}>Cancel</LinkButton>
         </div>
       </form>
