@@ -1,6 +1,6 @@
 // The browser of the suite, and what must hold on every page that a test opens: no script fails, no policy is broken, nothing is asked
 // of another host.
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -87,7 +87,6 @@ const axeSource = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 // axe fails on every finding that is serious or worse.
 export async function axe(page: Page, what: string) {
   // The source is evaluated by the test's own channel: the page's policy would refuse a script element.
-  const { readFileSync } = await import("node:fs");
   await page.evaluate(readFileSync(axeSource, "utf8"));
   const result = await page.evaluate(() => (window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } }).axe.run({ resultTypes: ["violations"] }));
   const serious = result.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
@@ -111,5 +110,7 @@ const pictures = join(root, "docs", "screenshots");
 export async function picture(page: Page, name: string) {
   if (!process.env["SCREENSHOTS"]) return;
   mkdirSync(pictures, { recursive: true });
-  await page.screenshot({ path: join(pictures, `${name}.png`), animations: "disabled" });
+  const session = await page.context().newCDPSession(page);
+  const { data } = await session.send("Page.captureScreenshot", { format: "webp", quality: 82 });
+  writeFileSync(join(pictures, `${name}.webp`), Buffer.from(data, "base64"));
 }

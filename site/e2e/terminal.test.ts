@@ -24,6 +24,10 @@ it("runs programs, full-screen ones too, in every language", async () => {
   await start(page);
   await page.keyboard.type("echo $((6*7)) héllo 日本 🚀\n");
   await shows(page, "42 héllo 日本 🚀");
+  await page.keyboard.type("clear; printf '\\033[38;2;10;200;30mtrue colour\\033[0m\\n'\n");
+  const coloured = page.locator(".xterm-rows span", { hasText: /^true colour/ }).first();
+  await coloured.waitFor();
+  expect(await coloured.evaluate((e) => getComputedStyle(e).color)).toBe("rgb(10, 200, 30)");
   // The program sees the window's size, and its changes.
   await page.keyboard.type("clear; stty size\n");
   const [before] = await waitRow(page, /^\d+ \d+$/);

@@ -32,6 +32,7 @@ it("lists, searches and shows changes without a reload", async () => {
   await page.getByText(/does not know colour/).waitFor();
   await page.getByLabel("Search workspaces").fill("owner:me");
   await row.getByText("Running").waitFor();
+  await row.getByText(/^(direct|relayed)/).waitFor();
   await picture(page, "workspaces");
   // Somebody else stops it.
   await run(place, ["stop", "list", "-y"]);

@@ -66,9 +66,12 @@ export const queries = {
   mesh: () => ask<{ peers: t.MeshPeer[] }>(["mesh"], "mesh/peers"),
 };
 
-// putWorkspace shows a workspace that has just been read wherever it is shown.
+// putWorkspace shows a workspace that has just been read wherever it is shown. A page that opens next begins with it, so that a
+// build which ends quickly is seen all the same, and asks again.
 export function putWorkspace(client: QueryClient, workspace: t.Workspace) {
-  client.setQueryData(queries.workspace(workspace.owner_name, workspace.name).queryKey, workspace);
+  const { queryKey } = queries.workspace(workspace.owner_name, workspace.name);
+  client.setQueryData(queryKey, workspace);
+  void client.invalidateQueries({ queryKey });
   client.setQueriesData<t.WorkspacesResponse>({ queryKey: ["workspaces", "list"] }, (list) =>
     list && { ...list, workspaces: list.workspaces.map((w) => (w.id === workspace.id ? workspace : w)) },
   );

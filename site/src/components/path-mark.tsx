@@ -1,9 +1,9 @@
-import type { WorkspaceBuild } from "~/api/types";
+import type { MeshPeer, WorkspaceBuild } from "~/api/types";
 import { duration } from "~/lib/format";
 import { agentsOf } from "./status";
 import { Badge } from "./ui";
 
-// pathOfAgent is how the server reaches an agent, by what the agent has reported.
+// nearest is the relay that an agent has chosen, by what it has reported.
 export function nearest(build: WorkspaceBuild): { region: string; ms: number } | undefined {
   for (const agent of agentsOf(build)) {
     if (agent.status !== "connected") continue;
@@ -14,14 +14,14 @@ export function nearest(build: WorkspaceBuild): { region: string; ms: number } |
   return undefined;
 }
 
-// PathMark is a workspace's connection in a word.
-export function PathMark({ build }: { build: WorkspaceBuild }) {
+// PathMark is a workspace's connection in a word: how the server reaches its agent.
+export function PathMark({ build, peer }: { build: WorkspaceBuild; peer: MeshPeer | undefined }) {
   const connected = build.status === "running" && agentsOf(build).some((a) => a.status === "connected");
   if (!connected) return null;
-  const relay = nearest(build);
+  if (!peer || peer.path === "unknown") return <Badge title="The agent is in the mesh">in the mesh</Badge>;
   return (
-    <Badge tone="plain" title={relay ? `Round trip between the agent and its relay (${relay.region})` : "The agent is in the mesh"}>
-      {relay ? `relay ${duration(relay.ms)}` : "in the mesh"}
+    <Badge title={`The server reaches the agent ${peer.path === "direct" ? "straight" : "by way of the relay"}`}>
+      {peer.path}{peer.latency_ms > 0 && ` ${duration(peer.latency_ms)}`}
     </Badge>
   );
 }

@@ -2,6 +2,7 @@
 
 export function duration(ms: number): string {
   if (!Number.isFinite(ms) || ms < 0) return "–";
+  if (ms > 0 && ms < 1) return "<1 ms";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const s = ms / 1000;
   if (s < 10) return `${s.toFixed(1)} s`;

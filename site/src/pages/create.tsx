@@ -1,8 +1,8 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
-import { gone, queries } from "~/api/queries";
+import { gone, putWorkspace, queries } from "~/api/queries";
 import type { Preset, Template, Workspace } from "~/api/types";
 import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
 import { Button, Card, Empty, ErrorNote, Field, fieldError, Icon, LinkButton, Loading, Note, Page, Select, TextField } from "~/components/ui";
@@ -21,6 +21,7 @@ export default function Create({ template: name }: { template: string }) {
 
 function Form({ template }: { template: Template }) {
   const me = useMe();
+  const client = useQueryClient();
   const [, navigate] = useLocation();
   const params = new URLSearchParams(useSearch());
   const version = template.active_version_id;
@@ -45,7 +46,10 @@ function Form({ template }: { template: Template }) {
       send<Workspace>("POST", `users/${owner}/workspaces`, {
         name, template_id: template.id, rich_parameter_values: form.values(), ...(preset ? { template_version_preset_id: preset } : {}),
       }),
-    onSuccess: (w) => navigate(pathOf(w)),
+    onSuccess: (w) => {
+      putWorkspace(client, w);
+      navigate(pathOf(w));
+    },
   });
   const { submit, waiting } = useSubmit(form, () => create.mutate());
   return (

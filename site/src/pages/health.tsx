@@ -34,7 +34,15 @@ export default function Health() {
 }
 
 function Details({ of }: { of: Record<string, unknown> }) {
-  const all = Object.entries(of).filter(([, v]) => v !== "" && v !== null && v !== undefined);
-  if (all.length === 0) return null;
-  return <Facts of={all.map(([k, v]) => [words(k), typeof v === "object" ? <code key={k} className="text-[13px] break-all">{JSON.stringify(v)}</code> : String(v)])} />;
+  const all = Object.entries(of).map(([k, v]): [string, string] => [words(k), say(v)]).filter(([, v]) => v !== "");
+  return all.length === 0 ? null : <Facts of={all} />;
+}
+
+// say puts a value of any shape into words.
+function say(value: unknown): string {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (Array.isArray(value)) return value.map(say).filter(Boolean).join("; ");
+  if (typeof value === "object") return Object.entries(value).map(([k, v]) => `${k.replaceAll("_", " ")} ${say(v)}`).join(", ");
+  return String(value as string | number);
 }

@@ -58,7 +58,7 @@ function Picture({ peers, chosen, onChoose }: { peers: MeshPeer[]; chosen: strin
         {nodes.map((n) => (
           <g key={n.peer.id} onMouseEnter={() => onChoose(n.peer.id)} onMouseLeave={() => onChoose(null)} opacity={n.peer.connected ? 1 : 0.45}>
             <circle cx={n.x} cy={n.y} r={n.peer.kind === "server" ? 11 : 7} className={cx(fills[n.peer.kind], chosen === n.peer.id && "stroke-ink stroke-2")} />
-            {n.labelled && <text x={n.x} y={n.y + (n.below ? 22 : -14)} textAnchor="middle" className="fill-ink text-[11px]">{n.peer.name.length > 22 ? `${n.peer.name.slice(0, 21)}…` : n.peer.name}</text>}
+            {n.labelled && <text x={n.x} y={n.y + (n.below ? 22 : -14)} textAnchor="middle" className="fill-ink stroke-panel stroke-4 text-[11px] [paint-order:stroke]">{n.peer.name.length > 22 ? `${n.peer.name.slice(0, 21)}…` : n.peer.name}</text>}
             <title>{`${n.peer.kind} ${n.peer.name}: ${n.peer.path}${n.peer.latency_ms > 0 ? `, ${duration(n.peer.latency_ms)}` : ""}`}</title>
           </g>
         ))}

@@ -1,11 +1,11 @@
 import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
 import { Boxes, Plus, Search, Star } from "lucide-react";
-import { memo, useRef, useState } from "react";
+import { memo, useMemo, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { firstSearch, pageSize, queries } from "~/api/queries";
-import type { Workspace } from "~/api/types";
+import type { MeshPeer, Workspace } from "~/api/types";
 import { PathMark } from "~/components/path-mark";
-import { reasonOf, WorkspaceBadge } from "~/components/status";
+import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/status";
 import { Ago, Badge, Card, cx, Empty, ErrorNote, Icon, inputClass, LinkButton, Loading, Page, Select } from "~/components/ui";
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
@@ -97,6 +97,9 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   const firstPage = Math.floor(first / pageSize);
   const pages = Array.from({ length: Math.floor(Math.max(first, last - 1) / pageSize) - firstPage + 1 }, (_, i) => firstPage + i);
   const asked = useQueries({ queries: pages.map((page) => ({ ...queries.workspaces(search, page), enabled: page > 0 })) });
+  // Paths and latency change without an event.
+  const mesh = useQuery({ ...queries.mesh(), refetchInterval: 15_000 });
+  const peers = useMemo(() => new Map(mesh.data?.peers.map((p) => [p.id, p])), [mesh.data]);
   const at = (i: number): Workspace | undefined => {
     const page = Math.floor(i / pageSize);
     return (page === 0 ? head : asked[page - firstPage]?.data?.workspaces)?.[i % pageSize];
@@ -108,7 +111,7 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
           const w = at(i);
           return (
             <li key={w?.id ?? i} aria-setsize={count} aria-posinset={i + 1} className="absolute inset-x-0 border-b border-line last:border-0" style={{ top: i * height, height }}>
-              {w && <Row workspace={w} />}
+              {w && <Row workspace={w} peer={peers.get(agentsOf(w.latest_build)[0]?.id ?? "")} />}
             </li>
           );
         })}
@@ -117,7 +120,7 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   );
 }
 
-const Row = memo(function Row({ workspace: w }: { workspace: Workspace }) {
+const Row = memo(function Row({ workspace: w, peer }: { workspace: Workspace; peer: MeshPeer | undefined }) {
   const actions = useWorkspaceActions(w);
   const reason = reasonOf(w.latest_build);
   return (
@@ -137,7 +140,7 @@ const Row = memo(function Row({ workspace: w }: { workspace: Workspace }) {
         <WorkspaceBadge workspace={w} />
         <span className="truncate text-[13px] text-muted" title={reason}>{reason}</span>
       </div>
-      <div className="hidden md:block"><PathMark build={w.latest_build} /></div>
+      <div className="hidden md:block"><PathMark build={w.latest_build} peer={peer} /></div>
       <div className="hidden text-[13px] text-muted md:block"><Ago at={w.last_used_at} /></div>
       <div className="flex items-center justify-end gap-1">
         <PrimaryAction actions={actions} small />
