@@ -242,6 +242,12 @@ func TestOversizeMessageEndsTheConnection(t *testing.T) {
 	m.wait(isWelcome)
 	m.sayRaw([]byte(`{"bye":{` + strings.Repeat(" ", coordinator.MaxClientMessage) + `}}`))
 	<-m.done
+	// The client sees the end of its connection before the server has taken the session out of its table.
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); s.Stats().Online != 0 && time.Now().Before(deadline); {
+		<-tick.C
+	}
 	if st := s.Stats(); st.Violations != 1 {
 		t.Fatalf("stats are %+v, want one violation", st)
 	}
