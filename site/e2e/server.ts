@@ -82,11 +82,11 @@ export class Server {
   // cleanup ends the server and what it has left: agents outlive their server by design.
   async cleanup() {
     await this.stop();
-    const { dir, url } = this.place;
+    const { dir, port } = this.place;
     for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)) {
       try {
-        const environ = readFileSync(`/proc/${pid}/environ`, "utf8");
-        if (!environ.includes(`${dir}/`) && !environ.includes(`${url}/`)) continue;
+        const named = readFileSync(`/proc/${pid}/environ`, "utf8") + readFileSync(`/proc/${pid}/cmdline`, "utf8");
+        if (!named.includes(`${dir}/`) && !named.includes(`127.0.0.1:${port}`)) continue;
         const program = dirname(readlinkSync(`/proc/${pid}/exe`));
         process.kill(Number(pid), "SIGKILL");
         if (basename(program).startsWith("coder.")) rmSync(program, { recursive: true, force: true });
