@@ -486,7 +486,11 @@ func TestProvisionerRefusals(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), settle)
 			defer cancel()
-			other := &daemon{d: d, name: c.name, args: c.args}
+			name := c.name
+			if name == "other" {
+				name = strings.ReplaceAll(what, " ", "-") // of its own: the cases run side by side
+			}
+			other := &daemon{d: d, name: name, args: c.args}
 			made := other.command()
 			cmd := exec.CommandContext(ctx, made.Path, made.Args[1:]...)
 			cmd.Env, cmd.Dir = append(made.Env, c.env...), made.Dir
