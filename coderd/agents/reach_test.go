@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -122,14 +123,12 @@ func TestTerminal(t *testing.T) {
 	w, b, id := running(t)
 	f := newFakeAgent(t)
 	w.deps.Dial = f.dial(id)
-	suspended := make(chan struct{})
+	var suspended atomic.Bool
 	w.deps.MayStillConnect = func(context.Context, uuid.UUID) error {
-		select {
-		case <-suspended:
+		if suspended.Load() {
 			return fault.New(fault.Forbidden, "suspended")
-		default:
-			return nil
 		}
+		return nil
 	}
 	s := agents.New(w.deps)
 	s.Start()
@@ -191,10 +190,11 @@ func TestTerminal(t *testing.T) {
 	closed(ws, websock.StatusTryAgain, "")
 	ws, _ = open() // the user is suspended
 	s.Recheck(t.Context(), w.owner)
-	close(suspended)
+	suspended.Store(true)
 	s.Recheck(t.Context(), w.other)
 	s.Recheck(t.Context(), w.owner)
 	closed(ws, websock.StatusTryAgain, "")
+	suspended.Store(false)
 	ws, _ = open() // the workspace stops
 	w.revoke(b.workspace)
 	closed(ws, websock.StatusTryAgain, "")

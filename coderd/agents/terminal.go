@@ -40,7 +40,7 @@ type openTerminal struct {
 // messages as ptywire.Message, and gets what is printed as binary messages. The close status says whether the shell has
 // ended (1000) or might go on (everything else): the same id then brings it back.
 func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
-	a, err := s.reachable(r)
+	a, err := s.find(r, rbac.Connect)
 	if err != nil {
 		return err
 	}
@@ -48,11 +48,24 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	conn, err := s.deps.Dial(r.Context(), a.ID, meshport.Terminal)
+	// It is tracked before it is admitted: a revocation finds it, or it finds the revocation.
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	user := httpapi.ActorFrom(ctx).UserID
+	defer s.track(&openTerminal{agent: a.ID, user: user, end: cancel})()
+	if err := s.MayConnect(ctx, user, a.ID); err != nil {
+		return err
+	}
+	if err := s.deps.MayStillConnect(ctx, user); err != nil {
+		return err
+	}
+	conn, err := s.deps.Dial(ctx, a.ID, meshport.Terminal)
 	if err != nil {
 		return unreachable(err)
 	}
 	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer context.AfterFunc(s.life, cancel)()
 	if err := ptywire.WriteJSON(conn, ptywire.Open, req); err != nil {
 		return unreachable(err)
 	}
@@ -60,12 +73,6 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return nil // answered already
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	t := &openTerminal{agent: a.ID, user: httpapi.ActorFrom(r.Context()).UserID, end: cancel}
-	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
-	defer s.track(t)()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
 
 	var typing sync.WaitGroup
 	typing.Go(func() {
