@@ -65,9 +65,9 @@ type Service struct {
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 
-	places  cache[place, found]
-	holders cache[string, rbac.Actor]
-	touched cache[uuid.UUID, struct{}] // workspaces whose use was noted
+	places  *cache[place, found]
+	holders *cache[string, rbac.Actor]
+	touched *cache[uuid.UUID, struct{}] // workspaces whose use was noted
 
 	mu     sync.Mutex
 	visits map[*visit]struct{} // guarded by mu: requests that are being served
@@ -154,23 +154,34 @@ type visit struct {
 	cancel  context.CancelFunc
 }
 
-// enter notes a visit, whose context ends when the visitor loses the right to it.
+// enter notes a visit, whose context ends when the visitor loses the right to it. The session is looked at once more after
+// that: whoever ended it before, Recheck may have come too early for this visit.
 func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	v := &visit{who, a, cancel}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		cancel()
-		return nil, nil, fault.New(fault.Unavailable, "The server is stopping.").WithDetail("Try again in a moment.")
-	}
-	s.visits[v] = struct{}{}
-	return ctx, func() {
+	leave := func() {
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.visits, v)
-	}, nil
+	}
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.visits[v] = struct{}{}
+	}
+	s.mu.Unlock()
+	if closed {
+		cancel()
+		return nil, nil, fault.New(fault.Unavailable, "The server is stopping.").WithDetail("Try again in a moment.")
+	}
+	if who.keyID != "" {
+		if _, err := s.holder(ctx, who.keyID); err != nil {
+			leave()
+			return nil, nil, err
+		}
+	}
+	return ctx, leave, nil
 }
 
 // Recheck ends what a user's sessions have open and may not have any more; uuid.Nil means everybody's. It blocks for a query per

@@ -8,11 +8,13 @@ import (
 // maxCached bounds a cache. Beyond it everything is forgotten.
 const maxCached = 4096
 
-// cache keeps answers for a short time.
+// cache keeps answers for a short time. Safe for concurrent use.
 type cache[K comparable, V any] struct {
 	fresh time.Duration
-	mu    *sync.Mutex
-	by    map[K]cached[V] // guarded by mu
+
+	mu      sync.Mutex
+	by      map[K]cached[V] // guarded by mu
+	forgets int             // guarded by mu: calls of forget
 }
 
 type cached[V any] struct {
@@ -20,14 +22,15 @@ type cached[V any] struct {
 	until time.Time
 }
 
-func newCache[K comparable, V any](fresh time.Duration) cache[K, V] {
-	return cache[K, V]{fresh, &sync.Mutex{}, map[K]cached[V]{}}
+func newCache[K comparable, V any](fresh time.Duration) *cache[K, V] {
+	return &cache[K, V]{fresh: fresh, by: map[K]cached[V]{}}
 }
 
-// get is the kept answer, or a new one. Errors are not kept.
-func (c cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
+// get is the kept answer, or a new one. Errors are not kept, nor what was asked before the last forget.
+func (c *cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
 	c.mu.Lock()
 	old, ok := c.by[key]
+	forgets := c.forgets
 	c.mu.Unlock()
 	if ok && time.Now().Before(old.until) {
 		return old.value, nil
@@ -38,6 +41,9 @@ func (c cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.forgets != forgets {
+		return value, nil
+	}
 	if len(c.by) >= maxCached {
 		clear(c.by)
 	}
@@ -45,9 +51,11 @@ func (c cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
 	return value, nil
 }
 
-func (c cache[K, V]) forget(which func(K, V) bool) {
+// forget drops the answers that the predicate names. A get that begins afterwards asks for them again.
+func (c *cache[K, V]) forget(which func(K, V) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forgets++
 	for key, old := range c.by {
 		if which(key, old.value) {
 			delete(c.by, key)
