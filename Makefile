@@ -22,7 +22,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site release test test-site screenshots test-go test-race e2e lint fmt gen verify bench clean
+.PHONY: cross help run build slim site release test test-site screenshots test-go test-race e2e lint fmt gen verify bench bench-wan clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -111,6 +111,11 @@ verify: gen ## fail if generated code differs from its source
 
 bench: build ## measure the product beside a yardstick, as a table and as build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json
+
+bench-wan: build ## measure it over a simulated long path, as root: clean, and with losses
+	$(GO) build -o build/bench ./bench
+	build/bench -coder build/coder -wan -out build/bench-wan.json
+	build/bench -coder build/coder -wan -loss 0.001 -out build/bench-wan-loss.json
 
 clean: ## remove what was built
 	rm -rf build coderd/slim/dist/*.gz site/build site/dist/*

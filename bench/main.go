@@ -3,17 +3,20 @@
 // machines differ and neighbours are noisy: the ratio is what can be compared.
 //
 //	go run ./bench -coder build/coder -out build/bench.json [-quick]
+//	go run ./bench -coder build/coder -wan [-rtt 100ms] [-loss 0.001]
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"text/tabwriter"
+	"time"
 )
 
 // row is one line of the table.
@@ -31,16 +34,47 @@ func main() {
 	coder := flag.String("coder", "build/coder", "the program to measure")
 	out := flag.String("out", "", "also write the rows as JSON to this file")
 	quick := flag.Bool("quick", false, "fewer runs, less data")
+	far := flag.Bool("wan", false, "measure over a simulated long path instead (needs root)")
+	trip := flag.Duration("rtt", 100*time.Millisecond, "its round trip")
+	loss := flag.Float64("loss", 0, "probability that one of its two wires loses a packet")
+	source := flag.Int64("source", 0, "for the program's own use: send so many bytes")
+	drain := flag.String("drain", "", "for the program's own use: read from this address")
 	flag.Parse()
+	if *source > 0 || *drain != "" {
+		err := errors.New("-source and -drain exclude each other")
+		switch {
+		case *drain == "":
+			err = serveBytes(*source)
+		case *source == 0:
+			err = drainAll(*drain)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *coder, *out, *quick); err != nil {
+	if err := run(*coder, *out, func(dir, coder string) ([]row, error) {
+		if *far {
+			w := &wan{dir: dir, coder: coder, runs: 5, megabytes: 40, trip: *trip, loss: *loss}
+			err := w.measure(ctx)
+			return w.rows, err
+		}
+		d := &day{dir: dir, coder: coder, runs: 15, megabytes: 400}
+		if *quick {
+			d.runs, d.megabytes = 5, 100
+		}
+		err := d.measure(ctx)
+		return d.rows, err
+	}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, coder, out string, quick bool) error {
+func run(coder, out string, measure func(dir, coder string) ([]row, error)) error {
 	coder, err := filepath.Abs(coder)
 	if err != nil {
 		return err
@@ -50,16 +84,13 @@ func run(ctx context.Context, coder, out string, quick bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	d := &day{dir: dir, coder: coder, runs: 15, megabytes: 400}
-	if quick {
-		d.runs, d.megabytes = 5, 100
-	}
-	if err := d.measure(ctx); err != nil {
+	rows, err := measure(dir, coder)
+	if err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "WHAT\tMEDIAN\tMIN–MAX\tGOAL\tYARDSTICK IN THIS RUN")
-	for _, r := range d.rows {
+	for _, r := range rows {
 		spread := ""
 		if r.Max > 0 {
 			spread = fmt.Sprintf("%.4g–%.4g", r.Min, r.Max)
@@ -72,7 +103,7 @@ func run(ctx context.Context, coder, out string, quick bool) error {
 	if out == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(d.rows, "", "\t")
+	text, err := json.MarshalIndent(rows, "", "\t")
 	if err != nil {
 		return err
 	}

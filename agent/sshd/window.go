@@ -15,9 +15,10 @@ import (
 // version that lacks the method does not link.
 const (
 	firstWindow = 2 << 20  // the library's, in bytes
-	maxWindow   = 16 << 20 // what a window may grow to: 1.3 Gbit/s at 100 ms
-	// growTime is how soon a whole window must have been read for it to double: no slow reader gets more.
-	growTime = 3 * time.Second
+	maxWindow   = 16 << 20 // what a window grows to: 1.3 Gbit/s at 100 ms
+	// growAfter is how many bytes must be read within growTime for a window to grow: no slow reader gets more.
+	growAfter = 256 << 10
+	growTime  = 3 * time.Second
 	// growth is how many bytes all windows of a server together may grow above firstWindow.
 	growth = 64 << 20
 )
@@ -47,12 +48,12 @@ func (s *Server) wide(channel gossh.Channel) *wideChannel {
 
 func (w *wideChannel) Read(b []byte) (int, error) {
 	n, err := w.Channel.Read(b)
-	if w.since += n; w.since >= w.window {
-		if w.window < maxWindow && time.Since(w.from) < growTime && w.server.takeGrowth(w.window) {
-			if widen(w.Channel, uint32(w.window)) != nil {
-				w.server.giveGrowth(w.window) // the channel is closed
+	if w.since += n; w.since >= growAfter && w.window < maxWindow {
+		if time.Since(w.from) < growTime && w.server.takeGrowth(maxWindow-firstWindow) {
+			if widen(w.Channel, maxWindow-firstWindow) != nil {
+				w.server.giveGrowth(maxWindow - firstWindow) // the channel is closed
 			} else {
-				w.window *= 2
+				w.window = maxWindow
 			}
 		}
 		w.since, w.from = 0, time.Now()

@@ -14,7 +14,7 @@ import (
 // largePiece is from which size on a piece gets a pooled buffer.
 const largePiece = MaxData / 2
 
-// growTime is how soon a whole window must have been read for it to double.
+// growTime is how soon growAfter must have been read for a window to grow: no slow reader gets more.
 const growTime = 3 * time.Second
 
 // piece is data that arrived.
@@ -225,14 +225,14 @@ func (ch *channel) consume(n int) (more int) {
 	if ch.closed {
 		return 0
 	}
-	if ch.since += n; ch.since >= ch.window {
-		if ch.window < MaxWindow && time.Since(ch.from) < growTime && ch.conn.grow(ch.window) {
-			more = ch.window
-			ch.window *= 2
+	if ch.since += n; ch.since >= growAfter && ch.window < MaxWindow {
+		if time.Since(ch.from) < growTime && ch.conn.grow(MaxWindow-FirstWindow) {
+			more = MaxWindow - FirstWindow
+			ch.window = MaxWindow
 		}
 		ch.since, ch.from = 0, time.Now()
 	}
-	if more > 0 || ch.consumed >= min(ch.window/4, FirstWindow/2) {
+	if more > 0 || ch.consumed >= FirstWindow/4 {
 		more += ch.consumed
 		ch.consumed = 0
 	}

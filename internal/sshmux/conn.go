@@ -23,6 +23,8 @@ const (
 	maxFrame   = MaxData + headerSize
 	headerSize = 5  // after the length
 	maxType    = 64 // bytes of a type's name
+	// growAfter is how many bytes must be read within growTime for a window to grow to MaxWindow.
+	growAfter = 256 << 10
 	// growth is how many bytes all windows of a connection together may grow above FirstWindow.
 	growth = 48 << 20
 	// maxQueue is how many channels, requests, or global requests wait for whoever serves them.
@@ -58,6 +60,8 @@ type Options struct {
 	Server bool
 	// MaxChannels is how many channels the other end may have open. 0 means 256.
 	MaxChannels int
+	// Wide gives the channels that this end opens MaxWindow from the beginning, as far as the connection's bound allows.
+	Wide bool
 	// Global answers the other end's global requests, one after the other. nil refuses all.
 	Global func(name string, payload []byte) (ok bool, answer []byte)
 }
@@ -337,6 +341,12 @@ func (c *Conn) OpenChannel(name string, data []byte) (ssh.Channel, <-chan *ssh.R
 	c.channels[ch.id] = ch
 	c.mu.Unlock()
 	err := c.sendLocked(kindOpen, ch.id, typeName(name), data)
+	if err == nil && c.opts.Wide && c.grow(MaxWindow-FirstWindow) {
+		ch.mu.Lock()
+		ch.window, ch.credit = MaxWindow, MaxWindow
+		ch.mu.Unlock()
+		err = c.sendLocked(kindWindow, ch.id, binary.BigEndian.AppendUint32(nil, MaxWindow-FirstWindow))
+	}
 	c.wmu.Unlock()
 	if err != nil {
 		ch.shut()

@@ -4,7 +4,7 @@
 // It leaves out what such a stream makes needless and a long path makes slow. There is no version exchange, key exchange, service
 // request or authentication, which take six round trips, and no second encryption. Nothing waits for an answer that is not
 // needed: a channel may be used at once when it was opened, and requests on a channel have no reply; a channel that cannot be had, or a
-// program that cannot be started, is closed. Windows begin at 2 MiB and grow up to 16 while the reader keeps up, where the SSH
+// program that cannot be started, is closed. Windows begin at 2 MiB and grow to 16 while the reader keeps up, where the SSH
 // library's are fixed at 2.
 //
 // # Protocol

@@ -20,7 +20,7 @@ import (
 // dialSSH makes an SSH client of a mesh connection. There is no SSH handshake on it: the mesh has authenticated both ends and
 // encrypts, since WireGuard delivers the connection from the key that the coordinator bound to the agent, and to nobody else.
 func dialSSH(conn net.Conn) *ssh.Client {
-	mux, channels, requests := sshmux.New(conn, sshmux.Options{})
+	mux, channels, requests := sshmux.New(conn, sshmux.Options{Wide: true})
 	return ssh.NewClient(mux, channels, requests)
 }
 

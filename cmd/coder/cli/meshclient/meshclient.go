@@ -194,6 +194,7 @@ func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (
 		widen, cancel := context.WithTimeout(c.run, dialTimeout)
 		defer cancel()
 		err := stream.Widen(widen, n-1, func(ctx context.Context) (net.Conn, error) { return c.Dial(ctx, "tcp", agent, port) })
+		c.log.Debug("stream is wide", "agent", agent, "duration", time.Since(begin), "stripes", stream.Stripes())
 		if err != nil {
 			c.log.Debug("stream is narrower than wanted", "agent", agent, "stripes", stream.Stripes(), "err", err)
 		}

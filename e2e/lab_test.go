@@ -1,0 +1,428 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/slowlink"
+)
+
+// The lab is an internet of network namespaces: hosts behind gateways, which meet in a core through wires with a delay. The
+// server has a public address, the workspace's agent runs behind an ordinary NAT, and each case has a laptop of its own in a
+// network of its own kind. What is asserted is the path, that every byte arrives, and that a session that was open goes on.
+// How long it was silent is printed.
+type lab struct {
+	t      *testing.T
+	prefix string // of namespaces, so that two labs can be
+	server string // its public address
+	d      *deployment
+	next   int // number of the next gateway
+}
+
+// labs counts them.
+var labs atomic.Int32
+
+// labDelay is one way through one wire. Packets between two hosts pass two of them.
+const labDelay = 5 * time.Millisecond
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	asRoot(t)
+	n := int(labs.Add(1))
+	l := &lab{t: t, prefix: fmt.Sprintf("lab%d%c", os.Getpid(), 'a'+n)}
+	// The server's public address is on a wire to this process's own namespace too, which commands and health checks use.
+	subnet := fmt.Sprintf("198.18.%d.", (os.Getpid()*4+n)%250)
+	l.server = subnet + "2"
+	l.namespace("core")
+	l.in("core", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	l.namespace("srv")
+	l.ip("link", "add", l.ns("t"), "type", "veth", "peer", "name", "test", "netns", l.ns("srv"))
+	l.ip("addr", "add", subnet+"1/30", "dev", l.ns("t"))
+	l.ip("link", "set", l.ns("t"), "up")
+	l.ipIn("srv", "addr", "add", l.server+"/30", "dev", "test")
+	l.ipIn("srv", "link", "set", "test", "up")
+	l.ip("link", "add", "srv", "netns", l.ns("core"), "type", "veth", "peer", "name", "eth0", "netns", l.ns("srv"))
+	l.ipIn("core", "addr", "add", "203.0.113.1/30", "dev", "srv")
+	l.ipIn("core", "link", "set", "srv", "up")
+	l.ipIn("srv", "addr", "add", "203.0.113.2/30", "dev", "eth0")
+	l.ipIn("srv", "link", "set", "eth0", "up")
+	l.ipIn("srv", "route", "add", "default", "via", "203.0.113.1")
+	l.ipIn("core", "route", "add", l.server, "via", "203.0.113.2")
+	return l
+}
+
+func (l *lab) ns(name string) string { return l.prefix + name }
+
+func (l *lab) namespace(name string) {
+	l.t.Helper()
+	l.ip("netns", "add", l.ns(name))
+	l.t.Cleanup(func() { exec.Command("ip", "netns", "del", l.ns(name)).Run() })
+	l.ipIn(name, "link", "set", "lo", "up")
+}
+
+func (l *lab) run(args ...string) {
+	l.t.Helper()
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		l.t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+}
+
+func (l *lab) ip(args ...string) { l.t.Helper(); l.run(append([]string{"ip"}, args...)...) }
+func (l *lab) ipIn(ns string, args ...string) {
+	l.t.Helper()
+	l.ip(append([]string{"-n", l.ns(ns)}, args...)...)
+}
+func (l *lab) in(ns string, args ...string) {
+	l.t.Helper()
+	l.ip(append([]string{"netns", "exec", l.ns(ns)}, args...)...)
+}
+
+// NATs of a gateway, as nft rules for what leaves by the wire.
+const (
+	natEasy = "masquerade"              // keeps ports where it can: one that peers can guess
+	natHard = "masquerade fully-random" // another port for every destination
+)
+
+// host makes a namespace behind a gateway that does what nat says, and returns the wire to the core.
+func (l *lab) host(name, nat string, wire slowlink.Options) *slowlink.Link {
+	l.t.Helper()
+	l.namespace(name)
+	return l.uplink(name, name+"gw", "eth0", nat, wire)
+}
+
+// uplink connects a namespace with the core by a gateway of its own, and makes that its default route.
+func (l *lab) uplink(name, gateway, device, nat string, wire slowlink.Options) *slowlink.Link {
+	l.t.Helper()
+	l.next++
+	n := l.next
+	l.namespace(gateway)
+	l.ip("link", "add", "lan", "netns", l.ns(gateway), "type", "veth", "peer", "name", device, "netns", l.ns(name))
+	l.ipIn(gateway, "addr", "add", fmt.Sprintf("10.71.%d.1/24", n), "dev", "lan")
+	l.ipIn(gateway, "link", "set", "lan", "up")
+	l.ipIn(name, "addr", "add", fmt.Sprintf("10.71.%d.2/24", n), "dev", device)
+	l.ipIn(name, "link", "set", device, "up")
+	l.ipIn(name, "route", "replace", "default", "via", fmt.Sprintf("10.71.%d.1", n))
+	l.in(gateway, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	if wire.Delay == 0 {
+		wire.Delay = labDelay
+	}
+	public := func(host int) string { return fmt.Sprintf("198.51.100.%d/30", 4*n+host) }
+	link, err := slowlink.Join(slowlink.End{Namespace: l.ns(gateway), Device: "wan", Address: public(1)},
+		slowlink.End{Namespace: l.ns("core"), Device: "w" + strconv.Itoa(n), Address: public(2)}, wire)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { link.Close() })
+	l.ipIn(gateway, "route", "add", "default", "via", strings.TrimSuffix(public(2), "/30"))
+	l.nat(gateway, "wan", nat)
+	return link
+}
+
+// nat makes a gateway hide its network and let in only what was asked for.
+func (l *lab) nat(gateway, device, kind string) {
+	l.t.Helper()
+	l.in(gateway, "nft", fmt.Sprintf(`add table ip n
+add chain ip n post { type nat hook postrouting priority 100; }
+add rule ip n post oifname %[1]s %[2]s
+add chain ip n forw { type filter hook forward priority 0; policy drop; }
+add rule ip n forw iifname != %[1]s accept
+add rule ip n forw ct state established,related accept`, device, kind))
+}
+
+// blockUDP drops what leaves a gateway by UDP, or lets it again.
+func (l *lab) blockUDP(gateway string, block bool) {
+	l.t.Helper()
+	if block {
+		l.in(gateway, "nft", `add table ip u
+add chain ip u forw { type filter hook forward priority -10; }
+add rule ip u forw meta l4proto udp drop`)
+		return
+	}
+	l.in(gateway, "nft", "delete table ip u")
+}
+
+const labTemplate = `terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_workspace" "me" {}
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+}
+resource "terraform_data" "process" {
+  count = data.coder_workspace.me.start_count
+  provisioner "local-exec" {
+    command = "cd %[1]s; HOME=%[1]s CODER_AGENT_TOKEN=${coder_agent.main.token} CODER_AGENT_URL=%[2]s setsid ip netns exec %[3]s %[4]s agent >%[1]s/agent.log 2>&1 </dev/null &"
+  }
+}
+`
+
+// deploy starts the server in its namespace, with a workspace whose agent runs in the namespace ws.
+func (l *lab) deploy() {
+	l.t.Helper()
+	d := prepare(l.t, "--provisioner-isolation", "none")
+	d.netns, d.base = l.ns("srv"), "http://"+l.server+":"+d.port
+	d.extra = append(d.extra, "CODER_HTTP_ADDRESS=0.0.0.0:"+d.port)
+	l.d = d
+	d.begin()
+	template := filepath.Join(d.dir, "lab")
+	if err := os.MkdirAll(filepath.Join(d.dir, "agent"), 0o700); err != nil {
+		l.t.Fatal(err)
+	}
+	if err := os.Mkdir(template, 0o755); err != nil {
+		l.t.Fatal(err)
+	}
+	text := fmt.Appendf(nil, labTemplate, filepath.Join(d.dir, "agent"), d.url(), l.ns("ws"), coder)
+	if err := os.WriteFile(filepath.Join(template, "main.tf"), text, 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+	d.coder("templates", "push", "lab", "-d", template, "-y")
+	d.coder("create", "dev", "-t", "lab", "-y")
+	d.coder("ssh", "dev", "--", "true")
+}
+
+// coder is the command line on a host.
+func (l *lab) coder(ctx context.Context, host string, args ...string) *exec.Cmd {
+	cmd := l.d.command(ctx, args...)
+	wrapped := append([]string{"ip", "netns", "exec", l.ns(host), coder}, args...)
+	own := exec.CommandContext(ctx, wrapped[0], wrapped[1:]...)
+	own.Env, own.Dir, own.WaitDelay = cmd.Env, cmd.Dir, cmd.WaitDelay
+	return own
+}
+
+// path asserts by which path a host reaches the workspace.
+func (l *lab) path(t *testing.T, host string, direct bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settle)
+	defer cancel()
+	args := []string{"ping", "dev", "-n", "5", "--wait", "1s"}
+	if direct {
+		args = []string{"speedtest", "dev", "--direct", "-t", "10ms"} // fails where there is no direct path within a minute
+	}
+	out, err := l.coder(ctx, host, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("coder %v: %v\n%s", args, err, out)
+	}
+	if !direct && strings.Contains(string(out), "p2p") {
+		t.Errorf("a direct path where none can be:\n%s", out)
+	}
+}
+
+// bytes carries some through a session both ways and asserts that all arrive.
+func (l *lab) bytes(t *testing.T, host string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
+	defer cancel()
+	const size = 2 << 20
+	cmd := l.coder(ctx, host, "ssh", "dev", "--", "cat")
+	cmd.Stdin = io.LimitReader(counting{new(uint32)}, size)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("ssh: %v", err)
+	}
+	want, err := io.ReadAll(io.LimitReader(counting{new(uint32)}, size))
+	if err != nil || string(out) != string(want) {
+		t.Errorf("got %d bytes back, and not the %d that were sent", len(out), size)
+	}
+}
+
+// counting reads as bytes that do not repeat soon.
+type counting struct{ n *uint32 }
+
+func (c counting) Read(p []byte) (int, error) {
+	for i := range p {
+		*c.n = *c.n*1664525 + 1013904223
+		p[i] = byte(*c.n >> 24)
+	}
+	return len(p), nil
+}
+
+// labSession is an open session in which the workspace counts.
+type labSession struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string
+	last  int
+}
+
+// session opens one that counts up twenty times a second, to the given number.
+func (l *lab) session(t *testing.T, host string, to int) *labSession {
+	t.Helper()
+	s := &labSession{t: t, lines: make(chan string, to)}
+	s.cmd = l.coder(t.Context(), host, "ssh", "dev", "--", fmt.Sprintf("for i in $(seq 1 %d); do echo $i; sleep 0.05; done", to))
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Stderr = t.Output()
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.lines)
+		for scan := bufio.NewScanner(stdout); scan.Scan(); {
+			s.lines <- scan.Text()
+		}
+	}()
+	s.until(20)
+	return s
+}
+
+// until reads until the workspace has counted so far. It fails the test when a number is missing.
+func (s *labSession) until(n int) {
+	s.t.Helper()
+	limit := time.After(settle)
+	for s.last < n {
+		select {
+		case line, ok := <-s.lines:
+			if !ok {
+				s.t.Fatalf("the session ended at %d: %v", s.last, s.cmd.Wait())
+			}
+			if s.last++; line != strconv.Itoa(s.last) {
+				s.t.Fatalf("got %q after %d", line, s.last-1)
+			}
+		case <-limit:
+			s.t.Fatalf("the session was silent for %s after %d", settle, s.last)
+		}
+	}
+}
+
+// resumed reads what comes after a disturbance and prints how long that took.
+func (s *labSession) resumed(what string) {
+	s.t.Helper()
+	for drained := false; !drained; { // what had arrived before
+		select {
+		case line, ok := <-s.lines:
+			if !ok {
+				s.t.Fatalf("the session ended at %d: %v", s.last, s.cmd.Wait())
+			}
+			if s.last++; line != strconv.Itoa(s.last) {
+				s.t.Fatalf("got %q after %d", line, s.last-1)
+			}
+		default:
+			drained = true
+		}
+	}
+	begin := time.Now()
+	s.until(s.last + 1)
+	s.t.Logf("%s: the session goes on after %s", what, time.Since(begin).Round(10*time.Millisecond))
+}
+
+// end reads to the last number, and the session must have been a success.
+func (s *labSession) end(to int) {
+	s.t.Helper()
+	s.until(to)
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Errorf("the session ended with %v", err)
+	}
+}
+
+// Every kind of network has its path, and loses no byte.
+func TestLab(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.host("ws", natEasy, slowlink.Options{})
+	l.host("easy", natEasy, slowlink.Options{})
+	l.host("hard", natHard, slowlink.Options{})
+	l.host("lossy", natEasy, slowlink.Options{Delay: 40 * time.Millisecond, Loss: 0.01})
+	l.host("narrow", natEasy, slowlink.Options{MTU: 1280})
+	l.host("walled", natEasy, slowlink.Options{})
+	l.blockUDP("walledgw", true)
+	// A second NAT inside the first.
+	l.host("double", natEasy, slowlink.Options{})
+	l.namespace("inner")
+	l.ip("link", "add", "in", "netns", l.ns("double"), "type", "veth", "peer", "name", "eth0", "netns", l.ns("inner"))
+	l.ipIn("double", "addr", "add", "10.72.0.1/24", "dev", "in")
+	l.ipIn("double", "link", "set", "in", "up")
+	l.in("double", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	l.ipIn("inner", "addr", "add", "10.72.0.2/24", "dev", "eth0")
+	l.ipIn("inner", "link", "set", "eth0", "up")
+	l.ipIn("inner", "route", "add", "default", "via", "10.72.0.1")
+	l.nat("double", "eth0", natEasy)
+	// Hosts for what happens to open sessions.
+	cut := l.host("cut", natEasy, slowlink.Options{})
+	l.host("asleep", natEasy, slowlink.Options{})
+	l.host("blocked", natEasy, slowlink.Options{})
+	l.host("roaming", natEasy, slowlink.Options{})
+	l.deploy()
+
+	for host, direct := range map[string]bool{"easy": true, "hard": false, "inner": true, "lossy": true, "narrow": true, "walled": false} {
+		t.Run("path/"+host, func(t *testing.T) {
+			t.Parallel()
+			l.bytes(t, host)
+			l.path(t, host, direct)
+		})
+	}
+	const to = 500 // 25 s
+	t.Run("session/cut", func(t *testing.T) {
+		t.Parallel()
+		s := l.session(t, "cut", to)
+		cut.Cut(true)
+		time.Sleep(8 * time.Second) // the outage is what is tested
+		cut.Cut(false)
+		s.resumed("a link that was cut for 8 s")
+		s.end(to)
+	})
+	t.Run("session/sleep", func(t *testing.T) {
+		t.Parallel()
+		s := l.session(t, "asleep", to)
+		// ip becomes the program that it runs.
+		if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second) // so is the sleep
+		if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		s.resumed("a process that slept for 15 s")
+		s.end(to)
+	})
+	t.Run("session/udp-blocked", func(t *testing.T) {
+		t.Parallel()
+		s := l.session(t, "blocked", to)
+		l.blockUDP("blockedgw", true)
+		s.resumed("UDP that is suddenly blocked")
+		s.end(to)
+	})
+	t.Run("session/roaming", func(t *testing.T) {
+		t.Parallel()
+		s := l.session(t, "roaming", to)
+		l.uplink("roaming", "roaming2gw", "eth1", natEasy, slowlink.Options{})
+		l.ipIn("roaming", "link", "set", "eth0", "down")
+		s.resumed("another network")
+		s.end(to)
+	})
+}
+
+// A relayed session outlives a restart of its relay, which is the server.
+func TestLabRelayRestart(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.host("ws", natEasy, slowlink.Options{})
+	l.host("walled", natEasy, slowlink.Options{})
+	l.blockUDP("walledgw", true)
+	l.deploy()
+	const to = 400
+	s := l.session(t, "walled", to)
+	if err := l.d.end(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.d.start(); err != nil {
+		t.Fatal(err)
+	}
+	s.resumed("a relay that was restarted")
+	s.end(to)
+}

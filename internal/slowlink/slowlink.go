@@ -1,0 +1,136 @@
+// Package slowlink joins two network namespaces by a wire with a delay, losses and cuts, in user space: a pair of TUN devices. It
+// is for tests and measurements, needs root, and exists because a kernel's own emulator (netem) is a module that many machines do
+// not have. It works on Linux only. It knows nothing about what travels on the wire.
+package slowlink
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	defaultMTU = 1500
+	// queue is how many packets are on the wire in one direction; more are lost.
+	queue = 20000
+	// backlog is how many packets the kernel keeps for a wire that is behind.
+	backlog = 2000
+	// maxPacket is what a TUN device may hand over at once.
+	maxPacket = 64 << 10
+)
+
+// End is one end of a wire.
+type End struct {
+	Namespace string // as in "ip netns"
+	Device    string // to be made there
+	Address   string // of the device, with its prefix length
+}
+
+// Options of a wire. The zero value is a fast one.
+type Options struct {
+	Delay time.Duration // of a packet, one way
+	Loss  float64       // probability that a packet is lost
+	MTU   int           // 0 means 1500
+}
+
+// Link is a wire between two ends. Close it.
+type Link struct {
+	cut    atomic.Bool
+	ends   [2]*os.File
+	pumps  sync.WaitGroup
+	closed sync.Once
+}
+
+// Join makes a wire. Both namespaces must exist.
+func Join(a, b End, o Options) (*Link, error) {
+	if o.MTU == 0 {
+		o.MTU = defaultMTU
+	}
+	l := &Link{}
+	for i, end := range []End{a, b} {
+		tun, err := openTUN(end.Namespace, end.Device)
+		if err == nil {
+			l.ends[i] = tun
+			err = configure(end, o.MTU)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("join %s and %s: %w", a.Namespace, b.Namespace, err), l.Close())
+		}
+	}
+	l.pump(l.ends[0], l.ends[1], o)
+	l.pump(l.ends[1], l.ends[0], o)
+	return l, nil
+}
+
+// Cut loses every packet from now on, or lets them pass again.
+func (l *Link) Cut(cut bool) { l.cut.Store(cut) }
+
+// Close takes the wire away, and its devices with it.
+func (l *Link) Close() error {
+	var err error
+	l.closed.Do(func() {
+		for _, end := range l.ends {
+			if end != nil {
+				err = errors.Join(err, end.Close())
+			}
+		}
+		l.pumps.Wait()
+	})
+	return err
+}
+
+// packet is on the wire until its time has come.
+type packet struct {
+	due   time.Time
+	bytes []byte
+}
+
+// pump carries packets one way until the devices are closed.
+func (l *Link) pump(from, to *os.File, o Options) {
+	wire := make(chan packet, queue)
+	l.pumps.Go(func() {
+		for p := range wire {
+			time.Sleep(time.Until(p.due)) // this is the wire's length
+			if _, err := to.Write(p.bytes); errors.Is(err, os.ErrClosed) {
+				for range wire { // the other half notices by itself
+				}
+				return
+			}
+		}
+	})
+	l.pumps.Go(func() {
+		defer close(wire)
+		buf := make([]byte, maxPacket)
+		for {
+			n, err := from.Read(buf)
+			if err != nil {
+				return
+			}
+			if l.cut.Load() || o.Loss > 0 && rand.Float64() < o.Loss {
+				continue
+			}
+			select {
+			case wire <- packet{time.Now().Add(o.Delay), append([]byte(nil), buf[:n]...)}:
+			default:
+			}
+		}
+	})
+}
+
+func configure(end End, mtu int) error {
+	for _, args := range [][]string{
+		{"addr", "add", end.Address, "dev", end.Device},
+		{"link", "set", end.Device, "mtu", strconv.Itoa(mtu), "txqueuelen", strconv.Itoa(backlog), "up"},
+	} {
+		if out, err := exec.Command("ip", append([]string{"-n", end.Namespace}, args...)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %v: %w: %s", args, err, out)
+		}
+	}
+	return nil
+}
