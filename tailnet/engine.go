@@ -188,7 +188,7 @@ const (
 // tuneTCP makes connections quick on long paths, go on soon after an outage, and outlive a long one.
 //
 // Cubic, unlike the engine's choice of Reno, ends its slow start when round trips grow, before it has lost a window's worth of
-// packets: docs/decisions/0013-long-paths.md has the figures. The engine avoids it since its window overflows an integer some
+// packets: docs/decisions/0015-long-paths.md has the figures. The engine avoids it since its window overflows an integer some
 // weeks after a connection's last loss; the timeout that follows sets it right.
 func (n *Node) tuneTCP() error {
 	control := tcpip.CongestionControlOption("cubic")
