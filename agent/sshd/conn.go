@@ -17,6 +17,7 @@ type conn struct {
 	server *Server
 	stream transport
 	plain  bool // the client speaks sshmux: the transport is encrypted and knows who it is
+	long   bool // the client found the path worth several connections
 	authed atomic.Bool
 	done   chan struct{} // closed when the connection has ended
 
@@ -43,6 +44,7 @@ func newConn(s *Server, raw net.Conn, plain bool) *conn {
 		channels: make(chan struct{}, maxChannels), opening: make(chan struct{}, maxChannels),
 		listeners: make(map[string]net.Listener),
 	}
+	_, c.long = raw.(interface{ Stripes() int })
 	if c.plain = plain; plain {
 		c.stream = muxTransport{raw}
 	} else {

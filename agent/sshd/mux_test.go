@@ -11,6 +11,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/internal/sshmux"
+	"github.com/codermesh/codermesh/internal/stripe"
 )
 
 // mux is a Go client of the server's plain side.
@@ -100,11 +101,33 @@ func TestMux(t *testing.T) {
 	}
 }
 
-// A client that sends and a program that reads get a window beyond the SSH library's.
+// A client that sends and a program that reads get a window beyond the SSH library's, where the path is long.
 func TestWindowGrows(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
-	client := h.dial(t)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := stripe.Listen(inner, nil)
+	served := make(chan error, 1)
+	go func() { served <- h.server.Serve(l) }()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, channels, globals, err := gossh.NewClientConn(stripe.New(raw), "", &gossh.ClientConfig{HostKeyCallback: gossh.FixedHostKey(h.key)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := gossh.NewClient(conn, channels, globals)
+	t.Cleanup(func() {
+		client.Close()
+		l.Close()
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
 	channel, requests, err := client.OpenChannel("session", nil)
 	if err != nil {
 		t.Fatal(err)

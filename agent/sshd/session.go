@@ -49,7 +49,7 @@ func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.
 	if err != nil {
 		return // the connection has ended
 	}
-	if !c.plain {
+	if c.long && !c.plain {
 		wide := s.wide(channel)
 		defer wide.release()
 		channel = wide

@@ -11,7 +11,8 @@ import (
 // The SSH library gives the other end 2 MiB of window per channel, for ever: 168 Mbit/s at a round trip of 100 ms, whatever the
 // path could carry. It has no setting for that, so this file reaches into it, in one place: it credits a channel with bytes that
 // were never received, by the method with which the library itself credits those that were read. From then on the library
-// credits every read at once, since it finds the window larger than it knows. A test holds that this works with the version in go.mod; a
+// credits every read at once, since it finds the window larger than it knows: that halves what a short path carries, so only those
+// that the client found long have such channels. A test holds that this works with the version in go.mod; a
 // version that lacks the method does not link.
 const (
 	firstWindow = 2 << 20  // the library's, in bytes

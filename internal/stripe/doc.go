@@ -7,8 +7,9 @@
 // # Protocol
 //
 // Every connection is opened by the client and begins with a preamble of 18 bytes: the version (1), 16 random bytes that name the
-// stream, and 0 for the first connection of a stream, 1 for one that joins it. Nothing answers it: the stream's bytes follow at
-// once. Then, in both directions, chunks:
+// stream, and 0 for the first connection of a stream, 1 for one that joins it, 2 for one that stays alone. Nothing answers it: the
+// stream's bytes follow at once. On a connection that stays alone they travel as they are. On others there are, in both directions,
+// chunks:
 //
 //	offset  8 bytes, big endian   where in the stream the chunk's bytes belong
 //	length  4 bytes               at most MaxChunk; 0 says that the stream ends at offset

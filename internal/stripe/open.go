@@ -17,12 +17,27 @@ import (
 func New(first net.Conn) *Conn {
 	c := newConn(first)
 	rand.Read(c.name[:])
-	c.add(first, c.hello(0))
+	c.add(first, c.hello(begins))
 	return c
 }
 
-func (c *Conn) hello(joins byte) []byte {
-	return append(append([]byte{version}, c.name[:]...), joins)
+// Alone begins a stream that stays on first alone: the bytes travel as they are, at no cost. It blocks until the system took
+// the preamble.
+func Alone(first net.Conn) error {
+	var nameless Conn
+	_, err := first.Write(nameless.hello(alone))
+	return err
+}
+
+// What a connection is for its stream.
+const (
+	begins byte = iota
+	joins
+	alone
+)
+
+func (c *Conn) hello(is byte) []byte {
+	return append(append([]byte{version}, c.name[:]...), is)
 }
 
 // Widen opens n more connections for a stream that New began, at the same time, and returns when all are open. A connection that
@@ -39,7 +54,7 @@ func (c *Conn) Widen(ctx context.Context, n int, dial func(context.Context) (net
 				errs[i] = fmt.Errorf("widen stream: %w", err)
 				return
 			}
-			c.add(raw, c.hello(1)) // a stream that is over meanwhile needs no more
+			c.add(raw, c.hello(joins)) // a stream that is over meanwhile needs no more
 		})
 	}
 	done := make(chan struct{})
@@ -132,7 +147,7 @@ func (l *Listener) greet(raw net.Conn) error {
 	if _, err := io.ReadFull(raw, head[:]); err != nil {
 		return fmt.Errorf("read preamble: %w", err)
 	}
-	if head[0] != version || head[preamble-1] > 1 {
+	if head[0] != version || head[preamble-1] > alone {
 		return errProtocol
 	}
 	addr, err := netip.ParseAddrPort(raw.RemoteAddr().String())
@@ -141,7 +156,7 @@ func (l *Listener) greet(raw net.Conn) error {
 	}
 	k := key{from: addr.Addr()}
 	copy(k.name[:], head[1:])
-	if head[preamble-1] == 1 {
+	if head[preamble-1] == joins {
 		c := l.await(k)
 		if c == nil {
 			return errors.New("its stream is not there")
@@ -154,6 +169,10 @@ func (l *Listener) greet(raw net.Conn) error {
 	}
 	if err := raw.SetReadDeadline(time.Time{}); err != nil {
 		return err
+	}
+	if head[preamble-1] == alone {
+		l.offer(raw)
+		return nil
 	}
 	return l.begin(k, raw)
 }
@@ -180,15 +199,20 @@ func (l *Listener) begin(k key, raw net.Conn) error {
 		delete(l.streams, k)
 		l.mu.Unlock()
 	})
+	l.offer(c)
+	return nil
+}
+
+// offer has a stream accepted, or closes it.
+func (l *Listener) offer(c net.Conn) {
 	select {
 	case <-l.done:
 		c.Close()
 	case l.queue <- c:
 	default:
-		l.log.Warn("accept queue is full", "peer", raw.RemoteAddr())
+		l.log.Warn("accept queue is full", "peer", c.RemoteAddr())
 		c.Close()
 	}
-	return nil
 }
 
 // await waits for a stream whose later connection was faster than the first one.
@@ -212,7 +236,7 @@ func (l *Listener) await(k key) *Conn {
 	}
 }
 
-// Accept returns the next stream, a *Conn.
+// Accept returns the next stream: a *Conn, or a connection of the inner listener that is one alone.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.queue:

@@ -31,7 +31,7 @@ func listen(t testing.TB) *stripe.Listener {
 	return l
 }
 
-// open makes a stream with n connections.
+// open makes a stream with n connections, 0 for one that stays alone.
 func open(t testing.TB, n int) (client, server net.Conn) {
 	t.Helper()
 	l := listen(t)
@@ -42,6 +42,18 @@ func open(t testing.TB, n int) (client, server net.Conn) {
 	first, err := dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if n == 0 {
+		t.Cleanup(func() { first.Close() })
+		if err := stripe.Alone(first); err != nil {
+			t.Fatal(err)
+		}
+		s, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return first, s
 	}
 	c := stripe.New(first)
 	t.Cleanup(func() { c.Close() })
@@ -71,7 +83,7 @@ func random(seed uint64, n int) []byte {
 // Both directions at once, in writes of all sizes, with ends that do not end the other direction.
 func TestBytesArriveInOrder(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 2, 16} {
+	for _, n := range []int{0, 1, 2, 16} {
 		client, server := open(t, n)
 		const size = 8 << 20
 		var both sync.WaitGroup

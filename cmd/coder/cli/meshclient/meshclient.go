@@ -20,6 +20,7 @@ import (
 
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/stripe"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -168,7 +169,7 @@ func stripes(dialled, ping time.Duration) int {
 
 // DialStream is Dial for a TCP port that takes stripes. The stream can be used when its first connection stands; the others
 // follow, as many as the path is worth.
-func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (*stripe.Conn, error) {
+func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
 	begin := time.Now()
 	first, err := c.Dial(ctx, "tcp", agent, port)
 	if err != nil {
@@ -179,9 +180,16 @@ func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (
 	if err != nil {
 		return nil, err
 	}
-	stream := stripe.New(first)
 	n := stripes(took, node.Latency(agent))
 	c.log.Debug("stream stands", "agent", agent, "duration", took, "stripes", n)
+	if n == 1 && port == meshport.SSHWide {
+		if err := stripe.Alone(first); err != nil {
+			first.Close()
+			return nil, fmt.Errorf("begin stream: %w", err)
+		}
+		return first, nil
+	}
+	stream := stripe.New(first)
 	if n == 1 {
 		return stream, nil
 	}
