@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,12 +32,14 @@ import (
 	"github.com/codermesh/codermesh/agent/speed"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/tailnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a server and a mesh made of loopback sockets. It implements agentpbconnect.AgentServiceHandler and agent.Mesh.
 type world struct {
+	paths    []tailnet.PeerStatus // what the mesh measures
 	rpcs     net.Listener
 	http     *http.Server
 	manifest *agentpb.ManifestResponse
@@ -253,9 +256,13 @@ func (w *world) DialServer(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", w.rpcs.Addr().String())
 }
 func (w *world) RelayLatency() time.Duration { return time.Millisecond }
-func (w *world) Done() <-chan struct{}       { return nil }
-func (w *world) Err() error                  { return nil }
-func (w *world) Close() error                { return nil }
+
+func (w *world) Measure(_ context.Context, which func(uuid.UUID) bool) []tailnet.PeerStatus {
+	return slices.DeleteFunc(slices.Clone(w.paths), func(p tailnet.PeerStatus) bool { return !which(p.ID) })
+}
+func (w *world) Done() <-chan struct{} { return nil }
+func (w *world) Err() error            { return nil }
+func (w *world) Close() error          { return nil }
 
 // run starts an agent in the world. stop ends it in good order.
 func (w *world) run(t testing.TB) (stop func()) {

@@ -16,11 +16,14 @@ import (
 	"github.com/codermesh/codermesh/agent/metadata"
 	"github.com/codermesh/codermesh/agent/ports"
 	"github.com/codermesh/codermesh/agent/script"
+	"github.com/codermesh/codermesh/tailnet"
 )
 
 const (
 	maxRequest = 64 << 10 // bytes of a message to the agent
 	maxWatches = 32       // of metadata, at once
+	// measureTime is how long peers may take to answer a ping. The server asks within a list that people wait for.
+	measureTime = 500 * time.Millisecond
 )
 
 // newAPI is what answers the server on the mesh. Close it.
@@ -52,6 +55,23 @@ func (a *api) ListeningPorts(context.Context, *connect.Request[agentpb.Listening
 	out := &agentpb.ListeningPortsResponse{}
 	for _, p := range found {
 		out.Ports = append(out.Ports, &agentpb.ListeningPort{ProcessName: p.Process, Network: p.Network, Port: uint32(p.Port)})
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (a *api) Paths(ctx context.Context, _ *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
+	out := &agentpb.PathsResponse{}
+	for _, p := range a.mesh.Measure(ctx, func(uuid.UUID) bool { return true }) {
+		way := agentpb.Path_WAY_UNSPECIFIED
+		switch p.Path {
+		case tailnet.PathDirect:
+			way = agentpb.Path_WAY_DIRECT
+		case tailnet.PathRelay:
+			way = agentpb.Path_WAY_RELAY
+		}
+		out.Paths = append(out.Paths, &agentpb.Path{Peer: p.ID[:], Way: way, LatencyUs: p.Latency.Microseconds(), Rx: p.Rx, Tx: p.Tx})
 	}
 	return connect.NewResponse(out), nil
 }

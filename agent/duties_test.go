@@ -20,11 +20,13 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/tailnet"
 )
 
 // port connects to one of the agent's own ports.
@@ -141,6 +143,22 @@ func TestMetadataAndPorts(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("port %s is not among %v", l.Addr(), resp.Msg.GetPorts())
+	}
+
+	near, far, idle := uuid.New(), uuid.New(), uuid.New()
+	w.paths = []tailnet.PeerStatus{
+		{ID: near, Path: tailnet.PathDirect, Latency: 1500 * time.Microsecond, Rx: 1, Tx: 2}, {ID: far, Path: tailnet.PathRelay, Latency: time.Second},
+		{ID: idle, Path: tailnet.PathNone},
+	}
+	paths, err := client.Paths(t.Context(), connect.NewRequest(&agentpb.PathsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPaths := &agentpb.PathsResponse{Paths: []*agentpb.Path{
+		{Peer: near[:], Way: agentpb.Path_WAY_DIRECT, LatencyUs: 1500, Rx: 1, Tx: 2}, {Peer: far[:], Way: agentpb.Path_WAY_RELAY, LatencyUs: 1_000_000}, {Peer: idle[:]},
+	}}
+	if diff := cmp.Diff(wantPaths, paths.Msg, protocmp.Transform()); diff != "" {
+		t.Errorf("paths (-want +got):\n%s", diff)
 	}
 }
 

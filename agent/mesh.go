@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -26,6 +28,8 @@ type Mesh interface {
 	DialServer(ctx context.Context) (net.Conn, error)
 	// RelayLatency is the round trip to the home relay, 0 while unknown.
 	RelayLatency() time.Duration
+	// Measure is the state of the peers with the round trips to them, as tailnet.Node has it.
+	Measure(ctx context.Context, which func(uuid.UUID) bool) []tailnet.PeerStatus
 	// Done is closed when the server has refused the agent for good; Err says why.
 	Done() <-chan struct{}
 	Err() error

@@ -139,6 +139,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		Authenticate:    accounts.Authenticate,
 		MayStillConnect: accounts.Active,
 		AgentOwners:     s.agents.Owners,
+		AgentPaths:      s.agents.Paths,
 		Actor:           accounts.Actor,
 		Session:         accounts.Session,
 		AuthenticateKey: func(ctx context.Context, key secret.Token) (mesh.ProvisionerKey, error) {

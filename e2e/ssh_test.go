@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -716,6 +717,14 @@ func TestSessionsAreToldWhy(t *testing.T) {
 		}
 		go func() { one.ended <- cmd.Wait() }()
 		sessions = append(sessions, one)
+	}
+	// Meanwhile a list tells by which paths: it waits for the agents, but not for ever.
+	told := regexp.MustCompile(`(?m)^dev +(direct|relayed)`)
+	for list, deadline := "", time.Now().Add(settle); !told.MatchString(list); {
+		if time.Now().After(deadline) {
+			t.Fatalf("coder list tells no path:\n%s", list)
+		}
+		list = s.coder("list", "-c", "name,path")
 	}
 	s.coder("stop", "dev", "-y")
 	s.coder("delete", "second", "-y")

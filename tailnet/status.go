@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -122,6 +123,8 @@ type PeerStatus struct {
 	Region   string         `json:"region"`   // code of the relay of a relayed path
 	// LastHandshake moves every two minutes under traffic, and not at all without. It says nothing about liveness.
 	LastHandshake time.Time `json:"last_handshake"`
+	// Latency is the round trip that Measure measured, otherwise 0.
+	Latency time.Duration `json:"latency,omitempty"`
 }
 
 // Status takes a snapshot. It costs time per peer.
@@ -145,6 +148,40 @@ func (n *Node) Status() Status {
 	}
 	slices.SortFunc(status.Peers, func(a, b PeerStatus) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	return status
+}
+
+// maxMeasured bounds the pings of one Measure.
+const maxMeasured = 64
+
+// Measure is the state of those peers that which names, with the round trip to each that has a path. It blocks until all have
+// answered or ctx ends; a peer that did not answer has no Latency. With more than maxMeasured paths nothing is measured.
+func (n *Node) Measure(ctx context.Context, which func(uuid.UUID) bool) []PeerStatus {
+	var peers []PeerStatus
+	paths := 0
+	for _, p := range n.Status().Peers {
+		if !which(p.ID) {
+			continue
+		}
+		if peers = append(peers, p); p.Path != PathNone {
+			paths++
+		}
+	}
+	if paths > maxMeasured {
+		return peers
+	}
+	var pings sync.WaitGroup
+	for i := range peers {
+		if peers[i].Path == PathNone {
+			continue
+		}
+		pings.Go(func() {
+			if pong, err := n.Ping(ctx, peers[i].ID); err == nil { // an optional measurement: without it the latency is unknown
+				peers[i].Latency = max(pong.Latency, time.Microsecond)
+			}
+		})
+	}
+	pings.Wait()
+	return peers
 }
 
 func (p *peer) status(seen *ipnstate.PeerStatus) PeerStatus {

@@ -202,6 +202,55 @@ func (Health) EnumDescriptor() ([]byte, []int) {
 	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
 }
 
+type Path_Way int32
+
+const (
+	Path_WAY_UNSPECIFIED Path_Way = 0 // nothing travelled lately
+	Path_WAY_DIRECT      Path_Way = 1
+	Path_WAY_RELAY       Path_Way = 2
+)
+
+// Enum value maps for Path_Way.
+var (
+	Path_Way_name = map[int32]string{
+		0: "WAY_UNSPECIFIED",
+		1: "WAY_DIRECT",
+		2: "WAY_RELAY",
+	}
+	Path_Way_value = map[string]int32{
+		"WAY_UNSPECIFIED": 0,
+		"WAY_DIRECT":      1,
+		"WAY_RELAY":       2,
+	}
+)
+
+func (x Path_Way) Enum() *Path_Way {
+	p := new(Path_Way)
+	*p = x
+	return p
+}
+
+func (x Path_Way) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Path_Way) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_agentpb_agent_proto_enumTypes[3].Descriptor()
+}
+
+func (Path_Way) Type() protoreflect.EnumType {
+	return &file_agent_agentpb_agent_proto_enumTypes[3]
+}
+
+func (x Path_Way) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Path_Way.Descriptor instead.
+func (Path_Way) EnumDescriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27, 0}
+}
+
 type ManifestRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1765,6 +1814,162 @@ func (x *ListeningPortsResponse) GetPorts() []*ListeningPort {
 	return nil
 }
 
+type PathsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PathsRequest) Reset() {
+	*x = PathsRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PathsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PathsRequest) ProtoMessage() {}
+
+func (x *PathsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PathsRequest.ProtoReflect.Descriptor instead.
+func (*PathsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+}
+
+type PathsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paths         []*Path                `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PathsResponse) Reset() {
+	*x = PathsResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PathsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PathsResponse) ProtoMessage() {}
+
+func (x *PathsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PathsResponse.ProtoReflect.Descriptor instead.
+func (*PathsResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PathsResponse) GetPaths() []*Path {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+type Path struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Peer          []byte                 `protobuf:"bytes,1,opt,name=peer,proto3" json:"peer,omitempty"` // its id
+	Way           Path_Way               `protobuf:"varint,2,opt,name=way,proto3,enum=codermesh.agent.v1.Path_Way" json:"way,omitempty"`
+	LatencyUs     int64                  `protobuf:"varint,3,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"` // microseconds; 0 while unknown
+	Rx            int64                  `protobuf:"varint,4,opt,name=rx,proto3" json:"rx,omitempty"`                                // bytes that the agent got, in the present session
+	Tx            int64                  `protobuf:"varint,5,opt,name=tx,proto3" json:"tx,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Path) Reset() {
+	*x = Path{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Path) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Path) ProtoMessage() {}
+
+func (x *Path) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Path.ProtoReflect.Descriptor instead.
+func (*Path) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Path) GetPeer() []byte {
+	if x != nil {
+		return x.Peer
+	}
+	return nil
+}
+
+func (x *Path) GetWay() Path_Way {
+	if x != nil {
+		return x.Way
+	}
+	return Path_WAY_UNSPECIFIED
+}
+
+func (x *Path) GetLatencyUs() int64 {
+	if x != nil {
+		return x.LatencyUs
+	}
+	return 0
+}
+
+func (x *Path) GetRx() int64 {
+	if x != nil {
+		return x.Rx
+	}
+	return 0
+}
+
+func (x *Path) GetTx() int64 {
+	if x != nil {
+		return x.Tx
+	}
+	return 0
+}
+
 type ListeningPort struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ProcessName   string                 `protobuf:"bytes,1,opt,name=process_name,json=processName,proto3" json:"process_name,omitempty"` // "" when it is another user's
@@ -1776,7 +1981,7 @@ type ListeningPort struct {
 
 func (x *ListeningPort) Reset() {
 	*x = ListeningPort{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1993,7 @@ func (x *ListeningPort) String() string {
 func (*ListeningPort) ProtoMessage() {}
 
 func (x *ListeningPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2006,7 @@ func (x *ListeningPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
 func (*ListeningPort) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListeningPort) GetProcessName() string {
@@ -1833,7 +2038,7 @@ type WatchMetadataRequest struct {
 
 func (x *WatchMetadataRequest) Reset() {
 	*x = WatchMetadataRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +2050,7 @@ func (x *WatchMetadataRequest) String() string {
 func (*WatchMetadataRequest) ProtoMessage() {}
 
 func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +2063,7 @@ func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataRequest.ProtoReflect.Descriptor instead.
 func (*WatchMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
 }
 
 type WatchMetadataResponse struct {
@@ -1870,7 +2075,7 @@ type WatchMetadataResponse struct {
 
 func (x *WatchMetadataResponse) Reset() {
 	*x = WatchMetadataResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2087,7 @@ func (x *WatchMetadataResponse) String() string {
 func (*WatchMetadataResponse) ProtoMessage() {}
 
 func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2100,7 @@ func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataResponse.ProtoReflect.Descriptor instead.
 func (*WatchMetadataResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchMetadataResponse) GetValues() []*MetadataValue {
@@ -1917,7 +2122,7 @@ type MetadataValue struct {
 
 func (x *MetadataValue) Reset() {
 	*x = MetadataValue{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2134,7 @@ func (x *MetadataValue) String() string {
 func (*MetadataValue) ProtoMessage() {}
 
 func (x *MetadataValue) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2147,7 @@ func (x *MetadataValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataValue.ProtoReflect.Descriptor instead.
 func (*MetadataValue) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MetadataValue) GetKey() string {
@@ -1981,7 +2186,7 @@ type GitSSHKeyRequest struct {
 
 func (x *GitSSHKeyRequest) Reset() {
 	*x = GitSSHKeyRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2198,7 @@ func (x *GitSSHKeyRequest) String() string {
 func (*GitSSHKeyRequest) ProtoMessage() {}
 
 func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2211,7 @@ func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyRequest.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
 }
 
 type GitSSHKeyResponse struct {
@@ -2019,7 +2224,7 @@ type GitSSHKeyResponse struct {
 
 func (x *GitSSHKeyResponse) Reset() {
 	*x = GitSSHKeyResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2236,7 @@ func (x *GitSSHKeyResponse) String() string {
 func (*GitSSHKeyResponse) ProtoMessage() {}
 
 func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2249,7 @@ func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyResponse.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GitSSHKeyResponse) GetPublicKey() string {
@@ -2182,7 +2387,22 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\rStatsResponse\"\x17\n" +
 	"\x15ListeningPortsRequest\"Q\n" +
 	"\x16ListeningPortsResponse\x127\n" +
-	"\x05ports\x18\x01 \x03(\v2!.codermesh.agent.v1.ListeningPortR\x05ports\"`\n" +
+	"\x05ports\x18\x01 \x03(\v2!.codermesh.agent.v1.ListeningPortR\x05ports\"\x0e\n" +
+	"\fPathsRequest\"?\n" +
+	"\rPathsResponse\x12.\n" +
+	"\x05paths\x18\x01 \x03(\v2\x18.codermesh.agent.v1.PathR\x05paths\"\xc4\x01\n" +
+	"\x04Path\x12\x12\n" +
+	"\x04peer\x18\x01 \x01(\fR\x04peer\x12.\n" +
+	"\x03way\x18\x02 \x01(\x0e2\x1c.codermesh.agent.v1.Path.WayR\x03way\x12\x1d\n" +
+	"\n" +
+	"latency_us\x18\x03 \x01(\x03R\tlatencyUs\x12\x0e\n" +
+	"\x02rx\x18\x04 \x01(\x03R\x02rx\x12\x0e\n" +
+	"\x02tx\x18\x05 \x01(\x03R\x02tx\"9\n" +
+	"\x03Way\x12\x13\n" +
+	"\x0fWAY_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"WAY_DIRECT\x10\x01\x12\r\n" +
+	"\tWAY_RELAY\x10\x02\"`\n" +
 	"\rListeningPort\x12!\n" +
 	"\fprocess_name\x18\x01 \x01(\tR\vprocessName\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x12\n" +
@@ -2232,9 +2452,10 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"ScriptDone\x12%.codermesh.agent.v1.ScriptDoneRequest\x1a&.codermesh.agent.v1.ScriptDoneResponse\x12X\n" +
 	"\tGitSSHKey\x12$.codermesh.agent.v1.GitSSHKeyRequest\x1a%.codermesh.agent.v1.GitSSHKeyResponse\x12X\n" +
 	"\tAppHealth\x12$.codermesh.agent.v1.AppHealthRequest\x1a%.codermesh.agent.v1.AppHealthResponse\x12L\n" +
-	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse2\xdb\x01\n" +
+	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse2\xa9\x02\n" +
 	"\bAgentAPI\x12g\n" +
-	"\x0eListeningPorts\x12).codermesh.agent.v1.ListeningPortsRequest\x1a*.codermesh.agent.v1.ListeningPortsResponse\x12f\n" +
+	"\x0eListeningPorts\x12).codermesh.agent.v1.ListeningPortsRequest\x1a*.codermesh.agent.v1.ListeningPortsResponse\x12L\n" +
+	"\x05Paths\x12 .codermesh.agent.v1.PathsRequest\x1a!.codermesh.agent.v1.PathsResponse\x12f\n" +
 	"\rWatchMetadata\x12(.codermesh.agent.v1.WatchMetadataRequest\x1a).codermesh.agent.v1.WatchMetadataResponse0\x01B.Z,github.com/codermesh/codermesh/agent/agentpbb\x06proto3"
 
 var (
@@ -2249,92 +2470,100 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 	return file_agent_agentpb_agent_proto_rawDescData
 }
 
-var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),            // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                  // 1: codermesh.agent.v1.LogLevel
 	(Health)(0),                    // 2: codermesh.agent.v1.Health
-	(*ManifestRequest)(nil),        // 3: codermesh.agent.v1.ManifestRequest
-	(*ManifestResponse)(nil),       // 4: codermesh.agent.v1.ManifestResponse
-	(*Metadata)(nil),               // 5: codermesh.agent.v1.Metadata
-	(*App)(nil),                    // 6: codermesh.agent.v1.App
-	(*Script)(nil),                 // 7: codermesh.agent.v1.Script
-	(*AgentMessage)(nil),           // 8: codermesh.agent.v1.AgentMessage
-	(*Hello)(nil),                  // 9: codermesh.agent.v1.Hello
-	(*Heartbeat)(nil),              // 10: codermesh.agent.v1.Heartbeat
-	(*ServerMessage)(nil),          // 11: codermesh.agent.v1.ServerMessage
-	(*HeartbeatAck)(nil),           // 12: codermesh.agent.v1.HeartbeatAck
-	(*Shutdown)(nil),               // 13: codermesh.agent.v1.Shutdown
-	(*LifecycleRequest)(nil),       // 14: codermesh.agent.v1.LifecycleRequest
-	(*LifecycleResponse)(nil),      // 15: codermesh.agent.v1.LifecycleResponse
-	(*LogLine)(nil),                // 16: codermesh.agent.v1.LogLine
-	(*LogsRequest)(nil),            // 17: codermesh.agent.v1.LogsRequest
-	(*LogsResponse)(nil),           // 18: codermesh.agent.v1.LogsResponse
-	(*ScriptDoneRequest)(nil),      // 19: codermesh.agent.v1.ScriptDoneRequest
-	(*ScriptDoneResponse)(nil),     // 20: codermesh.agent.v1.ScriptDoneResponse
-	(*AppHealthRequest)(nil),       // 21: codermesh.agent.v1.AppHealthRequest
-	(*AppState)(nil),               // 22: codermesh.agent.v1.AppState
-	(*AppHealthResponse)(nil),      // 23: codermesh.agent.v1.AppHealthResponse
-	(*StatsRequest)(nil),           // 24: codermesh.agent.v1.StatsRequest
-	(*StatsResponse)(nil),          // 25: codermesh.agent.v1.StatsResponse
-	(*ListeningPortsRequest)(nil),  // 26: codermesh.agent.v1.ListeningPortsRequest
-	(*ListeningPortsResponse)(nil), // 27: codermesh.agent.v1.ListeningPortsResponse
-	(*ListeningPort)(nil),          // 28: codermesh.agent.v1.ListeningPort
-	(*WatchMetadataRequest)(nil),   // 29: codermesh.agent.v1.WatchMetadataRequest
-	(*WatchMetadataResponse)(nil),  // 30: codermesh.agent.v1.WatchMetadataResponse
-	(*MetadataValue)(nil),          // 31: codermesh.agent.v1.MetadataValue
-	(*GitSSHKeyRequest)(nil),       // 32: codermesh.agent.v1.GitSSHKeyRequest
-	(*GitSSHKeyResponse)(nil),      // 33: codermesh.agent.v1.GitSSHKeyResponse
-	nil,                            // 34: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),  // 35: google.protobuf.Timestamp
+	(Path_Way)(0),                  // 3: codermesh.agent.v1.Path.Way
+	(*ManifestRequest)(nil),        // 4: codermesh.agent.v1.ManifestRequest
+	(*ManifestResponse)(nil),       // 5: codermesh.agent.v1.ManifestResponse
+	(*Metadata)(nil),               // 6: codermesh.agent.v1.Metadata
+	(*App)(nil),                    // 7: codermesh.agent.v1.App
+	(*Script)(nil),                 // 8: codermesh.agent.v1.Script
+	(*AgentMessage)(nil),           // 9: codermesh.agent.v1.AgentMessage
+	(*Hello)(nil),                  // 10: codermesh.agent.v1.Hello
+	(*Heartbeat)(nil),              // 11: codermesh.agent.v1.Heartbeat
+	(*ServerMessage)(nil),          // 12: codermesh.agent.v1.ServerMessage
+	(*HeartbeatAck)(nil),           // 13: codermesh.agent.v1.HeartbeatAck
+	(*Shutdown)(nil),               // 14: codermesh.agent.v1.Shutdown
+	(*LifecycleRequest)(nil),       // 15: codermesh.agent.v1.LifecycleRequest
+	(*LifecycleResponse)(nil),      // 16: codermesh.agent.v1.LifecycleResponse
+	(*LogLine)(nil),                // 17: codermesh.agent.v1.LogLine
+	(*LogsRequest)(nil),            // 18: codermesh.agent.v1.LogsRequest
+	(*LogsResponse)(nil),           // 19: codermesh.agent.v1.LogsResponse
+	(*ScriptDoneRequest)(nil),      // 20: codermesh.agent.v1.ScriptDoneRequest
+	(*ScriptDoneResponse)(nil),     // 21: codermesh.agent.v1.ScriptDoneResponse
+	(*AppHealthRequest)(nil),       // 22: codermesh.agent.v1.AppHealthRequest
+	(*AppState)(nil),               // 23: codermesh.agent.v1.AppState
+	(*AppHealthResponse)(nil),      // 24: codermesh.agent.v1.AppHealthResponse
+	(*StatsRequest)(nil),           // 25: codermesh.agent.v1.StatsRequest
+	(*StatsResponse)(nil),          // 26: codermesh.agent.v1.StatsResponse
+	(*ListeningPortsRequest)(nil),  // 27: codermesh.agent.v1.ListeningPortsRequest
+	(*ListeningPortsResponse)(nil), // 28: codermesh.agent.v1.ListeningPortsResponse
+	(*PathsRequest)(nil),           // 29: codermesh.agent.v1.PathsRequest
+	(*PathsResponse)(nil),          // 30: codermesh.agent.v1.PathsResponse
+	(*Path)(nil),                   // 31: codermesh.agent.v1.Path
+	(*ListeningPort)(nil),          // 32: codermesh.agent.v1.ListeningPort
+	(*WatchMetadataRequest)(nil),   // 33: codermesh.agent.v1.WatchMetadataRequest
+	(*WatchMetadataResponse)(nil),  // 34: codermesh.agent.v1.WatchMetadataResponse
+	(*MetadataValue)(nil),          // 35: codermesh.agent.v1.MetadataValue
+	(*GitSSHKeyRequest)(nil),       // 36: codermesh.agent.v1.GitSSHKeyRequest
+	(*GitSSHKeyResponse)(nil),      // 37: codermesh.agent.v1.GitSSHKeyResponse
+	nil,                            // 38: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),  // 39: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	34, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
-	7,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
-	5,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
-	6,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
-	9,  // 4: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
-	10, // 5: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
-	12, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
-	13, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
+	38, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	8,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
+	6,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
+	7,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
+	10, // 4: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
+	11, // 5: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
+	13, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
+	14, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
 	0,  // 8: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	35, // 9: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	35, // 10: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	39, // 9: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	39, // 10: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 11: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
-	16, // 12: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	35, // 13: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	35, // 14: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
-	22, // 15: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
+	17, // 12: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
+	39, // 13: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	39, // 14: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	23, // 15: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
 	2,  // 16: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
-	28, // 17: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
-	31, // 18: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	35, // 19: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
-	3,  // 20: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
-	8,  // 21: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
-	14, // 22: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
-	17, // 23: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
-	19, // 24: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	32, // 25: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
-	21, // 26: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	24, // 27: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	26, // 28: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	29, // 29: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	4,  // 30: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	11, // 31: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	15, // 32: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	18, // 33: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	20, // 34: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	33, // 35: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	23, // 36: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	25, // 37: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	27, // 38: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	30, // 39: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	30, // [30:40] is the sub-list for method output_type
-	20, // [20:30] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	32, // 17: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
+	31, // 18: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
+	3,  // 19: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
+	35, // 20: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
+	39, // 21: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	4,  // 22: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
+	9,  // 23: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
+	15, // 24: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
+	18, // 25: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
+	20, // 26: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
+	36, // 27: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
+	22, // 28: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	25, // 29: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	27, // 30: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	29, // 31: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	33, // 32: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	5,  // 33: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	12, // 34: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	16, // 35: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	19, // 36: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	21, // 37: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	37, // 38: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	24, // 39: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	26, // 40: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	28, // 41: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	30, // 42: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	34, // 43: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	33, // [33:44] is the sub-list for method output_type
+	22, // [22:33] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_agent_agentpb_agent_proto_init() }
@@ -2355,8 +2584,8 @@ func file_agent_agentpb_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   32,
+			NumEnums:      4,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

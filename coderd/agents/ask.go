@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/tailnet"
 )
 
 const (
@@ -55,6 +57,35 @@ func (s *Service) listeningPorts(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// Paths asks an agent how packets travel between it and its peers. It blocks for a round trip and the pings, or until ctx ends.
+func (s *Service) Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error) {
+	client, closeIt := s.ask(agent)
+	defer closeIt()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer, err := client.Paths(ctx, connect.NewRequest(&agentpb.PathsRequest{}))
+	if err != nil {
+		return nil, askFault(err)
+	}
+	var all []tailnet.PeerStatus
+	for _, p := range answer.Msg.GetPaths() {
+		id, err := uuid.FromBytes(p.GetPeer())
+		if err != nil {
+			return nil, fmt.Errorf("parse peer of agent %s: %w", agent, err)
+		}
+		path := tailnet.PathNone
+		switch p.GetWay() {
+		case agentpb.Path_WAY_DIRECT:
+			path = tailnet.PathDirect
+		case agentpb.Path_WAY_RELAY:
+			path = tailnet.PathRelay
+		}
+		latency := time.Duration(min(max(p.GetLatencyUs(), 0), time.Hour.Microseconds())) * time.Microsecond
+		all = append(all, tailnet.PeerStatus{ID: id, Path: path, Latency: latency, Rx: max(p.GetRx(), 0), Tx: max(p.GetTx(), 0)})
+	}
+	return all, nil
 }
 
 // askFault is what a user is told when an agent does not answer.

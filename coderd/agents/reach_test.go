@@ -5,15 +5,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -26,14 +30,16 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/tailnet"
 )
 
 // fakeAgent is what an agent serves on the mesh, on loopback.
 type fakeAgent struct {
 	terminals, api net.Listener
-	watching       chan struct{}                              // receives when a watch begins
-	unwatched      chan struct{}                              // receives when it ends
-	values         chan []*agentpb.MetadataValue              // what the watch sends
+	watching       chan struct{}                 // receives when a watch begins
+	unwatched      chan struct{}                 // receives when it ends
+	values         chan []*agentpb.MetadataValue // what the watch sends
+	paths          *agentpb.PathsResponse
 	served         func(conn net.Conn, first ptywire.Request) // a terminal
 }
 
@@ -71,6 +77,10 @@ func (f *fakeAgent) ListeningPorts(context.Context, *connect.Request[agentpb.Lis
 	return connect.NewResponse(&agentpb.ListeningPortsResponse{Ports: []*agentpb.ListeningPort{
 		{ProcessName: "vite\x00", Network: "tcp", Port: 5173}, {Port: 70000}, {Port: 0},
 	}}), nil
+}
+
+func (f *fakeAgent) Paths(context.Context, *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error) {
+	return connect.NewResponse(f.paths), nil
 }
 
 func (f *fakeAgent) WatchMetadata(ctx context.Context, _ *connect.Request[agentpb.WatchMetadataRequest], stream *connect.ServerStream[agentpb.WatchMetadataResponse]) error {
@@ -228,6 +238,33 @@ func TestListeningPorts(t *testing.T) {
 	}
 	if diff := cmp.Diff(sdk.ListeningPorts{Ports: []sdk.ListeningPort{{ProcessName: "vite", Network: "tcp", Port: 5173}}}, got); diff != "" {
 		t.Errorf("ports (-want +got):\n%s", diff)
+	}
+}
+
+// An agent is believed about its own paths only as far as that makes sense.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	f := newFakeAgent(t)
+	w.deps.Dial = f.dial(id)
+	s := agents.New(w.deps)
+	t.Cleanup(s.Stop)
+	near, odd := uuid.New(), uuid.New()
+	f.paths = &agentpb.PathsResponse{Paths: []*agentpb.Path{
+		{Peer: near[:], Way: agentpb.Path_WAY_DIRECT, LatencyUs: 1500, Rx: 1, Tx: 2}, {Peer: odd[:], Way: 77, LatencyUs: math.MaxInt64, Rx: -1, Tx: -1},
+	}}
+	want := []tailnet.PeerStatus{
+		{ID: near, Path: tailnet.PathDirect, Latency: 1500 * time.Microsecond, Rx: 1, Tx: 2}, {ID: odd, Path: tailnet.PathNone, Latency: time.Hour},
+	}
+	if got, err := s.Paths(t.Context(), id); err != nil || !cmp.Equal(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})) {
+		t.Errorf("paths: got %+v, %v, want %+v", got, err, want)
+	}
+	f.paths.Paths[0].Peer = []byte("short")
+	if got, err := s.Paths(t.Context(), id); err == nil {
+		t.Errorf("an id that is none became %+v", got)
+	}
+	if _, err := s.Paths(t.Context(), uuid.New()); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("an agent that is not there: %v", err)
 	}
 }
 

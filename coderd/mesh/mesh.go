@@ -57,6 +57,8 @@ type Options struct {
 	MayStillConnect func(ctx context.Context, userID uuid.UUID) error
 	// AgentOwners says whose agents are.
 	AgentOwners func(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
+	// AgentPaths asks an agent how packets travel between it and its peers.
+	AgentPaths func(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
 	// Actor is a user as they would act now. It returns a fault, Unauthenticated, when they may not act any more.
 	Actor func(ctx context.Context, userID uuid.UUID) (rbac.Actor, error)
 	// Session is a user as they act with a session, by the id of its token. It returns a fault, Unauthenticated, when the session

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -19,9 +18,9 @@ import (
 
 const (
 	// pingBudget bounds how long a list waits for measurements of latency.
-	pingBudget = 250 * time.Millisecond
-	// maxPings is how many peers are measured for one list. A longer list goes without.
-	maxPings = 64
+	pingBudget = 800 * time.Millisecond
+	// maxQuestions is how many agents are asked for one list.
+	maxQuestions = 64
 )
 
 func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
@@ -33,16 +32,18 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 	for _, p := range peers {
 		listed[p.ID] = true
 	}
-	known := s.known(r.Context(), listed)
+	found := s.measure(r.Context(), peers)
 	out := sdk.MeshPeersResponse{Peers: make([]sdk.MeshPeer, len(peers))}
 	for i, p := range peers {
 		shown := sdk.MeshPeer{ID: p.ID, Kind: sdk.PeerKind(p.Kind), Name: p.Name, Path: sdk.PathUnknown, Connected: p.Online}
 		if !p.LastSeen.IsZero() {
 			shown.LastSeen = &p.LastSeen
 		}
-		if k, ok := known[p.ID]; ok {
-			shown.Path, shown.RxBytes, shown.TxBytes = k.path, k.rx, k.tx
-			shown.LatencyMillis = float64(k.latency.Microseconds()) / 1000
+		if k, ok := found.own[p.ID]; ok {
+			shown.Path, shown.RxBytes, shown.TxBytes, shown.LatencyMillis = shownPath(k.Path), k.Rx, k.Tx, millis(k.Latency)
+		}
+		for _, c := range found.of[p.ID] {
+			shown.Clients = append(shown.Clients, sdk.MeshClient{ID: c.ID, Path: shownPath(c.Path), LatencyMillis: millis(c.Latency), RxBytes: c.Rx, TxBytes: c.Tx})
 		}
 		for _, id := range p.Partners {
 			if listed[id] {
@@ -89,57 +90,63 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 	}), nil
 }
 
-// traffic is what this server's node knows of a peer.
-type traffic struct {
-	path    sdk.PeerPath
-	rx, tx  int64
-	latency time.Duration // 0: not measured
+// paths is what is known of the ways to those listed, from this server to all and from agents to their clients.
+type paths struct {
+	own map[uuid.UUID]tailnet.PeerStatus
+	of  map[uuid.UUID][]tailnet.PeerStatus // by agent
 }
 
-// known is what the node knows of those listed. It measures the latency of the ones with a path, within a budget.
-func (s *Service) known(ctx context.Context, listed map[uuid.UUID]bool) map[uuid.UUID]traffic {
+// measure learns the paths, within a budget. Agents are asked where a client has a tunnel with them.
+func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo) paths {
+	found := paths{own: map[uuid.UUID]tailnet.PeerStatus{}, of: map[uuid.UUID][]tailnet.PeerStatus{}}
 	select {
 	case <-s.joined:
 	default:
-		return nil
-	}
-	out := map[uuid.UUID]traffic{}
-	var measure []uuid.UUID
-	for _, p := range s.node.Status().Peers {
-		if !listed[p.ID] {
-			continue
-		}
-		path := sdk.PathUnknown
-		switch p.Path {
-		case tailnet.PathDirect:
-			path = sdk.PathDirect
-		case tailnet.PathRelay:
-			path = sdk.PathRelayed
-		}
-		out[p.ID] = traffic{path: path, rx: p.Rx, tx: p.Tx}
-		if path != sdk.PathUnknown {
-			measure = append(measure, p.ID)
-		}
-	}
-	if len(measure) > maxPings {
-		return out
+		return found
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingBudget)
 	defer cancel()
-	latencies := make([]time.Duration, len(measure))
-	var pings sync.WaitGroup
-	for i, id := range measure {
-		pings.Go(func() {
-			if pong, err := s.node.Ping(ctx, id); err == nil { // an optional measurement: without it the latency is unknown
-				latencies[i] = cmp.Or(pong.Latency, time.Microsecond)
+	listed := make(map[uuid.UUID]coordinator.Kind, len(peers))
+	for _, p := range peers {
+		listed[p.ID] = p.Kind
+	}
+	var asked sync.WaitGroup
+	var mu sync.Mutex // guards found.of
+	questions := 0
+	for _, p := range peers {
+		isClient := func(id uuid.UUID) bool { return listed[id] == coordinator.KindClient }
+		if p.Kind != coordinator.KindAgent || !p.Online || !slices.ContainsFunc(p.Partners, isClient) {
+			continue
+		}
+		if questions++; questions > maxQuestions {
+			break
+		}
+		asked.Go(func() {
+			all, err := s.opts.AgentPaths(ctx, p.ID)
+			if err != nil {
+				s.opts.Logger.DebugContext(ctx, "agent did not tell its paths", "agent", p.ID, "err", err)
+				return
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			found.of[p.ID] = slices.DeleteFunc(all, func(c tailnet.PeerStatus) bool { return !isClient(c.ID) || !slices.Contains(p.Partners, c.ID) })
 		})
 	}
-	pings.Wait()
-	for i, id := range measure {
-		t := out[id]
-		t.latency = latencies[i]
-		out[id] = t
+	for _, p := range s.node.Measure(ctx, func(id uuid.UUID) bool { return listed[id] != "" }) {
+		found.own[p.ID] = p
 	}
-	return out
+	asked.Wait()
+	return found
 }
+
+func shownPath(path tailnet.Path) sdk.PeerPath {
+	switch path {
+	case tailnet.PathDirect:
+		return sdk.PathDirect
+	case tailnet.PathRelay:
+		return sdk.PathRelayed
+	}
+	return sdk.PathUnknown
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

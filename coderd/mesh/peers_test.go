@@ -1,7 +1,9 @@
 package mesh_test
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -40,7 +42,20 @@ func TestWhoSeesWhichPeers(t *testing.T) {
 	if err := laptop.client.Subscribe(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	w.joinUser(t, "bob")
+	stranger := w.joinUser(t, "bob")
+	w.mu.Lock()
+	w.paths = func(ctx context.Context, _ uuid.UUID) ([]tailnet.PeerStatus, error) {
+		// It also tells of a client that it does not have.
+		all := agent.node.Measure(ctx, func(uuid.UUID) bool { return true })
+		return append(all, tailnet.PeerStatus{ID: stranger.node.ID(), Path: tailnet.PathDirect}), nil
+	}
+	w.mu.Unlock()
+	over, err := laptop.node.Dial(t.Context(), "tcp", netip.AddrPortFrom(tailnet.Addr(id), 8080))
+	if err != nil {
+		t.Fatal(err)
+	}
+	converse(t, over)
+	defer over.Close()
 	shared := w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundNone).joined()
 	if _, err := shared.client.Server(t.Context()); err != nil {
 		t.Fatal(err)
@@ -77,6 +92,12 @@ func TestWhoSeesWhichPeers(t *testing.T) {
 	a := seen[token]
 	if a.Kind != sdk.PeerAgent || !a.Connected || a.Path == sdk.PathUnknown || a.RxBytes == 0 || a.TxBytes == 0 || a.LastSeen == nil || a.LatencyMillis <= 0 {
 		t.Errorf("the agent is shown as %+v", a)
+	}
+	for _, user := range []string{"ann", "olga"} {
+		clients := w.peers(t, user)[token].Clients
+		if len(clients) != 1 || clients[0].ID != laptop.node.ID() || clients[0].Path == sdk.PathUnknown || clients[0].LatencyMillis <= 0 || clients[0].RxBytes == 0 {
+			t.Errorf("%s sees the agent's clients as %+v", user, clients)
+		}
 	}
 	if want := []uuid.UUID{seen["ann"].ID, seen["server"].ID}; fmt.Sprint(sorted(a.Links)) != fmt.Sprint(sorted(want)) {
 		t.Errorf("the agent's links are %v, want %v", a.Links, want)

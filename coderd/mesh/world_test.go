@@ -42,6 +42,8 @@ type world struct {
 	agents  map[string]uuid.UUID    // by token
 	owners  map[uuid.UUID]uuid.UUID // of agents
 	refused map[uuid.UUID]bool      // users
+	// paths is what agents tell of theirs.
+	paths func(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
 }
 
 var (
@@ -98,6 +100,15 @@ func newWorld(t testing.TB) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return maps.Clone(w.owners), nil
+		},
+		AgentPaths: func(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error) {
+			w.mu.Lock()
+			tell := w.paths
+			w.mu.Unlock()
+			if tell == nil {
+				return nil, fault.New(fault.Unavailable, "the agent does not answer")
+			}
+			return tell(ctx, agent)
 		},
 		MayStillConnect: func(_ context.Context, user uuid.UUID) error {
 			w.mu.Lock()

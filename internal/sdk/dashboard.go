@@ -58,6 +58,17 @@ type MeshPeer struct {
 	LastSeen      *time.Time      `json:"last_seen"`
 	Connected     bool            `json:"connected"` // to the coordinator
 	Links         List[uuid.UUID] `json:"links"`     // whom it has a tunnel with, of those that are listed
+	// Clients tells of an agent how the clients among Links reach it, as far as it has answered in time.
+	Clients List[MeshClient] `json:"clients"`
+}
+
+// MeshClient is a client of an agent as the agent sees it.
+type MeshClient struct {
+	ID            uuid.UUID `json:"id"`
+	Path          PeerPath  `json:"path"`
+	LatencyMillis float64   `json:"latency_ms"` // 0 while unknown
+	RxBytes       int64     `json:"rx_bytes"`   // by the agent from the client, in the present session
+	TxBytes       int64     `json:"tx_bytes"`
 }
 
 type MeshPeersResponse struct {
@@ -144,6 +155,7 @@ type AssignableRole struct {
 	BuiltIn    bool `json:"built_in"`
 }
 
+// MeshPeers are the participants of the mesh that the caller may see.
 func (c *Client) MeshPeers(ctx context.Context) (MeshPeersResponse, error) {
 	return get[MeshPeersResponse](ctx, c, "mesh/peers")
 }

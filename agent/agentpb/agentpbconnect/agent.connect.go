@@ -56,6 +56,8 @@ const (
 	AgentServiceStatsProcedure = "/codermesh.agent.v1.AgentService/Stats"
 	// AgentAPIListeningPortsProcedure is the fully-qualified name of the AgentAPI's ListeningPorts RPC.
 	AgentAPIListeningPortsProcedure = "/codermesh.agent.v1.AgentAPI/ListeningPorts"
+	// AgentAPIPathsProcedure is the fully-qualified name of the AgentAPI's Paths RPC.
+	AgentAPIPathsProcedure = "/codermesh.agent.v1.AgentAPI/Paths"
 	// AgentAPIWatchMetadataProcedure is the fully-qualified name of the AgentAPI's WatchMetadata RPC.
 	AgentAPIWatchMetadataProcedure = "/codermesh.agent.v1.AgentAPI/WatchMetadata"
 )
@@ -336,6 +338,8 @@ func (UnimplementedAgentServiceHandler) Stats(context.Context, *connect.Request[
 type AgentAPIClient interface {
 	// ListeningPorts lists the TCP ports that programs of the workspace listen on.
 	ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error)
+	// Paths tells how packets travel between the agent and its peers, and how long they take. It blocks for some round trips.
+	Paths(context.Context, *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error)
 	// WatchMetadata sends what is known of every metadata value, and then each new one, until the caller leaves. Scripts run
 	// only while somebody watches.
 	WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest]) (*connect.ServerStreamForClient[agentpb.WatchMetadataResponse], error)
@@ -358,6 +362,12 @@ func NewAgentAPIClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithSchema(agentAPIMethods.ByName("ListeningPorts")),
 			connect.WithClientOptions(opts...),
 		),
+		paths: connect.NewClient[agentpb.PathsRequest, agentpb.PathsResponse](
+			httpClient,
+			baseURL+AgentAPIPathsProcedure,
+			connect.WithSchema(agentAPIMethods.ByName("Paths")),
+			connect.WithClientOptions(opts...),
+		),
 		watchMetadata: connect.NewClient[agentpb.WatchMetadataRequest, agentpb.WatchMetadataResponse](
 			httpClient,
 			baseURL+AgentAPIWatchMetadataProcedure,
@@ -370,12 +380,18 @@ func NewAgentAPIClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 // agentAPIClient implements AgentAPIClient.
 type agentAPIClient struct {
 	listeningPorts *connect.Client[agentpb.ListeningPortsRequest, agentpb.ListeningPortsResponse]
+	paths          *connect.Client[agentpb.PathsRequest, agentpb.PathsResponse]
 	watchMetadata  *connect.Client[agentpb.WatchMetadataRequest, agentpb.WatchMetadataResponse]
 }
 
 // ListeningPorts calls codermesh.agent.v1.AgentAPI.ListeningPorts.
 func (c *agentAPIClient) ListeningPorts(ctx context.Context, req *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error) {
 	return c.listeningPorts.CallUnary(ctx, req)
+}
+
+// Paths calls codermesh.agent.v1.AgentAPI.Paths.
+func (c *agentAPIClient) Paths(ctx context.Context, req *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error) {
+	return c.paths.CallUnary(ctx, req)
 }
 
 // WatchMetadata calls codermesh.agent.v1.AgentAPI.WatchMetadata.
@@ -387,6 +403,8 @@ func (c *agentAPIClient) WatchMetadata(ctx context.Context, req *connect.Request
 type AgentAPIHandler interface {
 	// ListeningPorts lists the TCP ports that programs of the workspace listen on.
 	ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error)
+	// Paths tells how packets travel between the agent and its peers, and how long they take. It blocks for some round trips.
+	Paths(context.Context, *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error)
 	// WatchMetadata sends what is known of every metadata value, and then each new one, until the caller leaves. Scripts run
 	// only while somebody watches.
 	WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest], *connect.ServerStream[agentpb.WatchMetadataResponse]) error
@@ -405,6 +423,12 @@ func NewAgentAPIHandler(svc AgentAPIHandler, opts ...connect.HandlerOption) (str
 		connect.WithSchema(agentAPIMethods.ByName("ListeningPorts")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentAPIPathsHandler := connect.NewUnaryHandler(
+		AgentAPIPathsProcedure,
+		svc.Paths,
+		connect.WithSchema(agentAPIMethods.ByName("Paths")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentAPIWatchMetadataHandler := connect.NewServerStreamHandler(
 		AgentAPIWatchMetadataProcedure,
 		svc.WatchMetadata,
@@ -415,6 +439,8 @@ func NewAgentAPIHandler(svc AgentAPIHandler, opts ...connect.HandlerOption) (str
 		switch r.URL.Path {
 		case AgentAPIListeningPortsProcedure:
 			agentAPIListeningPortsHandler.ServeHTTP(w, r)
+		case AgentAPIPathsProcedure:
+			agentAPIPathsHandler.ServeHTTP(w, r)
 		case AgentAPIWatchMetadataProcedure:
 			agentAPIWatchMetadataHandler.ServeHTTP(w, r)
 		default:
@@ -428,6 +454,10 @@ type UnimplementedAgentAPIHandler struct{}
 
 func (UnimplementedAgentAPIHandler) ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentAPI.ListeningPorts is not implemented"))
+}
+
+func (UnimplementedAgentAPIHandler) Paths(context.Context, *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentAPI.Paths is not implemented"))
 }
 
 func (UnimplementedAgentAPIHandler) WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest], *connect.ServerStream[agentpb.WatchMetadataResponse]) error {

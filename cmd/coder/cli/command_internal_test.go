@@ -196,6 +196,33 @@ func TestList(t *testing.T) {
 	}
 }
 
+// While clients are connected, list and show tell how they reach the workspace.
+func TestPathsOfClients(t *testing.T) {
+	t.Parallel()
+	dev := testWorkspace
+	agent := sdk.WorkspaceAgent{ID: uuid.New(), Name: "main", Status: sdk.AgentConnected}
+	dev.LatestBuild.Resources = []sdk.WorkspaceResource{{Type: "null_resource", Name: "host", Agents: []sdk.WorkspaceAgent{agent}}}
+	srv := newAPI(t, map[string]any{
+		"GET workspaces":              sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{dev}, Count: 1},
+		"GET users/me/workspace/dev":  dev,
+		"GET users/ada/workspace/dev": dev,
+		"GET mesh/peers": sdk.MeshPeersResponse{Peers: []sdk.MeshPeer{{ID: agent.ID, Kind: sdk.PeerAgent, Clients: []sdk.MeshClient{
+			{Path: sdk.PathDirect, LatencyMillis: 12.3456}, {Path: sdk.PathRelayed}, {Path: sdk.PathUnknown},
+		}}}},
+	})
+	at := []string{"--url", srv.url, "--token", "t"}
+	const want = "direct 12.35ms, relayed, idle"
+	if r := run(t, "", "", append(at, "list")...); r.fault != nil || !strings.Contains(r.out, "PATH") || !strings.Contains(r.out, want) {
+		t.Errorf("list: %v\n%s", r.fault, r.out)
+	}
+	if r := run(t, "", "", append(at, "list", "-c", "name,path")...); r.out != "NAME  PATH\ndev   "+want+"\n" {
+		t.Errorf("columns: %v %q", r.fault, r.out)
+	}
+	if r := run(t, "", "", append(at, "show", "dev")...); r.fault != nil || !strings.Contains(r.out, "main is reached by: "+want+"\n") {
+		t.Errorf("show: %v\n%s", r.fault, r.out)
+	}
+}
+
 // logs answers a follow with these stages.
 func logs(t *testing.T, stages ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

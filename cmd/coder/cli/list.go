@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,14 +58,20 @@ func deref(s *string) string {
 }
 
 func (a *app) listCmd() *cobra.Command {
-	out := output[sdk.Workspace]{columns: workspaceColumns,
-		initial: []string{"workspace", "template", "status", "healthy", "last built", "current version", "outdated"}}
+	var paths clientPaths
+	const pathColumn = "path"
+	out := output[sdk.Workspace]{
+		columns: append(slices.Clip(workspaceColumns), column[sdk.Workspace]{pathColumn, func(w sdk.Workspace) string { return paths.of(w) }}),
+		initial: []string{"workspace", "template", "status", "healthy", "last built", "current version", "outdated"},
+	}
 	var all bool
 	search := "owner:me"
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List workspaces",
+		Long: `List workspaces. While clients are connected to some, the column "path" tells how they reach them: directly or relayed, and the
+round trip.`,
 		Example: `  coder list
   coder list --all --search status:running -o json`,
 		Args: cobra.NoArgs,
@@ -76,9 +83,28 @@ func (a *app) listCmd() *cobra.Command {
 			if all && !cmd.Flags().Changed("search") {
 				search = ""
 			}
-			workspaces, err := allWorkspaces(cmd.Context(), client, search)
+			// The paths are asked for at the same time: the agents among them have to be asked, too.
+			pathsErr := make(chan error, 1)
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			if out.format == "table" && (len(out.chosen) == 0 || slices.Contains(out.chosen, pathColumn)) {
+				go func() {
+					var err error
+					paths, err = readPaths(ctx, client)
+					pathsErr <- err
+				}()
+			} else {
+				pathsErr <- nil
+			}
+			workspaces, err := allWorkspaces(ctx, client, search)
 			if err != nil {
 				return err
+			}
+			if err := <-pathsErr; err != nil {
+				a.noPaths(err)
+			}
+			if slices.ContainsFunc(workspaces, func(w sdk.Workspace) bool { return paths.of(w) != "" }) {
+				out.initial = append(out.initial, pathColumn)
 			}
 			if len(workspaces) == 0 && out.format == "table" {
 				fmt.Fprintln(a.streams().Err, "There are no workspaces. Try: coder create")
@@ -138,14 +164,18 @@ func (a *app) showCmd() *cobra.Command {
 			if format != "table" {
 				return badFormat(format, "table or json")
 			}
-			return a.printWorkspace(ws)
+			paths, err := readPaths(cmd.Context(), client)
+			if err != nil {
+				a.noPaths(err)
+			}
+			return a.printWorkspace(ws, paths)
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
 	return cmd
 }
 
-func (a *app) printWorkspace(ws sdk.Workspace) error {
+func (a *app) printWorkspace(ws sdk.Workspace, paths clientPaths) error {
 	out := a.streams().Out
 	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", fullName(ws), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
 		ws.TemplateName, ws.LatestBuild.TemplateVersionName)
@@ -196,6 +226,9 @@ func (a *app) printWorkspace(ws sdk.Workspace) error {
 		}
 		if c := agent.Connections; c != nil && c.Any() > 0 {
 			fmt.Fprintf(out, "\n%s is used by: %s\n", agent.Name, connectionsText(*c))
+		}
+		if text := paths.to(agent.ID); text != "" {
+			fmt.Fprintf(out, "\n%s is reached by: %s\n", agent.Name, text)
 		}
 	}
 	return nil

@@ -256,6 +256,16 @@ export interface MeshPeer {
   last_seen: string | null;
   connected: boolean; // to the coordinator
   links: string[]; // whom it has a tunnel with, of those that are listed
+  clients: MeshClient[];
+}
+
+// MeshClient is a client of an agent as the agent sees it.
+export interface MeshClient {
+  id: string;
+  path: PeerPath;
+  latency_ms: number; // 0 while unknown
+  rx_bytes: number; // by the agent from the client, in the present session
+  tx_bytes: number;
 }
 
 export interface MeshPeersResponse {

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { queries } from "~/api/queries";
-import type { Workspace, WorkspaceAgent } from "~/api/types";
+import type { MeshClient, Workspace, WorkspaceAgent } from "~/api/types";
 import { bytes, duration } from "~/lib/format";
 import { nearest } from "./path-mark";
 import { Ago, ErrorNote } from "./ui";
@@ -10,15 +10,17 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
   const mesh = useQuery({ ...queries.mesh(), refetchInterval: 10_000 });
   const peers = mesh.data?.peers ?? [];
   const peer = peers.find((p) => p.id === agent.id);
-  const clients = peers.filter((p) => p.kind === "client" && p.connected && p.links.includes(agent.id));
+  const clients = peer?.clients ?? [];
   const relay = nearest(workspace.latest_build);
   const up = agent.status === "connected";
-  const direct = clients.some((c) => c.path === "direct");
+  const nearestClient = clients.find((c) => c.path === "direct") ?? clients.find((c) => c.path === "relayed") ?? clients[0];
+  const direct = nearestClient?.path === "direct";
+  const text = describe(up, nearestClient, relay?.ms);
   const line = (on: boolean) => (on ? "stroke-ok" : "stroke-edge [stroke-dasharray:4_4]");
   return (
     <div className="flex flex-col gap-3">
       <ErrorNote error={mesh.error} />
-      <svg viewBox="0 0 520 130" className="w-full max-w-xl" role="img" aria-label={describe(up, direct, clients.length, relay?.ms)}>
+      <svg viewBox="0 0 520 130" className="w-full max-w-xl" role="img" aria-label={text}>
         <path d="M100 95 H420" className={line(up && direct)} strokeWidth="2" fill="none" />
         <path d="M90 85 L230 32 M290 32 L430 85" className={line(up && !direct)} strokeWidth="2" fill="none" />
         <Node x={60} y={95} label="Your computer" note={clients.length ? `${clients.length} connected` : ""} />
@@ -27,7 +29,7 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
         <text x="260" y="112" textAnchor="middle" className="fill-muted text-[11px]">{direct ? "straight" : "straight, when the networks allow it"}</text>
       </svg>
       <p className="text-[13px] text-muted">
-        {describe(up, direct, clients.length, relay?.ms)}
+        {text}
         {peer && <> The server has sent it {bytes(peer.tx_bytes)} and received {bytes(peer.rx_bytes)}; last seen <Ago at={peer.last_seen} />.</>}
         {" "}<code>coder ping {workspace.name}</code> says which path your own computer takes.
       </p>
@@ -35,10 +37,14 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
   );
 }
 
-function describe(up: boolean, direct: boolean, clients: number, relay: number | undefined): string {
+function describe(up: boolean, client: MeshClient | undefined, relay: number | undefined): string {
   if (!up) return "The agent is not connected to the mesh.";
-  if (direct) return "A computer of yours is connected straight to the agent.";
-  if (clients > 0) return "A computer of yours is connected to the agent by way of the relay.";
+  const trip = client && client.latency_ms > 0 ? `, ${duration(client.latency_ms)} away` : "";
+  switch (client?.path) {
+    case "direct": return `A computer of yours is connected straight to the agent${trip}.`;
+    case "relayed": return `A computer of yours is connected to the agent by way of the relay${trip}.`;
+    case "unknown": return "A computer of yours may reach the agent, and nothing has travelled lately.";
+  }
   return `The agent is in the mesh${relay === undefined ? "" : `, ${duration(relay)} from its relay`}. No computer of yours is connected now.`;
 }
 

@@ -42,10 +42,25 @@ export function layout(peers: MeshPeer[]): { nodes: Node[]; lines: Line[]; width
       const to = byID.get(id);
       const key = [from.peer.id, id].sort().join();
       if (!to || to === from || lines.has(key)) continue;
-      // A server knows its path to each peer; the peer's own word is about the server.
-      const path = from.peer.kind === "server" ? to.peer.path : from.peer.path;
-      lines.set(key, { key, from, to, path });
+      lines.set(key, { key, from, to, path: between(from.peer, to.peer) });
     }
   }
   return { nodes, lines: [...lines.values()], width, height };
+}
+
+// between is the path of a connection: an agent tells of its clients, a server of everybody else.
+function between(a: MeshPeer, b: MeshPeer): MeshPeer["path"] {
+  const told = a.clients.find((c) => c.id === b.id) ?? b.clients.find((c) => c.id === a.id);
+  if (told) return told.path;
+  if (a.kind === "client" || b.kind === "client") return "unknown";
+  return a.kind === "server" ? b.path : a.path;
+}
+
+// reach is how a peer is connected: as the server sees it, or a client as its agents do, by the best of its paths.
+export function reach(peer: MeshPeer, peers: MeshPeer[]): Pick<MeshPeer, "path" | "latency_ms" | "rx_bytes" | "tx_bytes"> {
+  if (peer.kind !== "client") return peer;
+  const told = peers.flatMap((p) => p.clients.filter((c) => c.id === peer.id));
+  const best = told.find((c) => c.path === "direct") ?? told.find((c) => c.path === "relayed");
+  const sum = (of: (c: (typeof told)[number]) => number) => told.reduce((n, c) => n + of(c), 0);
+  return { path: best?.path ?? "unknown", latency_ms: best?.latency_ms ?? 0, rx_bytes: sum((c) => c.rx_bytes), tx_bytes: sum((c) => c.tx_bytes) };
 }

@@ -6,7 +6,7 @@ import type { MeshPeer } from "~/api/types";
 import { Ago, Badge, Card, cx, Empty, ErrorNote, Loading, Page, Table, td } from "~/components/ui";
 import { bytes, duration, plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
-import { layout } from "~/lib/mesh-layout";
+import { layout, reach } from "~/lib/mesh-layout";
 
 export default function Mesh() {
   useTitle("Mesh");
@@ -25,7 +25,7 @@ export default function Mesh() {
           <Card flush><Picture peers={peers} chosen={chosen} onChoose={choose} /></Card>
           <Card flush>
             <Table label="Peers" head={["Peer", "Kind", "Path", "Latency", "Received", "Sent", "Last seen"]}>
-              {peers.map((p) => (
+              {peers.map((p) => ({ ...p, ...reach(p, peers) })).map((p) => (
                 <tr key={p.id} className={cx(chosen === p.id && "bg-accent-soft")} onMouseEnter={() => choose(p.id)} onMouseLeave={() => choose(null)}>
                   <td className={`${td} font-medium`}>{p.name || p.id.slice(0, 8)}</td>
                   <td className={td}>{p.kind}</td>
