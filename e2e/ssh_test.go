@@ -84,7 +84,7 @@ func TestSSHConformance(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
 	for name, test := range map[string]func(*testing.T, *shell){
-		"names": sshNames, "status": sshStatus, "environment": sshEnvironment, "terminal": sshTerminal, "escape": sshEscape,
+		"names": sshNames, "status": sshStatus, "environment": sshEnvironment, "terminal": sshTerminal, "escape": sshEscape, "reconnect": sshReconnect,
 		"rsync": sshRsync, "git": sshGit, "git key": sshGitKey, "forwards": sshForwards, "agent": sshAgent, "x11": sshX11,
 		"host key": sshHostKey, "IDE": sshIDE, "our forwards": ourForwards,
 	} {
@@ -227,6 +227,32 @@ func sshEscape(t *testing.T, s *shell) {
 				t.Errorf("ended with %v, want status 255", err)
 			}
 		})
+	}
+}
+
+// A shell with a name is left with "~." and goes on; the name brings it back with what it printed.
+func sshReconnect(t *testing.T, s *shell) {
+	c := newConsole(t, s.command(t.Context(), "ssh", "--reconnect", "work", "dev"))
+	c.say("stty size; kept=this-very-shell; echo rea''dy\r")
+	c.expect("30 90")
+	c.expect("ready")
+	c.say("\r~.")
+	c.expect("The terminal goes on: coder ssh --reconnect work dev")
+	if err := c.cmd.Wait(); err != nil {
+		t.Errorf("left with %v, want no error", err)
+	}
+	other := newConsole(t, s.command(t.Context(), "ssh", "--reconnect", "other", "dev"))
+	other.say("echo \"other: '$kept'\"; exit 4\r")
+	other.expect("other: ''")
+	if err := other.cmd.Wait(); status(err) != 4 {
+		t.Errorf("ended with %v, want status 4", err)
+	}
+	c = newConsole(t, s.command(t.Context(), "ssh", "--reconnect", "work", "dev"))
+	c.expect("ready")
+	c.say("echo back: $kept; exit\r")
+	c.expect("back: this-very-shell")
+	if err := c.cmd.Wait(); err != nil {
+		t.Errorf("ended with %v, want no error", err)
 	}
 }
 

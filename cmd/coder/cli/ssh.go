@@ -15,6 +15,7 @@ import (
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/ptywire"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -27,6 +28,7 @@ type sshOptions struct {
 	identityAgent string
 	env           []string
 	tty           bool
+	reconnect     string
 	remoteForward []string
 	logDir        string
 	knownHosts    string
@@ -47,8 +49,10 @@ func (a *app) sshCmd() *cobra.Command {
 The exit status is the remote one; 255 means that ssh itself failed. With --stdio the command carries bytes between standard input and
 output and the workspace's SSH server, for OpenSSH's ProxyCommand: see "coder config-ssh".
 
-In a shell, the characters Enter ~ . at the start of a line end the connection at once.`,
+In a shell, the characters Enter ~ . at the start of a line end the connection at once. With --reconnect NAME the shell goes on then, and
+when the connection is lost or the agent is restarted: the same name, here or on another computer, brings it back with what it printed.`,
 		Example: `  coder ssh dev
+  coder ssh --reconnect work dev
   coder ssh grace/dev.main -- make test
   coder ssh -A -R 8080:localhost:80 dev`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -78,6 +82,7 @@ In a shell, the characters Enter ~ . at the start of a line end the connection a
 	f.StringVar(&o.identityAgent, "identity-agent", "", "socket of the SSH agent to forward (default $SSH_AUTH_SOCK)")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "environment variable NAME=value for the session; may be repeated")
 	f.BoolVarP(&o.tty, "tty", "t", false, "give a command a terminal")
+	f.StringVar(&o.reconnect, "reconnect", "", "a shell that outlives the connection: its name, or the id of one of the dashboard's terminals")
 	f.StringArrayVarP(&o.remoteForward, "remote-forward", "R", nil, "let the workspace reach [address:]port:host:port, or socket:socket, of this machine; may be repeated")
 	f.StringVarP(&o.logDir, "log-dir", "l", "", "folder to write a log file to")
 	f.StringVar(&o.knownHosts, "known-hosts", "", "with --stdio: file to write the workspace's host key to, before OpenSSH reads it")
@@ -125,6 +130,10 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 			return err
 		}
 	}
+	if o.reconnect != "" {
+		req := ptywire.Request{ID: terminalID(t.agent.ID, o.reconnect), Command: strings.Join(command, " ")}
+		return a.lasting(ctx, t, req, fmt.Sprintf("coder ssh --reconnect %s %s", o.reconnect, args[0]))
+	}
 	port := uint16(meshport.Session)
 	if o.stdio {
 		port = meshport.SSHWide
@@ -163,6 +172,8 @@ func (o *sshOptions) check(command []string) error {
 		return fault.New(fault.Invalid, "--stdio carries bytes; it runs no command")
 	case !o.stdio && o.knownHosts != "":
 		return fault.New(fault.Invalid, "--known-hosts is for OpenSSH, with --stdio")
+	case o.reconnect != "" && (o.stdio || o.forwardAgent || len(o.remoteForward)+len(o.env) > 0):
+		return fault.New(fault.Invalid, "--reconnect gives a terminal: without --stdio, -A, -R and -e")
 	case o.infoEvery <= 0:
 		return fault.New(fault.Invalid, "--network-info-interval must be above zero")
 	}
