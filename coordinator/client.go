@@ -65,8 +65,8 @@ type ClientOptions struct {
 const (
 	dialTimeout  = 10 * time.Second // to the welcome
 	byeTimeout   = time.Second
-	probeTimeout = 3 * time.Second  // for an answer after Reconnect
-	stableAfter  = 10 * time.Second // a connection that lasted so long ends an outage
+	probeTimeout = 600 * time.Millisecond // for an answer after Reconnect: people wait, and a needless new connection costs little
+	stableAfter  = 10 * time.Second       // a connection that lasted so long ends an outage
 )
 
 // Client is a participant's connection to the coordinator: dialled again as often as it takes. Its methods are safe for
@@ -307,7 +307,7 @@ func (c *Client) Peer(id uuid.UUID) (info tailnet.NodeInfo, kind Kind, ok bool) 
 }
 
 // Reconnect is for whoever knows that the network changed or the machine slept: a connection that does not answer within
-// three seconds is given up, and a pause between two dials is cut short.
+// 0.6 s is given up, and a pause between two dials is cut short.
 func (c *Client) Reconnect() {
 	select {
 	case c.poked <- struct{}{}:

@@ -32,6 +32,9 @@
 //	  ├────────────────┘                                               │
 //	  └────────────── LostTimeout, kick, revoke ───────────────────────┘
 //
+// What was said on a connection that broke may not have arrived: the next one tells of every partner again, and repeats the
+// goodbyes of the last two minutes.
+//
 // A hello of the same principal with another key (the process was restarted) is gone(old key) and then peer(new key) for
 // its partners. A key is bound to one principal from its hello until the relay has let go of it again.
 //

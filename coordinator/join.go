@@ -117,6 +117,10 @@ func (s *Server) attach(x *session) (old *binding) {
 	}
 
 	p.clearMarks()
+	for i := range p.goodbyes {
+		x.goodbyes = append(x.goodbyes, p.goodbyes[i].message)
+		p.goodbyes[i].said = time.Now()
+	}
 	for partner, known := range p.told {
 		p.told[partner] = told{key: known.key}
 		p.mark(partner)

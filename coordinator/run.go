@@ -277,6 +277,9 @@ func (c *Client) write(ctx, own context.Context, conn Conn) {
 				err := p.Ping(limited)
 				cancel()
 				if err != nil && ctx.Err() == nil {
+					if dead, ok := conn.(interface{ CloseNow() error }); ok {
+						_ = dead.CloseNow() // a farewell would be waited for
+					}
 					return
 				}
 			}

@@ -48,6 +48,7 @@ type session struct {
 	peer        *peer
 	first       []byte // the welcome
 	relay       []byte // the newest relay map that was not sent yet
+	goodbyes    [][]byte // of the connection before, said again
 	notices     [][]byte
 	refused     map[uuid.UUID]Refused
 	final       *ErrorMessage
@@ -316,6 +317,7 @@ func (s *Server) collect(x *session, out [][]byte) ([][]byte, *ErrorMessage) {
 	if x.relay != nil {
 		out, x.relay = append(out, x.relay), nil
 	}
+	out, x.goodbyes = append(out, x.goodbyes...), nil
 	out, x.notices = append(out, x.notices...), nil
 	for id, r := range x.refused {
 		out = append(out, encode(ServerMessage{Refused: &r}))

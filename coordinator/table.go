@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,7 @@ type peer struct {
 	wants   int                   // tunnels that it subscribed to
 
 	told       map[uuid.UUID]told // what its client knows, by partner
+	goodbyes   []goodbye          // what its client may have missed, oldest first
 	dirty      map[uuid.UUID]struct{}
 	dirtyOrder []uuid.UUID // dirty, oldest first
 }
@@ -51,6 +53,16 @@ type told struct {
 	rev  uint64 // 0: it has to be told again, to be sure
 	lost bool
 }
+
+// goodbye is a partner's end that a client was told of. The connection may have been dead then: the next one says it again.
+type goodbye struct {
+	id      uuid.UUID
+	message []byte
+	said    time.Time
+}
+
+// goodbyeTime is after how long what was said on a connection that still stands has arrived: some unanswered pings end it.
+const goodbyeTime = 2 * time.Minute
 
 type tunnelState int
 
@@ -300,6 +312,7 @@ func (s *Server) remove(p *peer) *binding {
 	p.state, p.session, p.node = absent, nil, nil
 	p.clearMarks()
 	clear(p.told)
+	p.goodbyes = nil
 	for _, t := range p.tunnels {
 		o := t.other(p)
 		s.unlink(p, t)
@@ -365,7 +378,12 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 		o = t.other(p)
 	}
 	if !known.key.IsZero() && (o == nil || o.state == absent || o.key != known.key) {
-		out = append(out, encode(ServerMessage{Gone: &PeerGone{id, known.key}}))
+		gone := encode(ServerMessage{Gone: &PeerGone{id, known.key}})
+		out = append(out, gone)
+		for len(p.goodbyes) > 0 && time.Since(p.goodbyes[0].said) > goodbyeTime {
+			p.goodbyes = p.goodbyes[1:]
+		}
+		p.goodbyes = append(p.goodbyes, goodbye{id, gone, time.Now()})
 		delete(p.told, id)
 		known = told{}
 	}
@@ -381,6 +399,7 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 			out = append(out, o.node.plain)
 		}
 		known = told{key: o.key, rev: o.node.rev}
+		p.goodbyes = slices.DeleteFunc(p.goodbyes, func(g goodbye) bool { return g.id == id }) // it is back
 	}
 	if o.state == lost && !known.lost {
 		out = append(out, encode(ServerMessage{Lost: &PeerRef{id}}))

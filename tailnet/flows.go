@@ -128,6 +128,15 @@ func (n *Node) serve(c net.Conn, handle func(net.Conn)) {
 	handle(c)
 }
 
+// spawn runs f on a goroutine, which Close waits for; not at all when the node is closed.
+func (n *Node) spawn(f func()) {
+	n.handlersMu.Lock()
+	defer n.handlersMu.Unlock()
+	if !n.closed.Load() {
+		n.handlers.Go(f)
+	}
+}
+
 // HandleTCP sets who serves TCP connections to ports that have no listener. choose is called with the peer's authenticated
 // address and the node's own; it must not block. handle runs on its own goroutine, owns the connection, and must return
 // soon after the connection is closed: Close waits for it. Without a handler, or if ok is false, the connection is

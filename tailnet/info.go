@@ -74,6 +74,9 @@ type NodeInfo struct {
 	Region    int              `json:"region"`    // home relay region, 0 while unknown
 	Endpoints []netip.AddrPort `json:"endpoints"` // where it may be reached directly, best first
 	Seq       uint64           `json:"seq"`       // grows with every change in one process's life
+	// Moves grows when the node's network has changed. What peers have found out about direct paths to it before is void: they
+	// would send there for another six seconds.
+	Moves uint64 `json:"moves,omitempty"`
 }
 
 // Addr is the node's mesh address. It follows from the id, so a node cannot claim another's.

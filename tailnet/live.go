@@ -2,6 +2,7 @@ package tailnet
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tailscale.com/wgengine"
@@ -9,6 +10,8 @@ import (
 
 // live is what happens with one peer's key: the state of its WireGuard session, and its connections.
 type live struct {
+	renewing atomic.Bool // its session is being started afresh: see Node.renew
+
 	mu      sync.Mutex
 	state   wgengine.PeerWireGuardState
 	changed chan struct{} // closed and replaced when state changes

@@ -167,7 +167,7 @@ func (n *Node) updateInfo(change func(*NodeInfo)) {
 	n.infoMu.Lock()
 	next := n.info
 	change(&next)
-	same := next.Region == n.info.Region && slices.Equal(next.Endpoints, n.info.Endpoints)
+	same := next.Region == n.info.Region && next.Moves == n.info.Moves && slices.Equal(next.Endpoints, n.info.Endpoints)
 	if !same {
 		next.Seq++
 		n.info = next

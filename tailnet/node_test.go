@@ -77,6 +77,38 @@ func TestDirect(t *testing.T) {
 	}
 }
 
+// A node that says that it has moved is sent nothing by the path that led to it, and connections go on by the relay.
+func TestMovedPeer(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	tailnettest.Echo(t, b, 7)
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundPorts(7))
+	c, err := a.Dial(timeout(t), "tcp", at(b, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, c, 1<<10)
+	tailnettest.WaitPath(t, a, b, tailnet.PathDirect)
+	known := a.Peers()[0]
+	before := b.Info()
+	b.Rebind("test")
+	info := b.Info()
+	if info.Moves <= before.Moves || info.Seq <= before.Seq {
+		t.Errorf("after Rebind the node says %+v, before %+v", info, before)
+	}
+	info.Endpoints = nil // nothing leads there any more
+	known.NodeInfo = info
+	if err := a.Upsert(known); err != nil {
+		t.Fatal(err)
+	}
+	if status := a.Status(); status.Peers[0].Path == tailnet.PathDirect {
+		t.Errorf("a still sends to %s", status.Peers[0].Endpoint)
+	}
+	exchange(t, c, 1<<10)
+}
+
 func TestRelayOnly(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)

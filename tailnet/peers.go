@@ -144,6 +144,10 @@ func (n *Node) Upsert(in Peer) error {
 	}
 	next.node = engineNode(next)
 	n.peers.put(next)
+	if old != nil && next.Moves != old.Moves {
+		n.log.Debug("peer has moved", "peer", next.ID)
+		n.magic.RemovePeer(next.nodeID) // the paths to it; WireGuard's session stays
+	}
 	n.magic.UpsertPeer(next.node)
 	n.engine.SyncDevicePeer(k)
 	if old != nil && !in.Inbound.covers(old.Inbound) {

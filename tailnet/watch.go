@@ -57,14 +57,36 @@ func (n *Node) watch(c clock) {
 	}
 }
 
-// resetSessions starts the WireGuard sessions that connections wait for afresh. The other end may have forgotten them: its clock
-// went on while this machine's stood still.
-func (n *Node) resetSessions() {
+const (
+	// renewTime is how long a session that was started afresh gets handshakes of this node's making.
+	renewTime = 12 * time.Second
+	// renewPatience bounds how a try's budget grows: the peer may not know yet that its old path is void.
+	renewPatience = 3
+)
+
+// renewSessions starts the WireGuard sessions that connections wait for afresh, and does not wait. The other end may have forgotten
+// them: its clock went on while this machine's stood still.
+func (n *Node) renewSessions() {
 	for _, p := range n.attended() {
-		if _, open := p.live.directions(); open {
-			n.engine.ResetDevicePeer(p.key)
-			n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
+		if _, open := p.live.directions(); open && p.live.renewing.CompareAndSwap(false, true) {
+			n.spawn(func() {
+				defer p.live.renewing.Store(false)
+				n.renew(p)
+			})
 		}
+	}
+}
+
+// renew blocks until the peer has a session, or renewTime is over. A handshake gets lost while the relay connection is being made,
+// and its answer while the peer still sends to where this node was; WireGuard by itself tries again after five seconds.
+func (n *Node) renew(p *peer) {
+	for try, begin := 0, time.Now(); time.Since(begin) < renewTime; try++ {
+		n.engine.ResetDevicePeer(p.key)
+		n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
+		if !n.stalled(n.ctx, p, min(try, renewPatience)) {
+			return
+		}
+		n.log.Debug("handshake stalled after rebind", "peer", p.ID, "try", try)
 	}
 }
 
@@ -91,6 +113,7 @@ func (n *Node) Rebind(reason string) {
 	}
 	n.magic.ReSTUN(reason)
 	n.rebinds.Add(1)
-	n.resetSessions()
+	n.updateInfo(func(info *NodeInfo) { info.Moves++ })
+	n.renewSessions()
 	n.revived()
 }
