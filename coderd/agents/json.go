@@ -48,8 +48,10 @@ func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uui
 	}
 	for _, r := range rows {
 		var metadata []sdk.ResourceMetadata
-		if err := json.Unmarshal(r.Metadata, &metadata); err != nil {
-			return nil, fmt.Errorf("decode resource's metadata: %w", err)
+		if string(r.Metadata) != "[]" { // most have none
+			if err := json.Unmarshal(r.Metadata, &metadata); err != nil {
+				return nil, fmt.Errorf("decode resource's metadata: %w", err)
+			}
 		}
 		out[r.JobID] = append(out[r.JobID], sdk.WorkspaceResource{
 			ID: r.ID, CreatedAt: r.CreatedAt, JobID: r.JobID, Transition: sdk.Transition(r.Transition), Type: r.Type, Name: r.Name,
@@ -110,9 +112,11 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 }
 
 func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.WorkspaceAgent, error) {
-	env := map[string]string{}
-	if err := json.Unmarshal(a.Environment, &env); err != nil {
-		return sdk.WorkspaceAgent{}, fmt.Errorf("decode agent's environment: %w", err)
+	var env map[string]string
+	if string(a.Environment) != "{}" { // most set nothing
+		if err := json.Unmarshal(a.Environment, &env); err != nil {
+			return sdk.WorkspaceAgent{}, fmt.Errorf("decode agent's environment: %w", err)
+		}
 	}
 	updated := a.CreatedAt
 	for _, t := range []*time.Time{a.LastConnectedAt, a.DisconnectedAt, a.LifecycleChangedAt} {

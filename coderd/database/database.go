@@ -64,6 +64,7 @@ func Open(ctx context.Context, url string, logger *slog.Logger) (*DB, error) {
 	}
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = 5 * time.Second
+	cfg.AfterConnect = registerTypes
 
 	if err := prepare(ctx, cfg.ConnConfig, logger); err != nil {
 		return nil, err

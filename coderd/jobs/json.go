@@ -14,14 +14,42 @@ import (
 
 // JSON shows jobs as the API does, by id. The number of queries does not depend on the number of jobs.
 func (s *Service) JSON(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.ProvisionerJob, error) {
+	shown, _, err := s.Show(ctx, q, ids...)
+	return shown, err
+}
+
+// Matched counts, by job, the daemons that may take it.
+func (s *Service) Matched(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.MatchedProvisioners, error) {
+	_, matched, err := s.Show(ctx, q, ids...)
+	return matched, err
+}
+
+// Show is JSON and Matched for the queries of one.
+func (s *Service) Show(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.ProvisionerJob, map[uuid.UUID]sdk.MatchedProvisioners, error) {
 	rows, err := q.ListJobsByID(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", err)
+		return nil, nil, fmt.Errorf("list jobs: %w", err)
 	}
-	return s.show(ctx, q, rows)
+	daemons, err := s.daemons(ctx, q, rows)
+	if err != nil {
+		return nil, nil, err
+	}
+	shown, err := s.describe(ctx, q, rows, daemons)
+	if err != nil {
+		return nil, nil, err
+	}
+	return shown, daemons.matched(shown), nil
 }
 
 func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob) (map[uuid.UUID]sdk.ProvisionerJob, error) {
+	daemons, err := s.daemons(ctx, q, rows)
+	if err != nil {
+		return nil, err
+	}
+	return s.describe(ctx, q, rows, daemons)
+}
+
+func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob, daemons fleet) (map[uuid.UUID]sdk.ProvisionerJob, error) {
 	ids := make([]uuid.UUID, len(rows))
 	var pending []uuid.UUID
 	for i, row := range rows {
@@ -39,10 +67,6 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.Pro
 		about[row.ID] = row
 	}
 	places := map[uuid.UUID]dbsqlc.ListPendingPositionsRow{}
-	daemons, err := s.daemons(ctx, q, rows)
-	if err != nil {
-		return nil, err
-	}
 	if len(pending) > 0 {
 		positions, err := q.ListPendingPositions(ctx, pending)
 		if err != nil {
@@ -86,7 +110,6 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.Pro
 
 // fleet is what is known of the daemons.
 type fleet struct {
-	rows            []dbsqlc.ProvisionerDaemon
 	names           map[uuid.UUID]string
 	online, offline []candidate
 }
@@ -101,7 +124,6 @@ func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.
 	if err != nil {
 		return f, fmt.Errorf("list provisioners: %w", err)
 	}
-	f.rows = rows
 	for _, row := range rows {
 		f.names[row.ID] = row.Name
 		tags, err := decodeTags(row.Tags)
@@ -127,51 +149,51 @@ func (s *Service) busy(id uuid.UUID) bool {
 
 func decodeTags(data []byte) (map[string]string, error) {
 	tags := map[string]string{}
+	if string(data) == "{}" { // most have none
+		return tags, nil
+	}
 	if err := json.Unmarshal(data, &tags); err != nil {
 		return nil, fmt.Errorf("decode tags: %w", err)
 	}
 	return tags, nil
 }
 
-// Matched counts, by job, the daemons that may take it.
-func (s *Service) Matched(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.MatchedProvisioners, error) {
-	rows, err := q.ListJobsByID(ctx, ids)
-	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", err)
-	}
-	f, err := s.daemons(ctx, q, rows)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[uuid.UUID]sdk.MatchedProvisioners, len(rows))
-	for _, row := range rows {
-		job, err := decodeTags(row.Tags)
-		if err != nil {
-			return nil, err
+// matched counts, by job, the daemons that may take it. Few jobs have tags of their own, so each set is matched once.
+func (f fleet) matched(shown map[uuid.UUID]sdk.ProvisionerJob) map[uuid.UUID]sdk.MatchedProvisioners {
+	out := make(map[uuid.UUID]sdk.MatchedProvisioners, len(shown))
+	known := map[string]sdk.MatchedProvisioners{}
+	now := time.Now()
+	for id, job := range shown {
+		key := fmt.Sprint(map[string]string(job.Tags)) // in the order of the keys
+		m, ok := known[key]
+		if !ok {
+			m = f.match(job.Tags, now)
+			known[key] = m
 		}
-		var m sdk.MatchedProvisioners
-		for _, d := range f.rows {
-			tags, err := decodeTags(d.Tags)
-			if err != nil {
-				return nil, err
-			}
-			if !matches(job, tags) {
-				continue
-			}
+		out[id] = m
+	}
+	return out
+}
+
+func (f fleet) match(job map[string]string, now time.Time) sdk.MatchedProvisioners {
+	var m sdk.MatchedProvisioners
+	for _, d := range f.online {
+		if matches(job, d.tags) {
 			m.Count++
-			seen := d.LastSeenAt
-			if d.Online {
-				m.Available++
-				now := time.Now()
-				seen = &now
-			}
-			if seen != nil && (m.MostRecentlySeen == nil || seen.After(*m.MostRecentlySeen)) {
-				m.MostRecentlySeen = seen
-			}
+			m.Available++
+			m.MostRecentlySeen = &now
 		}
-		out[row.ID] = m
 	}
-	return out, nil
+	for _, d := range f.offline {
+		if !matches(job, d.tags) {
+			continue
+		}
+		m.Count++
+		if d.seen != nil && (m.MostRecentlySeen == nil || d.seen.After(*m.MostRecentlySeen)) {
+			m.MostRecentlySeen = d.seen
+		}
+	}
+	return m
 }
 
 // daemonJSON shows a daemon and what it is doing.

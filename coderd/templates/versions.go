@@ -186,13 +186,9 @@ func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVe
 	for i, row := range rows {
 		ids[i] = row.TemplateVersion.JobID
 	}
-	shown, err := s.deps.Jobs.JSON(ctx, s.deps.DB.Queries, ids...)
+	shown, matched, err := s.deps.Jobs.Show(ctx, s.deps.DB.Queries, ids...)
 	if err != nil {
 		return nil, fmt.Errorf("show import jobs: %w", err)
-	}
-	matched, err := s.deps.Jobs.Matched(ctx, s.deps.DB.Queries, ids...)
-	if err != nil {
-		return nil, fmt.Errorf("match provisioners: %w", err)
 	}
 	out := make([]sdk.TemplateVersion, len(rows))
 	for i, row := range rows {

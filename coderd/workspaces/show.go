@@ -96,13 +96,9 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 		jobIDs[i] = row.JobID
 		places[row.JobID] = agents.Place{Workspace: row.WorkspaceName, Owner: row.WorkspaceOwnerName}
 	}
-	jobs, err := s.deps.Jobs.JSON(ctx, q, jobIDs...)
+	jobs, matched, err := s.deps.Jobs.Show(ctx, q, jobIDs...)
 	if err != nil {
 		return nil, fmt.Errorf("show jobs: %w", err)
-	}
-	matched, err := s.deps.Jobs.Matched(ctx, q, jobIDs...)
-	if err != nil {
-		return nil, fmt.Errorf("match provisioners: %w", err)
 	}
 	resources, err := s.deps.Agents.Resources(ctx, q, places)
 	if err != nil {
