@@ -22,7 +22,8 @@ type Definition struct {
 	sdk.TemplateVersionParameter
 	Styling string `json:"styling,omitempty"` // a JSON object, "" for none
 	Order   int32  `json:"order,omitempty"`
-	// Conditional is a parameter that there is for some answers only, and was not at the import. Only its name is known.
+	// Conditional is a parameter that there is for some answers only, and was not at the import. Its name is known, and whether it
+	// can be changed and for how long it holds.
 	Conditional bool `json:"conditional,omitempty"`
 }
 
@@ -63,7 +64,9 @@ func definitionOf(p *provisionerpb.Parameter) Definition {
 func conditional(form formdeps.Form, met []Definition) []Definition {
 	var out []Definition
 	add := func(name string) {
-		out = append(out, Definition{TemplateVersionParameter: sdk.TemplateVersionParameter{Name: name, Dynamic: true}, Conditional: true})
+		out = append(out, Definition{Conditional: true, TemplateVersionParameter: sdk.TemplateVersionParameter{
+			Name: name, Dynamic: true, Mutable: !slices.Contains(form.Lasting, name), Ephemeral: slices.Contains(form.Ephemeral, name),
+		}})
 	}
 	for _, name := range form.Dynamic {
 		if name = clean(name); !slices.ContainsFunc(met, func(d Definition) bool { return d.Name == name }) {

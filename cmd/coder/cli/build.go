@@ -162,16 +162,12 @@ func (a *app) startParameters(cmd *cobra.Command, client *sdk.Client, ws sdk.Wor
 	if version == uuid.Nil {
 		version = ws.LatestBuild.TemplateVersionID
 	}
-	definitions, err := client.TemplateVersionParameters(ctx, version)
-	if err != nil {
-		return err
-	}
 	previous, err := client.BuildParameters(ctx, ws.LatestBuild.ID)
 	if err != nil {
 		return err
 	}
 	req.RichParameterValues, err = paramQuery{
-		definitions: definitions, values: values, defaults: defaults, previous: valuesOf(previous), always: o.always, ask: a.asker(ctx, o.yes),
+		form: formOf(ctx, client, version, ws.OwnerID), values: values, defaults: defaults, previous: valuesOf(previous), always: o.always, ask: a.asker(ctx, o.yes),
 	}.resolve()
 	return Try(err, "%s %s --parameter name=value", cmd.CommandPath(), fullName(ws))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -96,7 +97,7 @@ func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error 
 	if o.startAt != "" {
 		req.AutostartSchedule = &o.startAt
 	}
-	if err := a.createParameters(cmd, client, template.Name, version, o, &req); err != nil {
+	if err := a.createParameters(cmd, client, name, template.Name, version, o, &req); err != nil {
 		return err
 	}
 	if err := a.confirmCreate(cmd, template, name, o.yes); err != nil {
@@ -184,17 +185,21 @@ func (a *app) chooseTemplate(ctx context.Context, client *sdk.Client, name strin
 }
 
 // createParameters fills the request's parameters from flags, a preset, another workspace and questions.
-func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, template string, version uuid.UUID, o *createOptions, req *sdk.CreateWorkspaceRequest) error {
+func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, name workspaceName, template string, version uuid.UUID, o *createOptions, req *sdk.CreateWorkspaceRequest) error {
 	ctx := cmd.Context()
 	values, defaults, err := o.params.given()
 	if err != nil {
 		return err
 	}
-	definitions, err := client.TemplateVersionParameters(ctx, version)
-	if err != nil {
-		return err
+	owner := uuid.Nil
+	if name.Owner != sdk.Me {
+		user, err := client.User(ctx, name.Owner)
+		if err != nil {
+			return err
+		}
+		owner = user.ID
 	}
-	q := paramQuery{definitions: definitions, values: values, defaults: defaults, ask: a.asker(ctx, o.yes)}
+	q := paramQuery{form: formOf(ctx, client, version, owner), values: values, copied: map[string]string{}, defaults: defaults, ask: a.asker(ctx, o.yes)}
 	if o.copyFrom != "" {
 		from, _, err := a.workspace(ctx, client, o.copyFrom)
 		if err != nil {
@@ -204,11 +209,13 @@ func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, template 
 		if err != nil {
 			return err
 		}
-		for _, def := range definitions {
-			for _, v := range copied {
-				if _, own := q.values[v.Name]; !own && v.Name == def.Name && !def.Ephemeral {
-					q.values[v.Name] = v.Value
-				}
+		definitions, err := client.TemplateVersionParameters(ctx, from.LatestBuild.TemplateVersionID)
+		if err != nil {
+			return err
+		}
+		for _, v := range copied {
+			if !slices.ContainsFunc(definitions, func(d sdk.TemplateVersionParameter) bool { return d.Ephemeral && d.Name == v.Name }) {
+				q.copied[v.Name] = v.Value
 			}
 		}
 	}

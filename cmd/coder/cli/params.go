@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,41 +80,83 @@ func parsePairs(flag string, pairs []string) (map[string]string, error) {
 	return values, nil
 }
 
+// parameter is one as the form has it for the answers so far.
+type parameter struct {
+	sdk.TemplateVersionParameter
+	refused string // what the server finds wrong with its answer, "" for nothing
+}
+
 // paramQuery is what is known of the parameters of a build to come.
 type paramQuery struct {
-	definitions []sdk.TemplateVersionParameter
-	values      map[string]string // wanted by the person: must be names of parameters
-	preset      map[string]string // from a preset
-	defaults    map[string]string // from the person, instead of the template's
-	previous    map[string]string // of the build before, nil when there was none
-	always      bool              // ask for those that have a value, too
+	// form asks the server which parameters there are for the answers so far, in order: whether there is one at all, and what its
+	// options and its default are, may depend on others.
+	form     func(answers map[string]string) ([]parameter, error)
+	values   map[string]string // wanted by the person: must be names of parameters
+	copied   map[string]string // from another workspace: those that are none are left out
+	preset   map[string]string // from a preset
+	defaults map[string]string // from the person, instead of the template's
+	previous map[string]string // of the build before, nil when there was none
+	always   bool              // ask for those that have a value, too
 	// ask puts a question. Nil when nobody is there: then what lacks a value is an error that names the flag.
 	ask func(tty.Question) (string, error)
 }
 
+// decision is the value of one parameter; found is false when it is left to the server.
+type decision struct {
+	value        string
+	found, asked bool
+}
+
 // resolve decides each parameter's value. Those that the server knows itself (unchanged, or the template's default) are left
-// out unless they were given.
+// out unless they were given. After an answer that is not what the form has taken for granted, the rest of the form is asked
+// for anew.
 func (q paramQuery) resolve() ([]sdk.ParameterValue, error) {
-	if err := q.checkNames(); err != nil {
-		return nil, err
+	answers := map[string]string{}
+	for _, known := range []map[string]string{q.defaults, q.previous, q.preset, q.copied, q.values} {
+		maps.Copy(answers, known)
 	}
-	var out []sdk.ParameterValue
-	for _, def := range q.definitions {
-		value, found, err := q.one(def)
+	decided := map[string]decision{}
+	for {
+		form, err := q.form(answers)
 		if err != nil {
 			return nil, err
 		}
-		if found {
-			out = append(out, sdk.ParameterValue{Name: def.Name, Value: value})
+		changed := false
+		for _, def := range form {
+			d, ok := decided[def.Name]
+			if ok && d.asked && checkParameter(def.TemplateVersionParameter, d.value) == nil {
+				continue
+			}
+			if d, err = q.one(def); err != nil {
+				// What is wrong with a name may be the reason for what is wrong here.
+				return nil, cmp.Or(q.checkNames(form), err)
+			}
+			decided[def.Name] = d
+			if before, known := answers[def.Name]; d.asked && d.value != before && (known || d.value != def.DefaultValue) {
+				answers[def.Name], changed = d.value, true
+				break
+			}
 		}
+		if changed {
+			continue
+		}
+		if err := q.checkNames(form); err != nil {
+			return nil, err
+		}
+		var out []sdk.ParameterValue
+		for _, def := range form {
+			if d := decided[def.Name]; d.found {
+				out = append(out, sdk.ParameterValue{Name: def.Name, Value: d.value})
+			}
+		}
+		return out, nil
 	}
-	return out, nil
 }
 
 // checkNames refuses values for parameters that the template does not have.
-func (q paramQuery) checkNames() error {
+func (q paramQuery) checkNames(form []parameter) error {
 	var known []string
-	for _, def := range q.definitions {
+	for _, def := range form {
 		known = append(known, def.Name)
 	}
 	for _, given := range []map[string]string{q.values, q.defaults} {
@@ -131,51 +174,66 @@ func (q paramQuery) checkNames() error {
 	return nil
 }
 
-// one decides the value of one parameter; found is false when it is left to the server.
-func (q paramQuery) one(def sdk.TemplateVersionParameter) (value string, found bool, err error) {
+// one decides the value of one parameter.
+func (q paramQuery) one(def parameter) (decision, error) {
+	previous, existed := q.previous[def.Name]
 	if value, ok := q.values[def.Name]; ok {
-		previous, existed := q.previous[def.Name]
-		if existed && !def.Mutable && previous != value {
-			return "", false, fault.New(fault.Invalid, "the parameter %q cannot be changed after the workspace was created", def.Name).
+		if existed && !def.Mutable && !def.Ephemeral && previous != value {
+			return decision{}, fault.New(fault.Invalid, "the parameter %q cannot be changed after the workspace was created", def.Name).
 				WithField(def.Name, "is immutable")
 		}
-		if err := checkParameter(def, value); err != nil {
-			return "", false, fault.New(fault.Invalid, "the parameter %q cannot be %q: %w", def.Name, value, err).WithField(def.Name, err.Error())
-		}
-		return value, true, nil
+		return decision{value: value, found: true}, def.check(value)
 	}
-	if value, ok := q.preset[def.Name]; ok {
-		return value, true, nil
+	for _, given := range []map[string]string{q.copied, q.preset} {
+		if value, ok := given[def.Name]; ok {
+			return decision{value: value, found: true}, def.check(value)
+		}
 	}
 	if def.Ephemeral && !(def.Required && q.previous == nil) {
-		return "", false, nil
+		return decision{}, nil
 	}
-	previous, existed := q.previous[def.Name]
-	if existed && !(q.always && def.Mutable) {
-		return "", false, nil
+	lost := existed && def.Mutable && def.refused != "" // the answer of before is none any more
+	if existed && !lost && !(q.always && def.Mutable) {
+		return decision{}, nil
 	}
 	initial, has := def.DefaultValue, !def.Required
 	if own, ok := q.defaults[def.Name]; ok {
 		initial, has = own, true
 	}
-	if existed {
+	if existed && !lost {
 		initial, has = previous, true
 	}
 	if q.ask != nil {
-		value, err := q.ask(question(def, initial, has))
-		return value, true, err
+		value, err := q.ask(question(def.TemplateVersionParameter, initial, has))
+		return decision{value: value, found: true, asked: true}, err
+	}
+	if _, own := q.defaults[def.Name]; lost && !own {
+		return decision{}, fault.New(fault.Invalid, "the parameter %q cannot stay %q: %s", def.Name, previous, def.refused).
+			WithField(def.Name, "--parameter "+def.Name+"=… is missing")
 	}
 	if !has {
-		return "", false, fault.New(fault.Invalid, "the parameter %q has no value: --parameter %s=… is missing", def.Name, def.Name).
+		return decision{}, fault.New(fault.Invalid, "the parameter %q has no value: --parameter %s=… is missing", def.Name, def.Name).
 			WithField(def.Name, "--parameter "+def.Name+"=… is missing")
 	}
 	if _, own := q.defaults[def.Name]; own {
-		if err := checkParameter(def, initial); err != nil {
-			return "", false, fault.New(fault.Invalid, "the default of the parameter %q cannot be %q: %w", def.Name, initial, err)
+		if err := checkParameter(def.TemplateVersionParameter, initial); err != nil {
+			return decision{}, fault.New(fault.Invalid, "the default of the parameter %q cannot be %q: %w", def.Name, initial, err)
 		}
-		return initial, true, nil
+		return decision{value: initial, found: true}, nil
 	}
-	return "", false, nil
+	return decision{}, nil
+}
+
+// check says what is wrong with a value that the server has been told as an answer.
+func (p parameter) check(value string) error {
+	err := checkParameter(p.TemplateVersionParameter, value)
+	if err == nil && p.refused != "" {
+		err = errors.New(p.refused)
+	}
+	if err == nil {
+		return nil
+	}
+	return fault.New(fault.Invalid, "the parameter %q cannot be %q: %w", p.Name, value, err).WithField(p.Name, err.Error())
 }
 
 // question asks for a parameter's value.

@@ -22,6 +22,17 @@ var testParams = []sdk.TemplateVersionParameter{
 	{Name: "reset", Type: "bool", DefaultValue: "false", Ephemeral: true, Mutable: true},
 }
 
+// fixed is a form that depends on nothing.
+func fixed(definitions []sdk.TemplateVersionParameter) func(map[string]string) ([]parameter, error) {
+	return func(map[string]string) ([]parameter, error) {
+		var out []parameter
+		for _, d := range definitions {
+			out = append(out, parameter{TemplateVersionParameter: d})
+		}
+		return out, nil
+	}
+}
+
 func TestResolveParameters(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -45,7 +56,7 @@ func TestResolveParameters(t *testing.T) {
 		{name: "immutable", query: paramQuery{previous: map[string]string{"region": "eu"}, values: map[string]string{"region": "as"}}, err: "cannot be changed"},
 		{name: "immutable, same value", query: paramQuery{previous: map[string]string{"region": "eu"}, values: map[string]string{"region": "eu"}}, want: map[string]string{"region": "eu"}},
 	} {
-		tt.query.definitions = testParams
+		tt.query.form = fixed(testParams)
 		values, err := tt.query.resolve()
 		if tt.err != "" {
 			if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), tt.err) {
@@ -72,7 +83,7 @@ func TestResolveAsks(t *testing.T) {
 		}
 		return q.Default, nil
 	}
-	values, err := paramQuery{definitions: testParams, ask: ask}.resolve()
+	values, err := paramQuery{form: fixed(testParams), ask: ask}.resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,18 +97,99 @@ func TestResolveAsks(t *testing.T) {
 	// A build of an existing workspace asks for what is new, and with always for what can be changed.
 	asked = nil
 	previous := map[string]string{"region": "eu", "cpu": "4"}
-	if _, err := (paramQuery{definitions: testParams, ask: ask, previous: previous}).resolve(); err != nil || len(asked) > 0 {
+	if _, err := (paramQuery{form: fixed(testParams), ask: ask, previous: previous}).resolve(); err != nil || len(asked) > 0 {
 		t.Errorf("nothing new: asked %q, %v", asked, err)
 	}
-	if _, err := (paramQuery{definitions: testParams, ask: ask, previous: previous, always: true}).resolve(); err != nil {
+	if _, err := (paramQuery{form: fixed(testParams), ask: ask, previous: previous, always: true}).resolve(); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff([]string{"cpu=4"}, asked); diff != "" {
 		t.Errorf("always (-want +got):\n%s", diff)
 	}
 	failing := errors.New("gone")
-	if _, err := (paramQuery{definitions: testParams, ask: func(tty.Question) (string, error) { return "", failing }}).resolve(); !errors.Is(err, failing) {
+	if _, err := (paramQuery{form: fixed(testParams), ask: func(tty.Question) (string, error) { return "", failing }}).resolve(); !errors.Is(err, failing) {
 		t.Errorf("got %v, want the question's error", err)
+	}
+}
+
+// sized is a form in which the sizes depend on the region, and one parameter is there in one region only.
+func sized(answers map[string]string) ([]parameter, error) {
+	option := func(values ...string) (out []sdk.TemplateVersionParamOption) {
+		for _, v := range values {
+			out = append(out, sdk.TemplateVersionParamOption{Name: v, Value: v})
+		}
+		return out
+	}
+	region := parameter{TemplateVersionParameter: sdk.TemplateVersionParameter{Name: "region", Type: "string", DefaultValue: "eu", Mutable: true, Options: option("eu", "us")}}
+	size := parameter{TemplateVersionParameter: sdk.TemplateVersionParameter{Name: "size", Type: "string", DefaultValue: "s", Mutable: true, Options: option("s", "m")}}
+	form := []parameter{region, size}
+	if answers["region"] == "us" {
+		form[1].DefaultValue, form[1].Options = "xl", option("l", "xl")
+		form = append(form, parameter{TemplateVersionParameter: sdk.TemplateVersionParameter{Name: "state", Type: "string", Required: true, Mutable: true}})
+	}
+	for i := range form {
+		if value, ok := answers[form[i].Name]; ok && checkParameter(form[i].TemplateVersionParameter, value) != nil {
+			form[i].refused = "not in this region"
+		}
+	}
+	return form, nil
+}
+
+func TestResolveDependent(t *testing.T) {
+	t.Parallel()
+	us := map[string]string{"region": "us", "size": "l", "state": "TX"}
+	for _, tt := range []struct {
+		name  string
+		query paramQuery
+		says  map[string]string // answers to questions, by text; others take their default
+		want  map[string]string
+		asked []string
+		err   string
+	}{
+		{name: "defaults", want: map[string]string{}},
+		{name: "an option of another answer", query: paramQuery{values: map[string]string{"size": "l"}}, err: `the parameter "size" cannot be "l": it must be one of s, m`},
+		{name: "options that follow", query: paramQuery{values: us}, want: us},
+		{name: "a parameter that is not there", query: paramQuery{values: map[string]string{"state": "TX"}}, err: `no parameter "state": it has region, size`},
+		{name: "a parameter that is there then", query: paramQuery{values: map[string]string{"region": "us"}}, err: "--parameter state="},
+		{name: "an own default decides, too", query: paramQuery{defaults: map[string]string{"region": "us", "state": "NY"}}, want: map[string]string{"region": "us", "state": "NY"}},
+		{name: "copied, as far as there is such a parameter", query: paramQuery{copied: map[string]string{"state": "TX", "size": "m"}}, want: map[string]string{"size": "m"}},
+		{name: "copied and changed", query: paramQuery{copied: us, values: map[string]string{"state": "CA"}}, want: map[string]string{"region": "us", "size": "l", "state": "CA"}},
+		{name: "before", query: paramQuery{previous: us}, want: map[string]string{}},
+		{name: "before, now impossible", query: paramQuery{previous: us, values: map[string]string{"region": "eu"}}, err: `the parameter "size" cannot stay "l": not in this region`},
+		{name: "before, now another", query: paramQuery{previous: us, values: map[string]string{"region": "eu", "size": "m"}}, want: map[string]string{"region": "eu", "size": "m"}},
+		{name: "asked", says: map[string]string{}, asked: []string{"region=eu", "size=s"}, want: map[string]string{"region": "eu", "size": "s"}},
+		{name: "asked as answers need it", says: map[string]string{"region": "us", "state": "TX"}, asked: []string{"region=eu", "size=xl", "state="},
+			want: map[string]string{"region": "us", "size": "xl", "state": "TX"}},
+		{name: "asked again", query: paramQuery{previous: us, values: map[string]string{"region": "eu"}}, says: map[string]string{}, asked: []string{"size=s"},
+			want: map[string]string{"region": "eu", "size": "s"}},
+	} {
+		var asked []string
+		tt.query.form = sized
+		if tt.says != nil {
+			tt.query.ask = func(q tty.Question) (string, error) {
+				asked = append(asked, q.Text+"="+q.Default)
+				if answer, ok := tt.says[q.Text]; ok {
+					return answer, q.Check(answer)
+				}
+				return q.Default, q.Check(q.Default)
+			}
+		}
+		values, err := tt.query.resolve()
+		if tt.err != "" {
+			if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: got %v, want an invalid fault with %q", tt.name, err, tt.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if diff := cmp.Diff(tt.want, valuesOf(values)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		if diff := cmp.Diff(tt.asked, asked); diff != "" {
+			t.Errorf("%s: asked (-want +got):\n%s", tt.name, diff)
+		}
 	}
 }
 

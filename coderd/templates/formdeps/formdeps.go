@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
 )
 
 // maxSource bounds what is read of an archive, in bytes. Templates have a few kilobytes.
@@ -24,6 +25,9 @@ const maxSource = 4 << 20
 type Form struct {
 	// Dynamic are the names of parameters that depend on answers.
 	Dynamic []string
+	// Lasting are those of them that cannot be changed once a workspace is made, and Ephemeral those that hold for one build. Where
+	// that is computed, they are in neither.
+	Lasting, Ephemeral []string
 	// Open says that there are dynamic parameters whose names are computed too.
 	Open bool
 }
@@ -92,6 +96,12 @@ func (m *module) form() Form {
 			f.Open = true
 		} else if !slices.Contains(f.Dynamic, name) {
 			f.Dynamic = append(f.Dynamic, name)
+			if !says(body, "mutable", true) {
+				f.Lasting = append(f.Lasting, name)
+			}
+			if says(body, "ephemeral", false) {
+				f.Ephemeral = append(f.Ephemeral, name)
+			}
 		}
 	}
 	slices.Sort(f.Dynamic)
@@ -126,6 +136,19 @@ func (m *module) depends(in hclsyntax.Node, seen map[string]bool) bool {
 		return nil
 	})
 	return found
+}
+
+// says is what a parameter has for a flag: false when it is left out, otherwise when it is computed.
+func says(body *hclsyntax.Body, flag string, otherwise bool) bool {
+	attr := body.Attributes[flag]
+	if attr == nil {
+		return false
+	}
+	value, diags := attr.Expr.Value(nil)
+	if diags.HasErrors() || value.IsNull() || !value.Type().Equals(cty.Bool) {
+		return otherwise
+	}
+	return value.True()
 }
 
 // literal is the name of a parameter, when it is written out.

@@ -62,6 +62,22 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestParseFlags(t *testing.T) {
+	t.Parallel()
+	text := ""
+	for name, flags := range map[string]string{
+		"plain": "", "kept": "mutable = false", "changed": "mutable = true", "computed": "mutable = data.coder_parameter.q.value == \"x\"",
+		"once": "mutable = true\nephemeral = true", "perhaps": "mutable = true\nephemeral = data.coder_parameter.q.value == \"x\"",
+	} {
+		text += "data \"coder_parameter\" \"" + name + "\" {\n  name = \"" + name + "\"\n  default = data.coder_parameter.q.value\n" + flags + "\n}\n"
+	}
+	got, err := formdeps.Parse(archive(t, map[string]string{"main.tf": text}))
+	slices.Sort(got.Lasting)
+	if err != nil || !slices.Equal(got.Lasting, []string{"kept", "plain"}) || !slices.Equal(got.Ephemeral, []string{"once"}) {
+		t.Errorf("lasting %q, ephemeral %q, %v", got.Lasting, got.Ephemeral, err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(archive(f, map[string]string{"main.tf": "data \"coder_parameter\" \"p\" {\n  name = \"p\"\n  default = local.a\n}\nlocals {\n  a = data.x.y.z\n}\n"}))
 	f.Add([]byte(""))
