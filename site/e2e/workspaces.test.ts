@@ -90,7 +90,8 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
     await axe(page, `a workspace's ${tab}`);
   }
   await page.getByRole("link", { name: "Builds" }).click();
-  await page.getByRole("list", { name: "Phases of the build" }).getByText("main: connecting").waitFor();
+  const phases = page.getByRole("list", { name: "Phases of the build" });
+  for (const phase of ["main: connecting", "Starting workspace", /^terraform_data\.\S+ created$/, "main: Startup Script"]) await phases.getByText(phase).first().waitFor();
   await page.getByRole("link", { name: "#1 start" }).click();
   await page.getByText("Build #1: start").waitFor();
   await page.getByRole("link", { name: "Settings" }).click();

@@ -43,6 +43,7 @@ export const queries = {
   build: (owner: string, name: string, number: number) =>
     ask<t.WorkspaceBuild>(["workspaces", "build", owner, name, number], `users/${segment(owner)}/workspace/${segment(name)}/builds/${number}`),
   buildParameters: (build: string) => ask<t.ParameterValue[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
+  buildTimings: (build: string) => ask<t.BuildTimings>(["workspaces", "timings", build], `workspacebuilds/${build}/timings`),
   ports: (agent: string) => ask<{ ports: t.ListeningPort[] }>(["ports", agent], `workspaceagents/${agent}/listening-ports`),
 
   templates: () => ask<t.Template[]>(["templates", "list"], "templates"),
@@ -53,6 +54,7 @@ export const queries = {
   variables: (id: string) => ask<t.TemplateVersionVariable[]>(["templates", "variables", id], `templateversions/${id}/variables`),
   parameters: (id: string) => ask<t.TemplateVersionParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
   presets: (id: string) => ask<t.Preset[]>(["templates", "presets", id], `templateversions/${id}/presets`),
+  templateRights: (template: string) => ask<t.TemplateACL>(["templates", "rights", template], `templates/${template}/acl`),
   examples: () => ask<t.TemplateExample[]>(["templates", "examples"], "templates/examples"),
 
   daemons: () => ask<t.ProvisionerDaemon[]>(["provisioners", "daemons"], `${org}/provisionerdaemons`),

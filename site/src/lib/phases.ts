@@ -1,10 +1,11 @@
-// What a build spent its time with: waiting, the provisioner's stages, the agents' way up.
-import type { JobLog, WorkspaceBuild } from "~/api/types";
+// What a build spent its time with: waiting, the provisioner's stages and what it did to resources in them, the agents' way up and
+// their scripts. The server knows the times of what is over; what still runs is read from the build and its log.
+import type { BuildTimings, JobLog, WorkspaceBuild } from "~/api/types";
 import { sections } from "./sections";
 
 export interface Phase {
   name: string;
-  kind: "wait" | "stage" | "agent" | "script";
+  kind: "wait" | "stage" | "resource" | "agent" | "script";
   from: number; // ms since the epoch
   to: number | undefined; // undefined: not over yet
   failed?: boolean;
@@ -12,25 +13,50 @@ export interface Phase {
 
 const at = (time: string | null | undefined) => (time && !time.startsWith("0001-") ? Date.parse(time) : undefined);
 
-export function phases(build: WorkspaceBuild, lines: JobLog[]): Phase[] {
-  const { job } = build;
-  const created = Date.parse(job.created_at);
-  const started = at(job.started_at);
-  const out: Phase[] = [{ name: "Waiting for a provisioner", kind: "wait", from: created, to: started ?? at(job.completed_at) }];
-  for (const s of sections(lines, job.completed_at)) {
-    if (s.stage !== "Queued" && s.stage !== "") out.push({ name: s.stage, kind: "stage", from: Math.max(s.from, created), to: s.to, failed: s.failed });
-  }
-  if (build.transition !== "start") return out;
-  for (const agent of build.resources.flatMap((r) => r.agents ?? [])) {
-    const born = at(agent.created_at);
-    const connected = at(agent.first_connected_at);
-    if (born === undefined) continue;
-    // An agent of an ended build that never came is not being waited for.
-    if (connected !== undefined || agent.status === "connecting") out.push({ name: `${agent.name}: connecting`, kind: "agent", from: Math.max(born, created), to: connected });
-    const begun = at(agent.started_at);
-    if (begun !== undefined && connected !== undefined) {
-      out.push({ name: `${agent.name}: startup scripts`, kind: "script", from: begun, to: at(agent.ready_at), failed: agent.lifecycle_state === "start_error" });
+const verbs: Record<string, string> = { create: "created", destroy: "destroyed", update: "changed", read: "read" };
+
+// phases lists them as they began, resources below their stage.
+export function phases(build: WorkspaceBuild, lines: JobLog[], known?: BuildTimings): Phase[] {
+  const created = Date.parse(build.job.created_at);
+  const out: Phase[] = [{ name: "Waiting for a provisioner", kind: "wait", from: created, to: at(build.job.started_at) ?? at(build.job.completed_at) }];
+  const resources = (known?.provisioner_timings ?? []).filter((t) => t.resource !== "").sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
+  for (const stage of stages(build, lines, known)) {
+    out.push({ ...stage, from: Math.max(stage.from, created) });
+    for (const r of resources.filter((t) => t.stage === stage.name)) {
+      out.push({ name: `${r.resource} ${verbs[r.action] ?? r.action}`, kind: "resource", from: Date.parse(r.started_at), to: Date.parse(r.ended_at) });
     }
+  }
+  if (build.transition === "start") for (const agent of build.resources.flatMap((r) => r.agents ?? [])) out.push(...ofAgent(agent, created, known));
+  return out;
+}
+
+// stages are the log's while it is written, and for what it says of failures. The log of a build that is over may be cut: then the
+// server's stand.
+function stages(build: WorkspaceBuild, lines: JobLog[], known?: BuildTimings): Phase[] {
+  const told = sections(lines, build.job.completed_at).filter((s) => s.stage !== "Queued" && s.stage !== "");
+  const timed = (known?.provisioner_timings ?? []).filter((t) => t.resource === "" && t.source === "provisioner");
+  if (!build.job.completed_at || timed.length === 0) return told.map((s) => ({ name: s.stage, kind: "stage", from: s.from, to: s.to, failed: s.failed }));
+  return timed.map((t) => ({ name: t.stage, kind: "stage", from: Date.parse(t.started_at), to: Date.parse(t.ended_at), failed: told.some((s) => s.stage === t.stage && s.failed) }));
+}
+
+type Agent = NonNullable<WorkspaceBuild["resources"][number]["agents"]>[number];
+
+function ofAgent(agent: Agent, created: number, known?: BuildTimings): Phase[] {
+  const out: Phase[] = [];
+  const born = at(agent.created_at);
+  const connected = at(agent.first_connected_at);
+  // An agent of an ended build that never came is not being waited for.
+  if (born !== undefined && (connected !== undefined || agent.status === "connecting")) {
+    out.push({ name: `${agent.name}: connecting`, kind: "agent", from: Math.max(born, created), to: connected });
+  }
+  const scripts = (known?.agent_script_timings ?? []).filter((t) => t.workspace_agent_id === agent.id && t.stage === "start");
+  for (const t of scripts) {
+    out.push({ name: `${agent.name}: ${t.display_name || "script"}`, kind: "script", from: Date.parse(t.started_at), to: Date.parse(t.ended_at), failed: t.status !== "ok" });
+  }
+  const begun = at(agent.started_at);
+  const ready = at(agent.ready_at);
+  if (begun !== undefined && connected !== undefined && (ready === undefined ? agent.lifecycle_state === "starting" : scripts.length === 0)) {
+    out.push({ name: `${agent.name}: startup scripts`, kind: "script", from: begun, to: ready, failed: agent.lifecycle_state === "start_error" });
   }
   return out;
 }

@@ -91,11 +91,19 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
               ["Developers", t.active_user_count < 0 ? "–" : plural(t.active_user_count, "person", "people")],
               ["Starts in", t.build_time_stats?.["start"]?.P50 != null ? duration(t.build_time_stats["start"].P50) : "–"],
               ["Provisioner", <Tags key="t" of={version.job.tags} none="any untagged" />],
+              ["Used by", <Rights key="r" template={t.id} />],
             ]} />
           </Card>
         </div>
       );
   }
+}
+
+// Rights says who may make workspaces from a template. Changing it is for template admins and owners, by their role.
+function Rights({ template }: { template: string }) {
+  const { data } = useQuery(queries.templateRights(template));
+  if (!data) return "–";
+  return [...data.group, ...data.users].map((x) => ("username" in x ? x.username : x.display_name || x.name)).join(", ");
 }
 
 function Versions({ template: t }: { template: Template }) {
