@@ -51,6 +51,38 @@ it("brings back to where a session ended", async () => {
   await page.getByRole("table").waitFor();
 });
 
+it("notices by itself that a session has ended, and goes back", async () => {
+  const { page, context } = await open(place);
+  await page.goto("/login");
+  await signIn(page);
+  await page.waitForURL("**/workspaces");
+  const session = (await context.cookies()).find((c) => c.name === "coder_session_token")!.value;
+  await page.goto("/templates/process/files");
+  await page.getByText("main.tf").waitFor();
+  await api(place, session, "POST", "users/logout");
+  await page.waitForURL("**/login?redirect=%2Ftemplates%2Fprocess%2Ffiles");
+  await signIn(page);
+  await page.waitForURL("**/templates/process/files");
+  await page.getByText("main.tf").waitFor();
+});
+
+it("shows a suspended user nothing more", async () => {
+  const user = { username: "sue", email: "sue@example.com", password };
+  await api(place, token, "POST", "users", user);
+  const { page } = await open(place);
+  await page.goto("/login");
+  await page.getByLabel("Email").fill(user.email);
+  await page.getByLabel("Password").fill(password);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("You have no workspaces").waitFor();
+  await api(place, token, "PUT", "users/sue/status/suspend");
+  await page.waitForURL("**/login?redirect=%2Fworkspaces");
+  await page.getByLabel("Email").fill(user.email);
+  await page.getByLabel("Password").fill(password);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText(/suspended/).waitFor();
+});
+
 it("makes a token for a terminal", async () => {
   const { page } = await open(place, token);
   await page.goto("/cli-auth");

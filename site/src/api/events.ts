@@ -1,7 +1,7 @@
 // The one stream that says what has changed. It carries no content: what is on screen and has changed is asked for again.
 import { useEffect } from "react";
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
-import { retryDelay, setLink } from "./client";
+import { type ApiError, get, retryDelay, setLink } from "./client";
 
 const kinds = ["workspace", "build", "job", "template", "provisioner", "agent", "user"] as const;
 type Kind = (typeof kinds)[number];
@@ -44,6 +44,8 @@ function follow(client: QueryClient): () => void {
       if (tries > 0) void client.invalidateQueries();
       tries = 0;
     });
+    // The server has lost count of what has changed.
+    source.addEventListener("reset", () => void client.invalidateQueries());
     for (const kind of kinds) source.addEventListener(kind, () => changed(kind));
     source.onerror = () => {
       source?.close();
@@ -52,11 +54,12 @@ function follow(client: QueryClient): () => void {
     };
   };
 
-  // A stream may end while the server is well. It says nothing about the reason, so the server is asked.
-  const probe = async () => {
-    const healthy = await fetch("/healthz", { cache: "no-store" }).then((r) => r.ok, () => false);
-    setLink({ server: healthy ? "ok" : "lost" });
-  };
+  // A stream does not say why it ended: the server may be away, or may not know the session any more.
+  const probe = () =>
+    get("users/me").then(
+      () => setLink({ server: "ok" }),
+      (err: ApiError) => setLink({ server: err.status === 0 || (err.status >= 502 && err.status <= 504) ? "lost" : "ok" }),
+    );
 
   // A tab that comes back after sleep does not wait for its timer.
   const wake = () => {
