@@ -6,7 +6,7 @@ import { type ReactNode, useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
-import { appLink, editorLink, jetbrainsLink, portLink } from "~/lib/links";
+import { appLink, editorLink, jetbrainsLink, portLink, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { AgentLogs } from "./agent-logs";
 import { ConnectionPath } from "./connection-path";
@@ -74,12 +74,12 @@ function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: Work
         {shows("vscode") && <Button disabled={!enabled} onClick={() => void open((token) => editorLink("vscode", workspace, agent, token))}><Braces /> VS Code</Button>}
         {shows("vscode_insiders") && <Button disabled={!enabled} onClick={() => void open((token) => editorLink("vscode-insiders", workspace, agent, token))}><Braces /> VS Code Insiders</Button>}
         {shows("ssh_helper") && <Button disabled={!enabled} onClick={() => void open((token) => jetbrainsLink(workspace, agent, token))}><Braces /> JetBrains</Button>}
-        {(groups.get("") ?? []).map((app) => <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} />)}
+        {(groups.get("") ?? []).map((app) => <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />)}
       </div>
       {[...groups].filter(([name]) => name !== "").map(([name, apps]) => (
         <div key={name} role="group" aria-label={name} className="flex flex-wrap items-center gap-2">
           <span className="text-[13px] text-muted">{name}</span>
-          {apps.map((app) => <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} />)}
+          {apps.map((app) => <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />)}
         </div>
       ))}
       <ErrorNote error={error} />
@@ -89,7 +89,7 @@ function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: Work
 
 const shared = { owner: "", authenticated: "Shared with everybody who is signed in", organization: "Shared with the organization", public: "Shared with everybody on the network" };
 
-function AppLink({ workspace, agent, app, host, enabled }: { workspace: Workspace; agent: WorkspaceAgent; app: WorkspaceApp; host: string; enabled: boolean }) {
+function AppLink({ workspace, agent, app, host, enabled, open }: { workspace: Workspace; agent: WorkspaceAgent; app: WorkspaceApp; host: string; enabled: boolean; open: (make: (token: string) => string) => void }) {
   const name = app.display_name || app.slug;
   const link = appLink(workspace, agent, app, host);
   const content = (
@@ -102,6 +102,7 @@ function AppLink({ workspace, agent, app, host, enabled }: { workspace: Workspac
     </>
   );
   if (link === "") return <Button disabled title="This server has no host for apps of their own: start it with --wildcard-access-url">{content}</Button>;
+  if (wantsToken(app)) return <Button disabled={!enabled} title={app.tooltip || undefined} onClick={() => open((token) => withToken(link, token))}>{content}</Button>;
   const off = !enabled && !app.external;
   return (
     <a

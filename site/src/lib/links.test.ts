@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
-import { appLink, editorLink, portLink } from "./links";
+import { appLink, editorLink, jetbrainsLink, portLink, wantsToken, withToken } from "./links";
 
 const w = { name: "dev", owner_name: "ada" } as Workspace;
 const agent = { id: "a", name: "main", expanded_directory: "/home/ada" } as WorkspaceAgent;
@@ -19,8 +19,32 @@ describe("links", () => {
     expect(appLink(w, agent, a, host)).toBe(want);
   });
 
-  it("ports and editors", () => {
+  it("ports", () => {
     expect(portLink(w, agent, 8080, "*.x.example:80")).toBe("http://8080--main--dev--ada.x.example:80/");
-    expect(editorLink("vscode", w, agent, "tok")).toMatch(/^vscode:\/\/coder\.coder-remote\/open\?owner=ada&workspace=dev&agent=main&url=.*&token=tok.*&folder=%2Fhome%2Fada$/);
+  });
+
+  // What the extension "Coder Remote" and the plugin for JetBrains Toolbox read from the addresses that are handed to them.
+  it("editors", () => {
+    const parts = (link: string) => {
+      const url = new URL(link);
+      return [`${url.protocol}//${url.host}${url.pathname}`, Object.fromEntries(url.searchParams)];
+    };
+    expect(parts(editorLink("vscode", w, agent, "to/k"))).toEqual([
+      "vscode://coder.coder-remote/open", { owner: "ada", workspace: "dev", agent: "main", url: location.origin, token: "to/k", openRecent: "true", folder: "/home/ada" },
+    ]);
+    expect(parts(editorLink("vscode-insiders", w, { ...agent, expanded_directory: "" }, "tok"))).toEqual([
+      "vscode-insiders://coder.coder-remote/open", { owner: "ada", workspace: "dev", agent: "main", url: location.origin, token: "tok", openRecent: "true" },
+    ]);
+    expect(parts(jetbrainsLink(w, { ...agent, expanded_directory: "/home/ada/a b" }, "tok"))).toEqual([
+      "jetbrains://gateway/coder", { workspace: "dev", owner: "ada", url: location.origin, token: "tok", agent_id: "a", agent_name: "main", folder: "/home/ada/a b" },
+    ]);
+  });
+
+  it("a token for programs, and for no website", () => {
+    const ide = app({ external: true, url: "jetbrains://gateway/coder?&workspace=dev&token=$SESSION_TOKEN" });
+    expect(wantsToken(ide)).toBe(true);
+    expect(withToken(appLink(w, agent, ide, ""), "a-b")).toBe("jetbrains://gateway/coder?&workspace=dev&token=a-b");
+    for (const url of ["https://evil.example/?$SESSION_TOKEN", " HTTP://evil.example/?$SESSION_TOKEN"]) expect(wantsToken(app({ external: true, url }))).toBe(false);
+    expect(wantsToken(app({ url: "http://localhost/$SESSION_TOKEN" }))).toBe(false);
   });
 });

@@ -22,6 +22,13 @@ export function appLink(w: Workspace, agent: WorkspaceAgent, app: WorkspaceApp, 
   return `${below(host, app.subdomain_name || `${app.slug}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
 }
 
+// What stands for a session token in the address of an external app. Programs on this machine get one; no website does.
+const tokenMark = "$SESSION_TOKEN";
+
+export const wantsToken = (app: WorkspaceApp) => app.external && (app.url ?? "").includes(tokenMark) && !/^https?:/i.test((app.url ?? "").trim());
+
+export const withToken = (link: string, token: string) => link.replaceAll(tokenMark, encodeURIComponent(token));
+
 export function editorLink(scheme: string, w: Workspace, agent: WorkspaceAgent, token: string): string {
   const query = new URLSearchParams({ owner: w.owner_name, workspace: w.name, agent: agent.name, url: location.origin, token, openRecent: "true" });
   if (agent.expanded_directory) query.set("folder", agent.expanded_directory);
