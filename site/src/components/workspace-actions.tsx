@@ -9,6 +9,7 @@ import { Confirm } from "./dialog";
 import { Item, Menu, Separator } from "./menu";
 import { isBusy } from "./status";
 import { Button, ErrorNote, IconButton } from "./ui";
+import { mayEditTemplates, useMe } from "./user";
 
 export function useWorkspaceActions(workspace: Workspace) {
   const build = useBuild(workspace);
@@ -46,6 +47,7 @@ export function PrimaryAction({ actions, small }: { actions: Actions; small?: bo
 
 export function ActionMenu({ actions }: { actions: Actions }) {
   const { workspace, ask, idle } = actions;
+  const keeper = mayEditTemplates(useMe()); // what is forgotten may go on running and cost
   return (
     <Menu trigger={<IconButton label={`More for ${workspace.name}`}><Ellipsis /></IconButton>}>
       <Item icon={<Play />} disabled={!actions.canStart} onSelect={actions.start}>Start</Item>
@@ -55,7 +57,7 @@ export function ActionMenu({ actions }: { actions: Actions }) {
       <Item icon={<Star />} onSelect={() => actions.favorite.mutate()}>{workspace.favorite ? "No favorite any more" : "Make a favorite"}</Item>
       <Separator />
       <Item icon={<Trash2 />} danger disabled={!idle} onSelect={() => ask("delete")}>Delete…</Item>
-      {workspace.latest_build.status === "failed" && <Item icon={<Trash2 />} danger disabled={!idle} onSelect={() => ask("orphan")}>Forget without destroying…</Item>}
+      {workspace.latest_build.status === "failed" && keeper && <Item icon={<Trash2 />} danger disabled={!idle} onSelect={() => ask("orphan")}>Forget without destroying…</Item>}
     </Menu>
   );
 }

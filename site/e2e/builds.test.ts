@@ -1,0 +1,97 @@
+// What changes a workspace beyond starting and stopping it: a new version, more time, a way out of the queue, an end without destroying.
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { beforeAll, expect, inject, it } from "vitest";
+import { open, withBrowser } from "./browser";
+import { api, run } from "./server";
+
+withBrowser();
+const place = inject("place");
+const token = inject("token");
+
+interface Workspace {
+  id: string;
+  outdated: boolean;
+  latest_build: { template_version_name: string; build_number: number; deadline?: string; job: { status: string } };
+}
+
+const workspace = (name: string) => api<Workspace>(place, token, "GET", `users/me/workspace/${name}`);
+
+beforeAll(() => cpSync(join(place.dir, "process"), join(place.dir, "moving"), { recursive: true }));
+
+it("updates a workspace to its template's active version", async () => {
+  const dir = join(place.dir, "moving");
+  await run(place, ["templates", "push", "moving", "-d", dir, "-y", "--name", "first"]);
+  await run(place, ["create", "older", "-t", "moving", "-y"]);
+  const { page } = await open(place, token);
+  await page.goto("/@ada/older");
+  const heading = page.getByRole("heading", { level: 1 });
+  await heading.getByText("Running").waitFor();
+  await page.getByRole("button", { name: "More for older" }).click();
+  expect(await page.getByRole("menuitem", { name: /Update/ }).count()).toBe(0);
+  await page.keyboard.press("Escape");
+
+  writeFileSync(join(dir, "main.tf"), `${readFileSync(join(dir, "main.tf"), "utf8")}\n# another version\n`);
+  await run(place, ["templates", "push", "moving", "-d", dir, "-y", "--name", "second"]);
+  await page.getByText("Its template has a newer version").waitFor();
+  await page.getByRole("button", { name: "More for older" }).click();
+  await page.getByRole("menuitem", { name: "Update to the active version" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Update" }).click();
+  await page.getByText("Its template has a newer version").waitFor({ state: "detached", timeout: 60_000 });
+  await heading.getByText("Running").waitFor({ timeout: 60_000 });
+  expect(await workspace("older")).toMatchObject({ outdated: false, latest_build: { template_version_name: "second", build_number: 2 } });
+});
+
+it("gives a workspace an hour more", async () => {
+  await run(place, ["create", "limited", "-t", "process", "-y", "--stop-after", "2h"]);
+  const before = Date.parse((await workspace("limited")).latest_build.deadline!);
+  const { page } = await open(place, token);
+  await page.goto("/@ada/limited?tab=settings");
+  await page.getByText(/^Stops in 2 h\./).waitFor();
+  await page.getByRole("button", { name: "One hour more" }).click();
+  await page.getByText(/^Stops in 3 h\./).waitFor();
+  expect(Date.parse((await workspace("limited")).latest_build.deadline!) - before).toBe(3_600_000);
+});
+
+it("takes a build out of the queue", async () => {
+  await run(place, ["create", "queued", "-t", "process", "-y", "--no-wait", "--provisioner-tag", "environment=nowhere"]);
+  const { page } = await open(place, token);
+  await page.goto("/@ada/queued");
+  const heading = page.getByRole("heading", { level: 1 });
+  await heading.getByText("Pending").waitFor();
+  await page.getByText(/^Waiting: .*environment=nowhere/).waitFor();
+  await page.getByRole("button", { name: "Cancel the build of queued" }).click();
+  await heading.getByText("Canceled").waitFor();
+  expect((await workspace("queued")).latest_build.job.status).toBe("canceled");
+  await page.getByRole("button", { name: "Start queued" }).waitFor();
+});
+
+it("forgets what cannot be destroyed", async () => {
+  const dir = join(place.dir, "stuck");
+  mkdirSync(dir, { recursive: true });
+  writeFileSync(join(dir, "main.tf"), `
+resource "terraform_data" "x" {
+  provisioner "local-exec" {
+    when    = destroy
+    command = "exit 7"
+  }
+}
+`);
+  await run(place, ["templates", "push", "stuck", "-d", dir, "-y"]);
+  await run(place, ["create", "stuck", "-t", "stuck", "-y"]);
+  const { page } = await open(place, token);
+  await page.goto("/@ada/stuck");
+  const heading = page.getByRole("heading", { level: 1 });
+  await heading.getByText("Running").waitFor();
+  const remove = async (item: string, action: string) => {
+    await page.getByRole("button", { name: "More for stuck" }).click();
+    await page.getByRole("menuitem", { name: item }).click();
+    await page.getByRole("dialog").getByLabel(/to confirm/).fill("stuck");
+    await page.getByRole("dialog").getByRole("button", { name: action }).click();
+  };
+  await remove("Delete…", "Delete");
+  await heading.getByText("Failed").waitFor({ timeout: 60_000 });
+  await page.getByText(/exit status 7/).first().waitFor();
+  await remove("Forget without destroying…", "Forget");
+  await page.getByText("stuck has been deleted").waitFor({ timeout: 60_000 });
+});
