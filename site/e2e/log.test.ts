@@ -10,7 +10,7 @@ const place = inject("place");
 const token = inject("token");
 
 const lines = 100_000;
-const script = `seq 1 ${lines}; printf '\\033[31mred\\033[0m plain\\n'; echo '<img src=x onerror=alert(1)><script>alert(2)</script>'`;
+const script = `printf '%s\\n' "begin $(head -c 1500 /dev/zero | tr '\\0' x) end"; seq 1 ${lines}; printf '\\033[31mred\\033[0m plain\\n'; echo '<img src=x onerror=alert(1)><script>alert(2)</script>'`;
 
 beforeAll(async () => {
   const dir = join(place.dir, "long");
@@ -65,6 +65,27 @@ it(`shows a log of ${lines} lines, and each by its address`, async () => {
   await other.page.goto(address);
   await other.page.getByRole("log").getByText("): 54321").waitFor();
   await picture(other.page, "build-log");
+});
+
+it("wraps long lines, or not", async () => {
+  const { page } = await open(place, token, { width: 390 });
+  await page.goto("/@ada/long/builds/1");
+  await page.locator('[data-log="ended"]').waitFor();
+  const log = page.getByRole("log");
+  await page.getByLabel("Find in the log").fill("xxx end");
+  const line = log.getByText(/begin x+ end$/).first();
+  await line.waitFor();
+  const overflow = () => log.evaluate((e) => e.scrollWidth - e.clientWidth);
+  const height = () => line.evaluate((e) => e.closest<HTMLElement>("[class~=absolute]")!.clientHeight);
+  // All of it is there, within the width, and its row is as high as it is.
+  expect(await overflow()).toBeLessThanOrEqual(0);
+  expect(await line.evaluate((e) => e.getClientRects().length)).toBe((await height()) / 20);
+  expect(await height()).toBeGreaterThan(20 * 20);
+  await page.getByRole("button", { name: "Wrap long lines" }).click();
+  expect(await overflow()).toBeGreaterThan(1000);
+  expect(await height()).toBe(20);
+  await page.reload();
+  await page.getByRole("button", { name: "Wrap long lines", pressed: false }).waitFor();
 });
 
 it("follows a build from where the connection broke", async () => {

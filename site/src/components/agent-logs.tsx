@@ -1,9 +1,10 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "react";
 import { useAgentLog } from "~/api/logs";
 import type { WorkspaceAgent } from "~/api/types";
+import { useMedia } from "~/lib/hooks";
 import { useRows } from "~/lib/rows";
-import { lineHeight, LogText } from "./log-line";
-import { Select } from "./ui";
+import { lineHeight, LogText, useWrap, WrapButton, wrapped } from "./log-line";
+import { cx, Select } from "./ui";
 
 // AgentLogs shows what an agent's scripts print, of all or of one source.
 export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: boolean }) {
@@ -13,7 +14,9 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
   const names = useMemo(() => new Map(agent.log_sources.map((s) => [s.id, s.display_name])), [agent.log_sources]);
   const scroller = useRef<HTMLDivElement>(null);
   const list = useRef<HTMLDivElement>(null);
-  const { first, last, height } = useRows(list, shown.length, lineHeight, scroller);
+  const named = useMedia("(min-width: 40rem)") ? 112 : 72; // how wide the name of a source is, px
+  const wrap = useWrap(shown, scroller, source ? 24 : 24 + named + 12, (l) => l.output);
+  const { first, last, height } = useRows(list, shown.length, lineHeight, scroller, wrap.offsets);
   const [sticks, setSticks] = useState(true);
   useLayoutEffect(() => {
     if (sticks && scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
@@ -28,6 +31,7 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
           </Select>
         )}
         <span role="status" className="text-[13px] text-muted">{state === "lost" ? "reconnecting…" : state === "loading" ? "loading…" : `${shown.length.toLocaleString("en")} lines${state === "following" ? ", live" : ""}`}</span>
+        <WrapButton wraps={wrap.wraps} onToggle={wrap.toggle} className={cx("ml-auto", wrap.wraps ? "bg-raised text-ink" : "text-muted hover:text-ink")} />
       </div>
       {shown.length === 0 && state !== "loading" ? <p className="text-muted">Nothing has been printed{source ? " by this source" : ""} yet.</p> : (
         <div
@@ -35,11 +39,11 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
           onScroll={(e) => setSticks(e.currentTarget.scrollHeight - e.currentTarget.scrollTop - e.currentTarget.clientHeight < 2 * lineHeight)}
           className="max-h-80 min-h-20 overflow-auto rounded-md bg-log font-mono text-[12.5px] text-[#dce2ec]"
         >
-          <div ref={list} className="relative w-max min-w-full" style={{ height }}>
+          <div ref={list} className={cx("relative", wrap.wraps ? "w-full" : "w-max min-w-full")} style={{ height }}>
             {shown.slice(first, last).map((line, i) => (
-              <div key={line.id} className="absolute inset-x-0 flex gap-3 px-3 leading-5 whitespace-pre" style={{ top: (first + i) * lineHeight, height: lineHeight }}>
-                {!source && <span className="w-28 shrink-0 truncate text-[#8791a3]">{names.get(line.source_id) ?? ""}</span>}
-                <LogText text={line.output} level={line.level} />
+              <div key={line.id} className="absolute inset-x-0 flex gap-[12px] px-[12px] leading-[20px] whitespace-pre" style={{ top: wrap.row(first + i) * lineHeight, height: wrap.rows(first + i) * lineHeight }}>
+                {!source && <span className="w-[112px] shrink-0 truncate max-sm:w-[72px] text-[#8791a3]">{names.get(line.source_id) ?? ""}</span>}
+                <span className={wrap.wraps ? cx("min-w-0 flex-1", wrapped) : ""}><LogText text={line.output} level={line.level} /></span>
               </div>
             ))}
           </div>

@@ -8,8 +8,11 @@ import { duration } from "~/lib/format";
 import { useNow } from "~/lib/hooks";
 import { useRows } from "~/lib/rows";
 import { rows as rowsOf, type Section, sections } from "~/lib/sections";
-import { lineHeight, LogText } from "./log-line";
+import { lineHeight, LogText, useWrap, WrapButton, wrapped } from "./log-line";
 import { cx } from "./ui";
+
+// What stands in a row beside a line's text, px: its number and the gaps.
+const besideText = 52 + 12 + 12;
 
 const lineOf = (hash: string) => Number(/^#L(\d+)$/.exec(hash)?.[1] ?? 0);
 
@@ -26,7 +29,8 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
   );
   const scroller = useRef<HTMLDivElement>(null);
   const list = useRef<HTMLDivElement>(null);
-  const { first, last, height } = useRows(list, shown.length, lineHeight, scroller);
+  const wrap = useWrap(shown, scroller, besideText, (r) => ("line" in r ? lines[r.line]!.output : undefined));
+  const { first, last, height } = useRows(list, shown.length, lineHeight, scroller, wrap.offsets);
   const [sticks, setSticks] = useState(marked === 0);
   const now = useNow(1000, !job.completed_at);
 
@@ -47,13 +51,13 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
   // The line that the address names is shown once it is there.
   const reached = useRef(0);
   useLayoutEffect(() => {
-    if (marked === 0 || reached.current === marked || lines.length < marked || !scroller.current) return;
+    if (!wrap.ready || marked === 0 || reached.current === marked || lines.length < marked || !scroller.current) return;
     const at = shown.findIndex((r) => "line" in r && r.line === marked - 1);
     if (at < 0) return;
     reached.current = marked;
-    scroller.current.scrollTop = at * lineHeight - scroller.current.clientHeight / 3;
+    scroller.current.scrollTop = (wrap.offsets?.[at] ?? at) * lineHeight - scroller.current.clientHeight / 3;
     scroller.current.scrollIntoView({ block: "nearest" });
-  }, [marked, shown, lines.length]);
+  }, [marked, shown, lines.length, wrap.offsets, wrap.ready]);
 
   // A log that is read at its end is followed.
   useLayoutEffect(() => {
@@ -80,17 +84,18 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
       <div className="flex items-center gap-2 border-b border-white/10 px-3 py-1.5 text-[13px]">
         <Search className="size-4 text-[#9aa5b6]" aria-hidden />
         <input type="search" aria-label="Find in the log" placeholder="Find in the log" value={search} onChange={(e) => setSearch(e.target.value)} className="min-w-0 flex-1 bg-transparent placeholder:text-[#9aa5b6]" />
+        <WrapButton wraps={wrap.wraps} onToggle={wrap.toggle} className={wrap.wraps ? "bg-white/15 text-white" : "text-[#9aa5b6] hover:text-white"} />
         <span className="whitespace-nowrap text-[#9aa5b6]" role="status">
           {state === "loading" ? "loading…" : state === "lost" ? "reconnecting…" : state === "following" && !job.completed_at ? "live" : `${lines.length.toLocaleString("en")} lines`}
         </span>
       </div>
       <div className="relative">
         <div ref={scroller} onScroll={scrolled} tabIndex={0} role="log" aria-label="Log" aria-live="off" className="max-h-[min(32rem,65vh)] min-h-24 overflow-auto font-mono text-[12.5px] [overflow-anchor:none]">
-          <div ref={list} className="relative w-max min-w-full" style={{ height }}>
+          <div ref={list} className={cx("relative", wrap.wraps ? "w-full" : "w-max min-w-full")} style={{ height }}>
             {shown.slice(first, last).map((row, i) => (
-              <div key={"line" in row ? row.line : `s${row.index}`} className="absolute inset-x-0 leading-5 whitespace-pre" style={{ top: (first + i) * lineHeight, height: lineHeight }}>
+              <div key={"line" in row ? row.line : `s${row.index}`} className="absolute inset-x-0 leading-[20px] whitespace-pre" style={{ top: wrap.row(first + i) * lineHeight, height: wrap.rows(first + i) * lineHeight }}>
                 {"line" in row ? (
-                  <Line line={lines[row.line]!} number={row.line + 1} marked={row.line + 1 === marked} onMark={mark} />
+                  <Line line={lines[row.line]!} number={row.line + 1} marked={row.line + 1 === marked} onMark={mark} wraps={wrap.wraps} />
                 ) : (
                   <StageRow section={row.section} folded={folded.has(row.index)} now={now} onFold={() => fold(row.index)} />
                 )}
@@ -109,9 +114,9 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
   );
 }
 
-function Line({ line, number, marked, onMark }: { line: JobLog; number: number; marked: boolean; onMark: (n: number) => void }) {
+function Line({ line, number, marked, onMark, wraps }: { line: JobLog; number: number; marked: boolean; onMark: (n: number) => void; wraps: boolean }) {
   return (
-    <div className={cx("flex gap-3 pr-4", marked && "bg-[#3a4170]")}>
+    <div className={cx("flex gap-[12px] pr-[12px]", marked && "bg-[#3a4170]")}>
       <a
         href={`#L${number}`}
         aria-label={`Line ${number}`}
@@ -120,11 +125,11 @@ function Line({ line, number, marked, onMark }: { line: JobLog; number: number; 
           e.preventDefault();
           onMark(number);
         }}
-        className="w-14 shrink-0 text-right text-[#8791a3] select-none hover:text-white"
+        className="w-[52px] shrink-0 text-right text-[#8791a3] select-none hover:text-white"
       >
         {number}
       </a>
-      <LogText text={line.output} level={line.log_level} />
+      <span className={wraps ? cx("min-w-0 flex-1", wrapped) : ""}><LogText text={line.output} level={line.log_level} /></span>
     </div>
   );
 }
@@ -132,7 +137,7 @@ function Line({ line, number, marked, onMark }: { line: JobLog; number: number; 
 function StageRow({ section, folded, now, onFold }: { section: Section; folded: boolean; now: number; onFold: () => void }) {
   const running = section.to === undefined;
   return (
-    <button type="button" aria-expanded={!folded} onClick={onFold} className="sticky left-0 flex h-5 w-full max-w-[calc(100vw-3rem)] items-center gap-1.5 bg-white/5 px-2 text-left hover:bg-white/10">
+    <button type="button" aria-expanded={!folded} onClick={onFold} className="sticky left-0 flex h-[20px] w-full max-w-[calc(100vw-3rem)] items-center gap-1.5 bg-white/5 px-2 text-left hover:bg-white/10">
       {folded ? <ChevronRight className="size-3.5" aria-hidden /> : <ChevronDown className="size-3.5" aria-hidden />}
       <span className={cx("font-sans font-semibold", section.failed && "ansi-red")}>{section.stage || "Log"}</span>
       {running && <LoaderCircle className="size-3 animate-spin" aria-hidden />}
