@@ -60,7 +60,9 @@ type world struct {
 	conns     map[net.Conn]struct{} // of the server
 	ports     map[uint16]net.Listener
 	tcp       func(src, dst netip.AddrPort) (func(net.Conn), bool)
-	gitKey    *agentpb.GitSSHKeyResponse // nil: the server refuses
+	gitKey    *agentpb.GitSSHKeyResponse    // nil: the server refuses
+	login     *agentpb.ExternalAuthResponse // nil: none is for what is asked
+	asked     []*agentpb.ExternalAuthRequest
 }
 
 func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
@@ -153,6 +155,16 @@ func (w *world) GitSSHKey(context.Context, *connect.Request[agentpb.GitSSHKeyReq
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("no key"))
 	}
 	return connect.NewResponse(w.gitKey), nil
+}
+
+func (w *world) ExternalAuth(_ context.Context, req *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = append(w.asked, req.Msg)
+	if w.login == nil {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such login"))
+	}
+	return connect.NewResponse(w.login), nil
 }
 
 func (w *world) Manifest(context.Context, *connect.Request[agentpb.ManifestRequest]) (*connect.Response[agentpb.ManifestResponse], error) {

@@ -60,7 +60,9 @@ type daemon struct {
 	socket     string
 	unitServer *units.Server
 
-	git *gitAgent // nil where it cannot listen
+	git        *gitAgent      // nil where it cannot listen
+	logins     *privateSocket // the same
+	stopLogins context.CancelFunc
 
 	mu         sync.Mutex // guards the fields below
 	manifest   *agentpb.ManifestResponse
@@ -179,6 +181,10 @@ func (d *daemon) close() error {
 		}
 		if d.git != nil {
 			err = errors.Join(err, d.git.close())
+		}
+		d.stopLogins()
+		if d.logins != nil {
+			err = errors.Join(err, d.logins.close())
 		}
 	}
 	err = errors.Join(err, d.forwards.Close(), d.mesh.Close())

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"sync"
 
 	"connectrpc.com/connect"
 	"golang.org/x/crypto/ssh"
@@ -20,90 +17,18 @@ import (
 // GitAgentEnv names the socket of the SSH agent that signs with the owner's key for git.
 const GitAgentEnv = "CODER_GIT_SSH_AGENT"
 
-// maxGitConns bounds how many programs talk to that agent at once.
-const maxGitConns = 32
-
-// gitAgent is an SSH agent that holds the owner's key for git, and nothing else. Its socket is in a folder that only the
-// workspace's account can enter. The key comes from the server when somebody asks, and is in memory only while a connection
-// to the socket lasts: a key that is replaced is used at once, and none is ever on a disk.
-type gitAgent struct {
-	fetch    func(context.Context) (*agentpb.GitSSHKeyResponse, error)
-	dir      string
-	listener net.Listener
-	slots    chan struct{}
-
-	mu     sync.Mutex // guards conns and closed
-	conns  map[net.Conn]bool
-	closed bool
-	wg     sync.WaitGroup
-}
+// gitAgent is an SSH agent that holds the owner's key for git, and nothing else. The key comes from the server when somebody asks,
+// and is in memory only while a connection to the socket lasts: a key that is replaced is used at once, and none is ever on a disk.
+type gitAgent struct{ *privateSocket }
 
 func newGitAgent(fetch func(context.Context) (*agentpb.GitSSHKeyResponse, error)) (*gitAgent, error) {
-	dir, err := os.MkdirTemp("", "coder-git-") // mode 0700
+	socket, err := newPrivateSocket(func(conn net.Conn) {
+		_ = sshagent.ServeAgent(&gitKeyring{fetch: fetch}, conn) // ends with the connection
+	})
 	if err != nil {
-		return nil, fmt.Errorf("create folder for the git key: %w", err)
+		return nil, err
 	}
-	g := &gitAgent{fetch: fetch, dir: dir, slots: make(chan struct{}, maxGitConns), conns: map[net.Conn]bool{}}
-	if g.listener, err = net.Listen("unix", g.path()); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for the git key: %w", err), os.RemoveAll(dir))
-	}
-	g.wg.Go(g.serve)
-	return g, nil
-}
-
-func (g *gitAgent) path() string { return filepath.Join(g.dir, "agent.sock") }
-
-func (g *gitAgent) serve() {
-	for {
-		conn, err := g.listener.Accept()
-		if err != nil {
-			return // closed
-		}
-		select {
-		case g.slots <- struct{}{}:
-		default:
-			conn.Close()
-			continue
-		}
-		if !g.begin(conn) {
-			conn.Close()
-			return
-		}
-		g.wg.Go(func() {
-			defer func() { <-g.slots }()
-			defer g.end(conn)
-			_ = sshagent.ServeAgent(&gitKeyring{fetch: g.fetch}, conn) // ends with the connection
-		})
-	}
-}
-
-func (g *gitAgent) begin(conn net.Conn) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.closed {
-		g.conns[conn] = true
-	}
-	return !g.closed
-}
-
-func (g *gitAgent) end(conn net.Conn) {
-	conn.Close()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.conns, conn)
-}
-
-// close ends the agent and everybody's connection to it.
-func (g *gitAgent) close() error {
-	g.mu.Lock()
-	g.closed = true
-	for conn := range g.conns {
-		conn.Close()
-	}
-	g.mu.Unlock()
-	err := g.listener.Close()
-	g.wg.Wait()
-	return errors.Join(err, os.RemoveAll(g.dir))
+	return &gitAgent{socket}, nil
 }
 
 // gitKeyring is what one connection sees: the key, fetched when it is first needed. It cannot be changed.
@@ -159,13 +84,21 @@ func (k *gitKeyring) RemoveAll() error               { return errFixed }
 func (k *gitKeyring) Lock([]byte) error              { return errFixed }
 func (k *gitKeyring) Unlock([]byte) error            { return errFixed }
 
+// server is the connection with the server, if there is one now.
+func (d *daemon) server() (agentpbconnect.AgentServiceClient, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.client == nil {
+		return nil, errors.New("the workspace has no connection with its server now")
+	}
+	return d.client, nil
+}
+
 // gitKey asks the server for the owner's key for git.
 func (d *daemon) gitKey(ctx context.Context) (*agentpb.GitSSHKeyResponse, error) {
-	d.mu.Lock()
-	client := d.client
-	d.mu.Unlock()
-	if client == nil {
-		return nil, errors.New("the workspace has no connection with its server now")
+	client, err := d.server()
+	if err != nil {
+		return nil, err
 	}
 	answer, err := client.GitSSHKey(ctx, connect.NewRequest(&agentpb.GitSSHKeyRequest{}))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/login"
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/agent/script"
 	"github.com/codermesh/codermesh/agent/sshd"
@@ -53,6 +54,11 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	d.openSocket(m)
 	if d.git, err = newGitAgent(d.gitKey); err != nil {
 		d.log.Warn("git goes without the owner's key", "err", err)
+	}
+	logins, stopLogins := context.WithCancel(context.Background())
+	d.stopLogins = stopLogins
+	if d.logins, err = d.newLogins(logins); err != nil {
+		d.log.Warn("git goes without the owner's logins", "err", err)
 	}
 	if d.opt.OwnProcess {
 		if err := os.Chdir(d.directory(m)); err != nil {
@@ -203,10 +209,17 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 	return env
 }
 
-// setGit makes git use the owner's key. It says that it speaks ssh's command line, or git would ask it at every call.
+// setGit makes git use the owner's key and logins. It says that it speaks ssh's command line, or git would ask it at every call.
 func (d *daemon) setGit(env *proc.Env) {
 	self, err := os.Executable()
-	if d.git == nil || err != nil || strings.ContainsAny(self, `"$\`+"`") {
+	if err != nil {
+		return
+	}
+	if d.logins != nil {
+		env.Set(login.SocketEnv, d.logins.path())
+		env.Set("GIT_ASKPASS", self) // git runs it with a prompt and nothing else: the program knows those
+	}
+	if d.git == nil || strings.ContainsAny(self, `"$\`+"`") {
 		return
 	}
 	env.Set(GitAgentEnv, d.git.path())

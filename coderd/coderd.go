@@ -27,6 +27,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/events"
+	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/health"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
@@ -72,8 +73,10 @@ type Options struct {
 	ProvisionerPSK secret.Token
 	// ProvisionerGrace is as Grace in jobs.Deps.
 	ProvisionerGrace time.Duration
-	// States holds the keys that Terraform's states are encrypted with. Required.
+	// States holds the keys that Terraform's states, and users' tokens of other services, are encrypted with. Required.
 	States *states.Keyring
+	// ExternalAuth are the services that users link accounts of.
+	ExternalAuth []extauth.Provider
 }
 
 // Server is one coderd. It goes through New, Start and Stop once.
@@ -88,6 +91,7 @@ type Server struct {
 	workspaces *workspaces.Service
 	events     *events.Service
 	apps       *apps.Service
+	extauth    *extauth.Service
 	mesh       *mesh.Service
 	binaries   *slim.Binaries
 	mux        *httpapi.Mux
@@ -112,6 +116,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("read default organization: %w", err)
 	}
 	accounts := users.New(users.Deps{DB: opts.DB, Logger: opts.Logger, AccessURL: opts.AccessURL})
+	sealer, err := seal.Load(ctx, opts.DB)
+	if err != nil {
+		return nil, err
+	}
+	s.extauth = extauth.New(extauth.Deps{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth})
 	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Paths: func() map[uuid.UUID]string { return s.mesh.Paths() }})
 	s.keys = provisioners.New(provisioners.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
 	s.agents = agents.New(agents.Deps{
@@ -123,9 +132,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			key, err := accounts.SSHKey(ctx, opts.DB.Queries, user)
 			return key.Public, key.Private, err
 		},
+		ExternalAuth: s.extauth,
+		PortURL:      func(owner, workspace, agent string) string { return s.apps.PortURL(owner, workspace, agent) },
 	})
-	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
-	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, Logger: opts.Logger, AccessURL: accessURL})
+	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
+	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err
 	}
@@ -159,10 +170,6 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.agents.OnRevoked(s.mesh.RevokeAgents)
-	sealer, err := seal.Load(ctx, opts.DB)
-	if err != nil {
-		return nil, err
-	}
 	s.apps = apps.New(apps.Deps{
 		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
 		Authenticate: accounts.Authenticate, AuthenticateToken: accounts.AuthenticateToken, Holder: accounts.Holder,
@@ -181,7 +188,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 
 	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, AccessURL: opts.AccessURL})
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, s.apps, report} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, s.apps, s.extauth, report} {
 		service.Routes(s.mux)
 	}
 	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
@@ -253,7 +260,10 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.mesh.Start(rpc); err != nil {
 		return err
 	}
-	s.running.Go(func() { s.reencrypt(ctx) })
+	s.running.Go(func() {
+		s.reencrypt(ctx, "states", func() error { return s.opts.States.Reencrypt(ctx, s.opts.DB, s.log) })
+		s.reencrypt(ctx, "links with other services", func() error { return s.extauth.Reencrypt(ctx) })
+	})
 	s.running.Go(func() {
 		if err := s.binaries.Prepare(ctx); err != nil && ctx.Err() == nil {
 			s.log.Error("binaries for workspaces not unpacked", "err", err)
@@ -268,15 +278,15 @@ func (s *Server) callingProvisioner(addr netip.Addr) (jobs.Daemon, bool) {
 	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, BuiltIn: p.BuiltIn, KeyID: p.KeyID, KeyName: p.KeyName}, ok
 }
 
-// reencrypt brings every state under the first key, for as long as it takes.
-func (s *Server) reencrypt(ctx context.Context) {
+// reencrypt brings everything of a kind under the first key, for as long as it takes.
+func (s *Server) reencrypt(ctx context.Context, what string, once func() error) {
 	retry := backoff.Backoff{Min: time.Second, Max: time.Minute}
 	for {
-		err := s.opts.States.Reencrypt(ctx, s.opts.DB, s.log)
+		err := once()
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.log.Error("states not encrypted with the first key, trying again", "err", err)
+		s.log.Error("not encrypted with the first key, trying again", "reason", what, "err", err)
 		if retry.Wait(ctx) != nil {
 			return
 		}
@@ -332,6 +342,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		errs = append(errs, s.http.Close())
 	}
 	s.running.Wait()
+	s.extauth.Close()
 	s.pubsub.Close()
 	return errors.Join(errs...)
 }

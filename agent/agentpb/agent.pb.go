@@ -2266,6 +2266,164 @@ func (x *GitSSHKeyResponse) GetPrivateKey() string {
 	return ""
 }
 
+type ExternalAuthRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Of:
+	//
+	//	*ExternalAuthRequest_Url
+	//	*ExternalAuthRequest_ProviderId
+	Of            isExternalAuthRequest_Of `protobuf_oneof:"of"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExternalAuthRequest) Reset() {
+	*x = ExternalAuthRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExternalAuthRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExternalAuthRequest) ProtoMessage() {}
+
+func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExternalAuthRequest.ProtoReflect.Descriptor instead.
+func (*ExternalAuthRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ExternalAuthRequest) GetOf() isExternalAuthRequest_Of {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *ExternalAuthRequest) GetUrl() string {
+	if x != nil {
+		if x, ok := x.Of.(*ExternalAuthRequest_Url); ok {
+			return x.Url
+		}
+	}
+	return ""
+}
+
+func (x *ExternalAuthRequest) GetProviderId() string {
+	if x != nil {
+		if x, ok := x.Of.(*ExternalAuthRequest_ProviderId); ok {
+			return x.ProviderId
+		}
+	}
+	return ""
+}
+
+type isExternalAuthRequest_Of interface {
+	isExternalAuthRequest_Of()
+}
+
+type ExternalAuthRequest_Url struct {
+	Url string `protobuf:"bytes,1,opt,name=url,proto3,oneof"` // of a repository or its host, at most 2048 bytes
+}
+
+type ExternalAuthRequest_ProviderId struct {
+	ProviderId string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3,oneof"` // at most 64 bytes
+}
+
+func (*ExternalAuthRequest_Url) isExternalAuthRequest_Of() {}
+
+func (*ExternalAuthRequest_ProviderId) isExternalAuthRequest_Of() {}
+
+type ExternalAuthResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	ProviderId      string                 `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	DisplayName     string                 `protobuf:"bytes,2,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
+	AuthenticateUrl string                 `protobuf:"bytes,3,opt,name=authenticate_url,json=authenticateUrl,proto3" json:"authenticate_url,omitempty"` // the dashboard's page of this provider
+	AccessToken     string                 `protobuf:"bytes,4,opt,name=access_token,json=accessToken,proto3" json:"access_token,omitempty"`             // empty: the owner has no link, or none that works
+	Username        string                 `protobuf:"bytes,5,opt,name=username,proto3" json:"username,omitempty"`                                      // goes with the token in HTTP's basic authentication
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ExternalAuthResponse) Reset() {
+	*x = ExternalAuthResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExternalAuthResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExternalAuthResponse) ProtoMessage() {}
+
+func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExternalAuthResponse.ProtoReflect.Descriptor instead.
+func (*ExternalAuthResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ExternalAuthResponse) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *ExternalAuthResponse) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *ExternalAuthResponse) GetAuthenticateUrl() string {
+	if x != nil {
+		return x.AuthenticateUrl
+	}
+	return ""
+}
+
+func (x *ExternalAuthResponse) GetAccessToken() string {
+	if x != nil {
+		return x.AccessToken
+	}
+	return ""
+}
+
+func (x *ExternalAuthResponse) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
 var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
 
 const file_agent_agentpb_agent_proto_rawDesc = "" +
@@ -2420,7 +2578,19 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"public_key\x18\x01 \x01(\tR\tpublicKey\x12\x1f\n" +
 	"\vprivate_key\x18\x02 \x01(\tR\n" +
-	"privateKey*\xd1\x02\n" +
+	"privateKey\"R\n" +
+	"\x13ExternalAuthRequest\x12\x12\n" +
+	"\x03url\x18\x01 \x01(\tH\x00R\x03url\x12!\n" +
+	"\vprovider_id\x18\x02 \x01(\tH\x00R\n" +
+	"providerIdB\x04\n" +
+	"\x02of\"\xc4\x01\n" +
+	"\x14ExternalAuthResponse\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x12!\n" +
+	"\fdisplay_name\x18\x02 \x01(\tR\vdisplayName\x12)\n" +
+	"\x10authenticate_url\x18\x03 \x01(\tR\x0fauthenticateUrl\x12!\n" +
+	"\faccess_token\x18\x04 \x01(\tR\vaccessToken\x12\x1a\n" +
+	"\busername\x18\x05 \x01(\tR\busername*\xd1\x02\n" +
 	"\x0eLifecycleState\x12\x1f\n" +
 	"\x1bLIFECYCLE_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17LIFECYCLE_STATE_CREATED\x10\x01\x12\x1c\n" +
@@ -2442,7 +2612,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13HEALTH_INITIALIZING\x10\x01\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
-	"\x10HEALTH_UNHEALTHY\x10\x032\xbd\x05\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x032\xa0\x06\n" +
 	"\fAgentService\x12U\n" +
 	"\bManifest\x12#.codermesh.agent.v1.ManifestRequest\x1a$.codermesh.agent.v1.ManifestResponse\x12R\n" +
 	"\aConnect\x12 .codermesh.agent.v1.AgentMessage\x1a!.codermesh.agent.v1.ServerMessage(\x010\x01\x12X\n" +
@@ -2450,7 +2620,8 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x04Logs\x12\x1f.codermesh.agent.v1.LogsRequest\x1a .codermesh.agent.v1.LogsResponse\x12[\n" +
 	"\n" +
 	"ScriptDone\x12%.codermesh.agent.v1.ScriptDoneRequest\x1a&.codermesh.agent.v1.ScriptDoneResponse\x12X\n" +
-	"\tGitSSHKey\x12$.codermesh.agent.v1.GitSSHKeyRequest\x1a%.codermesh.agent.v1.GitSSHKeyResponse\x12X\n" +
+	"\tGitSSHKey\x12$.codermesh.agent.v1.GitSSHKeyRequest\x1a%.codermesh.agent.v1.GitSSHKeyResponse\x12a\n" +
+	"\fExternalAuth\x12'.codermesh.agent.v1.ExternalAuthRequest\x1a(.codermesh.agent.v1.ExternalAuthResponse\x12X\n" +
 	"\tAppHealth\x12$.codermesh.agent.v1.AppHealthRequest\x1a%.codermesh.agent.v1.AppHealthResponse\x12L\n" +
 	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse2\xa9\x02\n" +
 	"\bAgentAPI\x12g\n" +
@@ -2471,7 +2642,7 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),            // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                  // 1: codermesh.agent.v1.LogLevel
@@ -2511,11 +2682,13 @@ var file_agent_agentpb_agent_proto_goTypes = []any{
 	(*MetadataValue)(nil),          // 35: codermesh.agent.v1.MetadataValue
 	(*GitSSHKeyRequest)(nil),       // 36: codermesh.agent.v1.GitSSHKeyRequest
 	(*GitSSHKeyResponse)(nil),      // 37: codermesh.agent.v1.GitSSHKeyResponse
-	nil,                            // 38: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),  // 39: google.protobuf.Timestamp
+	(*ExternalAuthRequest)(nil),    // 38: codermesh.agent.v1.ExternalAuthRequest
+	(*ExternalAuthResponse)(nil),   // 39: codermesh.agent.v1.ExternalAuthResponse
+	nil,                            // 40: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),  // 41: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	38, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	40, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
 	8,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
 	6,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
 	7,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
@@ -2524,43 +2697,45 @@ var file_agent_agentpb_agent_proto_depIdxs = []int32{
 	13, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
 	14, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
 	0,  // 8: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	39, // 9: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	39, // 10: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	41, // 9: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	41, // 10: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 11: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
 	17, // 12: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	39, // 13: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	39, // 14: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	41, // 13: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	41, // 14: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
 	23, // 15: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
 	2,  // 16: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
 	32, // 17: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
 	31, // 18: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
 	3,  // 19: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
 	35, // 20: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	39, // 21: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	41, // 21: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
 	4,  // 22: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
 	9,  // 23: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
 	15, // 24: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
 	18, // 25: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
 	20, // 26: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
 	36, // 27: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
-	22, // 28: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	25, // 29: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	27, // 30: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	29, // 31: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
-	33, // 32: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	5,  // 33: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	12, // 34: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	16, // 35: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	19, // 36: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	21, // 37: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	37, // 38: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	24, // 39: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	26, // 40: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	28, // 41: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	30, // 42: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
-	34, // 43: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	33, // [33:44] is the sub-list for method output_type
-	22, // [22:33] is the sub-list for method input_type
+	38, // 28: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
+	22, // 29: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	25, // 30: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	27, // 31: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	29, // 32: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	33, // 33: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	5,  // 34: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	12, // 35: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	16, // 36: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	19, // 37: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	21, // 38: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	37, // 39: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	39, // 40: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
+	24, // 41: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	26, // 42: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	28, // 43: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	30, // 44: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	34, // 45: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	34, // [34:46] is the sub-list for method output_type
+	22, // [22:34] is the sub-list for method input_type
 	22, // [22:22] is the sub-list for extension type_name
 	22, // [22:22] is the sub-list for extension extendee
 	0,  // [0:22] is the sub-list for field type_name
@@ -2579,13 +2754,17 @@ func file_agent_agentpb_agent_proto_init() {
 		(*ServerMessage_HeartbeatAck)(nil),
 		(*ServerMessage_Shutdown)(nil),
 	}
+	file_agent_agentpb_agent_proto_msgTypes[34].OneofWrappers = []any{
+		(*ExternalAuthRequest_Url)(nil),
+		(*ExternalAuthRequest_ProviderId)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   35,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

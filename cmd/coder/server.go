@@ -20,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -59,6 +60,10 @@ func serverCmd() *cobra.Command {
 Without --postgres-url it runs a PostgreSQL of its own below the configuration folder, reachable only through a socket there.
 SIGTERM ends it in order: builds that are running are finished first, for as long as --shutdown-deadline allows; a second
 SIGTERM interrupts them.
+
+Git hosts where users sign in for their workspaces are configured by the environment, numbered from 0: CODER_EXTERNAL_AUTH_0_TYPE
+(github, gitlab, bitbucket-cloud, gitea, or another word), _ID, _CLIENT_ID, _CLIENT_SECRET, _DISPLAY_NAME, _DISPLAY_ICON, _AUTH_URL,
+_TOKEN_URL, _VALIDATE_URL, _REGEX, _SCOPES, _NO_REFRESH.
 
 Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 		Example: `  coder server
@@ -113,6 +118,10 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 
 	// What can fail for a reason an operator can see comes first: the keys, the addresses, then Terraform, then the database.
 	keys, err := o.keyring(log)
+	if err != nil {
+		return err
+	}
+	logins, err := extauth.ParseEnv(os.Environ())
 	if err != nil {
 		return err
 	}
@@ -183,6 +192,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		ProvisionerPSK:   secret.Token(o.provisionerPSK),
 		ProvisionerGrace: o.provisionerGrace,
 		States:           keys,
+		ExternalAuth:     logins,
 	})
 	if err != nil {
 		return err

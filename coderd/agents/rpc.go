@@ -79,7 +79,7 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	out := &agentpb.ManifestResponse{
 		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
 		AccessUrl: r.deps.AccessURL, Directory: a.Directory, Env: env, MotdFile: a.MotdFile,
-		StartBlocksLogin: a.StartupScriptBehavior == string(sdk.StartupBlocking), Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.deps.ProxyURI,
+		StartBlocksLogin: a.StartupScriptBehavior == string(sdk.StartupBlocking), Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.deps.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
 		SshHostPrivateKey: key.PrivateKey,
 	}
 	for _, sc := range scripts {

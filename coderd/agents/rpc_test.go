@@ -133,11 +133,12 @@ func TestStrangersAreRefused(t *testing.T) {
 		"Lifecycle": second(c.Lifecycle(t.Context(), connect.NewRequest(&agentpb.LifecycleRequest{
 			State: agentpb.LifecycleState_LIFECYCLE_STATE_READY, ChangedAt: now,
 		}))),
-		"Logs":       second(c.Logs(t.Context(), connect.NewRequest(&agentpb.LogsRequest{}))),
-		"AppHealth":  second(c.AppHealth(t.Context(), connect.NewRequest(&agentpb.AppHealthRequest{}))),
-		"Stats":      second(c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{}))),
-		"GitSSHKey":  second(c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{}))),
-		"ScriptDone": second(c.ScriptDone(t.Context(), connect.NewRequest(&agentpb.ScriptDoneRequest{}))),
+		"Logs":         second(c.Logs(t.Context(), connect.NewRequest(&agentpb.LogsRequest{}))),
+		"AppHealth":    second(c.AppHealth(t.Context(), connect.NewRequest(&agentpb.AppHealthRequest{}))),
+		"Stats":        second(c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{}))),
+		"GitSSHKey":    second(c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{}))),
+		"ExternalAuth": second(c.ExternalAuth(t.Context(), connect.NewRequest(&agentpb.ExternalAuthRequest{Of: &agentpb.ExternalAuthRequest_ProviderId{ProviderId: "x"}}))),
+		"ScriptDone":   second(c.ScriptDone(t.Context(), connect.NewRequest(&agentpb.ScriptDoneRequest{}))),
 	} {
 		if connect.CodeOf(got) != connect.CodePermissionDenied {
 			t.Errorf("%s: got %v, want permission denied", name, got)

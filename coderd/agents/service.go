@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -40,8 +41,9 @@ type Deps struct {
 	AccessURL string
 	// HostnameSuffix is the suffix of names in ssh configurations. "" means none.
 	HostnameSuffix string
-	// ProxyURI is the pattern by which a port of an agent is reached in a browser. "" means that it is not.
-	ProxyURI string
+	// PortURL is the pattern by which a port of an agent is reached in a browser, with {{port}} in it; "" means that it is not. nil:
+	// none is.
+	PortURL func(owner, workspace, agent string) string
 	// RelayRegion names the relay in agents' latencies. "" means "default".
 	RelayRegion string
 	// Dial connects to a port of an agent over the mesh; its error is a fault. It decides nothing. nil: no agent is reachable.
@@ -50,6 +52,8 @@ type Deps struct {
 	MayStillConnect func(ctx context.Context, user uuid.UUID) error
 	// GitSSHKey returns a user's key pair for git: authorized_keys and OpenSSH's PEM form. nil means that there are none.
 	GitSSHKey func(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error)
+	// ExternalAuth has what signs users in at git hosts. nil: nobody has any.
+	ExternalAuth *extauth.Service
 	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
 	ReturnGrace time.Duration
 	// Silence is how long a connected agent may say nothing. 0 means 45 s.
@@ -104,6 +108,9 @@ func New(deps Deps) *Service {
 		deps.Dial = func(context.Context, uuid.UUID, uint16) (net.Conn, error) {
 			return nil, fault.New(fault.Unavailable, "This server has no place in the mesh.")
 		}
+	}
+	if deps.PortURL == nil {
+		deps.PortURL = func(string, string, string) string { return "" }
 	}
 	if deps.MayStillConnect == nil {
 		deps.MayStillConnect = func(context.Context, uuid.UUID) error { return nil }

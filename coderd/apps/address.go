@@ -68,6 +68,17 @@ func (s *Service) origin(label string) string {
 	return s.deps.AccessURL.Scheme + "://" + label + s.suffix + s.port
 }
 
+// PortURL is the pattern by which an agent's ports are reached in a browser, with "{{port}}" in the place of the number. It is empty
+// without a wildcard host, and where the name of a host would be too long.
+func (s *Service) PortURL(owner, workspace, agent string) string {
+	p := place{owner: strings.ToLower(owner), workspace: strings.ToLower(workspace), agent: strings.ToLower(agent), slug: "65535"}
+	if s.suffix == "" || !p.valid() || len(p.label()) > maxLabel {
+		return ""
+	}
+	p.slug = "{{port}}"
+	return s.origin(p.label())
+}
+
 // pathApp is an app by path: /@owner/workspace[.agent]/apps/slug/rest.
 type pathApp struct {
 	place

@@ -32,6 +32,7 @@ const (
 	Agent              Resource = "agent"
 	APIKey             Resource = "API key"
 	Deployment         Resource = "deployment"
+	ExternalAuth       Resource = "login elsewhere" // a user's account at a git host, and the like
 	File               Resource = "file"
 	Mesh               Resource = "mesh"
 	Organization       Resource = "organization"

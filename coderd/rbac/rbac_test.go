@@ -46,6 +46,9 @@ func TestMay(t *testing.T) {
 		{rbac.Read, rbac.APIKey, self, signIn, yes, yes, yes, yes},
 		{rbac.Delete, rbac.APIKey, self, signIn, yes, yes, yes, refused},
 		{rbac.Update, rbac.SSHKey, self, signIn, yes, yes, yes, refused},
+		{rbac.Read, rbac.ExternalAuth, self, signIn, yes, yes, yes, yes},
+		{rbac.Update, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused}, // a template does not sign its owner in elsewhere
+		{rbac.Delete, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused},
 		{rbac.Create, rbac.Workspace, self, signIn, yes, yes, yes, yes},
 		{rbac.Connect, rbac.Workspace, self, signIn, yes, yes, yes, yes},
 		{rbac.Connect, rbac.Agent, self, signIn, yes, yes, yes, yes},
@@ -61,6 +64,8 @@ func TestMay(t *testing.T) {
 		{rbac.Read, rbac.APIKey, other, signIn, invisible, invisible, yes, invisible},
 		{rbac.Create, rbac.APIKey, other, signIn, invisible, invisible, yes, invisible},
 		{rbac.Read, rbac.SSHKey, other, signIn, invisible, invisible, yes, invisible},
+		{rbac.Read, rbac.ExternalAuth, other, signIn, invisible, invisible, yes, invisible},
+		{rbac.Update, rbac.ExternalAuth, other, signIn, invisible, invisible, yes, invisible},
 		{rbac.Read, rbac.Workspace, other, signIn, invisible, yes, yes, yes},
 		{rbac.Create, rbac.Workspace, other, signIn, invisible, refused, yes, refused},
 		{rbac.Update, rbac.Workspace, other, signIn, invisible, refused, yes, refused},

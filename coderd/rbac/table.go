@@ -36,6 +36,11 @@ var table = map[Resource]map[Action]grant{
 		Read:   {member: own},
 		Update: {member: own, personal: true},
 	},
+	ExternalAuth: {
+		Read:   {member: own},
+		Update: {member: own, personal: true},
+		Delete: {member: own, personal: true},
+	},
 	Organization: {
 		Read: {member: all},
 	},

@@ -6,6 +6,8 @@
 // The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's row
 // is refused. A state that does not begin like that was stored by a release that did not encrypt. An empty state stays empty.
 //
+// The users' tokens of other services (coderd/extauth) are kept under the same keys, in the same form: SealSecret, OpenSecret.
+//
 // Encryption protects copies of the database: backups, disks, replicas. It does not protect from somebody who may write to the
 // database, and not from the server's own memory and files.
 package states

@@ -9,6 +9,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -17,11 +18,13 @@ import (
 
 // Deps is what the service needs. All of it is required, but for Evaluate.
 type Deps struct {
-	DB        *database.DB
-	Jobs      *jobs.Service
-	Agents    *agents.Service
-	Logger    *slog.Logger
-	AccessURL string // the server's public URL, as templates see it
+	DB     *database.DB
+	Jobs   *jobs.Service
+	Agents *agents.Service
+	// ExternalAuth knows the logins that templates ask for.
+	ExternalAuth *extauth.Service
+	Logger       *slog.Logger
+	AccessURL    string // the server's public URL, as templates see it
 	// Evaluate works out the form of a template for some answers. It is asked once at a time for each question, and bounds how
 	// many run at one time itself. Nil: forms stay what they were at their import.
 	Evaluate func(context.Context, Question) (Answer, error)

@@ -90,7 +90,8 @@ func TestImport(t *testing.T) {
 		t.Errorf("resources: %+v, %v", resources, err)
 	}
 	auth, err := tom.TemplateVersionExternalAuth(t.Context(), v.ID)
-	if err != nil || len(auth) != 1 || auth[0].ID != "github" || !auth[0].Optional {
+	if err != nil || len(auth) != 1 || auth[0].ID != "github" || !auth[0].Optional || auth[0].Authenticated || auth[0].DisplayName != "GitHub" ||
+		auth[0].AuthenticateURL != "http://127.0.0.1:3000/external-auth/github" {
 		t.Errorf("external auth: %+v, %v", auth, err)
 	}
 	if logs, err := tom.TemplateVersionLogs(t.Context(), v.ID, 0); err != nil || len(logs) != 0 {

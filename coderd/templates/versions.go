@@ -421,6 +421,7 @@ func (s *Service) listVariables(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
+// listExternalAuth tells what the version asks for, and how whoever asks stands with it.
 func (s *Service) listExternalAuth(w http.ResponseWriter, r *http.Request) error {
 	v, err := s.version(r, rbac.Read)
 	if err != nil {
@@ -430,9 +431,9 @@ func (s *Service) listExternalAuth(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return fmt.Errorf("list external auth: %w", err)
 	}
-	out := make([]sdk.TemplateVersionExternalAuth, len(rows))
-	for i, row := range rows {
-		out[i] = sdk.TemplateVersionExternalAuth{ID: row.ProviderID, DisplayName: row.ProviderID, Optional: row.Optional}
+	out, err := s.deps.ExternalAuth.Describe(r.Context(), httpapi.ActorFrom(r.Context()).UserID, rows)
+	if err != nil {
+		return err
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }

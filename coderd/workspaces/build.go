@@ -76,6 +76,11 @@ func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	if err != nil {
 		return uuid.Nil, err
 	}
+	if req.transition == sdk.TransitionStart {
+		if err := s.deps.ExternalAuth.Require(ctx, q, w.OwnerID, version.ID); err != nil {
+			return uuid.Nil, err
+		}
+	}
 	tags, err := templates.Tags(ctx, q, version.ID, values)
 	if err != nil {
 		return uuid.Nil, err

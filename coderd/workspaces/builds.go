@@ -97,6 +97,9 @@ func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.deps.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil {
+		return err
+	}
 	var id uuid.UUID
 	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		locked, err := q.LockWorkspace(ctx, ws.ID)

@@ -100,6 +100,11 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 		}
 		m.OwnerSessionToken = token.Reveal()
 	}
+	// What cannot be without it cannot start; ending a workspace must always be possible.
+	starting := sdk.Transition(b.Transition) == sdk.TransitionStart
+	if m.ExternalAuthTokens, err = h.deps.ExternalAuth.BuildTokens(ctx, q, w.OwnerID, v.ID, starting); err != nil {
+		return nil, err
+	}
 	return m, nil
 }
 

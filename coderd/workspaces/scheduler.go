@@ -16,6 +16,8 @@ import (
 const (
 	// scheduleEvery is how often the clock is compared with deadlines and schedules.
 	scheduleEvery = 30 * time.Second
+	// slowLogins is how long renewing one owner's logins may take before a round goes on without doing so.
+	slowLogins = 5 * time.Second
 	// lateStart is how late a scheduled start may still be made, after the server was down.
 	lateStart = time.Hour
 )
@@ -69,9 +71,17 @@ func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("list workspaces with a schedule: %w", err)
 	}
+	slow := false
 	for _, w := range stopped {
 		if w.AutostartSchedule == nil || w.CompletedAt == nil || !startDue(now, *w.AutostartSchedule, *w.CompletedAt) {
 			continue
+		}
+		if !slow { // one that does not answer must not keep everybody from starting
+			began := time.Now()
+			if err := s.deps.ExternalAuth.Freshen(ctx, w.OwnerID); err != nil {
+				return err
+			}
+			slow = time.Since(began) > slowLogins
 		}
 		due := func(b dbsqlc.GetLatestBuildRow) bool { return sdk.Transition(b.Transition) == sdk.TransitionStop }
 		s.automatic(ctx, w.ID, sdk.TransitionStart, sdk.ReasonAutostart, due)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/pubsub"
@@ -17,14 +18,16 @@ import (
 
 // Deps is what the service needs. All of it is required.
 type Deps struct {
-	DB        *database.DB
-	Jobs      *jobs.Service
-	Agents    *agents.Service
-	Users     *users.Service
-	PubSub    pubsub.PubSub
-	States    *states.Keyring
-	Logger    *slog.Logger
-	AccessURL string // the server's public URL, as templates see it
+	DB     *database.DB
+	Jobs   *jobs.Service
+	Agents *agents.Service
+	Users  *users.Service
+	PubSub pubsub.PubSub
+	States *states.Keyring
+	// ExternalAuth has the logins that templates ask for.
+	ExternalAuth *extauth.Service
+	Logger       *slog.Logger
+	AccessURL    string // the server's public URL, as templates see it
 }
 
 // Service serves workspaces and their builds. Safe for concurrent use.

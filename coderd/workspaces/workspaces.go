@@ -59,6 +59,9 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
+	if err := s.deps.ExternalAuth.Freshen(ctx, owner.ID); err != nil {
+		return err
+	}
 	id := uuid.New()
 	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error { return s.insert(ctx, q, actor, owner, id, req) })
 	if database.IsUniqueViolation(err, "workspaces_name") {

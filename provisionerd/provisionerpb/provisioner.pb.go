@@ -1485,6 +1485,7 @@ type Metadata struct {
 	TemplateId         []byte                 `protobuf:"bytes,15,opt,name=template_id,json=templateId,proto3" json:"template_id,omitempty"`
 	TemplateName       string                 `protobuf:"bytes,16,opt,name=template_name,json=templateName,proto3" json:"template_name,omitempty"`
 	TemplateVersion    string                 `protobuf:"bytes,17,opt,name=template_version,json=templateVersion,proto3" json:"template_version,omitempty"`
+	ExternalAuthTokens map[string]string      `protobuf:"bytes,18,rep,name=external_auth_tokens,json=externalAuthTokens,proto3" json:"external_auth_tokens,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by provider, those that the template asks for and the owner has linked
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1636,6 +1637,13 @@ func (x *Metadata) GetTemplateVersion() string {
 		return x.TemplateVersion
 	}
 	return ""
+}
+
+func (x *Metadata) GetExternalAuthTokens() map[string]string {
+	if x != nil {
+		return x.ExternalAuthTokens
+	}
+	return nil
 }
 
 type TemplateImport struct {
@@ -3844,7 +3852,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\":\n" +
 	"\x0eParameterValue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\x84\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xb9\x06\n" +
 	"\bMetadata\x12\x1d\n" +
 	"\n" +
 	"access_url\x18\x01 \x01(\tR\taccessUrl\x12!\n" +
@@ -3868,7 +3876,11 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\vtemplate_id\x18\x0f \x01(\fR\n" +
 	"templateId\x12#\n" +
 	"\rtemplate_name\x18\x10 \x01(\tR\ftemplateName\x12)\n" +
-	"\x10template_version\x18\x11 \x01(\tR\x0ftemplateVersion\"\xe1\x01\n" +
+	"\x10template_version\x18\x11 \x01(\tR\x0ftemplateVersion\x12l\n" +
+	"\x14external_auth_tokens\x18\x12 \x03(\v2:.codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntryR\x12externalAuthTokens\x1aE\n" +
+	"\x17ExternalAuthTokensEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe1\x01\n" +
 	"\x0eTemplateImport\x12E\n" +
 	"\tvariables\x18\x01 \x03(\v2'.codermesh.provisioner.v1.VariableValueR\tvariables\x12H\n" +
 	"\n" +
@@ -4109,7 +4121,7 @@ func file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP() []byte {
 }
 
 var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(Transition)(0),               // 0: codermesh.provisioner.v1.Transition
 	(LogLevel)(0),                 // 1: codermesh.provisioner.v1.LogLevel
@@ -4157,10 +4169,11 @@ var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(*App)(nil),                   // 43: codermesh.provisioner.v1.App
 	(*Script)(nil),                // 44: codermesh.provisioner.v1.Script
 	(*AgentMetadata)(nil),         // 45: codermesh.provisioner.v1.AgentMetadata
-	nil,                           // 46: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	nil,                           // 47: codermesh.provisioner.v1.Agent.EnvEntry
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	nil,                           // 46: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	nil,                           // 47: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	nil,                           // 48: codermesh.provisioner.v1.Agent.EnvEntry
+	(*durationpb.Duration)(nil),   // 49: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
 }
 var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	5,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
@@ -4176,63 +4189,64 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	15, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
 	13, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
 	6,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
-	48, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
+	49, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
 	10, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
 	12, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
 	22, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
 	23, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
 	24, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
-	19, // 19: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	20, // 20: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	21, // 21: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	19, // 22: codermesh.provisioner.v1.TemplateDryRun.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	20, // 23: codermesh.provisioner.v1.TemplateDryRun.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	21, // 24: codermesh.provisioner.v1.TemplateDryRun.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	0,  // 25: codermesh.provisioner.v1.WorkspaceBuild.transition:type_name -> codermesh.provisioner.v1.Transition
-	19, // 26: codermesh.provisioner.v1.WorkspaceBuild.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	20, // 27: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	20, // 28: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	21, // 29: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	49, // 30: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
-	27, // 31: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
-	28, // 32: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
-	29, // 33: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
-	30, // 34: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
-	49, // 35: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 36: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
-	2,  // 37: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
-	26, // 38: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
-	40, // 39: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
-	33, // 40: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
-	32, // 41: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
-	31, // 42: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
-	40, // 43: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	40, // 44: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	34, // 45: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
-	35, // 46: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
-	38, // 47: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
-	39, // 48: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
-	46, // 49: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	40, // 50: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
-	40, // 51: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
-	36, // 52: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
-	37, // 53: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
-	20, // 54: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	41, // 55: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
-	42, // 56: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
-	47, // 57: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
-	43, // 58: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
-	44, // 59: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
-	45, // 60: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
-	3,  // 61: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
-	16, // 62: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
-	4,  // 63: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
-	17, // 64: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
-	63, // [63:65] is the sub-list for method output_type
-	61, // [61:63] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	46, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	19, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	20, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	21, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	19, // 23: codermesh.provisioner.v1.TemplateDryRun.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	20, // 24: codermesh.provisioner.v1.TemplateDryRun.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	21, // 25: codermesh.provisioner.v1.TemplateDryRun.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	0,  // 26: codermesh.provisioner.v1.WorkspaceBuild.transition:type_name -> codermesh.provisioner.v1.Transition
+	19, // 27: codermesh.provisioner.v1.WorkspaceBuild.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	20, // 28: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	20, // 29: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	21, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	50, // 31: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
+	27, // 32: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
+	28, // 33: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
+	29, // 34: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
+	30, // 35: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
+	50, // 36: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 37: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
+	2,  // 38: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
+	26, // 39: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
+	40, // 40: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
+	33, // 41: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
+	32, // 42: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
+	31, // 43: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
+	40, // 44: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	40, // 45: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	34, // 46: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
+	35, // 47: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
+	38, // 48: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
+	39, // 49: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
+	47, // 50: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	40, // 51: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
+	40, // 52: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
+	36, // 53: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
+	37, // 54: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
+	20, // 55: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	41, // 56: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
+	42, // 57: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
+	48, // 58: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
+	43, // 59: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
+	44, // 60: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
+	45, // 61: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
+	3,  // 62: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
+	16, // 63: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
+	4,  // 64: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
+	17, // 65: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
+	64, // [64:66] is the sub-list for method output_type
+	62, // [62:64] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_provisionerd_provisionerpb_provisioner_proto_init() }
@@ -4279,7 +4293,7 @@ func file_provisionerd_provisionerpb_provisioner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provisionerd_provisionerpb_provisioner_proto_rawDesc), len(file_provisionerd_provisionerpb_provisioner_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -127,6 +127,12 @@ func (f facts) worker() (map[string]string, error) {
 			env[name] = value
 		}
 	}
+	for id, token := range m.GetExternalAuthTokens() {
+		if strings.ContainsAny(id, "=\x00") || strings.ContainsRune(token, 0) {
+			return nil, fmt.Errorf("the login %q cannot be passed on", id)
+		}
+		env[provider.ExternalAuthAccessTokenEnvironmentVariable(id)] = token
+	}
 	for _, p := range f.parameters {
 		env[provider.ParameterEnvironmentVariable(p.GetName())] = p.GetValue()
 	}

@@ -50,6 +50,9 @@ const (
 	AgentServiceScriptDoneProcedure = "/codermesh.agent.v1.AgentService/ScriptDone"
 	// AgentServiceGitSSHKeyProcedure is the fully-qualified name of the AgentService's GitSSHKey RPC.
 	AgentServiceGitSSHKeyProcedure = "/codermesh.agent.v1.AgentService/GitSSHKey"
+	// AgentServiceExternalAuthProcedure is the fully-qualified name of the AgentService's ExternalAuth
+	// RPC.
+	AgentServiceExternalAuthProcedure = "/codermesh.agent.v1.AgentService/ExternalAuth"
 	// AgentServiceAppHealthProcedure is the fully-qualified name of the AgentService's AppHealth RPC.
 	AgentServiceAppHealthProcedure = "/codermesh.agent.v1.AgentService/AppHealth"
 	// AgentServiceStatsProcedure is the fully-qualified name of the AgentService's Stats RPC.
@@ -78,6 +81,10 @@ type AgentServiceClient interface {
 	ScriptDone(context.Context, *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error)
 	// GitSSHKey returns the key pair with which the workspace's owner uses git. It is never to be written to a disk.
 	GitSSHKey(context.Context, *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error)
+	// ExternalAuth returns what signs the workspace's owner in elsewhere: at the git host of a URL, or with a provider of the server's
+	// configuration. No link is no error: the answer then has no token, but the page where the owner makes one. A URL or an id that no
+	// provider is for is NOT_FOUND. What is returned is never to be written to a disk.
+	ExternalAuth(context.Context, *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error)
 	// AppHealth reports how apps are, those that have changed. Idempotent.
 	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
 	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
@@ -131,6 +138,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("GitSSHKey")),
 			connect.WithClientOptions(opts...),
 		),
+		externalAuth: connect.NewClient[agentpb.ExternalAuthRequest, agentpb.ExternalAuthResponse](
+			httpClient,
+			baseURL+AgentServiceExternalAuthProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ExternalAuth")),
+			connect.WithClientOptions(opts...),
+		),
 		appHealth: connect.NewClient[agentpb.AppHealthRequest, agentpb.AppHealthResponse](
 			httpClient,
 			baseURL+AgentServiceAppHealthProcedure,
@@ -148,14 +161,15 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // agentServiceClient implements AgentServiceClient.
 type agentServiceClient struct {
-	manifest   *connect.Client[agentpb.ManifestRequest, agentpb.ManifestResponse]
-	connect    *connect.Client[agentpb.AgentMessage, agentpb.ServerMessage]
-	lifecycle  *connect.Client[agentpb.LifecycleRequest, agentpb.LifecycleResponse]
-	logs       *connect.Client[agentpb.LogsRequest, agentpb.LogsResponse]
-	scriptDone *connect.Client[agentpb.ScriptDoneRequest, agentpb.ScriptDoneResponse]
-	gitSSHKey  *connect.Client[agentpb.GitSSHKeyRequest, agentpb.GitSSHKeyResponse]
-	appHealth  *connect.Client[agentpb.AppHealthRequest, agentpb.AppHealthResponse]
-	stats      *connect.Client[agentpb.StatsRequest, agentpb.StatsResponse]
+	manifest     *connect.Client[agentpb.ManifestRequest, agentpb.ManifestResponse]
+	connect      *connect.Client[agentpb.AgentMessage, agentpb.ServerMessage]
+	lifecycle    *connect.Client[agentpb.LifecycleRequest, agentpb.LifecycleResponse]
+	logs         *connect.Client[agentpb.LogsRequest, agentpb.LogsResponse]
+	scriptDone   *connect.Client[agentpb.ScriptDoneRequest, agentpb.ScriptDoneResponse]
+	gitSSHKey    *connect.Client[agentpb.GitSSHKeyRequest, agentpb.GitSSHKeyResponse]
+	externalAuth *connect.Client[agentpb.ExternalAuthRequest, agentpb.ExternalAuthResponse]
+	appHealth    *connect.Client[agentpb.AppHealthRequest, agentpb.AppHealthResponse]
+	stats        *connect.Client[agentpb.StatsRequest, agentpb.StatsResponse]
 }
 
 // Manifest calls codermesh.agent.v1.AgentService.Manifest.
@@ -188,6 +202,11 @@ func (c *agentServiceClient) GitSSHKey(ctx context.Context, req *connect.Request
 	return c.gitSSHKey.CallUnary(ctx, req)
 }
 
+// ExternalAuth calls codermesh.agent.v1.AgentService.ExternalAuth.
+func (c *agentServiceClient) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
+	return c.externalAuth.CallUnary(ctx, req)
+}
+
 // AppHealth calls codermesh.agent.v1.AgentService.AppHealth.
 func (c *agentServiceClient) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {
 	return c.appHealth.CallUnary(ctx, req)
@@ -214,6 +233,10 @@ type AgentServiceHandler interface {
 	ScriptDone(context.Context, *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error)
 	// GitSSHKey returns the key pair with which the workspace's owner uses git. It is never to be written to a disk.
 	GitSSHKey(context.Context, *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error)
+	// ExternalAuth returns what signs the workspace's owner in elsewhere: at the git host of a URL, or with a provider of the server's
+	// configuration. No link is no error: the answer then has no token, but the page where the owner makes one. A URL or an id that no
+	// provider is for is NOT_FOUND. What is returned is never to be written to a disk.
+	ExternalAuth(context.Context, *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error)
 	// AppHealth reports how apps are, those that have changed. Idempotent.
 	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
 	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
@@ -263,6 +286,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("GitSSHKey")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceExternalAuthHandler := connect.NewUnaryHandler(
+		AgentServiceExternalAuthProcedure,
+		svc.ExternalAuth,
+		connect.WithSchema(agentServiceMethods.ByName("ExternalAuth")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceAppHealthHandler := connect.NewUnaryHandler(
 		AgentServiceAppHealthProcedure,
 		svc.AppHealth,
@@ -289,6 +318,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceScriptDoneHandler.ServeHTTP(w, r)
 		case AgentServiceGitSSHKeyProcedure:
 			agentServiceGitSSHKeyHandler.ServeHTTP(w, r)
+		case AgentServiceExternalAuthProcedure:
+			agentServiceExternalAuthHandler.ServeHTTP(w, r)
 		case AgentServiceAppHealthProcedure:
 			agentServiceAppHealthHandler.ServeHTTP(w, r)
 		case AgentServiceStatsProcedure:
@@ -324,6 +355,10 @@ func (UnimplementedAgentServiceHandler) ScriptDone(context.Context, *connect.Req
 
 func (UnimplementedAgentServiceHandler) GitSSHKey(context.Context, *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.GitSSHKey is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ExternalAuth(context.Context, *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.ExternalAuth is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {

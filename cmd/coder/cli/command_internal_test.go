@@ -280,6 +280,7 @@ func TestCreateWithoutTerminal(t *testing.T) {
 	srv := newAPI(t, map[string]any{
 		"GET organizations/default/templates/process": template, "GET organizations/default/templates/nope": fault.New(fault.NotFound, "none"),
 		"GET templateversions/" + template.ActiveVersionID.String() + "/rich-parameters": testParams,
+		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth":   []sdk.TemplateVersionExternalAuth{},
 		"POST users/me/workspaces": testWorkspace,
 	})
 	at := []string{"--url", srv.url, "--token", "t", "create", "dev", "-y", "--no-wait"}

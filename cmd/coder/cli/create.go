@@ -34,6 +34,9 @@ func (a *app) createCmd() *cobra.Command {
 		Long: `Create a workspace and follow its build. The command ends when the build has: on a terminal, or with --wait, when the
 agents have connected too. An interrupt cancels the build.
 
+When the template needs a login at another service, such as a git host, the command prints the page where you link your account: on a
+terminal it waits for that, elsewhere it ends.
+
 Parameters without a value are asked for on a terminal. Elsewhere, and with --yes, they take their defaults, and one that has none is an error.`,
 		Example: `  coder create dev -t docker
   coder create dev -t docker --parameter region=eu --yes
@@ -96,6 +99,11 @@ func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error 
 	}
 	if o.startAt != "" {
 		req.AutostartSchedule = &o.startAt
+	}
+	if name.Owner == sdk.Me { // the server looks at another owner's logins
+		if err := a.awaitLogins(ctx, client, version); err != nil {
+			return err
+		}
 	}
 	if err := a.createParameters(cmd, client, name, template.Name, version, o, &req); err != nil {
 		return err
@@ -246,6 +254,9 @@ func (a *app) confirmCreate(cmd *cobra.Command, template sdk.Template, name work
 func (a *app) createError(err error, name workspaceName, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:
+		if f := fault.As(err); slices.ContainsFunc(f.Fields, func(f fault.Field) bool { return f.Field == "external_auth" }) {
+			return Try(err, "coder create %s --template %s, after that", name.Name, template)
+		}
 		return Try(err, "coder show %s", name)
 	case fault.Invalid:
 		return Try(err, "coder create %s --template %s --parameter name=value", name.Name, template)

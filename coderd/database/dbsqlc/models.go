@@ -23,6 +23,17 @@ type ApiKey struct {
 	ExpiresAt       time.Time
 }
 
+type ExternalAuthLink struct {
+	UserID      uuid.UUID
+	ProviderID  string
+	Tokens      []byte
+	Refreshable bool
+	ExpiresAt   *time.Time
+	Failure     string
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
 type File struct {
 	ID        uuid.UUID
 	Sha256    string

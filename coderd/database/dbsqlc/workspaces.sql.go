@@ -155,7 +155,7 @@ func (q *Queries) InsertWorkspace(ctx context.Context, arg InsertWorkspaceParams
 }
 
 const listAutostartWorkspaces = `-- name: ListAutostartWorkspaces :many
-SELECT w.id, w.autostart_schedule, j.completed_at FROM workspaces w
+SELECT w.id, w.owner_id, w.autostart_schedule, j.completed_at FROM workspaces w
 JOIN users u ON u.id = w.owner_id
 JOIN LATERAL (
 	SELECT wb.transition, wb.job_id FROM workspace_builds wb WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
@@ -166,6 +166,7 @@ WHERE w.deleted_at IS NULL AND w.autostart_schedule IS NOT NULL AND b.transition
 
 type ListAutostartWorkspacesRow struct {
 	ID                uuid.UUID
+	OwnerID           uuid.UUID
 	AutostartSchedule *string
 	CompletedAt       *time.Time
 }
@@ -180,7 +181,12 @@ func (q *Queries) ListAutostartWorkspaces(ctx context.Context) ([]ListAutostartW
 	items := []ListAutostartWorkspacesRow{}
 	for rows.Next() {
 		var i ListAutostartWorkspacesRow
-		if err := rows.Scan(&i.ID, &i.AutostartSchedule, &i.CompletedAt); err != nil {
+		if err := rows.Scan(
+			&i.ID,
+			&i.OwnerID,
+			&i.AutostartSchedule,
+			&i.CompletedAt,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

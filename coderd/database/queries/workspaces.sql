@@ -98,7 +98,7 @@ ORDER BY b.deadline LIMIT 100;
 
 -- name: ListAutostartWorkspaces :many
 -- Stopped workspaces with a schedule, and since when they are stopped.
-SELECT w.id, w.autostart_schedule, j.completed_at FROM workspaces w
+SELECT w.id, w.owner_id, w.autostart_schedule, j.completed_at FROM workspaces w
 JOIN users u ON u.id = w.owner_id
 JOIN LATERAL (
 	SELECT wb.transition, wb.job_id FROM workspace_builds wb WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1

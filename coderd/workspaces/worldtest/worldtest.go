@@ -27,10 +27,12 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/coderd/users"
@@ -54,8 +56,10 @@ type World struct {
 	Agents     *agents.Service
 	Workspaces *workspaces.Service
 	States     *states.Keyring
-	Tracer     *Tracer
-	Daemon     *Daemon
+	// ExternalAuth has one provider, "github".
+	ExternalAuth *extauth.Service
+	Tracer       *Tracer
+	Daemon       *Daemon
 	// Archive is the content of source archives from now on.
 	Archive []byte
 	// Evaluate answers what forms look like. Nil: nobody can tell.
@@ -125,8 +129,25 @@ func New(t testing.TB) *World {
 	}
 	accounts := users.New(users.Deps{DB: db, Logger: log, AccessURL: u})
 	w.Agents = agents.New(agents.Deps{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL})
+	if w.States, err = states.Random(); err != nil {
+		t.Fatal(err)
+	}
+	sealer, err := seal.Load(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A login that nobody can make here: tests link by themselves.
+	logins, err := extauth.ParseEnv([]string{
+		"CODER_EXTERNAL_AUTH_0_TYPE=github", "CODER_EXTERNAL_AUTH_0_CLIENT_ID=id", "CODER_EXTERNAL_AUTH_0_CLIENT_SECRET=secret", "CODER_EXTERNAL_AUTH_0_VALIDATE_URL=http://127.0.0.1:1",
+		"CODER_EXTERNAL_AUTH_0_TOKEN_URL=http://127.0.0.1:1", "CODER_EXTERNAL_AUTH_0_AUTH_URL=http://127.0.0.1:1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ExternalAuth = extauth.New(extauth.Deps{DB: db, Logger: log, Keys: w.States, Sealer: sealer, AccessURL: u, Providers: logins})
 	versions := templates.New(templates.Deps{
-		DB: db, Jobs: queue, Agents: w.Agents, Logger: log, AccessURL: accessURL,
+		ExternalAuth: w.ExternalAuth,
+		DB:           db, Jobs: queue, Agents: w.Agents, Logger: log, AccessURL: accessURL,
 		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
 			if w.Evaluate == nil {
 				return templates.Answer{Unknown: true}, nil
@@ -134,10 +155,7 @@ func New(t testing.TB) *World {
 			return w.Evaluate(q)
 		},
 	})
-	if w.States, err = states.Random(); err != nil {
-		t.Fatal(err)
-	}
-	w.Workspaces = workspaces.New(workspaces.Deps{DB: db, Jobs: queue, Agents: w.Agents, Users: accounts, PubSub: ps, States: w.States, Logger: log, AccessURL: accessURL})
+	w.Workspaces = workspaces.New(workspaces.Deps{DB: db, Jobs: queue, Agents: w.Agents, Users: accounts, PubSub: ps, States: w.States, ExternalAuth: w.ExternalAuth, Logger: log, AccessURL: accessURL})
 	if err := queue.Start(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +163,7 @@ func New(t testing.TB) *World {
 	versions.Routes(w.Mux)
 	w.Workspaces.Routes(w.Mux)
 	w.Agents.Routes(w.Mux)
+	w.ExternalAuth.Routes(w.Mux)
 	api := httptest.NewServer(w.Mux)
 	if w.URL, err = url.Parse(api.URL); err != nil {
 		t.Fatal(err)
@@ -155,6 +174,7 @@ func New(t testing.TB) *World {
 		w.Workspaces.Stop()
 		w.Agents.Stop()
 		queue.Stop()
+		w.ExternalAuth.Close()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 		api.Close()
 	})

@@ -444,6 +444,48 @@ export type LoginType = "password" | "token" | "none";
 
 export type ProvisionerStatus = "offline" | "idle" | "busy";
 
+// ExternalAuth is what a user has with one provider.
+export interface ExternalAuth {
+  authenticated: boolean;
+  device: boolean; // always false: sign-ins happen in a browser
+  display_name: string;
+  display_icon: string;
+  validate_error: string;
+}
+
+// ExternalAuths is what there is to link, and what the user has linked.
+export interface ExternalAuths {
+  providers: ExternalAuthProvider[];
+  links: ExternalAuthLink[];
+}
+
+// ExternalAuthProvider is a service that the server's operator has configured.
+export interface ExternalAuthProvider {
+  id: string;
+  type: string;
+  device: boolean;
+  display_name: string;
+  display_icon: string;
+  allow_refresh: boolean;
+  allow_validate: boolean;
+}
+
+// ExternalAuthLink is a user's link with a provider, as far as the server knows without asking there.
+export interface ExternalAuthLink {
+  provider_id: string;
+  created_at: string;
+  updated_at: string;
+  has_refresh_token: boolean;
+  expires: string; // the zero time: never
+  authenticated: boolean;
+  validate_error: string;
+}
+
+// UnlinkExternalAuthResponse says what became of an unlinked token.
+export interface UnlinkExternalAuthResponse {
+  token_revoked: boolean; // at the service: always false
+}
+
 // Response is the body of every error, and of the few answers that carry nothing but a message.
 export interface Response {
   message: string;
@@ -1136,6 +1178,7 @@ export interface WatchEvent {
 
 // Route is what the server answers. A path's {segments} are to be filled in.
 export type Route =
+  | "DELETE /api/v2/external-auth/{externalauth}"
   | "DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}"
   | "DELETE /api/v2/templates/{template}"
   | "DELETE /api/v2/users/{user}"
@@ -1151,6 +1194,8 @@ export type Route =
   | "GET /api/v2/entitlements"
   | "GET /api/v2/events"
   | "GET /api/v2/experiments"
+  | "GET /api/v2/external-auth"
+  | "GET /api/v2/external-auth/{externalauth}"
   | "GET /api/v2/files/{file}"
   | "GET /api/v2/mesh/coordinate"
   | "GET /api/v2/mesh/peers"

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// maxSocketConns bounds how many programs talk to one of the agent's private sockets at once.
+const maxSocketConns = 32
+
+// privateSocket is a socket in a folder of its own, which only the workspace's account can enter.
+type privateSocket struct {
+	handle   func(net.Conn)
+	dir      string
+	listener net.Listener
+	slots    chan struct{}
+
+	mu     sync.Mutex // guards conns and closed
+	conns  map[net.Conn]bool
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// newPrivateSocket listens. handle serves one connection, which is closed when it returns; it ends when the connection does.
+func newPrivateSocket(handle func(net.Conn)) (*privateSocket, error) {
+	dir, err := os.MkdirTemp("", "coder-git-") // mode 0700
+	if err != nil {
+		return nil, fmt.Errorf("create folder for a socket: %w", err)
+	}
+	s := &privateSocket{handle: handle, dir: dir, slots: make(chan struct{}, maxSocketConns), conns: map[net.Conn]bool{}}
+	if s.listener, err = net.Listen("unix", s.path()); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on a socket: %w", err), os.RemoveAll(dir))
+	}
+	s.wg.Go(s.serve)
+	return s, nil
+}
+
+func (s *privateSocket) path() string { return filepath.Join(s.dir, "agent.sock") }
+
+func (s *privateSocket) serve() {
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		select {
+		case s.slots <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
+		if !s.begin(conn) {
+			conn.Close()
+			return
+		}
+		s.wg.Go(func() {
+			defer func() { <-s.slots }()
+			defer s.end(conn)
+			s.handle(conn)
+		})
+	}
+}
+
+func (s *privateSocket) begin(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.conns[conn] = true
+	}
+	return !s.closed
+}
+
+func (s *privateSocket) end(conn net.Conn) {
+	conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, conn)
+}
+
+// close ends the socket and everybody's connection to it.
+func (s *privateSocket) close() error {
+	s.mu.Lock()
+	s.closed = true
+	for conn := range s.conns {
+		conn.Close()
+	}
+	s.mu.Unlock()
+	err := s.listener.Close()
+	s.wg.Wait()
+	return errors.Join(err, os.RemoveAll(s.dir))
+}

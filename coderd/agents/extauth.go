@@ -1,0 +1,63 @@
+package agents
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Bounds of what an agent asks with, in bytes.
+const (
+	maxGitURL     = 2048
+	maxProviderID = 64
+)
+
+// ExternalAuth gives an agent what signs its workspace's owner in elsewhere, while the workspace runs and the owner is active. The
+// agent holds it in memory only.
+func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
+	id, err := r.who(req.Peer())
+	if err != nil {
+		return nil, err
+	}
+	if len(req.Msg.GetUrl()) > maxGitURL || len(req.Msg.GetProviderId()) > maxProviderID {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the URL or the id is too long"))
+	}
+	if req.Msg.GetUrl() == "" && req.Msg.GetProviderId() == "" {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("neither a URL nor an id is given"))
+	}
+	query, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	admitted, err := r.deps.DB.GetAdmittedAgent(query, dbsqlc.GetAdmittedAgentParams{ID: &id})
+	if err != nil {
+		return nil, r.fail(ctx, id, "read agent", err)
+	}
+	if err := r.deps.MayStillConnect(query, admitted.OwnerID); err != nil {
+		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace's owner is not active"))
+	}
+	if r.deps.ExternalAuth == nil {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("this server knows no logins elsewhere"))
+	}
+	var c extauth.Credential
+	if req.Msg.GetUrl() != "" {
+		c, err = r.deps.ExternalAuth.ForURL(ctx, admitted.OwnerID, req.Msg.GetUrl())
+	} else {
+		c, err = r.deps.ExternalAuth.ForProvider(ctx, admitted.OwnerID, req.Msg.GetProviderId())
+	}
+	switch f := fault.As(err); {
+	case f != nil && f.Code == fault.NotFound:
+		return nil, connect.NewError(connect.CodeNotFound, errors.New(f.Error()))
+	case f != nil && f.Code == fault.Unavailable:
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New(f.Error()))
+	case err != nil:
+		return nil, r.fail(ctx, id, "find login", err)
+	}
+	return connect.NewResponse(&agentpb.ExternalAuthResponse{
+		ProviderId: c.Provider, DisplayName: c.DisplayName, AuthenticateUrl: c.PageURL, AccessToken: c.Token.Reveal(), Username: c.Username,
+	}), nil
+}

@@ -1,0 +1,95 @@
+package agents_test
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"golang.org/x/oauth2"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// An agent gets the logins of its workspace's owner, and nobody else's, while it is admitted and the owner is active.
+func TestExternalAuth(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	sealer, err := seal.Load(t.Context(), w.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := states.Random()
+	if err != nil {
+		t.Fatal(err)
+	}
+	providers, err := extauth.ParseEnv([]string{
+		"CODER_EXTERNAL_AUTH_0_ID=forge", "CODER_EXTERNAL_AUTH_0_TYPE=custom", "CODER_EXTERNAL_AUTH_0_CLIENT_ID=id", "CODER_EXTERNAL_AUTH_0_CLIENT_SECRET=secret",
+		"CODER_EXTERNAL_AUTH_0_AUTH_URL=https://git.example.com/a", "CODER_EXTERNAL_AUTH_0_TOKEN_URL=https://git.example.com/t",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.deps.ExternalAuth = extauth.New(extauth.Deps{
+		DB: w.db, Logger: w.log, Keys: keys, Sealer: sealer, Providers: providers, AccessURL: &url.URL{Scheme: "http", Host: "server"},
+	})
+	t.Cleanup(w.deps.ExternalAuth.Close)
+	var suspended error
+	w.deps.MayStillConnect = func(context.Context, uuid.UUID) error { return suspended }
+	if err := w.deps.ExternalAuth.Link(t.Context(), w.owner, "forge", &oauth2.Token{AccessToken: "annstoken"}); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, agents.New(w.deps))
+	byURL := func(text string) *connect.Request[agentpb.ExternalAuthRequest] {
+		return connect.NewRequest(&agentpb.ExternalAuthRequest{Of: &agentpb.ExternalAuthRequest_Url{Url: text}})
+	}
+	byID := func(text string) *connect.Request[agentpb.ExternalAuthRequest] {
+		return connect.NewRequest(&agentpb.ExternalAuthRequest{Of: &agentpb.ExternalAuthRequest_ProviderId{ProviderId: text}})
+	}
+	anns := s.client(id)
+	for name, req := range map[string]*connect.Request[agentpb.ExternalAuthRequest]{"by URL": byURL("https://git.example.com/a/b.git"), "by id": byID("forge")} {
+		got, err := anns.ExternalAuth(t.Context(), req)
+		if err != nil || got.Msg.GetAccessToken() != "annstoken" || got.Msg.GetUsername() != "oauth2" || got.Msg.GetAuthenticateUrl() != "http://server/external-auth/forge" {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+	other := uuid.New()
+	w.store(w.build(w.workspace(w.other, "bobs"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(other))
+	if got, err := s.client(other).ExternalAuth(t.Context(), byURL("https://git.example.com/a/b.git")); err != nil || got.Msg.GetAccessToken() != "" {
+		t.Errorf("bob's agent: got %v, %v, want no token", got, err)
+	}
+	for name, tc := range map[string]struct {
+		req  *connect.Request[agentpb.ExternalAuthRequest]
+		want connect.Code
+	}{
+		"another host":    {byURL("https://git.example.com.evil.example/a"), connect.CodeNotFound},
+		"another id":      {byID("github"), connect.CodeNotFound},
+		"nothing":         {connect.NewRequest(&agentpb.ExternalAuthRequest{}), connect.CodeInvalidArgument},
+		"a long URL":      {byURL("https://git.example.com/" + strings.Repeat("a", 3000)), connect.CodeInvalidArgument},
+		"a long id":       {byID(strings.Repeat("a", 65)), connect.CodeInvalidArgument},
+		"no URL at all":   {byURL("\x00"), connect.CodeNotFound},
+		"without TLS":     {byURL("http://git.example.com/a"), connect.CodeNotFound},
+		"a name for both": {byURL("https://git.example.com@evil.example/"), connect.CodeNotFound},
+	} {
+		if _, err := anns.ExternalAuth(t.Context(), tc.req); connect.CodeOf(err) != tc.want {
+			t.Errorf("%s: got %v, want %s", name, err, tc.want)
+		}
+	}
+	suspended = fault.New(fault.Forbidden, "suspended")
+	if _, err := anns.ExternalAuth(t.Context(), byID("forge")); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a suspended owner's agent: %v, want permission denied", err)
+	}
+	suspended = nil
+	w.revoke(b.workspace)
+	if _, err := anns.ExternalAuth(t.Context(), byID("forge")); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a revoked agent: %v, want permission denied", err)
+	}
+}

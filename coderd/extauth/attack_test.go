@@ -1,0 +1,176 @@
+package extauth_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// A code and its state count only in the browser, and for the session, that has begun.
+func TestForeignState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	mallory := w.browser("bob") // begins, and sends others what the provider has answered
+	answer := mallory.stop(callback, 2)
+	if !strings.Contains(answer, "code=") || !strings.Contains(answer, "state=") {
+		t.Fatalf("the provider sent the browser to %s", answer)
+	}
+	refused := func(what string, b *browser, address string) {
+		t.Helper()
+		at, _, _ := b.open(address)
+		if at.Query().Get("failed") != "state" || at.Path != "/external-auth/forge" {
+			t.Errorf("%s: ended at %s", what, at)
+		}
+		if got := w.token("ann") + w.token("bob"); got != "" {
+			t.Fatalf("%s: somebody is linked", what)
+		}
+	}
+	victim := w.browser("ann")
+	refused("another user's state", victim, answer)
+	victim.stop(callback, 1) // has a sign-in of her own under way, and so a cookie
+	refused("another user's state during an own sign-in", victim, answer)
+	refused("another session of the same user", w.browser("ann2"), w.browser("ann").stop(callback, 2))
+	refused("another browser of the same session", w.browser("bob"), mallory.stop(callback, 2))
+
+	for what, change := range map[string]func(url.Values){
+		"no state":               func(q url.Values) { q.Del("state") },
+		"a forged state":         func(q url.Values) { q.Set("state", q.Get("state")+"A") },
+		"an empty state":         func(q url.Values) { q.Set("state", "") },
+		"an error of no state":   func(q url.Values) { q.Del("state"); q.Set("error", "access_denied") },
+		"of another's beginning": func(q url.Values) { q.Set("state", mustParse(t, victim.stop(callback, 2)).Query().Get("state")) },
+	} {
+		begun := w.browser("bob")
+		answer := mustParse(t, begun.stop(callback, 2))
+		q := answer.Query()
+		change(q)
+		answer.RawQuery = q.Encode()
+		refused(what, begun, answer.String())
+	}
+	// The same, unchanged, is taken: it was what was changed.
+	begun := w.browser("bob")
+	if begun.open(begun.stop(callback, 2)); w.token("bob") == "" {
+		t.Error("an honest sign-in is refused")
+	}
+}
+
+func mustParse(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestExpiredState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, tc := range []struct {
+		what, purpose string
+		lifetime      time.Duration
+		good          bool
+	}{
+		{"expired", "external auth", -time.Second, false},
+		{"a token of the server's for something else", "app", time.Minute, false},
+		{"the same, but for that", "external auth", time.Minute, true},
+	} {
+		b := w.browser("ann")
+		answer := mustParse(t, b.stop(callback, 2))
+		var begun map[string]any
+		if err := w.sealer.Open("external auth", secret.Token(answer.Query().Get("state")), &begun); err != nil {
+			t.Fatal(err)
+		}
+		sealed, err := w.sealer.Seal(tc.purpose, begun, tc.lifetime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := answer.Query()
+		q.Set("state", sealed.Reveal())
+		answer.RawQuery = q.Encode()
+		at, _, _ := b.open(answer.String())
+		if refused := at.Query().Get("failed") == "state"; refused == tc.good || tc.good != (w.token("ann") != "") {
+			t.Errorf("%s: ended at %s", tc.what, at)
+		}
+	}
+}
+
+// A sign-in leads back to this server only, and starts in a session of a person only.
+func TestForeignRedirect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, to := range []string{
+		"https://evil.example", "//evil.example", `/\evil.example`, `\\evil.example`, "evil.example", "/\t/evil.example", "javascript:alert(1)",
+		"http:evil.example", "@evil.example", "/" + strings.Repeat("a", 2000),
+	} {
+		if at, _, status := w.browser("ann").open(callback + "?redirect=" + url.QueryEscape(to)); status != http.StatusBadRequest {
+			t.Errorf("redirect %q: ended at %s with %d", to, at, status)
+		}
+	}
+	for name, want := range map[string]int{"nobody": http.StatusUnauthorized, "inside": http.StatusForbidden} {
+		if _, _, status := w.browser(name).open(callback); status != want {
+			t.Errorf("%s begins a sign-in: got %d, want %d", name, status, want)
+		}
+	}
+}
+
+// A sign-in that the provider or its user refuses says so, and links nothing.
+func TestFailedSignIns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser("ann")
+	try := func(want string) {
+		t.Helper()
+		if at, _, _ := b.open(callback); at.Query().Get("failed") != want || w.token("ann") != "" {
+			t.Errorf("ended at %s, want failed=%s and no link", at, want)
+		}
+	}
+	w.provider.Deny(true)
+	try("denied")
+	w.provider.Deny(false)
+	answer := b.stop(callback, 2)
+	w.provider.Away(true)
+	if at, _, _ := b.open(answer); at.Query().Get("failed") != "exchange" {
+		t.Errorf("while the provider is away: ended at %s", at)
+	}
+	w.provider.Away(false)
+	u := mustParse(t, b.stop(callback, 2))
+	q := u.Query()
+	q.Set("code", "made-up")
+	u.RawQuery = q.Encode()
+	if at, _, _ := b.open(u.String()); at.Query().Get("failed") != "exchange" {
+		t.Errorf("a code that the provider does not know: ended at %s", at)
+	}
+	if w.token("ann") != "" {
+		t.Error("something was linked")
+	}
+}
+
+// The verifier is nowhere but in a cookie that no script reads and no other page gets.
+func TestVerifierStaysInTheBrowser(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser("ann")
+	to := b.stop(callback, 1)
+	at := mustParse(t, w.api.URL+callback)
+	found := false
+	for _, c := range b.Jar.Cookies(at) {
+		if c.Name == "coder_external_auth_verifier" {
+			found = true
+			if strings.Contains(to, c.Value) || strings.Contains(w.logged(), c.Value) {
+				t.Error("the verifier travels")
+			}
+		}
+	}
+	if !found {
+		t.Error("there is no cookie")
+	}
+	for _, c := range b.Jar.Cookies(w.url) {
+		if c.Name == "coder_external_auth_verifier" {
+			t.Error("other pages get the verifier")
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package extauth
+
+import (
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// envPrefix begins the variables of a provider: CODER_EXTERNAL_AUTH_0_ID and so on.
+const envPrefix = "CODER_EXTERNAL_AUTH_"
+
+const (
+	maxProviders = 64
+	maxSetting   = 4096 // bytes of one value
+)
+
+var (
+	idForm  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$`)
+	numbers = regexp.MustCompile(`^[0-9]{1,3}$`)
+)
+
+// settings are what can be said of a provider, by the end of the variable's name.
+var settings = map[string]func(*Provider, string) error{
+	"ID":            func(p *Provider, v string) error { p.ID = v; return nil },
+	"TYPE":          func(p *Provider, v string) error { p.Type = v; return nil },
+	"CLIENT_ID":     func(p *Provider, v string) error { p.ClientID = v; return nil },
+	"CLIENT_SECRET": func(p *Provider, v string) error { p.ClientSecret = secret.Token(v); return nil },
+	"DISPLAY_NAME":  func(p *Provider, v string) error { p.DisplayName = v; return nil },
+	"DISPLAY_ICON":  func(p *Provider, v string) error { p.DisplayIcon = v; return nil },
+	"AUTH_URL":      func(p *Provider, v string) error { p.AuthURL = v; return nil },
+	"TOKEN_URL":     func(p *Provider, v string) error { p.TokenURL = v; return nil },
+	"VALIDATE_URL":  func(p *Provider, v string) error { p.ValidateURL = v; return nil },
+	"SCOPES": func(p *Provider, v string) error {
+		p.Scopes = strings.FieldsFunc(v, func(r rune) bool { return r == ' ' || r == ',' })
+		return nil
+	},
+	"REGEX": func(p *Provider, v string) (err error) { p.Match, err = compileMatch(v); return err },
+	"NO_REFRESH": func(p *Provider, v string) (err error) {
+		if v != "" {
+			p.NoRefresh, err = strconv.ParseBool(v)
+		}
+		return err
+	},
+}
+
+// ParseEnv reads the providers in an environment (os.Environ), by their numbers. It returns a fault, Invalid, which names the
+// variable that is wrong.
+func ParseEnv(environ []string) ([]Provider, error) {
+	found := map[int]*Provider{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		rest, ours := strings.CutPrefix(name, envPrefix)
+		number, setting, numbered := strings.Cut(rest, "_")
+		if !ours || !numbered || !numbers.MatchString(number) {
+			continue // such as CODER_EXTERNAL_AUTH_ACCESS_TOKEN_github, which a workspace's template may have set
+		}
+		set, known := settings[setting]
+		if !known {
+			return nil, fault.New(fault.Invalid, "The server does not know the setting %s", name).
+				WithDetail("After %s_ it knows %s.", envPrefix+number, strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
+		}
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, err
+		}
+		if found[n] == nil {
+			if len(found) == maxProviders {
+				return nil, fault.New(fault.Invalid, "There are more than %d providers of %s…", maxProviders, envPrefix)
+			}
+			found[n] = &Provider{}
+		}
+		if len(value) > maxSetting {
+			return nil, fault.New(fault.Invalid, "%s is longer than %d bytes", name, maxSetting)
+		}
+		if err := set(found[n], value); err != nil {
+			return nil, fault.New(fault.Invalid, "%s cannot be used: %v", name, err)
+		}
+	}
+	var out []Provider
+	for _, n := range slices.Sorted(maps.Keys(found)) {
+		p := found[n]
+		name := envPrefix + strconv.Itoa(n) + "_"
+		if err := p.complete(name); err != nil {
+			return nil, err
+		}
+		for _, other := range out {
+			if strings.EqualFold(other.ID, p.ID) {
+				return nil, fault.New(fault.Invalid, "Two providers of %s… are called %q", envPrefix, p.ID).WithDetail("Give one of them another %sID.", name)
+			}
+		}
+		out = append(out, *p)
+	}
+	return out, nil
+}
+
+// complete fills in what follows from the rest, and checks everything. name begins the names of its variables.
+func (p *Provider) complete(name string) error {
+	if p.Type == "" {
+		return fault.New(fault.Invalid, "%sTYPE is missing", name).WithDetail("It is github, gitlab, bitbucket-cloud, gitea, or any word for another service, whose URLs are then to be given.")
+	}
+	if p.ID == "" {
+		p.ID = p.Type
+	}
+	if !idForm.MatchString(p.ID) {
+		return fault.New(fault.Invalid, "%sID cannot be %q", name, p.ID).WithDetail("It is letters, digits, - and _, at most 64, and begins with a letter or digit.")
+	}
+	if p.ClientID == "" {
+		return fault.New(fault.Invalid, "%sCLIENT_ID is missing", name).WithDetail("The service shows it when you register an OAuth application there.")
+	}
+	if p.ClientSecret == "" {
+		return fault.New(fault.Invalid, "%sCLIENT_SECRET is missing", name).WithDetail("The service shows it when you register an OAuth application there.")
+	}
+	if err := p.fillURLs(name); err != nil {
+		return err
+	}
+	for _, check := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}, {"VALIDATE_URL", p.ValidateURL}} {
+		if check.value == "" && check.setting == "VALIDATE_URL" {
+			continue
+		}
+		if _, err := origin(check.value); err != nil {
+			return fault.New(fault.Invalid, "%s%s is no http or https URL: %q", name, check.setting, check.value)
+		}
+	}
+	kind := kinds[p.Type]
+	if p.Match == nil {
+		host, err := origin(p.AuthURL)
+		if err != nil {
+			return err
+		}
+		// The scheme is that of the sign-in: a service that has HTTPS is not shown a token without it.
+		if p.Match, err = compileMatch(regexp.QuoteMeta(host) + `(/.*)?$`); err != nil {
+			return err
+		}
+	}
+	if p.Scopes == nil {
+		p.Scopes = kind.scopes
+	}
+	if p.DisplayName == "" {
+		p.DisplayName = kind.name
+	}
+	if p.DisplayName == "" {
+		p.DisplayName = p.ID
+	}
+	return nil
+}
+
+// fillURLs completes the URLs of a type that is known: those of the public service, or on the host of the given sign-in page.
+func (p *Provider) fillURLs(name string) error {
+	kind, known := kinds[p.Type]
+	if !known {
+		for _, need := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}} {
+			if need.value == "" {
+				return fault.New(fault.Invalid, "%s%s is missing", name, need.setting).
+					WithDetail("The server knows the URLs of github, gitlab, bitbucket-cloud and gitea only, not those of %q.", p.Type)
+			}
+		}
+		return nil
+	}
+	host, validate := kind.origin, kind.validate
+	if p.AuthURL != "" {
+		given, err := origin(p.AuthURL)
+		if err != nil {
+			return fault.New(fault.Invalid, "%sAUTH_URL is no http or https URL: %q", name, p.AuthURL)
+		}
+		if given != kind.origin {
+			host, validate = given, given+kind.validateElsewhere
+			if kind.publicOnly && p.TokenURL == "" {
+				return fault.New(fault.Invalid, "%sTOKEN_URL is missing", name).WithDetail("The server knows those of %s only.", kind.origin)
+			}
+		}
+	}
+	if p.AuthURL == "" {
+		p.AuthURL = host + kind.auth
+	}
+	if p.TokenURL == "" {
+		p.TokenURL = host + kind.token
+	}
+	if p.ValidateURL == "" && (host == kind.origin || kind.validateElsewhere != "") {
+		p.ValidateURL = validate
+	}
+	return nil
+}
+
+// origin is scheme and host of an http or https URL.
+func origin(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return "", fault.New(fault.Invalid, "%q is no http or https URL", text)
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Host), nil
+}

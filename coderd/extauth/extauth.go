@@ -1,0 +1,148 @@
+// Package extauth links users with their accounts at other services, git hosts above all: it signs them in there with OAuth 2, keeps
+// the tokens encrypted, renews them, and says which of them is for which URL. It knows nothing of workspaces and agents: who asks for
+// a user's token has been checked by whoever passes the question on.
+//
+//	browser ── GET /external-auth/{id}/callback ──▶ provider's sign-in page
+//	        ◀─ the same with ?code&state ── provider;  server ── code, PKCE verifier ──▶ provider: tokens
+//
+// The state is sealed and names the user, the session and the provider; the PKCE verifier stays in the browser's cookie. So a code
+// counts only in the browser, and for the session, that has asked for it.
+package extauth
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+const (
+	// askTimeout bounds one request to a provider.
+	askTimeout = 10 * time.Second
+	// maxAsking bounds the requests to providers at one time.
+	maxAsking = 16
+	// maxRefreshing bounds how many of them are made with a row of the database locked.
+	maxRefreshing = 2
+	// queueTime is for how long a token must be good to go with a build that may have to wait.
+	queueTime = 10 * time.Minute
+	// workTimeout bounds all that one question for a token may lead to: waiting, refreshing, validating.
+	workTimeout = 30 * time.Second
+)
+
+// Deps is what the service needs. All of it is required, but for Providers and HTTP.
+type Deps struct {
+	DB     *database.DB
+	Logger *slog.Logger
+	// Keys encrypt tokens at rest.
+	Keys *states.Keyring
+	// Sealer signs the state of a sign-in.
+	Sealer *seal.Sealer
+	// AccessURL is how browsers reach the server.
+	AccessURL *url.URL
+	// Providers are what ParseEnv returns.
+	Providers []Provider
+	// HTTP asks providers. nil: a client of its own, with the environment's proxies.
+	HTTP *http.Client
+}
+
+// Service holds the links. Safe for concurrent use.
+type Service struct {
+	deps   Deps
+	log    *slog.Logger
+	client *http.Client
+	work   singleflight.Group // by user and provider
+
+	asking     chan struct{} // a slot per request to a provider
+	refreshing chan struct{} // a slot per refresh
+}
+
+// New returns the service. Nothing of it runs by itself.
+func New(deps Deps) *Service {
+	s := &Service{deps: deps, log: deps.Logger, client: deps.HTTP, asking: make(chan struct{}, maxAsking), refreshing: make(chan struct{}, maxRefreshing)}
+	if s.client == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.ResponseHeaderTimeout = askTimeout
+		s.client = &http.Client{Transport: transport, Timeout: askTimeout}
+	}
+	return s
+}
+
+// Routes registers what users do with their links. Nobody reaches another's: every route is about whoever asks.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET /api/v2/external-auth", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.list)
+	mux.Handle("GET /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.get)
+	mux.Handle("DELETE /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Delete, rbac.ExternalAuth), s.unlink)
+	mux.Handle("GET /external-auth/{externalauth}/callback", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.callback)
+}
+
+// Close lets go of connections to providers that nobody uses.
+func (s *Service) Close() { s.client.CloseIdleConnections() }
+
+// PageURL is the dashboard's page where a user links an account of a provider.
+func (s *Service) PageURL(provider string) string {
+	return s.deps.AccessURL.JoinPath("external-auth", provider).String()
+}
+
+func (s *Service) callbackURL(p *Provider) *url.URL {
+	return s.deps.AccessURL.JoinPath("external-auth", p.ID, "callback")
+}
+
+// provider is the configured one with that id, or nil.
+func (s *Service) provider(id string) *Provider {
+	for i := range s.deps.Providers {
+		if s.deps.Providers[i].ID == id {
+			return &s.deps.Providers[i]
+		}
+	}
+	return nil
+}
+
+func (s *Service) config(p *Provider) *oauth2.Config {
+	style := oauth2.AuthStyleAutoDetect
+	if kind, known := kinds[p.Type]; known {
+		style = kind.style
+	}
+	return &oauth2.Config{
+		ClientID: p.ClientID, ClientSecret: p.ClientSecret.Reveal(), Scopes: p.Scopes, RedirectURL: s.callbackURL(p).String(),
+		Endpoint: oauth2.Endpoint{AuthURL: p.AuthURL, TokenURL: p.TokenURL, AuthStyle: style},
+	}
+}
+
+// ask runs f, which sends requests to a provider with the context it gets, when there is a slot for it.
+func (s *Service) ask(ctx context.Context, f func(context.Context) error) error {
+	leave, err := enter(ctx, s.asking)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, s.client), askTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// enter waits for a slot. After success the caller calls leave.
+func enter(ctx context.Context, slots chan struct{}) (leave func(), err error) {
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, fault.New(fault.Unavailable, "Too many requests to other services are waiting: %w", ctx.Err()).WithDetail("Try again in a moment.")
+	}
+}
+
+// place is where a link's tokens are kept, for the encryption.
+func place(user uuid.UUID, provider string) string {
+	return "external_auth_links " + user.String() + " " + provider
+}

@@ -1,0 +1,281 @@
+package extauth_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+func TestEveryRouteNamesItsPermission(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	httpapi.CheckPermissions(t, w.mux, "GET /")
+}
+
+// A user links an account, sees that, uses it, and unlinks it. Nobody else has any of it.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ann, bob := w.as("ann"), w.as("bob")
+	if got, err := ann.ExternalAuth(t.Context(), "forge"); err != nil || got.Authenticated || got.DisplayName != "The Forge" {
+		t.Errorf("before: got %+v, %v", got, err)
+	}
+	at, _, _ := w.browser("ann").open(callback + "?redirect=%2Ftemplates%2Fdev%2Fworkspace%3Fname%3Da")
+	if at.RequestURI() != "/templates/dev/workspace?name=a" {
+		t.Errorf("the sign-in led to %s", at)
+	}
+	token := w.token("ann")
+	if !w.provider.Good(token) {
+		t.Errorf("the token %q is not the provider's", token)
+	}
+	if got, err := ann.ExternalAuth(t.Context(), "forge"); err != nil || !got.Authenticated {
+		t.Errorf("after: got %+v, %v", got, err)
+	}
+	all, err := ann.ExternalAuths(t.Context())
+	if err != nil || len(all.Links) != 1 || !all.Links[0].Authenticated || !all.Links[0].HasRefreshToken || len(all.Providers) != 1 || all.Providers[0].ID != "forge" {
+		t.Errorf("list: got %+v, %v", all, err)
+	}
+	if all, err := bob.ExternalAuths(t.Context()); err != nil || len(all.Links) != 0 || len(all.Providers) != 1 {
+		t.Errorf("bob's list: got %+v, %v", all, err)
+	}
+	if got := w.token("bob"); got != "" {
+		t.Errorf("bob has a token")
+	}
+	if _, err := bob.UnlinkExternalAuth(t.Context(), "forge"); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("bob unlinks what is not his: %v", err)
+	}
+	if _, err := w.as("inside").UnlinkExternalAuth(t.Context(), "forge"); fault.CodeOf(err) != fault.Forbidden {
+		t.Errorf("a workspace's session unlinks: %v", err)
+	}
+	if _, err := ann.UnlinkExternalAuth(t.Context(), "forge"); err != nil {
+		t.Errorf("unlink: %v", err)
+	}
+	if got := w.token("ann"); got != "" {
+		t.Errorf("after unlinking there is a token")
+	}
+	if _, err := ann.ExternalAuth(t.Context(), "other"); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("an unknown provider: %v", err)
+	}
+	if _, err := ann.UnlinkExternalAuth(t.Context(), "forge"); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("unlink again: %v", err)
+	}
+}
+
+// Nothing that a provider has given is in the database or the log as it is, nor readable by whoever moves it to another's row.
+func TestTokensAreEncrypted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.link("ann")
+	w.link("bob")
+	var dump string
+	if err := w.db.Pool.QueryRow(t.Context(), `SELECT string_agg(l::text || encode(tokens, 'escape'), '') FROM external_auth_links l`).Scan(&dump); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range append(w.provider.Given(), "the-client-secret") {
+		if strings.Contains(dump, token) || strings.Contains(dump, token[8:]) {
+			t.Errorf("the database holds %s in plain", token)
+		}
+		if strings.Contains(w.logged(), token) {
+			t.Errorf("the log holds %s", token)
+		}
+	}
+	w.exec(`UPDATE external_auth_links SET tokens = (SELECT tokens FROM external_auth_links WHERE user_id = $1) WHERE user_id = $2`, w.id("ann"), w.id("bob"))
+	if got := w.token("bob"); got != "" {
+		t.Errorf("ann's tokens in bob's row give %q", got)
+	}
+	if got, err := w.as("bob").ExternalAuth(t.Context(), "forge"); err != nil || got.Authenticated || got.ValidateError == "" {
+		t.Errorf("what bob sees: %+v, %v", got, err)
+	}
+}
+
+// A token whose time is nearly over is renewed, by one request however many ask, also over servers.
+func TestRefreshOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provider.Expire(time.Minute) // within the margin
+	w.link("ann")
+	first := w.provider.Given()[0]
+	w.provider.Expire(time.Hour)
+	other := extauth.New(w.deps) // a second server
+	t.Cleanup(other.Close)
+	release := w.provider.Hold()
+	t.Cleanup(release)
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() {
+			service := w.Service
+			if i%2 == 1 {
+				service = other
+			}
+			c, err := service.ForProvider(t.Context(), w.id("ann"), "forge")
+			if err != nil || c.Token == "" || c.Token.Reveal() == first || !w.provider.Good(c.Token.Reveal()) {
+				t.Errorf("got %v, %v, want a new good token", c.Token, err)
+			}
+		})
+	}
+	release()
+	wg.Wait()
+	if n := w.provider.Refreshes(); n != 1 {
+		t.Errorf("%d refreshes, want 1", n)
+	}
+}
+
+// A token that the provider refuses is renewed; one that cannot be renewed makes the link of no use until the next sign-in.
+func TestRevokedAtTheProvider(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.link("ann")
+	w.provider.RevokeAccess()
+	if got := w.token("ann"); !w.provider.Good(got) {
+		t.Errorf("after the token was revoked: %q is not good", got)
+	}
+	w.provider.Revoke()
+	if got := w.token("ann"); got != "" {
+		t.Errorf("after everything was revoked: got %q", got)
+	}
+	n := w.provider.Refreshes()
+	got, err := w.as("ann").ExternalAuth(t.Context(), "forge")
+	if err != nil || got.Authenticated || got.ValidateError == "" {
+		t.Errorf("what ann sees: %+v, %v", got, err)
+	}
+	if w.provider.Refreshes() != n {
+		t.Error("a refresh token that was refused is tried again")
+	}
+	w.link("ann")
+	if got := w.token("ann"); !w.provider.Good(got) {
+		t.Errorf("after another sign-in: %q", got)
+	}
+}
+
+// A provider that is down does not unlink anybody.
+func TestProviderAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provider.Expire(time.Minute - time.Second)
+	w.link("ann")
+	w.provider.Away(true)
+	if got := w.token("ann"); got != w.provider.Given()[0] {
+		t.Errorf("while it is away: got %q, want the token that is still good", got)
+	}
+	w.exec(`UPDATE external_auth_links SET expires_at = now() - interval '1 second'`)
+	if _, err := w.ForProvider(t.Context(), w.id("ann"), "forge"); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("expired, while it is away: %v", err)
+	}
+	if strings.Contains(w.logged(), "service's trace") {
+		t.Error("the log holds what the provider has answered")
+	}
+	w.provider.Away(false)
+	if got := w.token("ann"); !w.provider.Good(got) {
+		t.Errorf("when it is back: %q", got)
+	}
+}
+
+func TestNoRefresh(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "NO_REFRESH", "true")
+	w.provider.Expire(time.Hour)
+	w.link("ann")
+	if got := w.token("ann"); !w.provider.Good(got) {
+		t.Errorf("got %q", got)
+	}
+	w.exec(`UPDATE external_auth_links SET expires_at = now() - interval '1 second'`)
+	if got := w.token("ann"); got != "" || w.provider.Refreshes() != 0 {
+		t.Errorf("expired: got %q after %d refreshes", got, w.provider.Refreshes())
+	}
+}
+
+// What builds take with them.
+func TestBuilds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	version := w.version("forge")
+	require := func() error {
+		return w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error { return w.Require(t.Context(), q, w.id("ann"), version) })
+	}
+	tokens := func(required bool) (got map[string]string, err error) {
+		err = w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+			got, err = w.BuildTokens(t.Context(), q, w.id("ann"), version, required)
+			return err
+		})
+		return got, err
+	}
+	if err := require(); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), w.api.URL+"/external-auth/forge") || !strings.Contains(err.Error(), "The Forge") {
+		t.Errorf("without a link: %v", err)
+	}
+	if got, err := tokens(false); err != nil || len(got) != 0 {
+		t.Errorf("a stop without a link: %v, %v", got, err)
+	}
+	w.provider.Expire(5 * time.Minute)
+	w.link("ann")
+	if err := require(); err != nil {
+		t.Errorf("with a link: %v", err)
+	}
+	if err := w.Freshen(t.Context(), w.id("ann")); err != nil || w.provider.Refreshes() != 1 {
+		t.Errorf("a token for 5 minutes: %v, %d refreshes, want 1", err, w.provider.Refreshes())
+	}
+	got, err := tokens(true)
+	if err != nil || !w.provider.Good(got["forge"]) {
+		t.Errorf("tokens: %v, %v", got, err)
+	}
+	w.exec(`UPDATE external_auth_links SET expires_at = now() - interval '1 second'`)
+	if got, err := tokens(true); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("expired while it waited: %v, %v", got, err)
+	}
+	if err := require(); err != nil {
+		t.Errorf("expired, but renewable: %v", err)
+	}
+	w.exec(`UPDATE external_auth_links SET failure = 'x'`)
+	if err := require(); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("a link of no use: %v", err)
+	}
+	w.exec(`UPDATE template_version_external_auth SET provider_id = 'unknown'`)
+	if err := require(); fault.CodeOf(err) != fault.NotFound || !strings.Contains(err.Error(), "operator") {
+		t.Errorf("a provider that nobody has configured: %v", err)
+	}
+}
+
+// A key may go once everything is under the new one.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.link("ann")
+	withKeys := func(text string) *extauth.Service {
+		deps := w.deps
+		deps.Keys = keys(t, text)
+		s := extauth.New(deps)
+		t.Cleanup(s.Close)
+		return s
+	}
+	if c, err := withKeys(key("n")).ForProvider(t.Context(), w.id("ann"), "forge"); err != nil || c.Token != "" {
+		t.Errorf("without the key: got %v, %v", c.Token, err)
+	}
+	if err := withKeys(key("n") + "," + key("k")).Reencrypt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := withKeys(key("n")).ForProvider(t.Context(), w.id("ann"), "forge"); err != nil || !w.provider.Good(c.Token.Reveal()) {
+		t.Errorf("with the new key alone: got %v, %v", c.Token, err)
+	}
+}
+
+func TestUnknownProvider(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, _, status := w.browser("ann").open("/external-auth/other/callback"); status != http.StatusNotFound {
+		t.Errorf("got %d", status)
+	}
+	if _, err := w.ForURL(t.Context(), w.id("ann"), "https://example.com/x"); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("a URL that nobody is for: %v", err)
+	}
+	w.link("ann")
+	c, err := w.ForURL(t.Context(), w.id("ann"), w.provider.URL+"/group/project.git")
+	if err != nil || !w.provider.Good(c.Token.Reveal()) || c.Username != "oauth2" || c.PageURL != w.api.URL+"/external-auth/forge" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}

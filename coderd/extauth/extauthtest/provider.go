@@ -1,0 +1,197 @@
+// Package extauthtest is an OAuth 2 provider for tests: it keeps to RFC 6749 and RFC 7636 (PKCE) strictly, spends codes and refresh
+// tokens once, and does what the test tells it.
+package extauthtest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// The client that the provider knows.
+const (
+	ClientID     = "the-client"
+	ClientSecret = "the-client-secret"
+)
+
+// Provider is the service. Its pages: /authorize, /token, /user.
+type Provider struct {
+	*httptest.Server
+
+	mu        sync.Mutex // guards the fields below
+	codes     map[string]url.Values
+	access    map[string]bool // good tokens
+	refresh   map[string]bool
+	lifetime  time.Duration
+	away      bool
+	denies    bool
+	refreshes int
+	given     []string
+	hold      chan struct{}
+}
+
+// New starts a provider that ends with the test. Its tokens are good for ever.
+func New(t testing.TB) *Provider {
+	t.Helper()
+	p := &Provider{codes: map[string]url.Values{}, access: map[string]bool{}, refresh: map[string]bool{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /authorize", p.authorize)
+	mux.HandleFunc("POST /token", p.token)
+	mux.HandleFunc("GET /user", p.user)
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Server.Close)
+	return p
+}
+
+// Expire makes tokens that are issued from now on good for d.
+func (p *Provider) Expire(d time.Duration) { p.set(func() { p.lifetime = d }) }
+
+// Away makes every answer a failure of the service.
+func (p *Provider) Away(away bool) { p.set(func() { p.away = away }) }
+
+// Deny makes the user say no.
+func (p *Provider) Deny(denies bool) { p.set(func() { p.denies = denies }) }
+
+// Revoke ends all tokens.
+func (p *Provider) Revoke() { p.set(func() { clear(p.access); clear(p.refresh) }) }
+
+// RevokeAccess ends access tokens only.
+func (p *Provider) RevokeAccess() { p.set(func() { clear(p.access) }) }
+
+// Hold lets refreshes wait until release is called.
+func (p *Provider) Hold() (release func()) {
+	hold := make(chan struct{})
+	p.set(func() { p.hold = hold })
+	return sync.OnceFunc(func() {
+		p.set(func() { p.hold = nil })
+		close(hold)
+	})
+}
+
+// Refreshes is how many times tokens were renewed, or that was tried.
+func (p *Provider) Refreshes() (n int) {
+	p.set(func() { n = p.refreshes })
+	return n
+}
+
+// Good reports whether a token is good.
+func (p *Provider) Good(token string) (good bool) {
+	p.set(func() { good = p.access[token] })
+	return good
+}
+
+// Given is every token that was ever issued, of both kinds.
+func (p *Provider) Given() (all []string) {
+	p.set(func() { all = append(all, p.given...) })
+	return all
+}
+
+func (p *Provider) set(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+// authorize is the page where a user says yes, which happens at once.
+func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	back, err := url.Parse(q.Get("redirect_uri"))
+	if err != nil || q.Get("client_id") != ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" || q.Get("state") == "" {
+		http.Error(w, "not an authorization request: "+r.URL.RawQuery, http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	answer := url.Values{"state": q["state"]}
+	if p.denies {
+		answer.Set("error", "access_denied")
+	} else {
+		code := secret.Text(20)
+		p.codes[code] = q
+		answer.Set("code", code)
+	}
+	back.RawQuery = answer.Encode()
+	http.Redirect(w, r, back.String(), http.StatusFound)
+}
+
+func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
+	id, password, ok := r.BasicAuth()
+	if !ok {
+		id, password = r.PostFormValue("client_id"), r.PostFormValue("client_secret")
+	}
+	p.mu.Lock()
+	hold := p.hold
+	p.mu.Unlock()
+	if r.PostFormValue("grant_type") == "refresh_token" && hold != nil {
+		<-hold
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.away {
+		http.Error(w, "secret of the service's trace", http.StatusBadGateway)
+		return
+	}
+	if id != ClientID || password != ClientSecret {
+		refuse(w, http.StatusUnauthorized, "invalid_client")
+		return
+	}
+	switch r.PostFormValue("grant_type") {
+	case "authorization_code":
+		asked, ok := p.codes[r.PostFormValue("code")]
+		delete(p.codes, r.PostFormValue("code"))
+		sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
+		if !ok || asked.Get("redirect_uri") != r.PostFormValue("redirect_uri") || asked.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
+			refuse(w, http.StatusBadRequest, "invalid_grant")
+			return
+		}
+	case "refresh_token":
+		p.refreshes++
+		token := r.PostFormValue("refresh_token")
+		if !p.refresh[token] {
+			refuse(w, http.StatusBadRequest, "invalid_grant")
+			return
+		}
+		delete(p.refresh, token)
+	default:
+		refuse(w, http.StatusBadRequest, "unsupported_grant_type")
+		return
+	}
+	access, refresh := "access-"+secret.Text(24), "refresh-"+secret.Text(24)
+	p.access[access], p.refresh[refresh] = true, true
+	p.given = append(p.given, access, refresh)
+	answer := map[string]any{"access_token": access, "refresh_token": refresh, "token_type": "bearer"}
+	if p.lifetime > 0 {
+		answer["expires_in"] = int(p.lifetime / time.Second)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": code})
+}
+
+func (p *Provider) user(w http.ResponseWriter, r *http.Request) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.away:
+		http.Error(w, "down", http.StatusBadGateway)
+	case !p.access[token]:
+		http.Error(w, "who?", http.StatusUnauthorized)
+	default:
+		_, _ = w.Write([]byte(`{"login":"octo"}`))
+	}
+}

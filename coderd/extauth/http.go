@@ -1,0 +1,87 @@
+package extauth
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// list tells what is known without asking a provider.
+func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
+	actor := httpapi.ActorFrom(r.Context())
+	if err := actor.May(rbac.Read, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
+		return err
+	}
+	links, err := s.deps.DB.ListExternalAuthLinks(r.Context(), actor.UserID)
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	var out sdk.ExternalAuths
+	for _, p := range s.deps.Providers {
+		out.Providers = append(out.Providers, sdk.ExternalAuthProvider{
+			ID: p.ID, Type: p.Type, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, AllowRefresh: !p.NoRefresh, AllowValidate: p.ValidateURL != "",
+		})
+	}
+	for _, link := range links {
+		shown := sdk.ExternalAuthLink{
+			ProviderID: link.ProviderID, CreatedAt: link.CreatedAt, UpdatedAt: link.UpdatedAt, HasRefreshToken: link.Refreshable,
+			Authenticated: works(link), ValidateError: link.Failure,
+		}
+		if link.ExpiresAt != nil {
+			shown.Expires = *link.ExpiresAt
+		}
+		out.Links = append(out.Links, shown)
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// works reports whether a link has a token, or the means to get one, as far as the database knows.
+func works(link dbsqlc.ExternalAuthLink) bool {
+	return link.Failure == "" && (link.Refreshable || left(link) > 0)
+}
+
+// get asks the provider.
+func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
+	actor := httpapi.ActorFrom(r.Context())
+	if err := actor.May(rbac.Read, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
+		return err
+	}
+	p := s.provider(r.PathValue("externalauth"))
+	if p == nil {
+		return noProvider(r.PathValue("externalauth"))
+	}
+	out := sdk.ExternalAuth{DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon}
+	t, err := s.token(r.Context(), actor.UserID, p)
+	if f := fault.As(err); f != nil && f.Code == fault.Conflict {
+		out.ValidateError = f.Error()
+	} else if err != nil {
+		return err
+	}
+	out.Authenticated = t.Access != ""
+	if t.Failure != "" {
+		out.ValidateError = t.Failure
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// unlink forgets a link, also one with a provider that is not configured any more.
+func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
+	actor, id := httpapi.ActorFrom(r.Context()), r.PathValue("externalauth")
+	if err := actor.May(rbac.Delete, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
+		return err
+	}
+	n, err := s.deps.DB.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{UserID: actor.UserID, ProviderID: id})
+	if err != nil {
+		return fmt.Errorf("delete link: %w", err)
+	}
+	if n == 0 {
+		return fault.New(fault.NotFound, "You have no link with %.64q.", id)
+	}
+	s.log.InfoContext(r.Context(), "link with another service deleted", "user", actor.UserID, "addr", id)
+	return httpapi.Write(w, http.StatusOK, sdk.UnlinkExternalAuthResponse{})
+}

@@ -1,0 +1,292 @@
+package extauth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/oauth2"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// margin is how long an access token must still be good to be given away.
+const margin = time.Minute
+
+// Why a link is of no use, as its owner reads it.
+const (
+	failureRefused = "The service does not accept the token any more."
+	failureRefresh = "The service does not renew the token any more."
+)
+
+// tokens is what is encrypted.
+type tokens struct {
+	Access  string `json:"access"`
+	Refresh string `json:"refresh,omitempty"`
+}
+
+// Token is a user's access token, empty when they have no link, or none that works.
+type Token struct {
+	Access  secret.Token
+	Failure string // why a link does not work; "" without a link
+}
+
+// seal encrypts what a provider has given.
+func (s *Service) seal(user uuid.UUID, p *Provider, got *oauth2.Token) (sealed []byte, refreshable bool, expires *time.Time, err error) {
+	t := tokens{Access: got.AccessToken}
+	if !p.NoRefresh {
+		t.Refresh = got.RefreshToken
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, false, nil, fmt.Errorf("encode tokens: %w", err)
+	}
+	if !got.Expiry.IsZero() {
+		expires = &got.Expiry
+	}
+	return s.deps.Keys.SealSecret(place(user, p.ID), text), t.Refresh != "", expires, nil
+}
+
+func (s *Service) open(link dbsqlc.ExternalAuthLink) (tokens, error) {
+	text, err := s.deps.Keys.OpenSecret(place(link.UserID, link.ProviderID), link.Tokens)
+	if err != nil {
+		return tokens{}, err
+	}
+	var t tokens
+	if err := json.Unmarshal(text, &t); err != nil {
+		return tokens{}, fmt.Errorf("decode tokens: %w", err)
+	}
+	return t, nil
+}
+
+// Link keeps what a provider has given to a user, in place of what there was before.
+func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got *oauth2.Token) error {
+	p := s.provider(provider)
+	if p == nil {
+		return noProvider(provider)
+	}
+	sealed, refreshable, expires, err := s.seal(user, p, got)
+	if err != nil {
+		return err
+	}
+	if err := s.deps.DB.UpsertExternalAuthLink(ctx, dbsqlc.UpsertExternalAuthLinkParams{
+		UserID: user, ProviderID: p.ID, Tokens: sealed, Refreshable: refreshable, ExpiresAt: expires,
+	}); err != nil {
+		return fmt.Errorf("store link: %w", err)
+	}
+	return nil
+}
+
+// token is a user's token for a provider: refreshed when its time is nearly over, and validated. It blocks for two requests to the
+// provider at most, and the same question at the same time is asked once. An error is a fault: nobody can tell now.
+func (s *Service) token(ctx context.Context, user uuid.UUID, p *Provider) (Token, error) {
+	// Whoever asks first may leave before the others.
+	ctx = context.WithoutCancel(ctx)
+	got, err, _ := s.work.Do(user.String()+" "+p.ID, func() (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, workTimeout)
+		defer cancel()
+		return s.find(ctx, user, p)
+	})
+	if err != nil {
+		return Token{}, err
+	}
+	return got.(Token), nil
+}
+
+func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token, error) {
+	link, err := s.deps.DB.GetExternalAuthLink(ctx, dbsqlc.GetExternalAuthLinkParams{UserID: user, ProviderID: p.ID})
+	if database.IsNotFound(err) {
+		return Token{}, nil
+	}
+	if err != nil {
+		return Token{}, fmt.Errorf("read link: %w", err)
+	}
+	if link.Failure != "" {
+		return Token{Failure: link.Failure}, nil
+	}
+	refreshed := false
+	if left(link) < margin {
+		if link, refreshed, err = s.refresh(ctx, p, link); err != nil || link.Failure != "" {
+			return Token{Failure: link.Failure}, err
+		}
+	}
+	t, err := s.open(link)
+	if err != nil {
+		return Token{}, s.unreadable(link, err)
+	}
+	good, err := s.validate(ctx, p, t)
+	if err != nil {
+		// A service that is down must not look like one that has thrown its user out. Whoever gets the token will see.
+		s.log.WarnContext(ctx, "token of another service not validated", "user", user, "addr", p.ID, "err", err)
+		good = true
+	}
+	if !good && !refreshed && link.Refreshable {
+		if link, refreshed, err = s.refresh(ctx, p, link); err != nil || link.Failure != "" {
+			return Token{Failure: link.Failure}, err
+		}
+		if t, err = s.open(link); err != nil {
+			return Token{}, s.unreadable(link, err)
+		}
+		good = refreshed
+	}
+	if !good {
+		return Token{Failure: failureRefused}, s.fail(ctx, link, failureRefused)
+	}
+	return Token{Access: secret.Token(t.Access)}, nil
+}
+
+// left is for how long a link's token is good.
+func left(link dbsqlc.ExternalAuthLink) time.Duration {
+	if link.ExpiresAt == nil {
+		return margin
+	}
+	return time.Until(*link.ExpiresAt)
+}
+
+// unreadable is the fault for a link whose key is gone. The user signs in again, and that is all.
+func (s *Service) unreadable(link dbsqlc.ExternalAuthLink, err error) error {
+	s.log.Warn("link with another service cannot be read", "user", link.UserID, "addr", link.ProviderID, "err", err)
+	return fault.New(fault.Conflict, "Your link with %s cannot be read any more: the server's keys have changed.", link.ProviderID).
+		WithDetail("Sign in there again: %s", s.PageURL(link.ProviderID))
+}
+
+// fail marks a link as of no use, unless it was renewed meanwhile.
+func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why string) error {
+	err := s.deps.DB.FailExternalAuthLink(ctx, dbsqlc.FailExternalAuthLinkParams{
+		UserID: link.UserID, ProviderID: link.ProviderID, Failure: why, Seen: link.UpdatedAt,
+	})
+	if err != nil {
+		return fmt.Errorf("mark link: %w", err)
+	}
+	s.log.InfoContext(ctx, "link with another service is of no use any more", "user", link.UserID, "addr", link.ProviderID, "reason", why)
+	return nil
+}
+
+// refresh renews a link's tokens under the row's lock, so that no two servers spend one refresh token. done says that the tokens are
+// new now, whoever has renewed them. A token that cannot be renewed comes back as it was while it is good, with Failure after that.
+func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink) (link dbsqlc.ExternalAuthLink, done bool, err error) {
+	leave, err := enter(ctx, s.refreshing)
+	if err != nil {
+		return seen, false, err
+	}
+	defer leave()
+	var got *oauth2.Token // asked for once, however often the transaction is run
+	var refused error
+	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		var err error
+		link, err = q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: seen.UserID, ProviderID: seen.ProviderID})
+		if err != nil {
+			return err
+		}
+		if !link.UpdatedAt.Equal(seen.UpdatedAt) || link.Failure != "" {
+			done = link.Failure == ""
+			return nil
+		}
+		if !link.Refreshable {
+			return nil
+		}
+		if got == nil {
+			t, err := s.open(link)
+			if err != nil {
+				return s.unreadable(link, err)
+			}
+			if got, refused = s.renew(ctx, p, t.Refresh); refused != nil {
+				return nil
+			}
+		}
+		sealed, refreshable, expires, err := s.seal(link.UserID, p, got)
+		if err != nil {
+			return err
+		}
+		link, err = q.UpdateExternalAuthLink(ctx, dbsqlc.UpdateExternalAuthLinkParams{
+			UserID: link.UserID, ProviderID: link.ProviderID, Tokens: sealed, Refreshable: refreshable, ExpiresAt: expires,
+		})
+		done = err == nil
+		return err
+	})
+	switch {
+	case database.IsNotFound(err): // unlinked meanwhile
+		return dbsqlc.ExternalAuthLink{UserID: seen.UserID, ProviderID: seen.ProviderID, Failure: failureRefresh}, false, nil
+	case err != nil:
+		return link, false, fmt.Errorf("renew link: %w", err)
+	case done || link.Failure != "":
+		return link, done, nil
+	case refused != nil && isFinal(refused), !link.Refreshable && left(link) <= 0:
+		link.Failure = failureRefresh
+		return link, false, s.fail(ctx, link, failureRefresh)
+	case refused != nil:
+		s.log.WarnContext(ctx, "token of another service not renewed", "user", seen.UserID, "addr", p.ID, "err", describe(refused))
+		if left(link) <= 0 {
+			return link, false, fault.New(fault.Unavailable, "%s could not be asked for a new token.", p.DisplayName).WithDetail("Try again in a moment.")
+		}
+	}
+	return link, false, nil
+}
+
+func (s *Service) renew(ctx context.Context, p *Provider, refreshToken string) (got *oauth2.Token, err error) {
+	err = s.ask(ctx, func(ctx context.Context) error {
+		var err error
+		got, err = s.config(p).TokenSource(ctx, &oauth2.Token{RefreshToken: refreshToken}).Token()
+		return err
+	})
+	return got, err
+}
+
+// isFinal reports whether a provider has refused, rather than failed.
+func isFinal(err error) bool {
+	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
+	if !ok {
+		return false
+	}
+	return refused.ErrorCode != "" && refused.ErrorCode != "temporarily_unavailable" && refused.ErrorCode != "server_error" && refused.ErrorCode != "slow_down" ||
+		refused.Response != nil && (refused.Response.StatusCode == http.StatusBadRequest || refused.Response.StatusCode == http.StatusUnauthorized)
+}
+
+// describe is what may be logged of a provider's refusal: its answer's body may hold anything.
+func describe(err error) error {
+	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		status := 0
+		if refused.Response != nil {
+			status = refused.Response.StatusCode
+		}
+		return fmt.Errorf("the service answered with status %d, error %.64q", status, refused.ErrorCode)
+	}
+	return err
+}
+
+// validate asks the provider whether a token is good. An error says that it cannot be told.
+func (s *Service) validate(ctx context.Context, p *Provider, t tokens) (good bool, err error) {
+	if p.ValidateURL == "" {
+		return true, nil
+	}
+	err = s.ask(ctx, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.ValidateURL, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+t.Access)
+		req.Header.Set("Accept", "application/json")
+		resp, err := s.client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		limited := resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Remaining") == "0"
+		switch {
+		case resp.StatusCode < 300:
+			good = true
+		case resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusForbidden && !limited:
+		default:
+			return fmt.Errorf("%s answered %s", p.ValidateURL, resp.Status)
+		}
+		return nil
+	})
+	return good, err
+}

@@ -1,0 +1,195 @@
+package extauth
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// What the rest of the server asks for, in the name of a user.
+
+// Credential is what signs a user in at a provider.
+type Credential struct {
+	Provider    string
+	DisplayName string
+	PageURL     string // where the user links an account
+	Username    string // goes with the token in HTTP's basic authentication
+	Token       secret.Token
+}
+
+// ForURL is the user's credential for the service that answers at a URL. Its token is empty when the user has no link that works.
+// It returns a fault: NotFound when no provider is for the URL.
+func (s *Service) ForURL(ctx context.Context, user uuid.UUID, text string) (Credential, error) {
+	for i := range s.deps.Providers {
+		if p := &s.deps.Providers[i]; p.Matches(text) {
+			return s.credential(ctx, user, p)
+		}
+	}
+	return Credential{}, fault.New(fault.NotFound, "No login of this server is for %.200q.", text)
+}
+
+// ForProvider is ForURL by the provider's id.
+func (s *Service) ForProvider(ctx context.Context, user uuid.UUID, id string) (Credential, error) {
+	p := s.provider(id)
+	if p == nil {
+		return Credential{}, noProvider(id)
+	}
+	return s.credential(ctx, user, p)
+}
+
+func (s *Service) credential(ctx context.Context, user uuid.UUID, p *Provider) (Credential, error) {
+	t, err := s.token(ctx, user, p)
+	if f := fault.As(err); err != nil && (f == nil || f.Code != fault.Conflict) { // a link that cannot be read is none
+		return Credential{}, err
+	}
+	return Credential{Provider: p.ID, DisplayName: p.DisplayName, PageURL: s.PageURL(p.ID), Username: p.username(), Token: t.Access}, nil
+}
+
+// Describe says how a user stands with what a template version asks for. It asks the providers.
+func (s *Service) Describe(ctx context.Context, user uuid.UUID, asked []dbsqlc.TemplateVersionExternalAuth) ([]sdk.TemplateVersionExternalAuth, error) {
+	out := make([]sdk.TemplateVersionExternalAuth, len(asked))
+	for i, a := range asked {
+		out[i] = sdk.TemplateVersionExternalAuth{ID: a.ProviderID, DisplayName: a.ProviderID, Optional: a.Optional, AuthenticateURL: s.PageURL(a.ProviderID)}
+		p := s.provider(a.ProviderID)
+		if p == nil {
+			continue
+		}
+		out[i].Type, out[i].DisplayName, out[i].DisplayIcon = p.Type, p.DisplayName, p.DisplayIcon
+		c, err := s.credential(ctx, user, p)
+		if err != nil {
+			return nil, err
+		}
+		out[i].Authenticated = c.Token != ""
+	}
+	return out, nil
+}
+
+// Require returns a fault, Conflict, when a user lacks a link that a template version cannot do without. It looks at the database
+// only, for it is asked in a transaction.
+func (s *Service) Require(ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID) error {
+	asked, linked, err := s.links(ctx, q, user, version)
+	if err != nil {
+		return err
+	}
+	refused := fault.New(fault.Conflict, "")
+	var urls, names []string
+	for _, a := range asked {
+		link, ok := linked[a.ProviderID]
+		if a.Optional || ok && works(link) {
+			continue
+		}
+		p := s.provider(a.ProviderID)
+		if p == nil {
+			return noProvider(a.ProviderID).(*fault.Error).WithField("external_auth", a.ProviderID+" is not configured")
+		}
+		names, urls = append(names, p.DisplayName), append(urls, s.PageURL(p.ID))
+		refused.WithField("external_auth", p.ID+" is not linked")
+	}
+	if len(urls) == 0 {
+		return nil
+	}
+	refused.Message = "This template needs a login with " + strings.Join(names, " and ") + "."
+	return refused.WithDetail("Open %s and link the account, then try again.", strings.Join(urls, " and "))
+}
+
+func (s *Service) links(ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID) ([]dbsqlc.TemplateVersionExternalAuth, map[string]dbsqlc.ExternalAuthLink, error) {
+	asked, err := q.ListTemplateVersionExternalAuth(ctx, version)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list logins of the template: %w", err)
+	}
+	if len(asked) == 0 {
+		return nil, nil, nil
+	}
+	rows, err := q.ListExternalAuthLinks(ctx, user)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list links: %w", err)
+	}
+	linked := map[string]dbsqlc.ExternalAuthLink{}
+	for _, row := range rows {
+		linked[row.ProviderID] = row
+	}
+	return asked, linked, nil
+}
+
+// BuildTokens are the access tokens that a template version asks for, by provider, as they are in the database. With required set,
+// one that the template cannot do without and that is not good any more is a fault, Conflict.
+func (s *Service) BuildTokens(ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID, required bool) (map[string]string, error) {
+	asked, linked, err := s.links(ctx, q, user, version)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, a := range asked {
+		link, ok := linked[a.ProviderID]
+		if ok = ok && s.provider(a.ProviderID) != nil && link.Failure == "" && left(link) > 0; ok {
+			t, err := s.open(link)
+			if err == nil {
+				out[a.ProviderID] = t.Access
+				continue
+			}
+			_ = s.unreadable(link, err) // logs it
+		}
+		if required && !a.Optional {
+			return nil, fault.New(fault.Conflict, "The login %q, which this template needs, is gone or its time was over before the build began.", a.ProviderID).
+				WithDetail("Open %s, then start the workspace again.", s.PageURL(a.ProviderID))
+		}
+	}
+	return out, nil
+}
+
+// Freshen renews a user's tokens that are good for a short time only, before a build is made that may take them with it. What cannot
+// be renewed now is left as it is: Require and BuildTokens decide.
+func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
+	if len(s.deps.Providers) == 0 {
+		return nil
+	}
+	links, err := s.deps.DB.ListExternalAuthLinks(ctx, user)
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	for _, link := range links {
+		p := s.provider(link.ProviderID)
+		if p == nil || link.Failure != "" || !link.Refreshable || link.ExpiresAt == nil || left(link) > queueTime {
+			continue
+		}
+		_, err, _ := s.work.Do("refresh "+user.String()+" "+p.ID, func() (any, error) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
+			defer cancel()
+			_, _, err := s.refresh(ctx, p, link)
+			return nil, err
+		})
+		if err != nil {
+			s.log.WarnContext(ctx, "token of another service not renewed", "user", user, "addr", p.ID, "err", describe(err))
+		}
+	}
+	return nil
+}
+
+// Reencrypt brings every link under the first key. It goes on beside everything else, and may be stopped and run again at any time.
+func (s *Service) Reencrypt(ctx context.Context) error {
+	links, err := s.deps.DB.ListExternalAuthLinksNotUnder(ctx, s.deps.Keys.Header())
+	if err != nil {
+		return fmt.Errorf("list links to encrypt: %w", err)
+	}
+	for _, link := range links {
+		at := place(link.UserID, link.ProviderID)
+		text, err := s.deps.Keys.OpenSecret(at, link.Tokens)
+		if err != nil {
+			_ = s.unreadable(link, err) // logs it; its user signs in again
+			continue
+		}
+		if err := s.deps.DB.ReencryptExternalAuthLink(ctx, dbsqlc.ReencryptExternalAuthLinkParams{
+			UserID: link.UserID, ProviderID: link.ProviderID, Tokens: s.deps.Keys.SealSecret(at, text), Before: link.Tokens,
+		}); err != nil {
+			return fmt.Errorf("store link: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package sdk
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// ExternalAuth is what a user has with one provider.
+type ExternalAuth struct {
+	Authenticated bool   `json:"authenticated"`
+	Device        bool   `json:"device"` // always false: sign-ins happen in a browser
+	DisplayName   string `json:"display_name"`
+	DisplayIcon   string `json:"display_icon"`
+	// ValidateError says why a link does not work.
+	ValidateError string `json:"validate_error"`
+}
+
+// ExternalAuths is what there is to link, and what the user has linked.
+type ExternalAuths struct {
+	Providers List[ExternalAuthProvider] `json:"providers"`
+	Links     List[ExternalAuthLink]     `json:"links"`
+}
+
+// ExternalAuthProvider is a service that the server's operator has configured.
+type ExternalAuthProvider struct {
+	ID            string `json:"id"`
+	Type          string `json:"type"`
+	Device        bool   `json:"device"`
+	DisplayName   string `json:"display_name"`
+	DisplayIcon   string `json:"display_icon"`
+	AllowRefresh  bool   `json:"allow_refresh"`
+	AllowValidate bool   `json:"allow_validate"`
+}
+
+// ExternalAuthLink is a user's link with a provider, as far as the server knows without asking there.
+type ExternalAuthLink struct {
+	ProviderID      string    `json:"provider_id"`
+	CreatedAt       time.Time `json:"created_at"`
+	UpdatedAt       time.Time `json:"updated_at"`
+	HasRefreshToken bool      `json:"has_refresh_token"`
+	Expires         time.Time `json:"expires"` // the zero time: never
+	Authenticated   bool      `json:"authenticated"`
+	ValidateError   string    `json:"validate_error"`
+}
+
+// UnlinkExternalAuthResponse says what became of an unlinked token.
+type UnlinkExternalAuthResponse struct {
+	TokenRevoked bool `json:"token_revoked"` // at the service: always false
+}
+
+// ExternalAuths lists the caller's links with other services.
+func (c *Client) ExternalAuths(ctx context.Context) (ExternalAuths, error) {
+	return get[ExternalAuths](ctx, c, "external-auth")
+}
+
+// ExternalAuth is the caller's link with one service.
+func (c *Client) ExternalAuth(ctx context.Context, provider string) (ExternalAuth, error) {
+	return get[ExternalAuth](ctx, c, "external-auth/"+url.PathEscape(provider))
+}
+
+// UnlinkExternalAuth forgets the caller's link with a service.
+func (c *Client) UnlinkExternalAuth(ctx context.Context, provider string) (UnlinkExternalAuthResponse, error) {
+	return send[UnlinkExternalAuthResponse](ctx, c, http.MethodDelete, "external-auth/"+url.PathEscape(provider), nil)
+}
