@@ -26,6 +26,7 @@ const VersionPage = lazy(() => import("./pages/version"));
 const Provisioners = lazy(() => import("./pages/provisioners"));
 const Users = lazy(() => import("./pages/users"));
 const Account = lazy(() => import("./pages/account"));
+const ExternalAuth = lazy(() => import("./pages/external-auth"));
 const Health = lazy(() => import("./pages/health"));
 const Mesh = lazy(() => import("./pages/mesh"));
 
@@ -98,6 +99,7 @@ function Pages() {
           <Route path="/provisioners" component={Provisioners} />
           <Route path="/users" component={Users} />
           <Route path="/account" component={Account} />
+          <Route path="/external-auth/:id">{(p) => <ExternalAuth key={p.id} id={p.id} />}</Route>
           <Route path="/health" component={Health} />
           <Route path="/mesh" component={Mesh} />
           <Route path="/cli-auth" component={CliAuth} />

@@ -64,6 +64,9 @@ export const queries = {
   users: () => ask<t.UsersResponse>(["users", "list"], "users?limit=1000"),
   tokens: () => ask<t.APIKey[]>(["tokens"], "users/me/keys/tokens"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
+  externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),
+  externalAuth: (id: string) => ask<t.ExternalAuth>(["external-auth", "one", id], `external-auth/${segment(id)}`),
+  logins: (version: string) => ask<t.TemplateVersionExternalAuth[]>(["external-auth", "version", version], `templateversions/${version}/external-auth`),
   health: () => ask<t.HealthReport>(["health"], "debug/health"),
   mesh: () => ask<{ peers: t.MeshPeer[] }>(["mesh"], "mesh/peers"),
 };

@@ -14,6 +14,9 @@ export const paths = {
   template: (name: string) => `/templates/${s(name)}`,
   version: (template: string, version: string) => `/templates/${s(template)}/versions/${s(version)}`,
   create: (template: string) => `/templates/${s(template)}/workspace`,
+  account: "/account",
+  externalAuth: (id: string) => `/external-auth/${s(id)}`,
+  externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: it leads to the service and back
   login: (back: string) => (back === "/" || back.startsWith("/login") ? "/login" : `/login?redirect=${s(back)}`),
 };
 

@@ -6,9 +6,10 @@ import { queries } from "~/api/queries";
 import type { APIKey } from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Confirm, Dialog } from "~/components/dialog";
-import { Ago, Button, Card, Empty, ErrorNote, Field, fieldError, IconButton, Loading, Note, Page, Select, Table, td, TextField } from "~/components/ui";
+import { Ago, Badge, Button, Card, Empty, ErrorNote, Field, fieldError, Icon, IconButton, LinkButton, Loading, Note, Page, Select, Table, td, TextField } from "~/components/ui";
 import { useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
+import { paths } from "~/lib/path";
 
 export default function Account() {
   useTitle("Account");
@@ -20,6 +21,7 @@ export default function Account() {
         <Password />
       </div>
       <Tokens />
+      <Logins />
       <SSHKey />
     </Page>
   );
@@ -53,6 +55,26 @@ function Password() {
         <ErrorNote error={save.error} />
         <div className="flex items-center gap-3"><Button type="submit" look="primary" busy={save.isPending}>Change password</Button><span role="status" className="text-ok">{save.isSuccess && "Changed"}</span></div>
       </form>
+    </Card>
+  );
+}
+
+// Logins are the services where the server's operator lets users link accounts. Most servers have none.
+function Logins() {
+  const all = useQuery(queries.externalAuths());
+  if (all.error) return <ErrorNote error={all.error} />;
+  if (!all.data?.providers.length) return null;
+  return (
+    <Card title="Logins at other services">
+      <ul className="flex flex-col gap-3">
+        {all.data.providers.map((p) => (
+          <li key={p.id} className="flex flex-wrap items-center gap-2">
+            <Icon src={p.display_icon} name={p.display_name} /> <span className="font-medium">{p.display_name}</span>
+            {all.data.links.some((l) => l.provider_id === p.id && l.authenticated) && <Badge tone="ok">Linked</Badge>}
+            <LinkButton small href={paths.externalAuth(p.id)}>Manage</LinkButton>
+          </li>
+        ))}
+      </ul>
     </Card>
   );
 }

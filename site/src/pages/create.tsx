@@ -4,6 +4,7 @@ import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
 import { gone, putWorkspace, queries } from "~/api/queries";
 import type { Preset, Template, Workspace } from "~/api/types";
+import { Logins, useLogins } from "~/components/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
 import { Button, Card, Empty, ErrorNote, Field, fieldError, Icon, LinkButton, Loading, Note, Page, Select, TextField } from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
@@ -31,6 +32,7 @@ function Form({ template }: { template: Template }) {
   const [owner, setOwner] = useState(me.id);
   const [preset, setPreset] = useState("");
   const form = useParameters(version, owner);
+  const logins = useLogins(version, owner === me.id);
   const choose = (chosen: Preset | undefined) => {
     setPreset(chosen?.ID ?? "");
     if (chosen) form.setAll(Object.fromEntries(chosen.Parameters.map((p) => [p.Name, p.Value])));
@@ -74,10 +76,11 @@ function Form({ template }: { template: Template }) {
             )}
           </div>
         </Card>
+        <Logins of={logins} />
         {form.parameters?.length !== 0 && <Card title={<span className="flex items-center gap-2"><Icon src={template.icon} name={template.name} /> Parameters</span>}><ParameterForm form={form} /></Card>}
         <ErrorNote error={create.error} />
         <div className="flex gap-2">
-          <Button type="submit" look="primary" busy={create.isPending || waiting} disabled={!form.parameters || name === ""}>Create workspace</Button>
+          <Button type="submit" look="primary" busy={create.isPending || waiting} disabled={!form.parameters || name === "" || logins.missing}>Create workspace</Button>
           <LinkButton href={paths.template(template.name)}>Cancel</LinkButton>
         </div>
       </form>

@@ -1,0 +1,42 @@
+// The logins at other services that a template asks for, and where to get them.
+import { useQuery } from "@tanstack/react-query";
+import { LogIn } from "lucide-react";
+import { queries } from "~/api/queries";
+import { Badge, buttonClass, Card, ErrorNote, Icon } from "~/components/ui";
+import { paths } from "~/lib/path";
+
+const lookAgain = 2_000; // ms, while somebody may be signing in in another window
+
+// useLogins is what a version asks for, looked at again until nothing is missing.
+export function useLogins(version: string, mine: boolean) {
+  const query = useQuery({
+    ...queries.logins(version),
+    enabled: mine,
+    refetchInterval: ({ state }) => (state.data?.some((l) => !l.authenticated) ? lookAgain : false),
+  });
+  return { query, missing: mine && (query.data?.some((l) => !l.optional && !l.authenticated) ?? false) };
+}
+
+export function Logins({ of: { query } }: { of: ReturnType<typeof useLogins> }) {
+  if (query.error) return <ErrorNote error={query.error} />;
+  if (!query.data?.length) return null;
+  return (
+    <Card title="Logins">
+      <ul className="flex flex-col gap-3">
+        {query.data.map((l) => (
+          <li key={l.id} className="flex flex-wrap items-center gap-2">
+            <Icon src={l.display_icon} name={l.display_name} /> <span className="font-medium">{l.display_name}</span>
+            {l.authenticated ? (
+              <Badge tone="ok">Linked</Badge>
+            ) : (
+              <>
+                <Badge tone={l.optional ? "plain" : "warn"}>{l.optional ? "Optional" : "Needed"}</Badge>
+                <a className={buttonClass("plain", true)} href={paths.externalAuthLink(l.id)} target="_blank" rel="noreferrer"><LogIn /> {`Link ${l.display_name}`}</a>
+              </>
+            )}
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
