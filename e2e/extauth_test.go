@@ -1,0 +1,272 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"net/http/cgi"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/codermesh/codermesh/coderd/extauth/extauthtest"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// gitForge is a git host with one repository, project.git, that lets in whoever shows a good token of the provider's.
+func gitForge(t *testing.T, provider *extauthtest.Provider) *httptest.Server {
+	t.Helper()
+	root := t.TempDir()
+	for _, args := range [][]string{{"init", "-q", "--bare", "-b", "main", "project.git"}, {"-C", "project.git", "config", "http.receivepack", "true"}} {
+		cmd := exec.CommandContext(t.Context(), "git", args...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	programs, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(programs)), "git-http-backend"), Root: "/",
+		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=octo"},
+	}
+	forge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name, token, ok := r.BasicAuth(); !ok || name != "oauth2" || !provider.Good(token) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="forge"`)
+			http.Error(w, "who?", http.StatusUnauthorized)
+			return
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	t.Cleanup(forge.Close)
+	return forge
+}
+
+// link signs a user in at the provider, as their browser does, and returns the address where that ended.
+func (d *deployment) link(token string) string {
+	d.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	base, err := url.Parse(d.url())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	jar.SetCookies(base, []*http.Cookie{{Name: "coder_session_token", Value: token, Path: "/"}})
+	client := &http.Client{Jar: jar, Timeout: settle}
+	resp, err := client.Get(d.url() + "/external-auth/forge/callback")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.Request.URL.String()
+}
+
+// Git in a workspace clones and pushes over HTTPS with the owner's login, templates and scripts get it, and nobody else does.
+func TestExternalAuth(t *testing.T) {
+	t.Parallel()
+	provider := extauthtest.New(t)
+	forge := gitForge(t, provider)
+	d := prepare(t)
+	d.extra = []string{
+		"CODER_EXTERNAL_AUTH_0_ID=forge", "CODER_EXTERNAL_AUTH_0_TYPE=custom", "CODER_EXTERNAL_AUTH_0_DISPLAY_NAME=The Forge",
+		"CODER_EXTERNAL_AUTH_0_CLIENT_ID=" + extauthtest.ClientID, "CODER_EXTERNAL_AUTH_0_CLIENT_SECRET=" + extauthtest.ClientSecret,
+		"CODER_EXTERNAL_AUTH_0_AUTH_URL=" + provider.URL + "/authorize", "CODER_EXTERNAL_AUTH_0_TOKEN_URL=" + provider.URL + "/token",
+		"CODER_EXTERNAL_AUTH_0_VALIDATE_URL=" + provider.URL + "/user", "CODER_EXTERNAL_AUTH_0_REGEX=" + strings.ReplaceAll(forge.URL, ".", `\.`),
+	}
+	d.begin()
+	d.pushProcess()
+	d.pushNeeding()
+	page := d.url() + "/external-auth/forge"
+
+	if _, stderr, err := d.try("create", "dev", "-t", "needing", "-y"); err == nil || !strings.Contains(stderr, page) || !strings.Contains(stderr, "The Forge") {
+		t.Fatalf("create without the login: %v\n%s", err, stderr)
+	}
+	if ended := d.link(d.token); ended != page {
+		t.Fatalf("the sign-in ended at %s", ended)
+	}
+	token := provider.Given()[0]
+	d.coder("create", "dev", "-t", "needing", "-y", "--wait")
+	in := func(script string) (string, string, error) { return d.try("ssh", "dev", "--", script) }
+	must := func(script string) string {
+		t.Helper()
+		out, stderr, err := in(script)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s%s", script, err, out, stderr)
+		}
+		return strings.TrimSpace(out)
+	}
+
+	sum := sha256.Sum256([]byte(token))
+	if got := must("echo $LOGIN_SUM"); got != hex.EncodeToString(sum[:]) {
+		t.Errorf("the template got %q, want the token's sum", got)
+	}
+	if got, want := must("echo $VSCODE_PROXY_URI"), "http://{{port}}--main--dev--ada.localhost:"+d.port; got != want {
+		t.Errorf("VSCODE_PROXY_URI: got %q, want %q", got, want)
+	}
+	repository := forge.URL + "/project.git"
+	must("export GIT_TERMINAL_PROMPT=0 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b && git clone -q " + repository +
+		" && cd project && git checkout -q -b main && echo text >file && git add file && git commit -q -m first && git push -q origin main")
+	if got := must("git ls-remote " + repository); !strings.Contains(got, "refs/heads/main") {
+		t.Errorf("ls-remote: got %q", got)
+	}
+	if got := must("coder external-auth access-token forge"); got != token {
+		t.Errorf("access-token: got %q", got)
+	}
+	if out, stderr, err := in("coder external-auth access-token github"); status(err) != 1 || out != "" || !strings.Contains(stderr, "github") {
+		t.Errorf("an unknown login: %v, %q, %q", err, out, stderr)
+	}
+	// A host that only looks like it gets nothing.
+	if _, stderr, err := in("GIT_TERMINAL_PROMPT=0 git ls-remote " + strings.Replace(repository, "127.0.0.1", "localhost", 1)); err == nil || !strings.Contains(stderr, "no login") {
+		t.Errorf("another host: %v\n%s", err, stderr)
+	}
+
+	// Another user's workspace has no part of it.
+	bob := d.member("bob")
+	if _, stderr, err := d.tryAs("bob", "create", "bobs", "-t", "process", "-y", "--wait"); err != nil {
+		t.Fatalf("bob's workspace: %v\n%s", err, stderr)
+	}
+	if out, stderr, err := d.tryAs("bob", "ssh", "bobs", "--", "coder external-auth access-token forge"); status(err) != 1 || strings.TrimSpace(out) != page {
+		t.Errorf("bob's token: %v, %q, %q, want the page's address and status 1", err, out, stderr)
+	}
+	var links sdk.ExternalAuths
+	if err := call("GET", d.url()+"/api/v2/external-auth", bob, nil, &links); err != nil || len(links.Links) != 0 || len(links.Providers) != 1 {
+		t.Errorf("bob's links: %+v, %v", links, err)
+	}
+
+	d.neverInPlain(provider)
+
+	// Unlinked, git says where to go, and asks whoever has a terminal.
+	if err := call("DELETE", d.url()+"/api/v2/external-auth/forge", d.token, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err := in("coder external-auth access-token forge"); status(err) != 1 || strings.TrimSpace(out) != page {
+		t.Errorf("access-token without a link: %v, %q", err, out)
+	}
+	if _, stderr, err := in("GIT_TERMINAL_PROMPT=0 git ls-remote " + repository); err == nil || !strings.Contains(stderr, "open "+page) {
+		t.Errorf("git without a link: %v\n%s", err, stderr)
+	}
+	d.types(t, []string{"ssh", "dev", "-t", "--", "git ls-remote " + repository}, "Username for", "oauth2", "Password for", token, "refs/heads/main")
+	d.coder("stop", "dev", "-y") // ends without a login, too
+	if _, stderr, err := d.try("start", "dev", "-y"); err == nil || !strings.Contains(stderr, page) {
+		t.Errorf("start without the login: %v\n%s", err, stderr)
+	}
+}
+
+// pushNeeding pushes the process starter with a login that it needs.
+func (d *deployment) pushNeeding() {
+	d.t.Helper()
+	from, dir := filepath.Join(d.dir, "process"), filepath.Join(d.dir, "needing")
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		d.t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "main.tf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(`
+data "coder_external_auth" "forge" {
+  id = "forge"
+}
+resource "coder_env" "login" {
+  agent_id = coder_agent.main.id
+  name     = "LOGIN_SUM"
+  value    = nonsensitive(sha256(data.coder_external_auth.forge.access_token))
+}
+`); err != nil {
+		d.t.Fatal(err)
+	}
+	d.coder("templates", "push", "needing", "-d", dir, "-y")
+}
+
+// neverInPlain looks for the provider's tokens in everything that the deployment has written: the database's files, the logs of
+// server, builds and agents, the provisioners' folders, the workspaces.
+func (d *deployment) neverInPlain(provider *extauthtest.Provider) {
+	d.t.Helper()
+	files := 0
+	err := filepath.WalkDir(d.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return nil // it has gone meanwhile
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil
+		}
+		files++
+		for _, secret := range append(provider.Given(), extauthtest.ClientSecret) {
+			if bytes.Contains(data, []byte(secret)) {
+				d.t.Errorf("%s holds %.8s… in plain", path, secret)
+			}
+		}
+		return nil
+	})
+	if err != nil || files < 100 {
+		d.t.Errorf("looked into %d files: %v", files, err)
+	}
+}
+
+// types runs the command line on a terminal: by turns what is awaited there, and what is typed then.
+func (d *deployment) types(t *testing.T, args []string, turns ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settle)
+	defer cancel()
+	cmd := d.command(ctx, args...)
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	var shown []byte
+	for i, turn := range turns {
+		if i%2 == 1 {
+			if _, err := terminal.WriteString(turn + "\n"); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		for !bytes.Contains(shown, []byte(turn)) {
+			buf := make([]byte, 4096)
+			n, err := terminal.Read(buf)
+			shown = append(shown, buf[:n]...)
+			if err != nil {
+				t.Fatalf("wait for %q: %v; shown %q", turn, err, shown)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %v; shown %q", args, err, shown)
+	}
+}
+
+// A configuration that cannot be ends the start with the name of what is wrong.
+func TestExternalAuthConfiguration(t *testing.T) {
+	t.Parallel()
+	d := prepare(t)
+	for setting, want := range map[string]string{
+		"CODER_EXTERNAL_AUTH_0_TYPE=github":    "CODER_EXTERNAL_AUTH_0_CLIENT_ID is missing",
+		"CODER_EXTERNAL_AUTH_3_CLIENT_IDD=abc": "CODER_EXTERNAL_AUTH_3_CLIENT_IDD",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), settle)
+		cmd := d.command(ctx, "server")
+		cmd.Env = append(cmd.Env, setting)
+		_, stderr, err := output(cmd)
+		cancel()
+		if status(err) != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %v\n%s", setting, err, stderr)
+		}
+	}
+}
