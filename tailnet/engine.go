@@ -58,6 +58,7 @@ func (n *Node) startEngine() error {
 		Dialer:        n.dialer,
 		ListenPort:    n.opts.ListenPort,
 		ExtraRootCAs:  n.opts.RootCAs,
+		ControlKnobs:  &n.knobs,
 		SetSubsystem: func(part any) {
 			switch part := part.(type) {
 			case *tstun.Wrapper:
@@ -114,7 +115,21 @@ func (n *Node) startEngine() error {
 	if err != nil && !errors.Is(err, wgengine.ErrNoChanges) {
 		return fmt.Errorf("configure WireGuard: %w", err)
 	}
+	n.allowFragments()
 	return nil
+}
+
+// allowFragments lets routers cut packets that are too long for a path, as WireGuard in the kernel does. By Linux's default they
+// are dropped, and after the first one batches are refused for which the path is too narrow: what is left is a packet per timeout. It has to
+// be called for each new socket. The engine has a switch for its own search for a path's MTU, which sets the socket to one or the
+// other and not to the default.
+func (n *Node) allowFragments() {
+	n.socketOps.Lock()
+	defer n.socketOps.Unlock()
+	for _, search := range []bool{true, false} {
+		n.knobs.PeerMTUEnable.Store(search)
+		n.magic.UpdatePMTUD()
+	}
 }
 
 // selfNodeID is the engine's number for the node itself. Peers get the ones after it.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"tailscale.com/control/controlknobs"
 	"tailscale.com/health"
 	"tailscale.com/ipn/ipnstate"
 	"tailscale.com/net/netmon"
@@ -72,6 +73,10 @@ type Node struct {
 	engine wgengine.Engine
 	magic  *magicsock.Conn
 	stack  *netstack.Impl
+
+	knobs     controlknobs.Knobs // the engine's switches
+	socketOps sync.Mutex         // orders allowFragments
+	rebound   atomic.Bool        // the engine may have opened new sockets
 
 	peers   *peerTable
 	changed chan struct{}

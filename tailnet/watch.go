@@ -35,7 +35,7 @@ func realClock() clock {
 	}
 }
 
-// watch rebinds when the machine has slept.
+// watch rebinds when the machine has slept, and sets up the sockets of a rebind.
 func (n *Node) watch(c clock) {
 	defer c.stop()
 	wall, mono := c.now()
@@ -52,6 +52,9 @@ func (n *Node) watch(c clock) {
 		if asleep >= sleepJump {
 			n.log.Info("the machine slept", "duration", asleep.Round(time.Second))
 			n.Rebind("sleep")
+		}
+		if n.rebound.Swap(false) {
+			n.allowFragments()
 		}
 		n.relays.poke()
 	}
@@ -93,6 +96,7 @@ func (n *Node) renew(p *peer) {
 // linkChanged is called when network interfaces changed. The engine rebinds by itself then. What it would wait for is a relay
 // connection that leaves by an interface that is no longer the default one.
 func (n *Node) linkChanged(delta netmon.ChangeDelta) {
+	n.rebound.Store(true)
 	if delta.IsInitialState || !delta.DefaultInterfaceChanged && !delta.AvailableProtocolsChanged {
 		return
 	}
@@ -108,6 +112,7 @@ func (n *Node) Rebind(reason string) {
 	}
 	n.log.Debug("rebind", "reason", reason)
 	n.magic.Rebind()
+	n.rebound.Store(true)
 	if err := n.magic.DebugBreakDERPConns(); err != nil {
 		n.log.Warn("reconnect relay", "err", err)
 	}
