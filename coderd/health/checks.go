@@ -130,13 +130,13 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 		}
 	}
 	section.Details = sdk.Map[any]{"online": online, "other_versions": others, "jobs_waiting": waiting.Waiting, "oldest_waits_seconds": int(waiting.OldestSeconds)}
-	section.Message = fmt.Sprintf("%d provisioners are connected, %d jobs wait.", online, waiting.Waiting)
+	section.Message = fmt.Sprintf("Provisioners connected: %d. Jobs waiting: %d.", online, waiting.Waiting)
 	switch {
 	case online == 0:
 		return bad(section, sdk.HealthError, CodeProvisionersNone, "No provisioner is connected: no workspace can be started or stopped.",
 			"Start the server with --provisioner-daemons, or an external one with: coder provisioner start.")
 	case time.Duration(waiting.OldestSeconds*float64(time.Second)) > waitsLong:
-		return bad(section, sdk.HealthWarning, CodeJobsWaiting, fmt.Sprintf("%d jobs wait, the oldest for %s.", waiting.Waiting, time.Duration(waiting.OldestSeconds)*time.Second),
+		return bad(section, sdk.HealthWarning, CodeJobsWaiting, fmt.Sprintf("Jobs waiting: %d, the oldest for %s.", waiting.Waiting, time.Duration(waiting.OldestSeconds)*time.Second),
 			"The list of jobs says what each waits for. Start more provisioners, or ones with the tags that are missing.")
 	case len(others) > 0:
 		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, "Provisioners of another version are connected: "+strings.Join(others, ", ")+".",

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
-import { axe, open, picture, withBrowser } from "./browser";
+import { axe, fits, open, picture, withBrowser } from "./browser";
 import { run } from "./server";
 
 withBrowser();
@@ -69,4 +69,24 @@ it("draws the mesh, and shows a new peer without a reload", async () => {
   const agents = await peers.getByRole("row").filter({ hasText: "agent" }).count();
   await run(place, ["create", "joining", "-t", "process", "-y"]);
   await page.waitForFunction((n) => [...document.querySelectorAll("tbody tr")].filter((r) => r.textContent?.includes("agent")).length > n, agents);
+});
+
+it("is usable at 390 px: tables become lists", async () => {
+  const { page } = await open(place, token, { width: 390, dark: true });
+  for (const [path, seen] of [
+    ["/provisioners", "built-in-0@"], ["/mesh", "built-in-0@"], ["/users", "ada@example.com"], ["/health", "Websockets"], ["/account", "SSH public key"],
+    ["/templates/process/versions", "succeeded"], ["/templates/process/resources", "terraform_data"], ["/@ada/meshed/builds/1", "Phases of the build"],
+  ]) {
+    await page.goto(path!);
+    await (seen!.startsWith("Phases") ? page.getByRole("list", { name: seen! }) : page.getByText(seen!)).first().waitFor();
+    await fits(page, path!);
+    await axe(page, `${path} at 390 px`);
+    // Nothing has to be moved sideways within a table.
+    expect(await page.locator("table").evaluateAll((all) => all.filter((t) => t.scrollWidth > t.parentElement!.clientWidth).length), path!).toBe(0);
+  }
+  await page.goto("/provisioners");
+  const daemon = page.getByRole("row").filter({ hasText: "built-in-0@" });
+  await daemon.waitFor();
+  expect(await daemon.getByRole("cell").count()).toBe(7);
+  await picture(page, "provisioners-phone");
 });

@@ -31,7 +31,7 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
           </Select>
         )}
         <span role="status" className="text-[13px] text-muted">{state === "lost" ? "reconnecting…" : state === "loading" ? "loading…" : `${shown.length.toLocaleString("en")} lines${state === "following" ? ", live" : ""}`}</span>
-        <WrapButton wraps={wrap.wraps} onToggle={wrap.toggle} className={cx("ml-auto", wrap.wraps ? "bg-raised text-ink" : "text-muted hover:text-ink")} />
+        {shown.length > 0 && <WrapButton wraps={wrap.wraps} onToggle={wrap.toggle} className={cx("ml-auto", wrap.wraps ? "bg-raised text-ink" : "text-muted hover:text-ink")} />}
       </div>
       {shown.length === 0 && state !== "loading" ? <p className="text-muted">Nothing has been printed{source ? " by this source" : ""} yet.</p> : (
         <div

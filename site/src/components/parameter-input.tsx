@@ -85,7 +85,7 @@ function Radios({ p, id, value, disabled, describedBy, onChange }: Props) {
     <div role="radiogroup" aria-labelledby={`parameter-${p.name}-label`} aria-describedby={describedBy} className="grid max-w-3xl gap-2 sm:grid-cols-2">
       {p.options.map((o, i) => (
         <label key={o.value.value} className={choiceClass}>
-          <input id={i === 0 ? id : undefined} type="radio" name={id} className="mt-0.5 accent-fill" disabled={disabled} checked={o.value.value === value} onChange={() => onChange(o.value.value)} />
+          <input id={i === 0 ? id : undefined} type="radio" name={id} className="mt-1 accent-fill" disabled={disabled} checked={o.value.value === value} onChange={() => onChange(o.value.value)} />
           {o.icon && <Icon src={o.icon} name={o.name} />}
           <span className="min-w-0">{o.name}{o.description && <span className="block text-[13px] text-muted">{o.description}</span>}</span>
         </label>

@@ -60,3 +60,9 @@ const fills: Record<Tone, string> = { plain: "bg-muted", ok: "bg-ok", warn: "bg-
 export const Dot = ({ tone, pulse }: { tone: Tone; pulse?: boolean }) => <span aria-hidden className={cx("size-1.5 shrink-0 rounded-full", fills[tone], pulse && "animate-pulse")} />;
 
 export const jobTone: Record<string, Tone> = { pending: "warn", running: "accent", succeeded: "ok", canceling: "warn", canceled: "plain", failed: "bad" };
+
+// JobBadge says how a job is: a build of before has succeeded, whatever has become of its workspace.
+export function JobBadge({ status }: { status: string }) {
+  const tone = jobTone[status] ?? "plain";
+  return <Badge tone={tone}><Dot tone={tone} pulse={status === "running" || status === "canceling"} /> {status}</Badge>;
+}

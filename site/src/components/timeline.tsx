@@ -30,7 +30,7 @@ export function Timeline({ build, lines }: { build: WorkspaceBuild; lines: JobLo
     <div>
       <ol className="flex flex-col gap-1.5" aria-label="Phases of the build">
         {shown.map((p, i) => (
-          <li key={i} className="grid grid-cols-[minmax(0,14rem)_1fr_4.5rem] items-center gap-3 max-sm:grid-cols-[minmax(0,1fr)_auto] max-sm:gap-y-0.5">
+          <li key={i} className="grid grid-cols-[minmax(0,19rem)_minmax(0,1fr)_4.5rem] items-center gap-3 max-sm:grid-cols-[minmax(0,1fr)_auto] max-sm:gap-y-0.5">
             <span className={cx("truncate text-[13px]", p.failed && "text-bad", p.kind === "resource" && "pl-3 font-mono text-xs text-muted")} title={p.name}>{p.name}</span>
             <span className={cx("relative rounded-sm bg-raised max-sm:order-last max-sm:col-span-2", p.kind === "resource" ? "h-2" : "h-3")} aria-hidden>
               <span

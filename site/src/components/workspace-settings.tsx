@@ -52,7 +52,7 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
   return (
     <Card title="Start by itself">
       <Saved change={change} disabled={on && form.days.length === 0}>
-        <p className="text-muted">Now: {describeSchedule(w.autostart_schedule)}{w.next_start_at && `, next ${ago(w.next_start_at)}`}.</p>
+        <p className="text-muted">{describeSchedule(w.autostart_schedule)}{w.next_start_at && `, next ${ago(w.next_start_at)}`}.</p>
         <label className="flex items-center gap-2"><input type="checkbox" className="accent-fill" checked={on} onChange={(e) => setOn(e.target.checked)} /> Start on a schedule</label>
         {on && (
           <>

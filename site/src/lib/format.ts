@@ -55,5 +55,5 @@ export function plural(n: number, one: string, many = `${one}s`): string {
 
 // words makes a label of a name in snake case.
 export function words(name: string): string {
-  return name.replaceAll("_", " ").replace(/^./, (c) => c.toUpperCase());
+  return name.replaceAll("_", " ").replace(/\b(url|stun|id|ssh)\b/g, (w) => w.toUpperCase()).replace(/^./, (c) => c.toUpperCase());
 }

@@ -17,11 +17,14 @@ export interface Line {
   path: MeshPeer["path"];
 }
 
-const width = 900;
-const height = 420;
+// How large the picture is, and how far from its edges peers stand, for their labels. A narrow page has a narrow one: its letters
+// are as large.
+const wide = { width: 900, height: 420, beside: 90, above: 50 };
+const slim = { width: 380, height: 340, beside: 70, above: 40 };
 const order: MeshPeer["kind"][] = ["agent", "client", "provisioner"];
 
-export function layout(peers: MeshPeer[]): { nodes: Node[]; lines: Line[]; width: number; height: number } {
+export function layout(peers: MeshPeer[], narrow = false): { nodes: Node[]; lines: Line[]; width: number; height: number } {
+  const { width, height, beside, above } = narrow ? slim : wide;
   const servers = peers.filter((p) => p.kind === "server");
   const others = peers.filter((p) => p.kind !== "server").sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || a.name.localeCompare(b.name));
   const nodes: Node[] = servers.map((peer, i) => ({ peer, x: width / 2 + (i - (servers.length - 1) / 2) * 90, y: height / 2, below: true, labelled: true }));
@@ -32,8 +35,8 @@ export function layout(peers: MeshPeer[]): { nodes: Node[]; lines: Line[]; width
     const ring = i % rings;
     const angle = (2 * Math.PI * (i + 0.5)) / others.length - Math.PI / 2;
     const radius = 1 - (0.4 * ring) / rings;
-    const y = height / 2 + Math.sin(angle) * (height / 2 - 50) * radius;
-    nodes.push({ peer, x: width / 2 + Math.cos(angle) * (width / 2 - 90) * radius, y, below: y > height / 2, labelled: others.length <= perRing });
+    const y = height / 2 + Math.sin(angle) * (height / 2 - above) * radius;
+    nodes.push({ peer, x: width / 2 + Math.cos(angle) * (width / 2 - beside) * radius, y, below: y > height / 2, labelled: others.length <= perRing });
   });
   const byID = new Map(nodes.map((n) => [n.peer.id, n]));
   const lines = new Map<string, Line>();

@@ -3,7 +3,7 @@ import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react
 import { queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
 import { Badge, Button, Card, ErrorNote, Facts, Loading, Note, Page, type Tone } from "~/components/ui";
-import { words } from "~/lib/format";
+import { duration, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
 const tones: Record<HealthSection["severity"], Tone> = { ok: "ok", warning: "warn", error: "bad" };
@@ -34,15 +34,22 @@ export default function Health() {
 }
 
 function Details({ of }: { of: Record<string, unknown> }) {
-  const all = Object.entries(of).map(([k, v]): [string, string] => [words(k), say(v)]).filter(([, v]) => v !== "");
+  const all = Object.entries(of).map(([k, v]): [string, string] => [words(plain(k)), say(v, k)]).filter(([, v]) => v !== "");
   return all.length === 0 ? null : <Facts of={all} />;
 }
 
+// The units that names end with, in ms. Durations without one are Go's, in ns.
+const units: Record<string, number> = { _ms: 1, _seconds: 1000 };
+const unit = (key: string) => Object.keys(units).find((u) => key.endsWith(u)) ?? "";
+const plain = (key: string) => key.slice(0, key.length - unit(key).length);
+
 // say puts a value of any shape into words.
-function say(value: unknown): string {
+function say(value: unknown, key = ""): string {
+  if (typeof value === "number" && unit(key)) return duration(value * units[unit(key)]!);
+  if (typeof value === "number" && key === "latency") return duration(value / 1e6);
   if (value === null || value === undefined) return "";
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (Array.isArray(value)) return value.map(say).filter(Boolean).join("; ");
-  if (typeof value === "object") return Object.entries(value).map(([k, v]) => `${k.replaceAll("_", " ")} ${say(v)}`).join(", ");
+  if (Array.isArray(value)) return value.map((v) => say(v)).filter(Boolean).join("; ");
+  if (typeof value === "object") return Object.entries(value).map(([k, v]) => `${plain(k).replaceAll("_", " ")} ${say(v, k)}`).join(", ");
   return String(value as string | number);
 }

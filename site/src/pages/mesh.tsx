@@ -5,7 +5,7 @@ import { queries } from "~/api/queries";
 import type { MeshPeer } from "~/api/types";
 import { Ago, Badge, Card, cx, Empty, ErrorNote, Loading, Page, Table, td } from "~/components/ui";
 import { bytes, duration, plural } from "~/lib/format";
-import { useTitle } from "~/lib/hooks";
+import { useMedia, useTitle } from "~/lib/hooks";
 import { layout, reach } from "~/lib/mesh-layout";
 
 export default function Mesh() {
@@ -29,7 +29,7 @@ export default function Mesh() {
                 <tr key={p.id} className={cx(chosen === p.id && "bg-accent-soft")} onMouseEnter={() => choose(p.id)} onMouseLeave={() => choose(null)}>
                   <td className={`${td} font-medium`}>{p.name || p.id.slice(0, 8)}</td>
                   <td className={td}>{p.kind}</td>
-                  <td className={td}>{p.connected ? <Badge tone={p.path === "direct" ? "ok" : p.path === "relayed" ? "warn" : "plain"}>{p.path}</Badge> : <Badge>away</Badge>}</td>
+                  <td className={td}>{p.kind === "server" ? "–" : p.connected ? <Badge tone={p.path === "direct" ? "ok" : p.path === "relayed" ? "warn" : "plain"}>{p.path}</Badge> : <Badge>away</Badge>}</td>
                   <td className={`${td} tabular-nums`}>{p.latency_ms > 0 ? duration(p.latency_ms) : "–"}</td>
                   <td className={`${td} tabular-nums`}>{bytes(p.rx_bytes)}</td>
                   <td className={`${td} tabular-nums`}>{bytes(p.tx_bytes)}</td>
@@ -47,7 +47,7 @@ export default function Mesh() {
 const fills: Record<MeshPeer["kind"], string> = { server: "fill-accent", agent: "fill-ok", provisioner: "fill-warn", client: "fill-ink" };
 
 function Picture({ peers, chosen, onChoose }: { peers: MeshPeer[]; chosen: string | null; onChoose: (id: string | null) => void }) {
-  const { nodes, lines, width, height } = layout(peers);
+  const { nodes, lines, width, height } = layout(peers, useMedia("(width < 40rem)"));
   return (
     <>
       <svg viewBox={`0 0 ${width} ${height}`} className="max-h-[34rem] w-full" role="img" aria-label={`${plural(peers.length, "peer")} and ${plural(lines.length, "connection")} between them; the table below says the same`}>

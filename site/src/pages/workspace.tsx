@@ -7,7 +7,7 @@ import { gone, queries } from "~/api/queries";
 import type { Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent-card";
 import { JobLogView } from "~/components/job-log";
-import { agentsOf, isBusy, reasonOf, StatusBadge, WorkspaceBadge } from "~/components/status";
+import { agentsOf, isBusy, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { Timeline } from "~/components/timeline";
 import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Loading, Note, Page, Table, td } from "~/components/ui";
@@ -112,7 +112,7 @@ function Builds({ workspace: w, number }: { workspace: Workspace; number: number
           {(builds.data ?? []).map((b) => (
             <tr key={b.id} aria-current={b.build_number === number || undefined} className="cursor-pointer hover:bg-raised aria-[current=true]:bg-accent-soft" onClick={() => navigate(paths.build(w.owner_name, w.name, b.build_number))}>
               <td className={td}><Link className="font-medium hover:underline" href={paths.build(w.owner_name, w.name, b.build_number)}>#{b.build_number} {b.transition}</Link></td>
-              <td className={td}><StatusBadge status={b.status} /></td>
+              <td className={td}><JobBadge status={b.job.status} /></td>
               <td className={td}>{b.initiator_name} {!["initiator", "dashboard"].includes(b.reason) && <Badge>{b.reason.replaceAll("_", " ")}</Badge>}</td>
               <td className={`${td} font-mono text-[13px]`}>{b.template_version_name}</td>
               <td className={td}><Ago at={b.created_at} /></td>
@@ -130,7 +130,7 @@ function BuildDetail({ build }: { build: WorkspaceBuild }) {
   const parameters = useQuery(queries.buildParameters(build.id));
   return (
     <div className="grid gap-4">
-      <Card flush title={`Build #${build.build_number}: ${build.transition}`} actions={<StatusBadge status={build.status} />}>
+      <Card flush title={`Build #${build.build_number}: ${build.transition}`} actions={<JobBadge status={build.job.status} />}>
         <JobLogView log={log} job={build.job} />
       </Card>
       <div className="grid gap-4 lg:grid-cols-[2fr_1fr]">

@@ -49,16 +49,16 @@ export default function Workspaces() {
       actions={<LinkButton look="primary" href={paths.templates}><Plus /> New workspace</LinkButton>}
     >
       <div className="flex flex-wrap gap-2">
-        <label className="relative min-w-0 flex-1 basis-64">
+        <label className="relative min-w-0 flex-1 basis-64 max-sm:basis-full">
           <span className="sr-only">Search workspaces</span>
           <Search className="absolute top-2 left-2.5 size-4 text-muted" aria-hidden />
           <input type="search" value={search} onChange={(e) => change(e.target.value)} spellCheck={false} placeholder="owner:me status:running template:docker name" className={cx(inputClass, "h-8 pl-8 font-mono text-[13px]")} />
         </label>
-        <Select aria-label="Owner" className="w-auto!" value={/\bowner:me\b/.test(search) ? "me" : ""} onChange={(e) => replace(/\bowner:\S+/, e.target.value && "owner:me")}>
+        <Select aria-label="Owner" className="w-auto! max-sm:flex-1" value={/\bowner:me\b/.test(search) ? "me" : ""} onChange={(e) => replace(/\bowner:\S+/, e.target.value && "owner:me")}>
           <option value="me">Mine</option>
           <option value="">{isOwner(me) ? "Everybody's" : "All I may see"}</option>
         </Select>
-        <Select aria-label="Status" className="w-auto!" value={term} onChange={(e) => replace(/\b(status|outdated):\S+/g, e.target.value)}>
+        <Select aria-label="Status" className="w-auto! max-sm:flex-1" value={term} onChange={(e) => replace(/\b(status|outdated):\S+/g, e.target.value)}>
           {filters.map((f) => <option key={f.label} value={f.term}>{f.label}</option>)}
         </Select>
       </div>
@@ -124,7 +124,7 @@ const Row = memo(function Row({ workspace: w, peer }: { workspace: Workspace; pe
   const actions = useWorkspaceActions(w);
   const reason = reasonOf(w.latest_build);
   return (
-    <div className="grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4 md:grid-cols-[minmax(0,3fr)_minmax(0,3fr)_minmax(0,2fr)_6rem_auto]">
+    <div className="grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4 md:grid-cols-[minmax(0,3fr)_minmax(0,4fr)_8rem_6rem_9rem]">
       <div className="flex min-w-0 items-center gap-3">
         <Icon src={w.template_icon} name={w.template_name} className="size-7" />
         <div className="min-w-0">
@@ -136,11 +136,11 @@ const Row = memo(function Row({ workspace: w, peer }: { workspace: Workspace; pe
           <div className="truncate text-[13px] text-muted">{w.owner_name} · {w.template_display_name || w.template_name}</div>
         </div>
       </div>
-      <div className="order-3 col-span-2 flex min-w-0 items-center gap-2 md:order-none md:col-span-1">
+      <div className="order-3 col-span-2 flex min-w-0 items-center gap-2 self-start md:order-none md:col-span-1 md:self-center">
         <WorkspaceBadge workspace={w} />
         <span className="truncate text-[13px] text-muted" title={reason}>{reason}</span>
       </div>
-      <div className="hidden md:block"><PathMark build={w.latest_build} peer={peer} /></div>
+      <div className="max-md:hidden"><PathMark build={w.latest_build} peer={peer} /></div>
       <div className="hidden text-[13px] text-muted md:block"><Ago at={w.last_used_at} /></div>
       <div className="flex items-center justify-end gap-1">
         <PrimaryAction actions={actions} small />
