@@ -164,6 +164,8 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   await page.waitForFunction(() => document.activeElement?.id === "parameter-hostname-input");
   expect(page.url()).toContain("/templates/kinds/workspace");
   await hostname.fill("good-one");
+  // At once: what the server has found wrong was about another value.
+  expect(await hostname.getAttribute("aria-invalid")).not.toBe("true");
   await page.getByRole("textbox", { name: "notes" }).fill("two\nlines");
   await page.getByRole("slider", { name: "cpus" }).focus();
   await page.keyboard.press("ArrowRight");

@@ -16,6 +16,7 @@ export interface ParametersForm {
   diagnostics: EvaluateParametersResponse["diagnostics"];
   error: unknown;
   pending: boolean;
+  judged: (p: PreviewParameter) => boolean; // whether what the server finds wrong is about the value that there is now
   inputs: Inputs;
   before: Inputs; // values of the last build
   shown: ReadonlySet<string>; // whose errors are shown: what was touched, or all after a try to submit
@@ -35,7 +36,10 @@ export function useParameters(version: string | undefined, owner: string, before
   const asked = useMemo(() => ({ ...before, ...rested }), [JSON.stringify(before), rested]); // eslint-disable-line react-hooks/exhaustive-deps
   const evaluated = useQuery({
     queryKey: ["templates", "evaluate", version, owner, asked],
-    queryFn: () => send<EvaluateParametersResponse>("POST", `templateversions/${version}/dynamic-parameters/evaluate`, { id: ++id.current, inputs: asked, owner_id: owner }),
+    queryFn: async () => {
+      const form = await send<EvaluateParametersResponse>("POST", `templateversions/${version}/dynamic-parameters/evaluate`, { id: ++id.current, inputs: asked, owner_id: owner });
+      return { ...form, asked };
+    },
     enabled: version !== undefined,
     placeholderData: (last) => last, // the form stays while the next one is worked out
     staleTime: 60_000,
@@ -57,6 +61,7 @@ export function useParameters(version: string | undefined, owner: string, before
     parameters, inputs, before, shown, value,
     diagnostics: evaluated.data?.diagnostics ?? [],
     error: evaluated.error,
+    judged: (p) => (evaluated.data?.asked[p.name] ?? "") === (inputs[p.name] ?? before[p.name] ?? ""),
     pending: evaluated.isPlaceholderData || rested !== inputs,
     set: (name, text) => {
       setInputs((old) => ({ ...old, [name]: text }));
@@ -111,8 +116,8 @@ function Parameter({ p, form, existing }: { p: PreviewParameter; form: Parameter
   const value = form.value(p);
   const fixed = locked(p, form.before);
   const wrong = !fixed && form.shown.has(p.name) ? validate(p, value, form.before[p.name]) : "";
-  const told = p.diagnostics.filter((d) => d.severity === "error" && (form.shown.has(p.name) || value !== ""));
-  const error = wrong || told.map((d) => [d.summary, d.detail].filter(Boolean).join(": ")).join(" ");
+  const told = p.diagnostics.filter((d) => d.severity === "error" && form.judged(p) && (form.shown.has(p.name) || value !== ""));
+  const error = wrong || told.map((d) => d.detail || d.summary).join(" ");
   const base = `parameter-${p.name}`;
   const label = p.display_name || p.name;
   return (
