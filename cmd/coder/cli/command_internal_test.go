@@ -279,8 +279,12 @@ func TestCreateWithoutTerminal(t *testing.T) {
 	template := sdk.Template{ID: uuid.New(), Name: "process", ActiveVersionID: uuid.New()}
 	srv := newAPI(t, map[string]any{
 		"GET organizations/default/templates/process": template, "GET organizations/default/templates/nope": fault.New(fault.NotFound, "none"),
-		"GET templateversions/" + template.ActiveVersionID.String() + "/rich-parameters": testParams,
-		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth":   []sdk.TemplateVersionExternalAuth{},
+		"POST templateversions/" + template.ActiveVersionID.String() + "/dynamic-parameters/evaluate": sdk.EvaluateParametersResponse{Parameters: []sdk.PreviewParameter{
+			{Name: "region", Type: "string", Required: true, Options: []sdk.PreviewOption{{Name: "Europe", Value: sdk.PreviewValue{Value: "eu", Valid: true}}}},
+			{Name: "cpu", Type: "number", Mutable: true, DefaultValue: sdk.PreviewValue{Value: "2", Valid: true}, Value: sdk.PreviewValue{Value: "2", Valid: true},
+				Validations: []sdk.ParameterValidation{{Min: ptr(int64(1)), Max: ptr(int64(8))}}},
+		}},
+		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth": []sdk.TemplateVersionExternalAuth{},
 		"POST users/me/workspaces": testWorkspace,
 	})
 	at := []string{"--url", srv.url, "--token", "t", "create", "dev", "-y", "--no-wait"}
@@ -289,6 +293,11 @@ func TestCreateWithoutTerminal(t *testing.T) {
 	}
 	if r := run(t, "", "", append(at, "-t", "nope")...); fault.CodeOf(r.fault) != fault.NotFound {
 		t.Errorf("no such template: got %v", r.fault)
+	}
+	for _, wrong := range []string{"region=us", "cpu=9"} {
+		if r := run(t, "", "", append(at, "-t", "process", "--parameter", "region=eu", "--parameter", wrong)...); fault.CodeOf(r.fault) != fault.Invalid || !strings.Contains(r.fault.Error(), "it must be") {
+			t.Errorf("%s: got %v", wrong, r.fault)
+		}
 	}
 	if r := run(t, "", "", append(at, "-t", "process", "--parameter", "region=eu")...); r.fault != nil {
 		t.Fatal(r.fault)
