@@ -261,8 +261,9 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.running.Go(func() {
-		s.reencrypt(ctx, "states", func() error { return s.opts.States.Reencrypt(ctx, s.opts.DB, s.log) })
+		// States come last: the log says of them that the old keys can be taken out.
 		s.reencrypt(ctx, "links with other services", func() error { return s.extauth.Reencrypt(ctx) })
+		s.reencrypt(ctx, "states", func() error { return s.opts.States.Reencrypt(ctx, s.opts.DB, s.log) })
 	})
 	s.running.Go(func() {
 		if err := s.binaries.Prepare(ctx); err != nil && ctx.Err() == nil {

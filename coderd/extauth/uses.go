@@ -178,6 +178,7 @@ func (s *Service) Reencrypt(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list links to encrypt: %w", err)
 	}
+	done := 0
 	for _, link := range links {
 		at := place(link.UserID, link.ProviderID)
 		text, err := s.deps.Keys.OpenSecret(at, link.Tokens)
@@ -190,6 +191,10 @@ func (s *Service) Reencrypt(ctx context.Context) error {
 		}); err != nil {
 			return fmt.Errorf("store link: %w", err)
 		}
+		done++
+	}
+	if done > 0 {
+		s.log.InfoContext(ctx, "links with other services encrypted with the first key", "reason", fmt.Sprintf("%d links", done))
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ export interface Place {
 export class Server {
   private process: ChildProcess | undefined;
   readonly place: Place;
+  extra: NodeJS.ProcessEnv = {}; // more environment for the server itself
 
   constructor(place: Place) {
     this.place = place;
@@ -61,7 +62,7 @@ export class Server {
     const { dir, url } = this.place;
     mkdirSync(join(dir, "home-admin"), { recursive: true });
     const log = openSync(join(dir, "server.log"), "a");
-    this.process = spawn(coder, ["server"], { cwd: dir, env: this.env(), stdio: ["ignore", log, log] });
+    this.process = spawn(coder, ["server"], { cwd: dir, env: { ...this.env(), ...this.extra }, stdio: ["ignore", log, log] });
     await until("the server is healthy", async () => {
       if (this.process?.exitCode != null) throw new Error(`the server ended:\n${this.log()}`);
       return fetch(`${url}/healthz`).then((r) => r.ok, () => false);

@@ -1,0 +1,117 @@
+// Accounts at other services: linked from the form that needs one and from a page of their own, and unlinked.
+import { mkdirSync, writeFileSync } from "node:fs";
+import { createServer, type Server as HTTPServer } from "node:http";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { axe, fits, open, withBrowser } from "./browser";
+import { run, Server } from "./server";
+import { signUp } from "./setup";
+
+withBrowser();
+let server: Server;
+let forge: HTTPServer;
+let token: string;
+let denies = false;
+
+const source = `
+terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_external_auth" "forge" {
+  id = "forge"
+}
+data "coder_external_auth" "other" {
+  id       = "other"
+  optional = true
+}
+resource "terraform_data" "x" {
+  input = nonsensitive(data.coder_external_auth.forge.access_token != "")
+}
+`;
+
+beforeAll(async () => {
+  forge = createServer((req, res) => {
+    const url = new URL(req.url!, "http://forge");
+    if (url.pathname === "/authorize") {
+      const back = new URL(url.searchParams.get("redirect_uri")!);
+      back.searchParams.set("state", url.searchParams.get("state")!);
+      back.searchParams.set(denies ? "error" : "code", denies ? "access_denied" : "the-code");
+      res.writeHead(302, { Location: back.href }).end();
+    } else if (url.pathname === "/token") {
+      res.writeHead(200, { "Content-Type": "application/json" }).end(JSON.stringify({ access_token: "the-token", token_type: "bearer" }));
+    } else {
+      res.writeHead(req.headers.authorization === "Bearer the-token" ? 200 : 401).end("{}");
+    }
+  });
+  await new Promise<void>((resolve) => forge.listen(0, "127.0.0.1", resolve));
+  const { port } = forge.address() as { port: number };
+  server = await Server.make();
+  for (const [i, id] of ["forge", "other"].entries()) {
+    const name = `CODER_EXTERNAL_AUTH_${i}_`;
+    Object.assign(server.extra, {
+      [`${name}ID`]: id, [`${name}TYPE`]: "custom", [`${name}DISPLAY_NAME`]: `The ${id} <b>service</b>`, [`${name}CLIENT_ID`]: "client", [`${name}CLIENT_SECRET`]: "secret",
+      // The suite complains of requests to other hosts; what is below this name is its own.
+      [`${name}AUTH_URL`]: `http://${id}.apps.localhost:${port}/authorize`,
+      [`${name}TOKEN_URL`]: `http://127.0.0.1:${port}/token`, [`${name}VALIDATE_URL`]: `http://127.0.0.1:${port}/user`,
+    });
+  }
+  await server.start();
+  token = await signUp(server);
+  const dir = join(server.place.dir, "needing");
+  mkdirSync(dir, { recursive: true });
+  writeFileSync(join(dir, "main.tf"), source);
+  await run(server.place, ["templates", "push", "needing", "-d", dir, "-y"]);
+});
+
+afterAll(async () => {
+  forge?.close();
+  await server?.cleanup();
+});
+
+it("asks for the login that a template needs, and lets the form be sent when it is there", async () => {
+  const { page, context } = await open(server.place, token);
+  await page.goto("/templates/needing/workspace");
+  await page.getByLabel("Name").fill("dev");
+  const create = page.getByRole("button", { name: "Create workspace" });
+  await page.getByText("Needed").waitFor();
+  await page.getByText("Optional").waitFor();
+  expect(await create.isDisabled()).toBe(true);
+  await axe(page, "form with logins");
+  await fits(page, "form with logins");
+  const opened = context.waitForEvent("page");
+  await page.getByRole("link", { name: "Link The forge <b>service</b>" }).click();
+  const popup = await opened;
+  await popup.getByText("Linked", { exact: true }).waitFor();
+  expect(new URL(popup.url()).pathname).toBe("/external-auth/forge");
+  await page.getByText("Linked", { exact: true }).waitFor(); // the form has noticed, and has kept what was typed
+  await create.click();
+  await page.waitForURL("**/@ada/dev");
+  await page.getByRole("button", { name: "Stop" }).waitFor({ timeout: 60_000 });
+});
+
+it("shows a login on its page, where it is linked and unlinked", async () => {
+  const { page } = await open(server.place, token);
+  await page.goto("/account");
+  await page.getByText("The other <b>service</b>").waitFor();
+  await page.getByRole("link", { name: "Manage" }).nth(1).click();
+  await page.waitForURL("**/external-auth/other");
+  await axe(page, "login");
+  denies = true;
+  await page.getByRole("link", { name: /^Link / }).click();
+  await page.getByRole("alert").getByText("declined").waitFor();
+  denies = false;
+  await page.getByRole("link", { name: /^Link / }).click();
+  await page.getByText("Linked", { exact: true }).waitFor();
+  expect(await page.getByRole("alert").count()).toBe(0);
+  await page.getByRole("button", { name: "Unlink" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Unlink" }).click();
+  await page.getByRole("link", { name: /^Link / }).waitFor();
+  // What the address says is shown only where it is one of the server's words.
+  await page.goto("/external-auth/other?failed=<script>alert(1)</script>");
+  await page.getByRole("link", { name: /^Link / }).waitFor();
+  expect(await page.getByRole("alert").count()).toBe(0);
+  await page.goto("/external-auth/unknown");
+  await page.getByText("knows no such login").waitFor();
+});
