@@ -21,8 +21,8 @@ const GitAgentEnv = "CODER_GIT_SSH_AGENT"
 // and is in memory only while a connection to the socket lasts: a key that is replaced is used at once, and none is ever on a disk.
 type gitAgent struct{ *privateSocket }
 
-func newGitAgent(fetch func(context.Context) (*agentpb.GitSSHKeyResponse, error)) (*gitAgent, error) {
-	socket, err := newPrivateSocket(func(conn net.Conn) {
+func newGitAgent(dir string, fetch func(context.Context) (*agentpb.GitSSHKeyResponse, error)) (*gitAgent, error) {
+	socket, err := newPrivateSocket(dir, func(conn net.Conn) {
 		_ = sshagent.ServeAgent(&gitKeyring{fetch: fetch}, conn) // ends with the connection
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // newLogins opens the socket on which programs of the workspace ask for what signs the owner in elsewhere. Nothing is kept here: each
 // question goes to the server, which knows what the owner has unlinked meanwhile. ctx ends questions that are under way.
 func (d *daemon) newLogins(ctx context.Context) (*privateSocket, error) {
-	return newPrivateSocket(func(conn net.Conn) {
+	return newPrivateSocket(d.socketDir("logins"), func(conn net.Conn) {
 		if err := login.Serve(ctx, conn, d.findLogin); err != nil {
 			d.log.Debug("answer on the socket for logins", "err", err)
 		}

@@ -51,6 +51,18 @@ func TestLogins(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(socket)); !os.IsNotExist(err) {
 		t.Errorf("the socket's folder after the end: %v, want it gone", err)
 	}
+	// The next agent is where the shells of this one look for it, also after one that was killed.
+	if err := os.MkdirAll(socket, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.update(func() { w.hellos = nil })
+	w.run(t)
+	if got, err := login.Ask(t.Context(), socket, login.Request{Provider: "forge"}); err != nil || got.Token != "two" {
+		t.Errorf("after a restart: %+v, %v", got, err)
+	}
+	if got := strings.TrimSpace(w.output(t, `stat -c %a "${CODER_LOGIN_SOCKET%/*}"; echo "$CODER_LOGIN_SOCKET"`)); got != "700\n"+socket {
+		t.Errorf("after a restart: %q, want mode 700 and %s", got, socket)
+	}
 }
 
 // While the server is away there is an error, not a hang.

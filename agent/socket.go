@@ -25,9 +25,15 @@ type privateSocket struct {
 	wg     sync.WaitGroup
 }
 
-// newPrivateSocket listens. handle serves one connection, which is closed when it returns; it ends when the connection does.
-func newPrivateSocket(handle func(net.Conn)) (*privateSocket, error) {
-	dir, err := os.MkdirTemp("", "coder-git-") // mode 0700
+// newPrivateSocket listens in a folder that it makes anew, or in a temporary one ("") that nobody finds again. handle serves one
+// connection, which is closed when it returns; it ends when the connection does.
+func newPrivateSocket(dir string, handle func(net.Conn)) (*privateSocket, error) {
+	err := os.RemoveAll(dir) // of an agent that was killed
+	if dir == "" {
+		dir, err = os.MkdirTemp("", "coder-git-") // mode 0700
+	} else if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create folder for a socket: %w", err)
 	}
@@ -39,7 +45,19 @@ func newPrivateSocket(handle func(net.Conn)) (*privateSocket, error) {
 	return s, nil
 }
 
-func (s *privateSocket) path() string { return filepath.Join(s.dir, "agent.sock") }
+const socketName = "agent.sock"
+
+func (s *privateSocket) path() string { return filepath.Join(s.dir, socketName) }
+
+// socketDir is a folder for a socket that the next agent of this workspace has, too: shells outlive an agent, with the variables that
+// they began with. It is empty where there is no such place.
+func (d *daemon) socketDir(name string) string {
+	dir := filepath.Join(d.state.dir, name)
+	if !d.state.writable || len(filepath.Join(dir, socketName)) > maxSocketPath {
+		return ""
+	}
+	return dir
+}
 
 func (s *privateSocket) serve() {
 	for {

@@ -52,7 +52,7 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 		return err
 	}
 	d.openSocket(m)
-	if d.git, err = newGitAgent(d.gitKey); err != nil {
+	if d.git, err = newGitAgent(d.socketDir("gitkey"), d.gitKey); err != nil {
 		d.log.Warn("git goes without the owner's key", "err", err)
 	}
 	logins, stopLogins := context.WithCancel(context.Background())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/cgi"
@@ -95,11 +96,14 @@ func TestExternalAuth(t *testing.T) {
 	if _, stderr, err := d.try("create", "dev", "-t", "needing", "-y"); err == nil || !strings.Contains(stderr, page) || !strings.Contains(stderr, "The Forge") {
 		t.Fatalf("create without the login: %v\n%s", err, stderr)
 	}
+	// On a terminal it waits until the account is linked.
+	creating := d.types(t, "create", "dev", "-t", "needing", "-y", "--wait")
+	creating.await(page)
 	if ended := d.link(d.token); ended != page {
 		t.Fatalf("the sign-in ended at %s", ended)
 	}
+	creating.end()
 	token := provider.Given()[0]
-	d.coder("create", "dev", "-t", "needing", "-y", "--wait")
 	in := func(script string) (string, string, error) { return d.try("ssh", "dev", "--", script) }
 	must := func(script string) string {
 		t.Helper()
@@ -159,7 +163,13 @@ func TestExternalAuth(t *testing.T) {
 	if _, stderr, err := in("GIT_TERMINAL_PROMPT=0 git ls-remote " + repository); err == nil || !strings.Contains(stderr, "open "+page) {
 		t.Errorf("git without a link: %v\n%s", err, stderr)
 	}
-	d.types(t, []string{"ssh", "dev", "-t", "--", "git ls-remote " + repository}, "Username for", "oauth2", "Password for", token, "refs/heads/main")
+	asked := d.types(t, "ssh", "dev", "-t", "--", "git ls-remote "+repository)
+	asked.await("Username for")
+	asked.line("oauth2")
+	asked.await("Password for")
+	asked.line(token)
+	asked.await("refs/heads/main")
+	asked.end()
 	d.coder("stop", "dev", "-y") // ends without a login, too
 	if _, stderr, err := d.try("start", "dev", "-y"); err == nil || !strings.Contains(stderr, page) {
 		t.Errorf("start without the login: %v\n%s", err, stderr)
@@ -219,36 +229,52 @@ func (d *deployment) neverInPlain(provider *extauthtest.Provider) {
 	}
 }
 
-// types runs the command line on a terminal: by turns what is awaited there, and what is typed then.
-func (d *deployment) types(t *testing.T, args []string, turns ...string) {
+// typist is the command line on a terminal.
+type typist struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	terminal *os.File
+	shown    []byte
+}
+
+func (d *deployment) types(t *testing.T, args ...string) *typist {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), settle)
-	defer cancel()
-	cmd := d.command(ctx, args...)
-	terminal, err := pty.Start(cmd)
-	if err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
+	t.Cleanup(cancel)
+	k := &typist{t: t, cmd: d.command(ctx, args...)}
+	var err error
+	if k.terminal, err = pty.Start(k.cmd); err != nil {
 		t.Fatal(err)
 	}
-	defer terminal.Close()
-	var shown []byte
-	for i, turn := range turns {
-		if i%2 == 1 {
-			if _, err := terminal.WriteString(turn + "\n"); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		for !bytes.Contains(shown, []byte(turn)) {
-			buf := make([]byte, 4096)
-			n, err := terminal.Read(buf)
-			shown = append(shown, buf[:n]...)
-			if err != nil {
-				t.Fatalf("wait for %q: %v; shown %q", turn, err, shown)
-			}
+	t.Cleanup(func() { k.terminal.Close() })
+	return k
+}
+
+func (k *typist) line(text string) {
+	k.t.Helper()
+	if _, err := k.terminal.WriteString(text + "\n"); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// await reads until a text has been shown.
+func (k *typist) await(text string) {
+	k.t.Helper()
+	for buf := make([]byte, 4096); !bytes.Contains(k.shown, []byte(text)); {
+		n, err := k.terminal.Read(buf)
+		k.shown = append(k.shown, buf[:n]...)
+		if err != nil {
+			k.t.Fatalf("%v: wait for %q: %v; shown %q", k.cmd.Args, text, err, k.shown)
 		}
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v: %v; shown %q", args, err, shown)
+}
+
+// end reads to the end, which must be a success.
+func (k *typist) end() {
+	k.t.Helper()
+	rest, _ := io.ReadAll(k.terminal) // ends with EIO
+	if err := k.cmd.Wait(); err != nil {
+		k.t.Fatalf("%v: %v; shown %q", k.cmd.Args, err, append(k.shown, rest...))
 	}
 }
 

@@ -117,6 +117,38 @@ func TestForeignRedirect(t *testing.T) {
 	}
 }
 
+// Another site's page cannot make a browser link an account unseen: its user gets to see a button.
+func TestForeignPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for site, linked := range map[string]bool{"cross-site": false, "same-site": false, "same-origin": true, "none": true} {
+		b := w.browser("ann")
+		b.Transport = withHeader{b.Transport, site}
+		at, _, _ := b.open(callback)
+		if at.RequestURI() != "/external-auth/forge" || linked != (w.token("ann") != "") {
+			t.Errorf("from %s: ended at %s, linked %t", site, at, !linked)
+		}
+		if _, err := w.as("ann").UnlinkExternalAuth(t.Context(), "forge"); linked != (err == nil) {
+			t.Errorf("unlink: %v", err)
+		}
+	}
+}
+
+// withHeader says where the first request of a navigation comes from, as browsers do; the way back from the provider is cross-site.
+type withHeader struct {
+	http.RoundTripper
+	site string
+}
+
+func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Sec-Fetch-Site", h.site)
+	if r.URL.Query().Has("state") {
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+	}
+	return h.RoundTripper.RoundTrip(r)
+}
+
 // A sign-in that the provider or its user refuses says so, and links nothing.
 func TestFailedSignIns(t *testing.T) {
 	t.Parallel()

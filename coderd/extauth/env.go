@@ -40,13 +40,8 @@ var settings = map[string]func(*Provider, string) error{
 		p.Scopes = strings.FieldsFunc(v, func(r rune) bool { return r == ' ' || r == ',' })
 		return nil
 	},
-	"REGEX": func(p *Provider, v string) (err error) { p.Match, err = compileMatch(v); return err },
-	"NO_REFRESH": func(p *Provider, v string) (err error) {
-		if v != "" {
-			p.NoRefresh, err = strconv.ParseBool(v)
-		}
-		return err
-	},
+	"REGEX":      func(p *Provider, v string) (err error) { p.Match, err = compileMatch(v); return err },
+	"NO_REFRESH": func(p *Provider, v string) (err error) { p.NoRefresh, err = strconv.ParseBool(v); return err },
 }
 
 // ParseEnv reads the providers in an environment (os.Environ), by their numbers. It returns a fault, Invalid, which names the
@@ -64,6 +59,9 @@ func ParseEnv(environ []string) ([]Provider, error) {
 		if !known {
 			return nil, fault.New(fault.Invalid, "The server does not know the setting %s", name).
 				WithDetail("After %s_ it knows %s.", envPrefix+number, strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
+		}
+		if value == "" {
+			continue // as if it were not there
 		}
 		n, err := strconv.Atoi(number)
 		if err != nil {

@@ -43,7 +43,7 @@ func TestParseEnv(t *testing.T) {
 			t.Errorf("%s: got %+v", tc.name, p)
 		}
 	}
-	none, err := extauth.ParseEnv(env())
+	none, err := extauth.ParseEnv(env("TYPE", "", "REGEX", ""))
 	if err != nil || len(none) != 0 {
 		t.Errorf("nothing configured: %v, %v", none, err)
 	}

@@ -230,13 +230,11 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 	return link, false, nil
 }
 
-func (s *Service) renew(ctx context.Context, p *Provider, refreshToken string) (got *oauth2.Token, err error) {
-	err = s.ask(ctx, func(ctx context.Context) error {
-		var err error
-		got, err = s.config(p).TokenSource(ctx, &oauth2.Token{RefreshToken: refreshToken}).Token()
-		return err
-	})
-	return got, err
+// renew asks for new tokens. Its slot is the refresh's own: nothing is waited for here, with a row locked.
+func (s *Service) renew(ctx context.Context, p *Provider, refreshToken string) (*oauth2.Token, error) {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, s.client), askTimeout)
+	defer cancel()
+	return s.config(p).TokenSource(ctx, &oauth2.Token{RefreshToken: refreshToken}).Token()
 }
 
 // isFinal reports whether a provider has refused, rather than failed.
