@@ -66,6 +66,11 @@ func (a *app) awaitLogins(ctx context.Context, client *sdk.Client, version uuid.
 	if len(missing) == 0 {
 		return nil
 	}
+	for _, m := range missing {
+		if m.Type == "" {
+			return Try(fault.New(fault.Conflict, "the template needs the login %q, which the server does not know", m.ID).WithDetail("its operator configures them"), "coder templates list")
+		}
+	}
 	if s := a.streams(); !s.InTTY || !s.ErrTTY {
 		names, pages := make([]string, len(missing)), make([]string, len(missing))
 		for i, m := range missing {

@@ -155,12 +155,14 @@ func TestCreateNeedsLogin(t *testing.T) {
 	t.Parallel()
 	template := sdk.Template{ID: uuid.New(), Name: "needs", ActiveVersionID: uuid.New()}
 	var looked atomic.Int32
+	nobodys := uuid.New()
 	const page = "http://server/external-auth/forge"
 	srv := newAPI(t, map[string]any{
-		"GET organizations/default/templates/needs": template,
+		"GET templateversions/" + nobodys.String() + "/external-auth": []sdk.TemplateVersionExternalAuth{{ID: "nobodys", DisplayName: "nobodys"}},
+		"GET organizations/default/templates/needs":                   template,
 		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_ = json.NewEncoder(w).Encode([]sdk.TemplateVersionExternalAuth{
-				{ID: "forge", DisplayName: "The Forge", AuthenticateURL: page, Authenticated: looked.Add(1) > 2},
+				{ID: "forge", Type: "custom", DisplayName: "The Forge", AuthenticateURL: page, Authenticated: looked.Add(1) > 2},
 				{ID: "other", DisplayName: "Another", Optional: true},
 			})
 		}),
@@ -179,5 +181,8 @@ func TestCreateNeedsLogin(t *testing.T) {
 	t.Cleanup(client.HTTP().CloseIdleConnections)
 	if err := a.awaitLogins(t.Context(), client, template.ActiveVersionID); err != nil || !strings.Contains(errs.String(), page) || looked.Load() != 3 {
 		t.Errorf("on a terminal: %v after %d looks, %q", err, looked.Load(), errs.String())
+	}
+	if err := a.awaitLogins(t.Context(), client, nobodys); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "does not know") {
+		t.Errorf("a login that is not configured: %v", err)
 	}
 }

@@ -28,6 +28,8 @@ export function Logins({ of: { query } }: { of: ReturnType<typeof useLogins> }) 
             <Icon src={l.display_icon} name={l.display_name} /> <span className="font-medium">{l.display_name}</span>
             {l.authenticated ? (
               <Badge tone="ok">Linked</Badge>
+            ) : l.type === "" ? (
+              <Badge tone={l.optional ? "plain" : "bad"}>This server does not know it: its operator configures logins</Badge>
             ) : (
               <>
                 <Badge tone={l.optional ? "plain" : "warn"}>{l.optional ? "Optional" : "Needed"}</Badge>
