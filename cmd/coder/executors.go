@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -89,18 +90,39 @@ type executors struct{ each []job.Executor }
 //
 // With slots -1 nothing is kept warm.
 func newExecutors(ctx context.Context, log *slog.Logger, o terraformOptions, runDir string, n, slots int) (*executors, error) {
-	var all executors
-	for i := range n {
+	made := make([]*terraform.Executor, n)
+	prepare := func(i int) error {
 		opts, err := o.executor(log, filepath.Join(runDir, fmt.Sprint(i)))
 		if err != nil {
-			return nil, errors.Join(err, all.close())
+			return err
 		}
 		opts.Slots = slots
-		e, err := terraform.New(ctx, opts)
-		if err != nil {
-			return nil, errors.Join(err, all.close())
+		made[i], err = terraform.New(ctx, opts)
+		return err
+	}
+	// The first may have to download Terraform. Each of the others starts it only to see that it can.
+	var err error
+	if n > 0 {
+		err = prepare(0)
+	}
+	if err == nil {
+		var others errgroup.Group
+		for i := 1; i < n; i++ {
+			others.Go(func() error { return prepare(i) })
 		}
-		all.each = append(all.each, e)
+		err = others.Wait()
+	}
+	var all executors
+	for _, e := range made {
+		if e != nil {
+			all.each = append(all.each, e)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, all.close())
+	}
+	if n > 0 {
+		made[0].Announce()
 	}
 	return &all, nil
 }

@@ -29,6 +29,8 @@ type isolation struct {
 	read    []string
 	initUse []string // read in addition while init runs
 	initMod []string // written in addition while init runs
+	// concerns are what an operator should know about it, as sentences.
+	concerns []string
 }
 
 func (i isolation) String() string {
@@ -68,7 +70,7 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli *cliConfig) (isolati
 		initMod: cli.caches,
 	}
 	if i.abi == 0 {
-		e.log.Warn("templates can read this account's files: the kernel has no Landlock")
+		i.concerns = append(i.concerns, "templates can read this account's files: the kernel has no Landlock")
 	}
 	if os.Geteuid() == 0 {
 		with, its := i, *cli
@@ -80,7 +82,7 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli *cliConfig) (isolati
 			*cli = its
 			return with, nil
 		}
-		e.log.Warn("templates run as root", "reason", err.Error())
+		i.concerns = append(i.concerns, "templates run as root: "+err.Error())
 	}
 	return i, nil
 }

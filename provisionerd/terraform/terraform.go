@@ -122,7 +122,6 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 		return nil, errors.Join(err, e.lock.Close())
 	}
 	e.cache = newCache(filepath.Join(e.opts.CacheDir, "templates"), e)
-	e.log.Info("terraform is ready", "program", e.binary.name(), "isolation", e.isolation.String())
 	for n := range max(opts.Slots, 0) {
 		e.warm(n)
 	}
@@ -134,6 +133,15 @@ func (e *Executor) Name() string { return e.binary.name() }
 
 // Isolation says for people what confines templates here.
 func (e *Executor) Isolation() string { return e.isolation.String() }
+
+// Announce logs what runs the jobs and what confines templates, and warns where that is less than it could be. Several executors
+// of one process have the same to say.
+func (e *Executor) Announce() {
+	e.log.Info("terraform is ready", "program", e.binary.name(), "isolation", e.isolation.String())
+	for _, concern := range e.isolation.concerns {
+		e.log.Warn(concern)
+	}
+}
 
 // Run implements job.Executor.
 func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
