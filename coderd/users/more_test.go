@@ -113,7 +113,11 @@ func TestUserWithWorkspacesStays(t *testing.T) {
 		t.Errorf("answer: %s", text)
 	}
 	a.exec("UPDATE workspaces SET deleted_at = now()")
+	a.exec(`INSERT INTO external_auth_links (user_id, provider_id, tokens, refreshable) VALUES ($1, 'forge', 'sealed', false)`, alice.id)
 	owner.want(204, "DELETE", "users/alice", nil)
+	if links, err := a.db.ListExternalAuthLinks(t.Context(), alice.id); err != nil || len(links) != 0 {
+		t.Errorf("what is left of her logins: %v, %v", links, err)
+	}
 }
 
 // entry is a file of an archive.
