@@ -19,7 +19,7 @@ type Agent struct {
 	ID          uuid.UUID // also its mesh id
 	WorkspaceID uuid.UUID
 	OwnerID     uuid.UUID
-	Name        string
+	Name        string // owner/workspace.agent, for people
 }
 
 // AuthenticateAgent says who a token is. Only agents of a start that is running or has succeeded, and that no later build has
@@ -44,7 +44,7 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 	if err != nil {
 		return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
 	}
-	return Agent{ID: row.ID, WorkspaceID: row.WorkspaceID, OwnerID: row.OwnerID, Name: row.Name}, nil
+	return Agent{ID: row.ID, WorkspaceID: row.WorkspaceID, OwnerID: row.OwnerID, Name: row.OwnerName + "/" + row.WorkspaceName + "." + row.Name}, nil
 }
 
 // MayConnect says whether a user may open connections to an agent: the owner of its workspace, while it runs. It returns

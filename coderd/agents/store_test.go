@@ -239,7 +239,7 @@ func TestAuthenticateAgent(t *testing.T) {
 				}
 				return
 			}
-			if want := (agents.Agent{ID: id, WorkspaceID: b.workspace, OwnerID: w.owner, Name: "main"}); err != nil || a != want {
+			if want := (agents.Agent{ID: id, WorkspaceID: b.workspace, OwnerID: w.owner, Name: "ann/dev.main"}); err != nil || a != want {
 				t.Errorf("AuthenticateAgent: got %+v, %v, want %+v", a, err, want)
 			}
 		})

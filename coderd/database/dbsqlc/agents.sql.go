@@ -214,7 +214,7 @@ func (q *Queries) FinishScript(ctx context.Context, arg FinishScriptParams) (int
 }
 
 const getAdmittedAgent = `-- name: GetAdmittedAgent :one
-SELECT a.id, a.name, a.build_number, w.id AS workspace_id, w.owner_id
+SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, w.id AS workspace_id, w.owner_id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
@@ -234,11 +234,13 @@ type GetAdmittedAgentParams struct {
 }
 
 type GetAdmittedAgentRow struct {
-	ID          uuid.UUID
-	Name        string
-	BuildNumber int32
-	WorkspaceID uuid.UUID
-	OwnerID     uuid.UUID
+	ID            uuid.UUID
+	Name          string
+	WorkspaceName string
+	OwnerName     string
+	BuildNumber   int32
+	WorkspaceID   uuid.UUID
+	OwnerID       uuid.UUID
 }
 
 // The agent that a token, or an id, stands for while it may be on the mesh: its workspace lives, its owner is not suspended, and
@@ -250,6 +252,8 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 	err := row.Scan(
 		&i.ID,
 		&i.Name,
+		&i.WorkspaceName,
+		&i.OwnerName,
 		&i.BuildNumber,
 		&i.WorkspaceID,
 		&i.OwnerID,

@@ -113,7 +113,7 @@ WHERE a.id = $1;
 -- The agent that a token, or an id, stands for while it may be on the mesh: its workspace lives, its owner is not suspended, and
 -- the newest build that has begun is a start that is running or has succeeded. While a start runs, an agent of the build
 -- before may still be there.
-SELECT a.id, a.name, a.build_number, w.id AS workspace_id, w.owner_id
+SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, w.id AS workspace_id, w.owner_id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
