@@ -33,7 +33,12 @@ func TestForeignState(t *testing.T) {
 	refused("another user's state", victim, answer)
 	victim.stop(callback, 1) // has a sign-in of her own under way, and so a cookie
 	refused("another user's state during an own sign-in", victim, answer)
-	refused("another session of the same user", w.browser("ann2"), w.browser("ann").stop(callback, 2))
+	for _, name := range []string{"ann2", "bob"} { // in the same browser, with its verifier
+		b := w.browser("ann")
+		answer := b.stop(callback, 2)
+		b.signIn(name)
+		refused("a sign-in of ann's after that of "+name, b, answer)
+	}
 	refused("another browser of the same session", w.browser("bob"), mallory.stop(callback, 2))
 
 	for what, change := range map[string]func(url.Values){

@@ -165,10 +165,16 @@ func (w *world) browser(name string) *browser {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	jar.SetCookies(w.url, []*http.Cookie{{Name: "coder_session_token", Value: name, Path: "/"}})
 	transport := &http.Transport{}
 	w.t.Cleanup(transport.CloseIdleConnections)
-	return &browser{&http.Client{Jar: jar, Transport: transport, Timeout: 30 * time.Second}, w}
+	b := &browser{&http.Client{Jar: jar, Transport: transport, Timeout: 30 * time.Second}, w}
+	b.signIn(name)
+	return b
+}
+
+// signIn gives the browser another session.
+func (b *browser) signIn(name string) {
+	b.Jar.SetCookies(b.w.url, []*http.Cookie{{Name: "coder_session_token", Value: name, Path: "/"}})
 }
 
 // open follows redirects to a page, and returns its address and text.
