@@ -46,8 +46,8 @@ type session struct {
 
 	// Guarded by Server.mu.
 	peer        *peer
-	first       []byte // the welcome
-	relay       []byte // the newest relay map that was not sent yet
+	first       []byte   // the welcome
+	relay       []byte   // the newest relay map that was not sent yet
 	goodbyes    [][]byte // of the connection before, said again
 	notices     [][]byte
 	refused     map[uuid.UUID]Refused
