@@ -2,6 +2,7 @@ package templates_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,7 +95,9 @@ func TestImport(t *testing.T) {
 		auth[0].AuthenticateURL != "http://127.0.0.1:3000/external-auth/github" {
 		t.Errorf("external auth: %+v, %v", auth, err)
 	}
-	if logs, err := tom.TemplateVersionLogs(t.Context(), v.ID, 0); err != nil || len(logs) != 0 {
+	logs, err := tom.TemplateVersionLogs(t.Context(), v.ID, 0)
+	logs = slices.DeleteFunc(logs, func(l sdk.JobLog) bool { return l.Stage == "Queued" }) // a job that waits for a moment says why
+	if err != nil || len(logs) != 0 {
 		t.Errorf("logs: %v, %v", logs, err)
 	}
 
