@@ -47,22 +47,24 @@ export function useParameters(version: string | undefined, owner: string, before
   const parameters = useMemo(() => evaluated.data?.parameters.toSorted((a, b) => a.order - b.order), [evaluated.data]);
   const value = (p: PreviewParameter) => inputs[p.name] ?? before[p.name] ?? (p.value.valid ? p.value.value : p.default_value.valid ? p.default_value.value : "");
 
-  // A choice that another choice has made impossible is dropped, so that the default stands again.
+  // A choice that another choice has made impossible is dropped, so that the default stands again. Only the form for all that is
+  // chosen now can tell: an earlier one does not know the options of later choices.
+  const settled = rested === inputs && !evaluated.isPlaceholderData;
   useEffect(() => {
-    if (!parameters || evaluated.isPlaceholderData) return;
+    if (!parameters || !settled) return;
     const gone = Object.keys(inputs).filter((name) => {
       const p = parameters.find((x) => x.name === name);
       return !p || (p.options.length > 0 && p.type !== "list(string)" && !p.options.some((o) => o.value.value === inputs[name]));
     });
     if (gone.length > 0) setInputs((old) => Object.fromEntries(Object.entries(old).filter(([name]) => !gone.includes(name))));
-  }, [parameters, evaluated.isPlaceholderData]); // eslint-disable-line react-hooks/exhaustive-deps
+  }, [parameters, settled]); // eslint-disable-line react-hooks/exhaustive-deps
 
   return {
     parameters, inputs, before, shown, value,
     diagnostics: evaluated.data?.diagnostics ?? [],
     error: evaluated.error,
     judged: (p) => (evaluated.data?.asked[p.name] ?? "") === (inputs[p.name] ?? before[p.name] ?? ""),
-    pending: evaluated.isPlaceholderData || rested !== inputs,
+    pending: !settled,
     set: (name, text) => {
       setInputs((old) => ({ ...old, [name]: text }));
       setShown((old) => new Set(old).add(name));
