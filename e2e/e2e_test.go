@@ -19,7 +19,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -92,15 +91,11 @@ type server struct {
 	cmd   *exec.Cmd
 	log   *os.File
 	done  chan error
-	free  sync.Once
 }
 
-// running bounds how many servers, each with its PostgreSQL, provisioners and agents, exist at once: machines of CI are small.
-var running = make(chan struct{}, 3)
-
-// newServer waits for its turn, which ends with cleanup.
+// How many servers there are at once is bounded by how many tests run in parallel, and no further: a test with parallel parts keeps
+// its server while they wait for those whom a bound would keep waiting for the server.
 func newServer(dir string) *server {
-	running <- struct{}{}
 	return &server{dir: dir, port: freePort(), web: &http.Client{Timeout: 5 * time.Second}}
 }
 
@@ -214,7 +209,6 @@ func (s *server) end(sig syscall.Signal) error {
 // cleanup ends the server and every process that has to do with it: agents outlive their server by design. Their programs, in
 // folders of their own below /tmp, and their workspaces' folders go too.
 func (s *server) cleanup() {
-	defer s.free.Do(func() { <-running })
 	if err := s.end(syscall.SIGTERM); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e cleanup:", err)
 	}
