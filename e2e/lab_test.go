@@ -291,15 +291,21 @@ func (s *labSession) until(n int) {
 	for s.last < n {
 		select {
 		case line, ok := <-s.lines:
-			if !ok {
-				s.t.Fatalf("the session ended at %d: %v", s.last, s.cmd.Wait())
-			}
-			if s.last++; line != strconv.Itoa(s.last) {
-				s.t.Fatalf("got %q after %d", line, s.last-1)
-			}
+			s.take(line, ok)
 		case <-limit:
 			s.t.Fatalf("the session was silent for %s after %d", settle, s.last)
 		}
+	}
+}
+
+// take counts a line, which must be the next one.
+func (s *labSession) take(line string, ok bool) {
+	s.t.Helper()
+	if !ok {
+		s.t.Fatalf("the session ended at %d: %v", s.last, s.cmd.Wait())
+	}
+	if s.last++; line != strconv.Itoa(s.last) {
+		s.t.Fatalf("got %q after %d", line, s.last-1)
 	}
 }
 
@@ -309,12 +315,7 @@ func (s *labSession) resumed(what string) {
 	for drained := false; !drained; { // what had arrived before
 		select {
 		case line, ok := <-s.lines:
-			if !ok {
-				s.t.Fatalf("the session ended at %d: %v", s.last, s.cmd.Wait())
-			}
-			if s.last++; line != strconv.Itoa(s.last) {
-				s.t.Fatalf("got %q after %d", line, s.last-1)
-			}
+			s.take(line, ok)
 		default:
 			drained = true
 		}

@@ -121,11 +121,9 @@ func (n *Node) startEngine() error {
 
 // allowFragments lets routers cut packets that are too long for a path, as WireGuard in the kernel does. By Linux's default they
 // are dropped, and after the first one batches are refused for which the path is too narrow: what is left is a packet per timeout. It has to
-// be called for each new socket. The engine has a switch for its own search for a path's MTU, which sets the socket to one or the
+// be called for each new socket, by New and then by watch only. The engine has a switch for its own search for a path's MTU, which sets the socket to one or the
 // other and not to the default.
 func (n *Node) allowFragments() {
-	n.socketOps.Lock()
-	defer n.socketOps.Unlock()
 	for _, search := range []bool{true, false} {
 		n.knobs.PeerMTUEnable.Store(search)
 		n.magic.UpdatePMTUD()

@@ -74,9 +74,8 @@ type Node struct {
 	magic  *magicsock.Conn
 	stack  *netstack.Impl
 
-	knobs     controlknobs.Knobs // the engine's switches
-	socketOps sync.Mutex         // orders allowFragments
-	rebound   atomic.Bool        // the engine may have opened new sockets
+	knobs   controlknobs.Knobs // the engine's switches
+	rebound atomic.Bool        // the engine may have opened new sockets
 
 	peers   *peerTable
 	changed chan struct{}

@@ -28,11 +28,11 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	listed := make(map[uuid.UUID]bool, len(peers))
+	listed := make(map[uuid.UUID]coordinator.Kind, len(peers))
 	for _, p := range peers {
-		listed[p.ID] = true
+		listed[p.ID] = p.Kind
 	}
-	found := s.measure(r.Context(), peers)
+	found := s.measure(r.Context(), peers, listed)
 	out := sdk.MeshPeersResponse{Peers: make([]sdk.MeshPeer, len(peers))}
 	for i, p := range peers {
 		shown := sdk.MeshPeer{ID: p.ID, Kind: sdk.PeerKind(p.Kind), Name: p.Name, Path: sdk.PathUnknown, Connected: p.Online}
@@ -46,7 +46,7 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 			shown.Clients = append(shown.Clients, sdk.MeshClient{ID: c.ID, Path: shownPath(c.Path), LatencyMillis: millis(c.Latency), RxBytes: c.Rx, TxBytes: c.Tx})
 		}
 		for _, id := range p.Partners {
-			if listed[id] {
+			if listed[id] != "" {
 				shown.Links = append(shown.Links, id)
 			}
 		}
@@ -97,7 +97,7 @@ type paths struct {
 }
 
 // measure learns the paths, within a budget. Agents are asked where a client has a tunnel with them.
-func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo) paths {
+func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo, listed map[uuid.UUID]coordinator.Kind) paths {
 	found := paths{own: map[uuid.UUID]tailnet.PeerStatus{}, of: map[uuid.UUID][]tailnet.PeerStatus{}}
 	select {
 	case <-s.joined:
@@ -106,15 +106,11 @@ func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo) pat
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingBudget)
 	defer cancel()
-	listed := make(map[uuid.UUID]coordinator.Kind, len(peers))
-	for _, p := range peers {
-		listed[p.ID] = p.Kind
-	}
+	isClient := func(id uuid.UUID) bool { return listed[id] == coordinator.KindClient }
 	var asked sync.WaitGroup
 	var mu sync.Mutex // guards found.of
 	questions := 0
 	for _, p := range peers {
-		isClient := func(id uuid.UUID) bool { return listed[id] == coordinator.KindClient }
 		if p.Kind != coordinator.KindAgent || !p.Online || !slices.ContainsFunc(p.Partners, isClient) {
 			continue
 		}

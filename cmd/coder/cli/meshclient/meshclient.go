@@ -182,6 +182,8 @@ func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (
 	}
 	n := stripes(took, node.Latency(agent))
 	c.log.Debug("stream stands", "agent", agent, "duration", took, "stripes", n)
+	// OpenSSH's bytes come in large writes, and the agent has buffers for them. What a session writes is to be taken at once, which
+	// a stream of one connection does too.
 	if n == 1 && port == meshport.SSHWide {
 		if err := stripe.Alone(first); err != nil {
 			first.Close()

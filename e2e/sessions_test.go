@@ -1,0 +1,174 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/stripe"
+)
+
+// Whoever takes the place of an agent in the mesh, without its host key, is refused by OpenSSH.
+func TestImpostorIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.ssh(t, "true")
+	dev := s.workspace("dev")
+	token := s.agentToken(dev)
+	// The true agent is away, and somebody with its token is there.
+	for _, pid := range s.agents() {
+		signal(t, pid, 19) // SIGSTOP: it must not fight for its place
+	}
+	impostor, err := joinMesh(t, s.deployment, coordinator.KindAgent, sdk.AgentTokenHeader, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := impostor.node.Listen(meshport.SSHWide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := stripe.Listen(inner, slog.New(slog.DiscardHandler))
+	defer l.Close()
+	config := &ssh.ServerConfig{NoClientAuth: true}
+	config.AddHostKey(newSigner(t))
+	served := make(chan string, 8)
+	go serveSSH(l, config, func(channel ssh.Channel, command string) { served <- command })
+
+	_, stderr, err := output(s.client(t.Context(), "ssh", "coder.dev", "cat secret"))
+	if status(err) != 255 || !strings.Contains(stderr, "HOST IDENTIFICATION HAS CHANGED") && !strings.Contains(stderr, "Host key verification failed") {
+		t.Errorf("ssh: got %v, %q; want a refusal", err, stderr)
+	}
+	select {
+	case command := <-served:
+		t.Errorf("the impostor was asked to run %q", command)
+	default:
+	}
+}
+
+// When the workspace goes, those who use it are told why: at once where the agent can say it, within 15 s otherwise.
+func TestSessionsAreToldWhy(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.coder("create", "second", "-t", "process", "-y")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	type session struct {
+		name   string
+		cmd    *exec.Cmd
+		stderr *bytes.Buffer
+		ended  chan error
+	}
+	var sessions []session
+	for name, cmd := range map[string]*exec.Cmd{
+		"ssh dev": s.client(ctx, "ssh", "coder.dev", "echo in; cat"), "coder ssh dev": s.command(ctx, "ssh", "dev", "--", "echo in; cat"),
+		"ssh second": s.client(ctx, "ssh", "coder.second", "echo in; cat"), "coder ssh second": s.command(ctx, "ssh", "second", "--", "echo in; cat"),
+	} {
+		one := session{name, cmd, new(bytes.Buffer), make(chan error, 1)}
+		cmd.Stderr = one.stderr
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stdin.Close()
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		giveUp := time.AfterFunc(settle, func() { _ = cmd.Process.Signal(os.Interrupt) })
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		giveUp.Stop()
+		if err != nil || line != "in\n" {
+			_ = cmd.Wait()
+			t.Fatalf("%s: got %q (%v)\n%s", name, line, err, one.stderr)
+		}
+		go func() { one.ended <- cmd.Wait() }()
+		sessions = append(sessions, one)
+	}
+	// Meanwhile a list tells by which paths: it waits for the agents, but not for ever.
+	told := regexp.MustCompile(`(?m)^dev +(direct|relayed)`)
+	for list, deadline := "", time.Now().Add(settle); !told.MatchString(list); {
+		if time.Now().After(deadline) {
+			t.Fatalf("coder list tells no path:\n%s", list)
+		}
+		list = s.coder("list", "-c", "name,path")
+	}
+	s.coder("stop", "dev", "-y")
+	s.coder("delete", "second", "-y")
+	for _, one := range sessions {
+		want := "was stopped by ada"
+		if strings.HasSuffix(one.name, "second") {
+			want = "was deleted"
+		}
+		select {
+		case err := <-one.ended:
+			if status(err) != 255 || !strings.Contains(one.stderr.String(), want) {
+				t.Errorf("%s ended with %v and %q, want 255 and %q", one.name, err, one.stderr, want)
+			}
+		case <-time.After(settle):
+			t.Errorf("%s has not ended", one.name)
+		}
+	}
+}
+
+// A port-forward keeps its listeners over a restart of the workspace, and goes on.
+func TestPortForwardOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	target := echo(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	port := freePort()
+	ctx, cancel := context.WithCancel(t.Context())
+	var stderr bytes.Buffer
+	cmd := s.command(ctx, "port-forward", "dev", "--tcp", fmt.Sprintf("%s:%d", port, target))
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer func() { cancel(); <-ended }()
+	ask(t, "tcp", "127.0.0.1:"+port)
+	open, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	s.coder("stop", "dev", "-y")
+	// The connection of before ends.
+	if err := open.SetReadDeadline(time.Now().Add(settle)); err != nil {
+		t.Fatal(err)
+	}
+	var timeout net.Error
+	if _, err := open.Read(make([]byte, 1)); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		t.Errorf("a connection through a stopped workspace: %v, want its end", err)
+	}
+	s.coder("start", "dev", "-y")
+	ask(t, "tcp", "127.0.0.1:"+port)
+	s.coder("delete", "dev", "-y")
+	select {
+	case err := <-ended:
+		ended <- err
+		if status(err) != 1 || !strings.Contains(stderr.String(), "was deleted") {
+			t.Errorf("after the workspace's end: %v, %q", err, stderr.String())
+		}
+	case <-time.After(settle):
+		t.Error("it goes on without its workspace")
+	}
+}
