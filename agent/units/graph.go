@@ -181,7 +181,9 @@ func (g *Graph) Start(ctx context.Context, name string) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%s still waits for %s: %w", name, strings.Join(waits, ", "), ctx.Err())
+		}
+		if ctx.Err() != nil { // also when both came: nobody waits for this start
+			return fmt.Errorf("%s still waits for %s", name, strings.Join(waits, ", "))
 		}
 	}
 }

@@ -52,9 +52,7 @@ These commands speak with the agent of the workspace that they run in.`,
 		Use: "start UNIT", Short: "Wait until everything that a unit wants is complete, and start it",
 		Example: "  coder exp sync start ide --timeout 10m", Args: argument("unit"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
-			defer cancel()
-			_, err := askSync(ctx, o, units.Request{Do: "start", Unit: args[0], WaitMS: o.timeout.Milliseconds()})
+			_, err := askSync(cmd.Context(), o, units.Request{Do: "start", Unit: args[0]})
 			return err
 		},
 	}
@@ -99,10 +97,15 @@ These commands speak with the agent of the workspace that they run in.`,
 	return cmd
 }
 
-// syncAway is how long an agent that does not answer is asked again: it may be restarting.
-const syncAway = 30 * time.Second
+const (
+	// syncAway is how long an agent that does not answer is asked again: it may be restarting.
+	syncAway = 30 * time.Second
+	// syncLate is how long after its time the agent's word on a start is waited for: only the agent knows whether the unit was
+	// started.
+	syncLate = 5 * time.Second
+)
 
-// askSync asks the workspace's agent, and again while it is away for a moment.
+// askSync asks the workspace's agent, and again while it is away for a moment. A start has o.timeout for all of it.
 func askSync(ctx context.Context, o syncOptions, r units.Request) (units.Unit, error) {
 	path := o.socket
 	if path == "" {
@@ -110,8 +113,18 @@ func askSync(ctx context.Context, o syncOptions, r units.Request) (units.Unit, e
 	}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
 	lost := time.Now()
+	until := lost.Add(o.timeout)
+	start := r.Do == "start"
+	if start {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until.Add(syncLate))
+		defer cancel()
+	}
 	for {
 		asked := time.Now()
+		if start {
+			r.WaitMS = max(1, until.Sub(asked).Milliseconds())
+		}
 		u, err := units.Ask(ctx, path, r)
 		if time.Since(asked) > time.Second {
 			lost = time.Now() // it was there
@@ -119,7 +132,7 @@ func askSync(ctx context.Context, o syncOptions, r units.Request) (units.Unit, e
 		switch {
 		case err == nil:
 			return u, nil
-		case ctx.Err() == context.DeadlineExceeded:
+		case ctx.Err() == context.DeadlineExceeded, start && errors.Is(err, units.ErrAway) && time.Now().After(until):
 			return u, Try(fault.New(fault.Unavailable, "%s could not start in time", r.Unit), "coder exp sync status %s", r.Unit)
 		case ctx.Err() != nil:
 			return u, ctx.Err()

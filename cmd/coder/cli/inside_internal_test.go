@@ -61,8 +61,11 @@ func TestSync(t *testing.T) {
 	if r := sync("status", "ide"); r.out != "ide: pending, waits for tools\n" {
 		t.Errorf("status: %q, %v", r.out, r.fault)
 	}
-	if r := sync("start", "ide", "--timeout", "20ms"); r.fault == nil || !strings.Contains(r.fault.Error(), "tools") && !strings.Contains(r.fault.Error(), "in time") {
+	if r := sync("start", "ide", "--timeout", "20ms"); r.fault == nil || !strings.Contains(r.fault.Error(), "still waits for tools") {
 		t.Errorf("start before its time: %v", r.fault)
+	}
+	if r := sync("status", "ide"); r.out != "ide: pending, waits for tools\n" { // it was not started after all
+		t.Errorf("status after that: %q, %v", r.out, r.fault)
 	}
 	if r := sync("complete", "tools"); r.fault != nil {
 		t.Error(r.fault)
