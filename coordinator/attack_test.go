@@ -164,6 +164,11 @@ func TestAttackers(t *testing.T) {
 			}
 			w.say(coordinator.ClientMessage{Node: &n})
 		}, fault.Invalid},
+		"is mapped to where it is not": {"mallory", func(w *wire) {
+			n := mallory(w)
+			n.Mapped = netip.MustParseAddrPort("192.0.2.10:9")
+			w.say(coordinator.ClientMessage{Node: &n})
+		}, fault.Invalid},
 		"announces multicast endpoints": {"mallory", func(w *wire) {
 			n := mallory(w)
 			n.Endpoints = []netip.AddrPort{netip.MustParseAddrPort("224.0.0.1:9")}

@@ -51,6 +51,8 @@
 // The order matters: WireGuard sends a lost first handshake again only after five seconds, and a handshake that arrives
 // before the responder knows the key is lost.
 //
+// Endpoints are left out of what two partners are told about each other while both are, or may be, behind NATs: see meet.go.
+//
 // What a client has been told is kept per partner, and compared with what it should know when its writer has time. So a
 // slow connection costs one entry per partner, never a queue, and the table never waits for a connection.
 //

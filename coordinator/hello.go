@@ -88,6 +88,9 @@ func checkNode(n tailnet.NodeInfo) error {
 			return fmt.Errorf("node: endpoint %s is not an address to send to", ep)
 		}
 	}
+	if n.Mapped.IsValid() && !slices.Contains(n.Endpoints, n.Mapped) {
+		return fmt.Errorf("node: it is mapped to %s, which is none of its endpoints", n.Mapped)
+	}
 	return nil
 }
 
@@ -103,6 +106,9 @@ func presentable(info tailnet.NodeInfo) tailnet.NodeInfo {
 	info.Endpoints = slices.DeleteFunc(slices.Clone(info.Endpoints), func(ep netip.AddrPort) bool { return !validEndpoint(ep) })
 	if len(info.Endpoints) > MaxEndpoints {
 		info.Endpoints = info.Endpoints[:MaxEndpoints]
+	}
+	if !slices.Contains(info.Endpoints, info.Mapped) {
+		info.Mapped = netip.AddrPort{}
 	}
 	return info
 }

@@ -135,6 +135,7 @@ func (s *Server) attach(x *session) (old *binding) {
 			t.state = pending // whether it heard of the offer is unknown: step makes another
 		}
 		s.step(t)
+		s.meet(t)
 		p.mark(partner)
 	}
 	s.sessions[x] = struct{}{}

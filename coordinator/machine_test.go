@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,8 @@ type actor struct {
 	announced bool              // has a home relay, as the server knows it
 	seq       uint64
 	slow      bool // never answers ready
+	nat       int  // what it is behind
+	moves     uint64
 	wants     map[uuid.UUID]bool
 
 	view  map[uuid.UUID]tailnet.NodeInfo // what its client has
@@ -55,6 +58,13 @@ type promise struct {
 func (a *actor) GoString() string { return a.p.Name }
 
 func (a *actor) bound() bool { return a.w != nil || a.lost }
+
+// What an actor is behind.
+const (
+	open = iota
+	mapped
+	unmeasured
+)
 
 const (
 	machineReady = 5 * time.Second
@@ -194,11 +204,30 @@ func (m *machine) removed(a *actor, forGood bool) {
 }
 
 func (m *machine) announce(a *actor) {
-	if a.w != nil {
-		a.seq++
-		a.announced = true
-		a.w.announce(a.seq)
+	if a.w == nil {
+		return
 	}
+	a.seq++
+	a.announced = true
+	n := info(a.p, a.key, a.seq)
+	switch a.nat = rapid.IntRange(open, unmeasured).Draw(m.rt, "NAT"); a.nat {
+	case mapped:
+		n.Endpoints[0] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(slices.Index(m.all, a))}), 1)
+		n.Mapped = n.Endpoints[0]
+	case unmeasured:
+		n.Measured = false
+	}
+	if rapid.Bool().Draw(m.rt, "moved") { // what is known about peers behind NATs is void for a node, too
+		a.moves++
+		for id, known := range a.view {
+			if known.Mapped.IsValid() {
+				known.Endpoints = nil
+				a.view[id] = known
+			}
+		}
+	}
+	n.Moves = a.moves
+	a.w.say(coordinator.ClientMessage{Node: &n})
 }
 
 func (m *machine) subscribe(from, to *actor) {
@@ -346,6 +375,9 @@ func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
 		if old, ok := a.view[n.ID]; ok && old.Key != n.Key {
 			m.rt.Fatalf("%s was told a new key of %s without gone", a.p.Name, b.p.Name)
 		}
+		if old := a.view[n.ID]; len(n.Endpoints) == 0 && n.Moves == old.Moves {
+			n.Endpoints, n.Mapped = old.Endpoints, old.Mapped
+		}
 		a.view[n.ID] = n
 		known := a.toldA[n.ID]
 		if known.key != n.Key || msg.Peer.Ack {
@@ -422,6 +454,10 @@ func (m *machine) converge() {
 			}
 			if known && (got.Key != b.key || got.Seq != b.seq) {
 				m.rt.Fatalf("%s knows %s as %s", a.p.Name, b.p.Name, fmt.Sprintf("#%d, want #%d", got.Seq, b.seq))
+			}
+			meets := a.nat == open || b.nat == open || a.nat == mapped && b.nat == mapped
+			if known && meets && len(got.Endpoints) == 0 {
+				m.rt.Fatalf("%s was not told where %s is: they are behind %d and %d", a.p.Name, b.p.Name, a.nat, b.nat)
 			}
 		}
 	}

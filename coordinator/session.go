@@ -46,9 +46,10 @@ type session struct {
 
 	// Guarded by Server.mu.
 	peer        *peer
-	first       []byte   // the welcome
-	relay       []byte   // the newest relay map that was not sent yet
-	goodbyes    [][]byte // of the connection before, said again
+	first       []byte        // the welcome
+	relay       []byte        // the newest relay map that was not sent yet
+	rtt         time.Duration // 0 while unknown
+	goodbyes    [][]byte      // of the connection before, said again
 	notices     [][]byte
 	refused     map[uuid.UUID]Refused
 	final       *ErrorMessage
@@ -111,6 +112,7 @@ func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) err
 	if p.Kind == KindServer {
 		own.Go(func() { s.greetServer(x) })
 	}
+	own.Go(func() { s.measure(x) })
 	err = s.read(x, h)
 	s.leave(x, err)
 	if violation := fault.As(err); violation != nil {
@@ -239,11 +241,7 @@ func (s *Server) handleNode(x *session, info tailnet.NodeInfo) error {
 	if !s.knowsRegion(info.Region) {
 		return nil // it has no home relay (yet, or that one was taken from the map): what was told before stays
 	}
-	a := &announcement{
-		region: info.Region,
-		plain:  encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: x.principal.Kind}}),
-		ack:    encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: x.principal.Kind, Ack: true}}),
-	}
+	a := newAnnouncement(info, x.principal.Kind)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x.peer.session == x {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -42,16 +43,24 @@ type peer struct {
 
 // announcement is a node's information, with the messages that carry it. Immutable.
 type announcement struct {
-	rev        uint64 // unique in the server's life
-	region     int
-	plain, ack []byte
+	rev      uint64 // unique in the server's life
+	region   int
+	moves    uint64
+	mapped   netip.AddrPort
+	measured bool
+	whole    messages
+	apart    messages // without endpoints
 }
+
+// messages are an announcement as news, and as an offer that is answered ready.
+type messages struct{ plain, ack []byte }
 
 // told is what a client knows about a partner.
 type told struct {
-	key  tailnet.PublicKey
-	rev  uint64 // 0: it has to be told again, to be sure
-	lost bool
+	key   tailnet.PublicKey
+	rev   uint64 // 0: it has to be told again, to be sure
+	lost  bool
+	apart bool // it was not told its endpoints
 }
 
 // goodbye is a partner's end that a client was told of. The connection may have been dead then: the next one says it again.
@@ -82,6 +91,7 @@ type tunnel struct {
 	asked    bool      // the destination was sent the offer
 	deadline time.Time // of the offer
 	waiting  bool      // a timer for the deadline is set
+	meeting  meeting
 }
 
 func (t *tunnel) other(p *peer) *peer {
@@ -241,7 +251,7 @@ func (s *Server) step(t *tunnel) {
 
 // reset takes a tunnel back to pending and starts again.
 func (s *Server) reset(t *tunnel) {
-	t.state = pending
+	t.state, t.meeting = pending, meeting{}
 	s.step(t)
 }
 
@@ -249,6 +259,7 @@ func (s *Server) reset(t *tunnel) {
 func (s *Server) accepted(t *tunnel) {
 	t.state = open
 	t.initiator.mark(t.destination.principal.ID)
+	s.meet(t)
 }
 
 // awaitReady sets the timer of an offer.
@@ -323,7 +334,7 @@ func (s *Server) remove(p *peer) *binding {
 			t.initiator, t.destination = o, p
 			t.initiatorWants, t.destinationWants = true, false
 		}
-		t.state = pending
+		t.state, t.meeting = pending, meeting{}
 		o.mark(p.principal.ID)
 	}
 	s.forget(p)
@@ -343,15 +354,21 @@ func (s *Server) unbind(p *peer) *binding {
 // announce replaces what p's partners are told.
 func (s *Server) announce(p *peer, a *announcement) {
 	first := p.node == nil
+	moved := !first && a.moves != p.node.moves
 	s.rev++
 	a.rev = s.rev
 	p.node = a
-	for _, t := range p.tunnels {
+	for id, t := range p.tunnels {
+		if moved {
+			s.separate(p, t)
+		}
 		if first {
 			s.step(t)
 		} else {
 			t.other(p).mark(p.principal.ID)
+			p.mark(id) // perhaps it may be told more now
 		}
+		s.meet(t)
 	}
 }
 
@@ -391,14 +408,18 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 		return out
 	}
 	offer := p == t.destination && t.state == offered && !t.asked
-	if offer || known.rev != o.node.rev || (known.lost && o.state == online) {
+	news, apart := o.node.whole, t.apart(p)
+	if apart {
+		news = o.node.apart
+	}
+	if offer || known.rev != o.node.rev || (known.lost && o.state == online) || known.apart && !apart {
 		if offer {
 			t.asked = true
-			out = append(out, o.node.ack)
+			out = append(out, news.ack)
 		} else {
-			out = append(out, o.node.plain)
+			out = append(out, news.plain)
 		}
-		known = told{key: o.key, rev: o.node.rev}
+		known = told{key: o.key, rev: o.node.rev, apart: apart}
 		p.goodbyes = slices.DeleteFunc(p.goodbyes, func(g goodbye) bool { return g.id == id }) // it is back
 	}
 	if o.state == lost && !known.lost {

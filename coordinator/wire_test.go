@@ -56,9 +56,10 @@ func client(n uint64) coordinator.Principal {
 	}
 }
 
+// info is of a node that is behind no NAT.
 func info(p coordinator.Principal, k tailnet.PublicKey, seq uint64) tailnet.NodeInfo {
 	return tailnet.NodeInfo{
-		ID: p.ID, Key: k, Disco: disco(seq), Region: region, Seq: seq,
+		ID: p.ID, Key: k, Disco: disco(seq), Region: region, Seq: seq, Measured: true,
 		Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(seq%60000)+1)},
 	}
 }
@@ -262,10 +263,15 @@ func names(messages []coordinator.ServerMessage, known ...coordinator.Principal)
 		switch {
 		case m.Welcome != nil:
 			out = append(out, "welcome")
-		case m.Peer != nil && m.Peer.Ack:
-			out = append(out, fmt.Sprintf("peer %s #%d ack", name(m.Peer.Info.ID), m.Peer.Info.Seq))
 		case m.Peer != nil:
-			out = append(out, fmt.Sprintf("peer %s #%d", name(m.Peer.Info.ID), m.Peer.Info.Seq))
+			text := fmt.Sprintf("peer %s #%d", name(m.Peer.Info.ID), m.Peer.Info.Seq)
+			if m.Peer.Ack {
+				text += " ack"
+			}
+			if len(m.Peer.Info.Endpoints) == 0 {
+				text += " apart"
+			}
+			out = append(out, text)
 		case m.Lost != nil:
 			out = append(out, "lost "+name(m.Lost.ID))
 		case m.Gone != nil:

@@ -253,11 +253,7 @@ func (n *Node) engineStatus(status *wgengine.Status, err error) {
 	if err != nil || status == nil || n.opts.RelayOnly || len(status.LocalAddrs) == 0 {
 		return
 	}
-	endpoints := make([]netip.AddrPort, len(status.LocalAddrs))
-	for i, local := range status.LocalAddrs {
-		endpoints[i] = local.Addr
-	}
-	n.updateInfo(func(info *NodeInfo) { info.Endpoints = endpoints })
+	n.endpointsChanged(status.LocalAddrs)
 }
 
 // homeChanged is called by the engine when it chose another home relay.
@@ -265,29 +261,4 @@ func (n *Node) homeChanged(home magicsock.HomeDERPChanged) {
 	if home.New != 0 {
 		n.updateInfo(func(info *NodeInfo) { info.Region = home.New })
 	}
-}
-
-// publishLocal tells the machine's own addresses before the engine has measured the network: enough for a peer in the same
-// network, and nothing to wait for.
-func (n *Node) publishLocal() {
-	if n.opts.RelayOnly {
-		return
-	}
-	regular, loopback, err := netmon.LocalAddresses()
-	if err != nil {
-		n.log.Debug("list local addresses", "err", err)
-		return
-	}
-	if len(regular) == 0 {
-		regular = loopback
-	}
-	port := n.magic.LocalPort()
-	n.updateInfo(func(info *NodeInfo) {
-		if len(info.Endpoints) > 0 || port == 0 {
-			return
-		}
-		for _, addr := range regular {
-			info.Endpoints = append(info.Endpoints, netip.AddrPortFrom(addr, port))
-		}
-	})
 }

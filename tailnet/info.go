@@ -77,6 +77,10 @@ type NodeInfo struct {
 	// Moves grows when the node's network has changed. What peers have found out about direct paths to it before is void: they
 	// would send there for another six seconds.
 	Moves uint64 `json:"moves,omitempty"`
+	// Mapped is where a NAT shows the node, one of Endpoints. It is invalid where there is none, or no STUN server answers, and
+	// while the node has not Measured.
+	Mapped   netip.AddrPort `json:"mapped,omitzero"`
+	Measured bool           `json:"measured,omitempty"`
 }
 
 // Addr is the node's mesh address. It follows from the id, so a node cannot claim another's.

@@ -93,6 +93,7 @@ type Node struct {
 	// What Info tells.
 	infoMu sync.Mutex
 	info   NodeInfo
+	asked  time.Time // when the engine was told to measure the network
 
 	relays *relays
 
@@ -171,7 +172,8 @@ func (n *Node) updateInfo(change func(*NodeInfo)) {
 	n.infoMu.Lock()
 	next := n.info
 	change(&next)
-	same := next.Region == n.info.Region && next.Moves == n.info.Moves && slices.Equal(next.Endpoints, n.info.Endpoints)
+	same := next.Region == n.info.Region && next.Moves == n.info.Moves && next.Measured == n.info.Measured &&
+		next.Mapped == n.info.Mapped && slices.Equal(next.Endpoints, n.info.Endpoints)
 	if !same {
 		next.Seq++
 		n.info = next

@@ -109,6 +109,77 @@ func TestMovedPeer(t *testing.T) {
 	exchange(t, c, 1<<10)
 }
 
+// A peer whose endpoints are not known is reached by the relay. When they are told, a direct path is looked for at once, by whoever
+// is told; they stay known until others are told, or the peer has moved.
+func TestEndpointsToldLater(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	tailnettest.Echo(t, b, 7)
+	whole := map[*tailnet.Node]tailnet.Peer{a: {NodeInfo: b.Info()}, b: {NodeInfo: a.Info(), Inbound: tailnet.InboundAll}}
+	tell := func(n *tailnet.Node, endpoints bool) {
+		t.Helper()
+		p := whole[n]
+		if !endpoints {
+			p.Endpoints = nil
+		}
+		if err := n.Upsert(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell(b, false)
+	tell(a, false)
+	c, err := a.Dial(timeout(t), "tcp", at(b, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, c, 1<<10)
+	if p := a.Status().Peers[0]; p.Path != tailnet.PathRelay {
+		t.Errorf("without endpoints: %+v", p)
+	}
+	tell(b, true) // which sends nothing of its own accord
+	for ctx := timeout(t); b.Status().Peers[0].Path != tailnet.PathDirect; {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("no direct path: %+v", b.Status().Peers[0])
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	tell(b, false)
+	if p := b.Peers()[0]; len(p.Endpoints) == 0 || b.Status().Peers[0].Path != tailnet.PathDirect {
+		t.Errorf("news without endpoints: %+v, %+v", p, b.Status().Peers[0])
+	}
+}
+
+// Whether a node is behind a NAT is known as soon as a STUN server has answered, at once where there is none, and again after the
+// node has moved.
+func TestMeasured(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	n := tailnettest.NewNode(t, r, tailnet.Options{})
+	settled := func() {
+		t.Helper()
+		for ctx := timeout(t); !n.Info().Measured; {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("not measured: %+v", n.Info())
+			case <-n.Changed():
+			}
+		}
+	}
+	settled()
+	if info := n.Info(); info.Mapped.IsValid() {
+		t.Errorf("a node without a NAT: %+v", info)
+	}
+	n.Rebind("test")
+	settled()
+	r.Map.Regions[0].STUNPort = 0
+	if info := tailnettest.NewNode(t, r, tailnet.Options{}).Info(); !info.Measured {
+		t.Errorf("without a STUN server: %+v", info)
+	}
+}
+
 func TestRelayOnly(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)

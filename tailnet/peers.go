@@ -111,6 +111,7 @@ func (t *peerTable) count(p *peer, by int64) {
 
 // Upsert introduces a peer, or changes what is known about it. A changed key or disco key is a restarted peer: connections
 // with the old one end. News older than what is known (by Seq) about the same process change the Inbound policy only.
+// News without endpoints leave those that are known, unless the peer has moved; when the first ones come, the node tries them at once.
 // Connections that a narrower policy no longer allows end. It does not block on the network.
 func (n *Node) Upsert(in Peer) error {
 	if err := n.checkPeer(in); err != nil {
@@ -132,6 +133,9 @@ func (n *Node) Upsert(in Peer) error {
 		n.dropPeer(old)
 		old = nil
 	}
+	if old != nil && len(in.Endpoints) == 0 && in.Moves == old.Moves {
+		in.Endpoints, in.Mapped = old.Endpoints, old.Mapped // not to be told is not to be told otherwise
+	}
 	next := &peer{Peer: in, addr: in.Addr(), key: k}
 	if old == nil {
 		n.lastNodeID++
@@ -150,6 +154,9 @@ func (n *Node) Upsert(in Peer) error {
 	}
 	n.magic.UpsertPeer(next.node)
 	n.engine.SyncDevicePeer(k)
+	if old != nil && len(old.Endpoints) == 0 && len(next.Endpoints) > 0 {
+		n.probe(next)
+	}
 	if old != nil && !in.Inbound.covers(old.Inbound) {
 		n.forgetFlows()
 		next.live.closeWhere(func(c *trackedConn) bool { return c.inbound && !in.Inbound.Allows(c.localPort) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -173,7 +174,7 @@ func (r *relays) apply() {
 		n.magic.ForceSetNearestDERP(home)
 	}
 	n.updateInfo(func(info *NodeInfo) { info.Region = home })
-	n.magic.ReSTUN("relay map")
+	n.measure("relay map")
 }
 
 func (r *relays) engineMap() *tailcfg.DERPMap {
@@ -184,6 +185,13 @@ func (r *relays) engineMap() *tailcfg.DERPMap {
 		m.Regions[link.region.ID] = link.engineRegion()
 	}
 	return m
+}
+
+// stun reports whether any relay has a STUN server.
+func (r *relays) stun() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.links, func(link *relayLink) bool { return link.region.STUNPort != 0 })
 }
 
 // home is the region to call home now: the current one if it still exists, or else the first, or 0 without any.

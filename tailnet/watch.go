@@ -1,6 +1,7 @@
 package tailnet
 
 import (
+	"net/netip"
 	"time"
 
 	"tailscale.com/ipn/ipnstate"
@@ -57,6 +58,7 @@ func (n *Node) watch(c clock) {
 			n.allowFragments()
 		}
 		n.relays.poke()
+		n.noteMeasured()
 	}
 }
 
@@ -111,14 +113,15 @@ func (n *Node) Rebind(reason string) {
 		return
 	}
 	n.log.Debug("rebind", "reason", reason)
+	n.forgetMapped()
 	n.magic.Rebind()
 	n.rebound.Store(true)
 	if err := n.magic.DebugBreakDERPConns(); err != nil {
 		n.log.Warn("reconnect relay", "err", err)
 	}
-	n.magic.ReSTUN(reason)
+	n.updateInfo(func(info *NodeInfo) { info.Moves, info.Mapped, info.Measured = info.Moves+1, netip.AddrPort{}, false })
+	n.measure(reason)
 	n.rebinds.Add(1)
-	n.updateInfo(func(info *NodeInfo) { info.Moves++ })
 	n.renewSessions()
 	n.revived()
 }

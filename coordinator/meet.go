@@ -1,0 +1,122 @@
+package coordinator
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// Two nodes behind different NATs meet: each is told the other's endpoints only when both know their own, and both at one time,
+// so that the first packets of both are on their way before one of them arrives. One that arrives at a NAT before its own side
+// has sent there may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then they have the relay.
+// Everything below but measure is guarded by Server.mu.
+
+// meeting is how far the ends of a tunnel are.
+type meeting struct {
+	arranged                             bool
+	initiatorInvited, destinationInvited bool // it may be told the other's endpoints
+}
+
+func (t *tunnel) invited(p *peer) *bool {
+	if p == t.initiator {
+		return &t.meeting.initiatorInvited
+	}
+	return &t.meeting.destinationInvited
+}
+
+// newAnnouncement encodes what partners are told.
+func newAnnouncement(info tailnet.NodeInfo, kind Kind) *announcement {
+	a := &announcement{region: info.Region, moves: info.Moves, mapped: info.Mapped, measured: info.Measured}
+	say := func() messages {
+		return messages{
+			plain: encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: kind}}),
+			ack:   encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: kind, Ack: true}}),
+		}
+	}
+	a.whole = say()
+	if a.apart = a.whole; !a.open() {
+		info.Endpoints, info.Mapped = nil, netip.AddrPort{}
+		a.apart = say()
+	}
+	return a
+}
+
+// open reports whether the node is known to be behind no NAT, or no STUN server answers it. A nil announcement is not open.
+func (a *announcement) open() bool { return a != nil && a.measured && !a.mapped.IsValid() }
+
+// apart reports whether p is not to be told its partner's endpoints yet.
+func (t *tunnel) apart(p *peer) bool {
+	return !*t.invited(p) && t.separated()
+}
+
+// separated reports whether both ends may be behind NATs, and not behind the same.
+func (t *tunnel) separated() bool {
+	a, b := t.initiator.node, t.destination.node
+	switch {
+	case a.open() || b.open():
+		return false
+	case a == nil || b == nil || !a.measured || !b.measured:
+		return true
+	}
+	return a.mapped.Addr() != b.mapped.Addr()
+}
+
+// meet invites both ends of a tunnel as soon as they can meet: the one further away first.
+func (s *Server) meet(t *tunnel) {
+	i, d := t.initiator, t.destination
+	if t.meeting.arranged || t.state != open || i.state != online || d.state != online || i.node == nil || d.node == nil ||
+		!i.node.measured || !d.node.measured || !t.separated() {
+		return
+	}
+	t.meeting.arranged = true
+	first, second := i, d
+	if d.session.rtt > i.session.rtt {
+		first, second = d, i
+	}
+	invite := func(p *peer) {
+		*t.invited(p) = true
+		p.mark(t.other(p).principal.ID)
+	}
+	invite(first)
+	s.after(time.Now().Add((first.session.rtt-second.session.rtt)/2), func() *binding {
+		if *t.invited(first) { // they are not to meet anew
+			invite(second)
+		}
+		return nil
+	})
+}
+
+// separate ends the meeting of a node that has moved, which has forgotten where its partner is.
+func (s *Server) separate(p *peer, t *tunnel) {
+	t.meeting = meeting{}
+	id := t.other(p).principal.ID
+	if known, ok := p.told[id]; ok && t.separated() {
+		known.apart = true
+		p.told[id] = known
+	}
+}
+
+// probes is how many round trips measure takes: the shortest one counts, since a node that has just started is busy.
+const probes = 3
+
+// measure finds out how far away a session's participant is.
+func (s *Server) measure(x *session) {
+	conn, ok := x.conn.(interface{ Ping(context.Context) error })
+	for range probes {
+		if !ok || x.ctx.Err() != nil {
+			return
+		}
+		begin := time.Now()
+		if conn.Ping(x.ctx) != nil {
+			return // whoever reads finds out why
+		}
+		rtt := time.Since(begin)
+		s.mu.Lock()
+		if x.rtt == 0 || rtt < x.rtt {
+			x.rtt = rtt
+		}
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,196 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// far is one end of a connection between places that are some way apart.
+type far struct {
+	way  time.Duration // one way
+	peer *far
+	in   chan []byte
+
+	once sync.Once
+	done chan struct{}
+}
+
+var errFarClosed = errors.New("closed")
+
+func newFar(way time.Duration) (client, server *far) {
+	make := func() *far { return &far{way: way, in: make(chan []byte, 100), done: make(chan struct{})} }
+	client, server = make(), make()
+	client.peer, server.peer = server, client
+	return client, server
+}
+
+func (f *far) Read(ctx context.Context) ([]byte, error) {
+	select {
+	case data := <-f.in:
+		return data, nil
+	case <-f.done:
+	case <-f.peer.done:
+	case <-ctx.Done():
+	}
+	return nil, errFarClosed
+}
+
+func (f *far) Write(_ context.Context, data []byte) error {
+	time.AfterFunc(f.way, func() { f.peer.in <- data })
+	return nil
+}
+
+func (f *far) Ping(context.Context) error {
+	time.Sleep(2 * f.way)
+	return nil
+}
+
+func (f *far) Close(websock.Status, string) error {
+	f.once.Do(func() { close(f.done) })
+	return nil
+}
+
+// connectFar is connect over such a connection.
+func connectFar(t *testing.T, s *coordinator.Server, p coordinator.Principal, k uint64, way time.Duration) *wire {
+	client, server := newFar(way)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		s.Serve(context.Background(), server, p, coordinator.Hello{Version: coordinator.Version, Key: key(k)})
+	})
+	t.Cleanup(serving.Wait)
+	return newWire(t, client, p, key(k))
+}
+
+// behind announces a node behind a NAT that shows it at an address; or one that does not know yet, for an empty one.
+func (w *wire) behind(seq uint64, nat string, moves uint64) {
+	n := info(w.p, w.key, seq)
+	n.Moves, n.Measured = moves, nat != ""
+	if nat != "" {
+		n.Mapped = netip.AddrPortFrom(netip.MustParseAddr(nat), 1)
+		n.Endpoints = append(n.Endpoints, n.Mapped)
+	}
+	w.say(coordinator.ClientMessage{Node: &n})
+}
+
+const (
+	natA = "198.51.100.1"
+	natC = "203.0.113.1"
+)
+
+// The first packets of two nodes behind NATs cross: what each has to know arrives at both at one time, however far they are.
+func TestMeetAtOneTime(t *testing.T) {
+	t.Parallel()
+	for name, ways := range map[string][2]time.Duration{
+		"agent further": {80 * time.Millisecond, 10 * time.Millisecond}, "client further": {time.Millisecond, 200 * time.Millisecond},
+		"alike": {30 * time.Millisecond, 30 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, coordinator.Options{})
+				a := connectFar(t, s, agent(1), 100, ways[0])
+				c := connectFar(t, s, client(1), 1, ways[1])
+				a.behind(1, natA, 0)
+				c.behind(1, "", 0)
+				time.Sleep(2 * time.Second)
+				c.subscribe(agent(1).ID)
+				time.Sleep(2 * time.Second)
+				a.expect(two, "welcome", "peer client 1 #1 ack apart")
+				a.ready(client(1).ID)
+				time.Sleep(2 * time.Second)
+				c.expect(two, "welcome", "peer agent 1 #1 apart")
+				c.behind(2, natC, 0)
+				// The announcement takes its way, and then the news take that to the one further away.
+				time.Sleep(ways[1] + max(ways[0], ways[1]) - time.Nanosecond)
+				for _, m := range append(a.messages(), c.messages()...) {
+					if len(m.Peer.Info.Endpoints) > 0 {
+						t.Errorf("early news: %v", names([]coordinator.ServerMessage{m}, two...))
+					}
+				}
+				time.Sleep(time.Nanosecond)
+				a.expect(two, "peer client 1 #2")
+				c.expect(two, "peer agent 1 #1")
+			})
+		})
+	}
+}
+
+func TestNothingToMeetFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		agent, client string
+		want          []string // of the client, when it has measured
+	}{
+		"behind the same NAT": {natA, natA, []string{"peer agent 1 #1"}},
+		"nobody knows":        {"", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, coordinator.Options{})
+				a := connect(t, s, agent(1), key(100))
+				a.behind(1, c.agent, 0)
+				w := connect(t, s, client(1), key(1), agent(1).ID)
+				w.behind(1, "", 0)
+				a.expect(two, "welcome", "peer client 1 #1 ack apart")
+				a.ready(client(1).ID)
+				w.expect(two, "welcome", "peer agent 1 #1 apart")
+				if c.client != "" {
+					w.behind(2, c.client, 0)
+				}
+				w.expect(two, c.want...)
+			})
+		})
+	}
+	t.Run("one is open", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, coordinator.Options{})
+			a := connect(t, s, agent(1), key(100))
+			a.announce(1)
+			c := connect(t, s, client(1), key(1), agent(1).ID)
+			c.behind(1, natC, 0)
+			a.expect(two, "welcome", "peer client 1 #1 ack")
+			a.ready(client(1).ID)
+			c.expect(two, "welcome", "peer agent 1 #1")
+		})
+	})
+}
+
+// A node that has moved meets its partners anew. What it knew of them is void, and so is what they knew of it.
+func TestMeetAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		a := connect(t, s, agent(1), key(100))
+		a.behind(1, natA, 0)
+		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c.behind(1, natC, 0)
+		a.expect(two, "welcome", "peer client 1 #1 ack apart")
+		a.ready(client(1).ID)
+		a.expect(two, "peer client 1 #1")
+		c.expect(two, "welcome", "peer agent 1 #1")
+
+		c.behind(2, "", 1)
+		a.expect(two, "peer client 1 #2 apart")
+		c.expect(two)
+		c.behind(3, "203.0.113.200", 1)
+		a.expect(two, "peer client 1 #3")
+		c.expect(two, "peer agent 1 #1")
+
+		a.behind(2, natA, 0) // nothing new but its number: they have met
+		c.expect(two, "peer agent 1 #2")
+		c.cut()
+		c = connect(t, s, client(1), key(1), agent(1).ID)
+		c.behind(3, "203.0.113.200", 1)
+		c.expect(two, "welcome", "peer agent 1 #2")
+	})
+}
