@@ -15,8 +15,8 @@ import (
 // that the client found long have such channels. A test holds that this works with the version in go.mod; a
 // version that lacks the method does not link.
 const (
-	firstWindow = 2 << 20  // the library's, in bytes
-	maxWindow   = 16 << 20 // what a window grows to: 1.3 Gbit/s at 100 ms
+	firstWindow = 2 << 20 // the library's, in bytes
+	maxWindow   = 8 << 20 // what a window grows to: 670 Mbit/s at 100 ms
 	// growAfter is how many bytes must be read within growTime for a window to grow: no slow reader gets more.
 	growAfter = 256 << 10
 	growTime  = 3 * time.Second

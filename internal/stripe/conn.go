@@ -24,8 +24,8 @@ const (
 	nameSize   = 16
 	preamble   = 2 + nameSize
 	headerSize = 12
-	// maxQueued is how many chunks wait for a connection with room; Write blocks above it.
-	maxQueued = 16
+	// writeBuffer is how many bytes wait for a connection with room; Write blocks above it.
+	writeBuffer = 512 << 10
 	// flushTimeout is how long a closed stream may still write what it had accepted.
 	flushTimeout = 5 * time.Second
 )
@@ -37,6 +37,13 @@ type chunk struct {
 	offset uint64
 	n      int // bytes after the header
 	buf    [headerSize + MaxChunk]byte
+
+	// Guarded by Conn.mu.
+	by      *outlet   // which connection took it last,
+	at      time.Time // and when
+	took    uint32    // all that have, by outlet.bit
+	writers int       // how many are writing it
+	kept    bool      // in Conn.kept
 }
 
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
@@ -49,38 +56,41 @@ type Conn struct {
 	wg    sync.WaitGroup
 
 	mu      sync.Mutex // guards everything below
-	stripes []net.Conn
+	stripes []*outlet
 	err     error // why the stream is over
 	closing bool  // Close was called
 
 	// The sending side.
+	queued  int // chunks that may wait in queue
 	queue   []*chunk
 	filling *chunk // the last of queue while it is not full and nobody took it
 	next    uint64 // offset of the next byte to be written
 	sending int    // chunks that are being written
 	ended   bool   // CloseWrite was called
-	work    sync.Cond
-	room    sync.Cond
-	wdl     deadline
+	resend
+	room sync.Cond
+	wdl  deadline
 
 	// The receiving side.
 	head    *piece            // what is being read
 	arrived map[uint64]*piece // by offset
 	held    int               // bytes of arrived
 	taken   uint64            // offset of the next byte to be read
-	reading int               // connections that may still bring something
+	reading int               // connections that may still bring something,
+	waiting int               // and those of them whose next chunk has to wait
 	grace   *time.Timer       // see lost
 	high    uint64            // the end of what was admitted
 	end     uint64            // where the stream ends, if known
 	endSeen bool
-	data    sync.Cond // the next chunk arrived, or the end
-	moved   sync.Cond // taken has grown
-	rdl     deadline
+	report
+	data  sync.Cond // the next chunk arrived, or the end
+	moved sync.Cond // taken has grown
+	rdl   deadline
 }
 
 func newConn(first net.Conn) *Conn {
-	c := &Conn{first: first, done: make(chan struct{}), arrived: make(map[uint64]*piece)}
-	for _, cond := range []*sync.Cond{&c.work, &c.room, &c.data, &c.moved} {
+	c := &Conn{first: first, done: make(chan struct{}), arrived: make(map[uint64]*piece), queued: writeBuffer / MaxChunk}
+	for _, cond := range []*sync.Cond{&c.room, &c.data, &c.moved} {
 		cond.L = &c.mu
 	}
 	c.rdl.wake, c.wdl.wake = &c.data, &c.room
@@ -96,9 +106,15 @@ func (c *Conn) add(raw net.Conn, head []byte) bool {
 		raw.Close()
 		return false
 	}
-	c.stripes = append(c.stripes, raw)
+	if len(c.stripes) == 1 && len(c.queue) > 0 {
+		c.acked = c.queue[0].offset // what was sent before arrives in order, and is not reported
+	} else if len(c.stripes) == 1 {
+		c.acked = c.next
+	}
+	out := &outlet{Conn: raw, bit: 1 << len(c.stripes), wake: sync.Cond{L: &c.mu}}
+	c.stripes = append(c.stripes, out)
 	c.reading++
-	c.wg.Go(func() { c.send(raw, head) })
+	c.wg.Go(func() { c.send(out, head) })
 	c.wg.Go(func() { c.receive(raw) })
 	return true
 }
@@ -122,8 +138,10 @@ func (c *Conn) failLocked(err error) {
 		return
 	}
 	c.err = err
-	if c.grace != nil {
-		c.grace.Stop()
+	for _, timer := range []*time.Timer{c.grace, c.lookout, c.tell} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	close(c.done)
 	for _, raw := range c.stripes {
@@ -133,9 +151,40 @@ func (c *Conn) failLocked(err error) {
 }
 
 func (c *Conn) wakeAll() {
-	for _, cond := range []*sync.Cond{&c.work, &c.room, &c.data, &c.moved} {
+	c.wakeSenders()
+	for _, cond := range []*sync.Cond{&c.room, &c.data, &c.moved} {
 		cond.Broadcast()
 	}
+}
+
+// wakeSenders lets all connections look for work.
+func (c *Conn) wakeSenders() {
+	for _, o := range c.stripes {
+		o.idle = false
+		o.wake.Signal()
+	}
+}
+
+// poke lets the idle connection look for work that carries least.
+func (c *Conn) poke() {
+	var least *outlet
+	for _, o := range c.stripes {
+		if o.idle && (least == nil || o.carries < least.carries) {
+			least = o
+		}
+	}
+	if least != nil {
+		least.idle = false
+		least.wake.Signal()
+	}
+}
+
+// SetWriteBuffer says how many bytes Write may accept before they can be sent, 512 KiB unless it is called.
+func (c *Conn) SetWriteBuffer(bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queued = max(1, bytes/MaxChunk)
+	c.room.Broadcast()
 }
 
 // Write accepts b and blocks only while too much waits for the connections.
@@ -150,14 +199,12 @@ func (c *Conn) Write(b []byte) (written int, err error) {
 			return written, nil
 		}
 		if c.filling == nil {
-			if len(c.queue) >= maxQueued {
+			if len(c.queue) >= c.queued {
 				c.room.Wait()
 				continue
 			}
-			ck := chunks.Get().(*chunk)
-			ck.offset, ck.n = c.next, 0
-			c.queue, c.filling = append(c.queue, ck), ck
-			c.work.Signal()
+			c.filling = c.newChunk()
+			c.poke()
 		}
 		n := copy(c.filling.buf[headerSize+c.filling.n:], b)
 		c.filling.n += n
@@ -201,63 +248,104 @@ func (c *Conn) endLocked() {
 		return
 	}
 	c.ended, c.filling = true, nil
+	c.newChunk()
+	c.poke()
+}
+
+// newChunk queues an empty chunk for what comes next.
+func (c *Conn) newChunk() *chunk {
 	ck := chunks.Get().(*chunk)
-	ck.offset, ck.n = c.next, 0
+	ck.offset, ck.n, ck.took, ck.kept = c.next, 0, 0, false
 	c.queue = append(c.queue, ck)
-	c.work.Signal()
+	return ck
 }
 
-// take waits for a chunk to send. It returns nil when there will be none.
-func (c *Conn) take() *chunk {
+// take waits for something that a connection is to send: what arrived here, before what the other end is late to have, before what is new.
+// ck is nil for the first; frame is nil when there will be nothing more.
+func (c *Conn) take(o *outlet) (frame []byte, ck *chunk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.queue) == 0 && c.err == nil {
-		c.work.Wait()
+	for c.err == nil {
+		if frame = c.reportLocked(); frame != nil {
+			return frame, nil
+		}
+		if ck = c.lateLocked(o); ck == nil && c.mayTake() && c.mayCarry(o) {
+			ck = c.takeLocked(o)
+		}
+		if ck != nil {
+			if c.mayTake() {
+				c.poke() // whoever woke this one may have had work for more
+			}
+			return ck.frame(), ck
+		}
+		o.idle = true
+		for o.idle && c.err == nil {
+			o.wake.Wait()
+		}
 	}
-	return c.takeLocked()
+	return nil, nil
 }
 
-// takeNow is take that does not wait: it returns nil when there is none.
-func (c *Conn) takeNow() *chunk {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.takeLocked()
+// mayTake reports whether something new is to be sent now.
+func (c *Conn) mayTake() bool {
+	return len(c.queue) > 0 && (len(c.stripes) == 1 || c.queue[0].offset < c.acked+Window && len(c.kept) < c.allowed())
 }
 
-func (c *Conn) takeLocked() *chunk {
-	if c.err != nil || len(c.queue) == 0 {
-		return nil
-	}
+// takeLocked hands the next new chunk to a connection.
+func (c *Conn) takeLocked(o *outlet) *chunk {
 	ck := c.queue[0]
 	c.queue = c.queue[1:]
 	if ck == c.filling {
 		c.filling = nil
 	}
-	c.sending++
+	c.hand(ck, o)
+	c.keep(ck)
 	c.room.Broadcast()
 	return ck
 }
 
-// sent counts a chunk that was written.
-func (c *Conn) sent() {
+// hand lets a connection write a chunk.
+func (c *Conn) hand(ck *chunk, o *outlet) {
+	ck.by, ck.at = o, time.Now()
+	ck.took |= o.bit
+	ck.writers++
+	c.sending++
+}
+
+// written counts a chunk that a connection has written.
+func (c *Conn) written(ck *chunk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	ck.writers--
+	c.release(ck)
 	if c.sending--; c.sending == 0 && len(c.queue) == 0 {
 		c.room.Broadcast()
 	}
 }
 
-// send writes chunks to one connection as long as it takes them.
-func (c *Conn) send(raw net.Conn, head []byte) {
+// release gives a chunk back that nobody needs.
+func (c *Conn) release(ck *chunk) {
+	if ck.writers == 0 && !ck.kept {
+		ck.by = nil
+		chunks.Put(ck)
+	}
+}
+
+// send writes to one connection what take has for it. The first chunk goes with head in one packet.
+func (c *Conn) send(o *outlet, head []byte) {
 	if len(head) > 0 {
-		ck := c.takeNow()
-		if ck != nil { // one packet for both
-			head = append(head, ck.frame()...)
-			chunks.Put(ck)
+		c.mu.Lock()
+		var ck *chunk
+		if c.err == nil && c.mayTake() {
+			ck = c.takeLocked(o)
 		}
-		_, err := raw.Write(head)
+		c.mu.Unlock()
 		if ck != nil {
-			c.sent()
+			head = append(head, ck.frame()...)
+		}
+		_, err := o.Write(head)
+		if ck != nil {
+			c.written(ck)
 		}
 		if err != nil {
 			c.fail(fmt.Errorf("write stripe: %w", err))
@@ -265,13 +353,14 @@ func (c *Conn) send(raw net.Conn, head []byte) {
 		}
 	}
 	for {
-		ck := c.take()
-		if ck == nil {
+		frame, ck := c.take(o)
+		if frame == nil {
 			return
 		}
-		_, err := raw.Write(ck.frame())
-		chunks.Put(ck)
-		c.sent()
+		_, err := o.Write(frame)
+		if ck != nil {
+			c.written(ck)
+		}
 		if err != nil {
 			c.fail(fmt.Errorf("write stripe: %w", err))
 			return
@@ -286,7 +375,8 @@ func (ck *chunk) frame() []byte {
 	return ck.buf[:headerSize+ck.n]
 }
 
-// Close accepts no more and returns at once. What was accepted is still written for flushTimeout; then the connections are closed.
+// Close accepts no more and returns at once. What was accepted is still written, and again if it is late, for flushTimeout; then
+// the connections are closed.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,7 +393,7 @@ func (c *Conn) Close() error {
 	go func() {
 		defer limit.Stop()
 		c.mu.Lock()
-		for c.err == nil && (c.sending > 0 || len(c.queue) > 0) {
+		for c.err == nil && (c.sending > 0 || len(c.queue) > 0 || len(c.kept) > 0 && c.reading > 0) {
 			c.room.Wait()
 		}
 		c.failLocked(net.ErrClosed)

@@ -15,9 +15,15 @@
 //	length  4 bytes               at most MaxChunk; 0 says that the stream ends at offset
 //	bytes
 //
-// The chunks on one connection have growing offsets, so the one that is needed next is never behind one that has to wait, and
-// the far end may leave connections unread whose next chunk lies more than Window ahead. TCP does the rest: a stream is reliable
-// while its connections are, and ends with an error when one of them breaks.
+// and reports of what has arrived, while the stream has several connections:
+//
+//	offset  8 bytes               every byte before it has been taken in
+//	length  4 bytes               0xffffff00 + n, n at most 16
+//	offsets n × 8 bytes           of chunks that have arrived
+//
+// What is not reported after twice the usual time is sent again by another connection; the copy that comes later is dropped. The
+// sender goes no further than Window beyond the last report's offset, and has less under way when chunks begin to take longer
+// (pace.go). TCP does the rest: a stream is reliable while its connections are, and ends with an error when one of them breaks.
 //
 // The name is a secret between the two ends; a connection joins a stream only from the address that began it.
 //

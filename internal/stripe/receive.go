@@ -59,52 +59,87 @@ func (c *Conn) receiveChunk(in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if n == 0 {
+	switch {
+	case n == 0:
 		return c.putEnd(offset)
+	case n >= reportMark:
+		return c.readReport(in, offset, n-reportMark)
 	}
-	if err := c.admit(offset, n); err != nil {
+	again, err := c.admit(offset, n)
+	if err != nil {
 		return err
 	}
+	if again {
+		_, err := io.CopyN(io.Discard, in, int64(n))
+		return unexpected(err)
+	}
 	p := newPiece(n)
-	if _, err := io.ReadFull(in, p.rest); err != nil {
+	if err := readFull(in, p.rest); err != nil {
 		p.free()
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
 		return err
 	}
 	return c.put(offset, p)
 }
 
-// readHeader reads what stands before a chunk's bytes.
+// readFull fills b.
+func readFull(in io.Reader, b []byte) error {
+	_, err := io.ReadFull(in, b)
+	return unexpected(err)
+}
+
+// unexpected is err where no end may come.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// readHeader reads what stands before a chunk's bytes, or a report's offsets.
 func readHeader(in io.Reader) (offset uint64, n int, err error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(in, header[:]); err != nil {
 		return 0, 0, err
 	}
 	offset, length := binary.BigEndian.Uint64(header[:]), binary.BigEndian.Uint32(header[8:])
-	if length > MaxChunk || offset > 1<<62 {
+	if length > MaxChunk && length < reportMark || offset > 1<<62 {
 		return 0, 0, errProtocol
 	}
 	return offset, int(length), nil
 }
 
-// admit waits until a chunk may be read: the one that is needed next always, others within the window.
-func (c *Conn) admit(offset uint64, n int) error {
+// admit waits until a chunk may be read: the one that is needed next always, others within the window. again tells that it is here
+// already.
+func (c *Conn) admit(offset uint64, n int) (again bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.err == nil && offset > c.needed() && (offset+uint64(n) > c.taken+Window || len(c.arrived) >= maxPieces) {
-		c.moved.Wait()
+		c.waiting++
+		if c.checkStuck(); c.err == nil {
+			c.moved.Wait()
+		}
+		c.waiting--
 	}
 	switch {
 	case c.err != nil:
-		return c.err
-	case offset < c.needed(), c.endSeen && offset+uint64(n) > c.end:
-		return errProtocol
+		return false, c.err
+	case c.endSeen && offset+uint64(n) > c.end:
+		return false, errProtocol
 	}
 	c.high = max(c.high, offset+uint64(n))
-	return nil
+	return c.has(offset), nil
 }
+
+// checkStuck ends a stream that can never go on: nothing is there to be read, and all connections wait for that. An honest sender
+// brings what is needed next before anything that has to wait. c.mu must be held.
+func (c *Conn) checkStuck() {
+	if c.err == nil && c.waiting == c.reading && c.head == nil && c.arrived[c.taken] == nil {
+		c.failLocked(errProtocol)
+	}
+}
+
+// has reports whether the chunk at an offset has arrived. c.mu must be held.
+func (c *Conn) has(offset uint64) bool { return offset < c.needed() || c.arrived[offset] != nil }
 
 // needed is the offset of the first byte that is not in head. c.mu must be held.
 func (c *Conn) needed() uint64 {
@@ -122,10 +157,14 @@ func (c *Conn) put(offset uint64, p *piece) error {
 	case c.err != nil:
 		p.free()
 		return c.err
-	case offset < c.needed(), c.arrived[offset] != nil, c.held+len(p.rest) > Window+MaxChunk:
+	case c.has(offset): // by another connection, meanwhile
+		p.free()
+		return nil
+	case c.held+len(p.rest) > Window+MaxChunk:
 		p.free()
 		return errProtocol
 	}
+	c.arrivedLocked(offset)
 	c.arrived[offset] = p
 	c.held += len(p.rest)
 	if offset == c.taken {
@@ -138,9 +177,13 @@ func (c *Conn) put(offset uint64, p *piece) error {
 func (c *Conn) putEnd(offset uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.endSeen || offset < c.high {
+	switch {
+	case c.endSeen && offset == c.end:
+		return nil
+	case c.endSeen || offset < c.high:
 		return errProtocol
 	}
+	c.arrivedLocked(offset)
 	c.end, c.endSeen = offset, true
 	c.data.Broadcast()
 	return nil
@@ -150,7 +193,11 @@ func (c *Conn) putEnd(offset uint64) error {
 func (c *Conn) lost(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reading--
+	if c.reading--; c.reading == 0 {
+		c.room.Broadcast() // nobody will report any more
+	} else {
+		c.checkStuck()
+	}
 	if !errors.Is(err, io.EOF) {
 		c.failLocked(fmt.Errorf("read stripe: %w", err))
 		return
@@ -233,6 +280,7 @@ func (c *Conn) readLocked(b []byte) (n int) {
 	}
 	if n > 0 {
 		c.moved.Broadcast()
+		c.consumedLocked()
 	}
 	return n
 }

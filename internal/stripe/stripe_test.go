@@ -198,19 +198,31 @@ func chunk(offset uint64, data []byte) []byte {
 	return append(b, data...)
 }
 
+func report(before uint64, at ...uint64) []byte {
+	b := binary.BigEndian.AppendUint64(nil, before)
+	b = binary.BigEndian.AppendUint32(b, 0xffffff00+uint32(len(at)))
+	for _, offset := range at {
+		b = binary.BigEndian.AppendUint64(b, offset)
+	}
+	return b
+}
+
 // A peer that breaks the rules loses its stream, and nothing else happens.
 func TestHostilePeer(t *testing.T) {
 	t.Parallel()
 	long := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, 0), stripe.MaxChunk+1)
 	for what, bytes := range map[string][]byte{
-		"a chunk that is too long":     long,
-		"a byte twice":                 append(chunk(0, []byte("abc")), chunk(1, []byte("b"))...),
-		"a chunk twice":                append(chunk(5, []byte("abc")), chunk(5, []byte("abc"))...),
-		"two ends":                     append(chunk(3, nil), chunk(3, nil)...),
-		"bytes after the end":          append(chunk(0, nil), chunk(0, []byte("x"))...),
-		"an end before what is there":  append(chunk(0, []byte("abc")), chunk(1, nil)...),
-		"an offset beyond all streams": chunk(1<<63, []byte("x")),
-		"nothing at all":               nil,
+		"a chunk that is too long":      long,
+		"a byte twice":                  append(chunk(0, []byte("abc")), chunk(1, []byte("b"))...),
+		"a chunk twice":                 append(chunk(5, []byte("abc")), chunk(5, []byte("abc"))...),
+		"two ends":                      append(chunk(3, nil), chunk(3, nil)...),
+		"bytes after the end":           append(chunk(0, nil), chunk(0, []byte("x"))...),
+		"an end before what is there":   append(chunk(0, []byte("abc")), chunk(1, nil)...),
+		"an offset beyond all streams":  chunk(1<<63, []byte("x")),
+		"a report of what was not sent": report(1),
+		"a report that is too long":     report(0, make([]uint64, 17)...),
+		"half a report":                 report(0, 1, 2)[:20],
+		"nothing at all":                nil,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -236,6 +248,114 @@ func TestHostilePeer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// relay carries bytes to addr and back for each connection that it accepts. Those numbered in stuck stop after some bytes: what was
+// sent to them is accepted, and arrives nowhere.
+func relay(t *testing.T, addr string, stuck map[int]int64) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		all.Wait()
+	})
+	all.Go(func() {
+		for i := 0; ; i++ {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			limit, some := stuck[i]
+			all.Go(func() {
+				if some {
+					io.CopyN(out, in, limit)
+					io.Copy(io.Discard, in)
+				} else {
+					io.Copy(out, in)
+				}
+				out.(*net.TCPConn).CloseWrite()
+			})
+			all.Go(func() {
+				io.Copy(in, out)
+				in.(*net.TCPConn).CloseWrite()
+			})
+		}
+	})
+	return l
+}
+
+// What a connection swallows is sent again by another, the stream's end too.
+func TestStuckConnection(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	// The preamble passes, and something behind it: part of a chunk of the second one, several chunks of the third.
+	r := relay(t, l.Addr().String(), map[int]int64{1: 1000, 2: 200_000})
+	dial := func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", r.Addr().String())
+	}
+	first, err := dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := stripe.New(first)
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Widen(t.Context(), 3, dial); err != nil {
+		t.Fatal(err)
+	}
+	want := random(7, 20<<20)
+	go func() {
+		c.Write(want)
+		c.CloseWrite()
+	}()
+	got, err := io.ReadAll(s)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %d bytes, %v; want the %d that were sent", len(got), err, len(want))
+	}
+	s.Close()
+	c.Close()
+}
+
+// A reader that rests for longer than the stream has room gets the rest when it goes on.
+func TestReaderThatRests(t *testing.T) {
+	t.Parallel()
+	client, server := open(t, 3)
+	want := random(8, 3*stripe.Window)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := client.Write(want)
+		sent <- errors.Join(err, client.(*stripe.Conn).CloseWrite())
+	}()
+	for from := 0; from < len(want); {
+		select {
+		case err := <-sent: // everything that is left has room
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent = nil
+		case <-time.After(200 * time.Millisecond):
+		}
+		got := make([]byte, min(stripe.Window, len(want)-from))
+		if _, err := io.ReadFull(server, got); err != nil || !bytes.Equal(got, want[from:from+len(got)]) {
+			t.Fatalf("after %d bytes: %v", from, err)
+		}
+		from += len(got)
+	}
+	if n, err := server.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("at the end: %d, %v", n, err)
 	}
 }
 
@@ -270,6 +390,9 @@ func FuzzReceive(f *testing.F) {
 	f.Add(append(chunk(0, []byte("abc")), chunk(3, nil)...))
 	f.Add(chunk(7, []byte("late")))
 	f.Add(append(chunk(2, []byte("c")), chunk(0, []byte("ab"))...))
+	f.Add(chunk(3<<56, []byte("abc"))) // nothing before it can come any more
+	f.Add(append(report(0, 1, 2, 3), chunk(0, []byte("abc"))...))
+	f.Add(append(chunk(0, []byte("abc")), chunk(0, []byte("abc"))...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		near, far := net.Pipe()
 		c := stripe.New(near)
