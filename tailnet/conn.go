@@ -4,11 +4,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
 const (
@@ -30,6 +33,23 @@ type trackedConn struct {
 	once   sync.Once
 	closer func() error
 	err    error
+}
+
+// endpoint is the stack's side of a connection, which gonet keeps to itself. There is no other way to end one whose other end will
+// never answer: after Close the stack goes on saying goodbye for maxRetries, and keeps what was not acknowledged. A test holds that
+// this works with the version in go.mod.
+func endpoint(c *gonet.TCPConn) tcpip.Endpoint {
+	field := reflect.ValueOf(c).Elem().FieldByName("ep")
+	return *(*tcpip.Endpoint)(field.Addr().UnsafePointer())
+}
+
+// over reports whether an endpoint sends nothing any more.
+func over(ep tcpip.Endpoint) bool {
+	switch tcp.EndpointState(ep.State()) {
+	case tcp.StateClose, tcp.StateError, tcp.StateTimeWait, tcp.StateInitial:
+		return true
+	}
+	return false
 }
 
 // shut says goodbye on a TCP connection, and waits for the other end to do so too.
@@ -85,6 +105,7 @@ func newTCPConn(raw *gonet.TCPConn, l *live, local, remote netip.AddrPort, inbou
 	}
 	if !l.add(track) {
 		raw.Close()
+		endpoint(raw).Abort()
 		return nil
 	}
 	return &tcpConn{raw, track}

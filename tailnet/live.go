@@ -1,10 +1,12 @@
 package tailnet
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/tcpip"
 	"tailscale.com/wgengine"
 )
 
@@ -17,9 +19,10 @@ type live struct {
 	changed chan struct{} // closed and replaced when state changes
 	ended   bool
 	conns   map[*trackedConn]struct{}
-	flows   int           // inbound UDP flows among conns
-	latency time.Duration // of the latest ping that was answered, 0 before the first
-	last    time.Time     // when a TCP connection was last closed before its other end was
+	closing []tcpip.Endpoint // of TCP connections that were closed here and may not be over
+	flows   int              // inbound UDP flows among conns
+	latency time.Duration    // of the latest ping that was answered, 0 before the first
+	last    time.Time        // when a TCP connection was last closed before its other end was
 }
 
 func newLive() *live {
@@ -66,6 +69,9 @@ func (l *live) remove(c *trackedConn) {
 		return
 	}
 	delete(l.conns, c)
+	if !c.udp {
+		l.closing = append(slices.DeleteFunc(l.closing, over), endpoint(c.tcp))
+	}
 	switch {
 	case !c.udp && !c.heard.Load():
 		l.last = time.Now()
@@ -74,12 +80,19 @@ func (l *live) remove(c *trackedConn) {
 	}
 }
 
-// end closes all connections and refuses new ones.
+// end closes all connections, refuses new ones, and waits for no answer of the other end.
 func (l *live) end() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
 	l.closeWhere(func(*trackedConn) bool { return true })
+	l.mu.Lock()
+	closing := l.closing
+	l.closing = nil
+	l.mu.Unlock()
+	for _, ep := range closing {
+		ep.Abort()
+	}
 }
 
 func (l *live) closeWhere(match func(*trackedConn) bool) {

@@ -337,6 +337,60 @@ func TestPartingWords(t *testing.T) {
 	}
 }
 
+// What a peer did not acknowledge is not sent for ever, and not kept, when the peer is gone: neither what was written nor the goodbye.
+func TestNothingStaysOfAPeer(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	accepted := make(chan net.Conn, 2)
+	l, err := b.Listen(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+	var conns []net.Conn
+	for range 2 {
+		c, err := a.Dial(timeout(t), "tcp", at(b, 7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, <-accepted)
+	}
+	a.Remove(b.ID()) // a is deaf from now on
+	for _, c := range conns {
+		if err := c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = c.Write(make([]byte, 1<<16))
+		}
+		if e, ok := errors.AsType[net.Error](err); !ok || !e.Timeout() {
+			t.Fatalf("write to nobody: %v", err)
+		}
+		err = nil
+	}
+	conns[0].Close()
+	if tailnet.Over(conns[0]) || tailnet.Over(conns[1]) {
+		t.Error("a connection is over while its peer may still answer")
+	}
+	b.Remove(a.ID())
+	for i, c := range conns {
+		if !tailnet.Over(c) {
+			t.Errorf("connection %d goes on after its peer", i)
+		}
+	}
+}
+
 func TestRestartedPeer(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
