@@ -112,7 +112,9 @@ func (c *Conn) add(raw net.Conn, head []byte) bool {
 		c.acked = c.next
 	}
 	out := &outlet{Conn: raw, bit: 1 << len(c.stripes), wake: sync.Cond{L: &c.mu}}
-	c.stripes = append(c.stripes, out)
+	if c.stripes = append(c.stripes, out); len(c.stripes) == 2 {
+		c.due = true // what came before was not reported
+	}
 	c.reading++
 	c.wg.Go(func() { c.send(out, head) })
 	c.wg.Go(func() { c.receive(raw) })

@@ -127,7 +127,10 @@ func (c *Conn) admit(offset uint64, n int) (again bool, err error) {
 		return false, errProtocol
 	}
 	c.high = max(c.high, offset+uint64(n))
-	return c.has(offset), nil
+	if again = c.has(offset); again {
+		c.arrivedLocked(offset) // the sender did not know
+	}
+	return again, nil
 }
 
 // checkStuck ends a stream that can never go on: nothing is there to be read, and all connections wait for that. An honest sender
@@ -159,6 +162,7 @@ func (c *Conn) put(offset uint64, p *piece) error {
 		return c.err
 	case c.has(offset): // by another connection, meanwhile
 		p.free()
+		c.arrivedLocked(offset)
 		return nil
 	case c.held+len(p.rest) > Window+MaxChunk:
 		p.free()
