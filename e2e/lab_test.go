@@ -353,7 +353,7 @@ func TestLab(t *testing.T) {
 	l.host("lossy", natEasy, slowlink.Options{Delay: 40 * time.Millisecond, Loss: 0.01})
 	l.host("narrow", natEasy, slowlink.Options{MTU: 1280})
 	// Its first packet and that of the workspace have to cross: they have the time for it that one of them travels.
-	l.host("lax", natEasy, slowlink.Options{Delay: 150 * time.Millisecond})
+	l.host("lax", natEasy, slowlink.Options{Delay: 250 * time.Millisecond})
 	l.lax("laxgw", "wsgw")
 	l.host("walled", natEasy, slowlink.Options{})
 	l.blockUDP("walledgw", true)
