@@ -99,12 +99,14 @@ func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	life, end := context.WithCancel(b.ctx)
 	defer end()
 	dialing, cancel := context.WithTimeout(life, 2*probeTimeout)
-	far, err := dialWebsocket(dialing, life, b.target, b.client)
+	ws, err := dialWebsocket(dialing, b.target, b.client)
 	cancel()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
+	defer ws.CloseNow() // the end of life closes it only while a read or write is under way
+	far := ws.NetConn(life)
 	near, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -179,14 +181,9 @@ func trust(host string, extra *x509.CertPool) *tls.Config {
 	}
 }
 
-// dialWebsocket opens a stream to a relay. ctx bounds the dial, life the stream: ending it is the way to close the stream
-// without waiting for the relay's answer.
-func dialWebsocket(ctx, life context.Context, target *url.URL, client *http.Client) (net.Conn, error) {
-	c, err := websock.Dial(ctx, target, websock.DialOptions{HTTPClient: client, Subprotocol: "derp", PingInterval: -1})
-	if err != nil {
-		return nil, err
-	}
-	return c.NetConn(life), nil
+// dialWebsocket connects to a relay. ctx bounds the dial.
+func dialWebsocket(ctx context.Context, target *url.URL, client *http.Client) (*websock.Conn, error) {
+	return websock.Dial(ctx, target, websock.DialOptions{HTTPClient: client, Subprotocol: "derp", PingInterval: -1})
 }
 
 // probeNative tries the upgrade that the engine uses, by the way the engine takes. It returns nil if that passes.
@@ -210,7 +207,7 @@ func probeNative(ctx context.Context, u *url.URL, roots *x509.CertPool) error {
 
 func probeWebsocket(ctx context.Context, u *url.URL, roots *x509.CertPool) error {
 	client := &http.Client{Transport: relayTransport(u.Hostname(), roots, true)}
-	c, err := websock.Dial(ctx, websocketURL(u), websock.DialOptions{HTTPClient: client, Subprotocol: "derp", PingInterval: -1})
+	c, err := dialWebsocket(ctx, websocketURL(u), client)
 	if err != nil {
 		return err
 	}
