@@ -80,7 +80,12 @@ func (s *Server) meet(t *tunnel) {
 		p.mark(t.other(p).principal.ID)
 	}
 	invite(first)
-	s.after(time.Now().Add((first.session.rtt-second.session.rtt)/2), func() *binding {
+	lead := (first.session.rtt - second.session.rtt) / 2
+	if lead == 0 {
+		invite(second)
+		return
+	}
+	s.after(time.Now().Add(lead), func() *binding {
 		if *t.invited(first) { // they are not to meet anew
 			invite(second)
 		}

@@ -17,19 +17,45 @@ import (
 type far struct {
 	way  time.Duration // one way
 	peer *far
+	out  chan late
 	in   chan []byte
 
 	once sync.Once
 	done chan struct{}
 }
 
+// late is a message on its way.
+type late struct {
+	at   time.Time
+	data []byte
+}
+
 var errFarClosed = errors.New("closed")
 
 func newFar(way time.Duration) (client, server *far) {
-	make := func() *far { return &far{way: way, in: make(chan []byte, 100), done: make(chan struct{})} }
-	client, server = make(), make()
+	end := func() *far {
+		return &far{way: way, out: make(chan late, 100), in: make(chan []byte, 100), done: make(chan struct{})}
+	}
+	client, server = end(), end()
 	client.peer, server.peer = server, client
 	return client, server
+}
+
+// carry delivers what was written, in order.
+func (f *far) carry() {
+	for {
+		select {
+		case m := <-f.out:
+			select {
+			case <-time.After(time.Until(m.at)):
+				f.peer.in <- m.data
+			case <-f.done:
+				return
+			}
+		case <-f.done:
+			return
+		}
+	}
 }
 
 func (f *far) Read(ctx context.Context) ([]byte, error) {
@@ -44,7 +70,7 @@ func (f *far) Read(ctx context.Context) ([]byte, error) {
 }
 
 func (f *far) Write(_ context.Context, data []byte) error {
-	time.AfterFunc(f.way, func() { f.peer.in <- data })
+	f.out <- late{time.Now().Add(f.way), data}
 	return nil
 }
 
@@ -62,6 +88,8 @@ func (f *far) Close(websock.Status, string) error {
 func connectFar(t *testing.T, s *coordinator.Server, p coordinator.Principal, k uint64, way time.Duration) *wire {
 	client, server := newFar(way)
 	var serving sync.WaitGroup
+	serving.Go(client.carry)
+	serving.Go(server.carry)
 	serving.Go(func() {
 		s.Serve(context.Background(), server, p, coordinator.Hello{Version: coordinator.Version, Key: key(k)})
 	})

@@ -3,15 +3,14 @@
 package login
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/jsonline"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -19,8 +18,7 @@ import (
 const SocketEnv = "CODER_LOGIN_SOCKET"
 
 const (
-	maxLine     = 16 << 10 // bytes
-	readTimeout = 10 * time.Second
+	maxLine = 16 << 10 // bytes
 	// FindTimeout bounds finding an answer: the server may have to ask a provider, which may be slow.
 	FindTimeout = 45 * time.Second
 )
@@ -49,13 +47,9 @@ func (a Answer) Secret() secret.Token { return secret.Token(a.Token) }
 
 // ReadRequest reads one line.
 func ReadRequest(from io.Reader) (Request, error) {
-	line, err := bufio.NewReader(io.LimitReader(from, maxLine)).ReadBytes('\n')
-	if err != nil {
-		return Request{}, fmt.Errorf("read request: %w", err)
-	}
 	var r Request
-	if err := json.Unmarshal(line, &r); err != nil {
-		return Request{}, fmt.Errorf("read request: %w", err)
+	if err := jsonline.Read(from, maxLine, &r); err != nil {
+		return Request{}, err
 	}
 	if (r.URL == "") == (r.Provider == "") {
 		return Request{}, errors.New("read request: it names either a URL or a provider")
@@ -65,7 +59,7 @@ func ReadRequest(from io.Reader) (Request, error) {
 
 // Serve answers one request on a connection, which the caller closes. Find's context ends with the time, not with the connection.
 func Serve(ctx context.Context, conn net.Conn, find func(context.Context, Request) Answer) error {
-	_ = conn.SetReadDeadline(time.Now().Add(readTimeout)) // fails only once it is closed
+	_ = conn.SetReadDeadline(time.Now().Add(jsonline.Timeout)) // fails only once it is closed
 	var answer Answer
 	r, err := ReadRequest(conn)
 	if err != nil {
@@ -75,12 +69,7 @@ func Serve(ctx context.Context, conn net.Conn, find func(context.Context, Reques
 		defer cancel()
 		answer = find(ctx, r)
 	}
-	data, err := json.Marshal(answer)
-	if err != nil {
-		return fmt.Errorf("encode answer: %w", err)
-	}
-	_ = conn.SetWriteDeadline(time.Now().Add(readTimeout))
-	if _, err := conn.Write(append(data, '\n')); err != nil {
+	if err := jsonline.Write(conn, answer); err != nil {
 		return fmt.Errorf("send answer: %w", err)
 	}
 	return nil
@@ -88,26 +77,10 @@ func Serve(ctx context.Context, conn net.Conn, find func(context.Context, Reques
 
 // Ask sends a request to the socket at path and blocks for its answer, as long as the agent may take to find it.
 func Ask(ctx context.Context, path string, r Request) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, FindTimeout+readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, FindTimeout+jsonline.Timeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-	if err != nil {
-		return Answer{}, fmt.Errorf("ask the workspace's agent: %w", err)
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	data, err := json.Marshal(r)
-	if err != nil {
-		return Answer{}, fmt.Errorf("encode request: %w", err)
-	}
-	if _, err := conn.Write(append(data, '\n')); err != nil {
-		return Answer{}, fmt.Errorf("ask the workspace's agent: %w", err)
-	}
 	var answer Answer
-	if err := json.NewDecoder(io.LimitReader(conn, maxLine)).Decode(&answer); err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
+	if err := jsonline.Ask(ctx, path, maxLine, r, &answer); err != nil {
 		return Answer{}, fmt.Errorf("ask the workspace's agent: %w", err)
 	}
 	if answer.Error != "" {

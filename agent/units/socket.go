@@ -1,9 +1,7 @@
 package units
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/jsonline"
 )
 
 // SocketEnv names the socket to the programs of a workspace.
@@ -20,8 +20,8 @@ const SocketEnv = "CODER_AGENT_SOCKET_PATH"
 
 const (
 	maxRequest  = 64 << 10 // bytes
+	maxAnswer   = 4 << 20  // bytes: the names of all units, twice
 	maxRequests = 512      // at once
-	readTimeout = 10 * time.Second
 	// maxWait bounds a start that names no time.
 	maxWait = 24 * time.Hour
 )
@@ -93,7 +93,7 @@ func (s *Server) run() {
 }
 
 func (s *Server) serve(conn net.Conn) {
-	_ = conn.SetReadDeadline(time.Now().Add(readTimeout)) // fails only once it is closed
+	_ = conn.SetReadDeadline(time.Now().Add(jsonline.Timeout)) // fails only once it is closed
 	r, err := ReadRequest(conn)
 	var answer Unit
 	if err == nil {
@@ -112,25 +112,16 @@ func (s *Server) serve(conn net.Conn) {
 	if err != nil {
 		answer.Error = err.Error()
 	}
-	data, err := json.Marshal(answer)
-	if err == nil {
-		_ = conn.SetWriteDeadline(time.Now().Add(readTimeout))
-		_, err = conn.Write(append(data, '\n'))
-	}
-	if err != nil {
+	if err := jsonline.Write(conn, answer); err != nil {
 		s.log.Debug("answer on the agent's socket", "err", err)
 	}
 }
 
 // ReadRequest reads one line.
 func ReadRequest(from io.Reader) (Request, error) {
-	line, err := bufio.NewReader(io.LimitReader(from, maxRequest)).ReadBytes('\n')
-	if err != nil {
-		return Request{}, fmt.Errorf("read request: %w", err)
-	}
 	var r Request
-	if err := json.Unmarshal(line, &r); err != nil {
-		return Request{}, fmt.Errorf("read request: %w", err)
+	if err := jsonline.Read(from, maxRequest, &r); err != nil {
+		return Request{}, err
 	}
 	return r, nil
 }
@@ -178,24 +169,12 @@ var ErrAway = errors.New("no agent answers")
 
 // Ask sends one request and blocks for its answer. An error that the agent tells is no ErrAway.
 func Ask(ctx context.Context, path string, r Request) (Unit, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-	if err != nil {
-		return Unit{}, fmt.Errorf("%w: %w", ErrAway, err)
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	data, err := json.Marshal(r)
-	if err != nil {
-		return Unit{}, fmt.Errorf("encode request: %w", err)
-	}
-	if _, err := conn.Write(append(data, '\n')); err != nil {
-		return Unit{}, fmt.Errorf("%w: %w", ErrAway, err)
-	}
 	var answer Unit
-	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
-		if ctx.Err() != nil {
-			return Unit{}, ctx.Err()
-		}
+	err := jsonline.Ask(ctx, path, maxAnswer, r, &answer)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Unit{}, ctx.Err()
+	case err != nil:
 		return Unit{}, fmt.Errorf("%w: %w", ErrAway, err)
 	}
 	if answer.Error != "" {
