@@ -11,7 +11,7 @@ import (
 // Two nodes behind different NATs meet: each is told the other's endpoints only when both know their own, and both at one time,
 // so that the first packets of both are on their way before one of them arrives. One that arrives at a NAT before its own side
 // has sent there may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then they have the relay.
-// Everything below but measure is guarded by Server.mu.
+// Everything below but newAnnouncement and measure is guarded by Server.mu.
 
 // meeting is how far the ends of a tunnel are.
 type meeting struct {
@@ -93,13 +93,13 @@ func (s *Server) meet(t *tunnel) {
 	})
 }
 
-// separate ends the meeting of a node that has moved, which has forgotten where its partner is.
+// separate ends the meeting of a node that has moved, which has forgotten where its partner is if that is behind a NAT.
 func (s *Server) separate(p *peer, t *tunnel) {
 	t.meeting = meeting{}
-	id := t.other(p).principal.ID
-	if known, ok := p.told[id]; ok && t.separated() {
+	o := t.other(p)
+	if known, ok := p.told[o.principal.ID]; ok && o.node != nil && o.node.mapped.IsValid() {
 		known.apart = true
-		p.told[id] = known
+		p.told[o.principal.ID] = known
 	}
 }
 

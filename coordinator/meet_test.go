@@ -178,6 +178,24 @@ func TestNothingToMeetFor(t *testing.T) {
 			})
 		})
 	}
+	t.Run("one is open and moves", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, coordinator.Options{})
+			a := connect(t, s, agent(1), key(100))
+			a.behind(1, natA, 0)
+			a.expect(two, "welcome")
+			c := connect(t, s, client(1), key(1), agent(1).ID)
+			c.announce(1)
+			a.expect(two, "peer client 1 #1 ack")
+			a.ready(client(1).ID)
+			c.expect(two, "welcome", "peer agent 1 #1")
+			n := info(c.p, c.key, 2)
+			n.Moves = 1
+			c.say(coordinator.ClientMessage{Node: &n})
+			c.expect(two, "peer agent 1 #1") // it has forgotten where that is
+		})
+	})
 	t.Run("one is open", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -61,12 +61,12 @@ type Conn struct {
 	closing bool  // Close was called
 
 	// The sending side.
-	queued  int // chunks that may wait in queue
-	queue   []*chunk
-	filling *chunk // the last of queue while it is not full and nobody took it
-	next    uint64 // offset of the next byte to be written
-	sending int    // chunks that are being written
-	ended   bool   // CloseWrite was called
+	maxQueued int // how many chunks may wait in queue
+	queue     []*chunk
+	filling   *chunk // the last of queue while it is not full and nobody took it
+	next      uint64 // offset of the next byte to be written
+	sending   int    // chunks that are being written
+	ended     bool   // CloseWrite was called
 	resend
 	room sync.Cond
 	wdl  deadline
@@ -89,7 +89,7 @@ type Conn struct {
 }
 
 func newConn(first net.Conn) *Conn {
-	c := &Conn{first: first, done: make(chan struct{}), arrived: make(map[uint64]*piece), queued: writeBuffer / MaxChunk}
+	c := &Conn{first: first, done: make(chan struct{}), arrived: make(map[uint64]*piece), maxQueued: writeBuffer / MaxChunk}
 	for _, cond := range []*sync.Cond{&c.room, &c.data, &c.moved} {
 		cond.L = &c.mu
 	}
@@ -185,7 +185,7 @@ func (c *Conn) poke() {
 func (c *Conn) SetWriteBuffer(bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queued = max(1, bytes/MaxChunk)
+	c.maxQueued = max(1, bytes/MaxChunk)
 	c.room.Broadcast()
 }
 
@@ -201,7 +201,7 @@ func (c *Conn) Write(b []byte) (written int, err error) {
 			return written, nil
 		}
 		if c.filling == nil {
-			if len(c.queue) >= c.queued {
+			if len(c.queue) >= c.maxQueued {
 				c.room.Wait()
 				continue
 			}
@@ -300,6 +300,7 @@ func (c *Conn) takeLocked(o *outlet) *chunk {
 	if ck == c.filling {
 		c.filling = nil
 	}
+	ck.seal()
 	c.hand(ck, o)
 	c.keep(ck)
 	c.room.Broadcast()
@@ -370,12 +371,14 @@ func (c *Conn) send(o *outlet, head []byte) {
 	}
 }
 
-// frame is the chunk as it is sent.
-func (ck *chunk) frame() []byte {
+// seal writes the header of a chunk that gets no more bytes. Several connections may read it from then on.
+func (ck *chunk) seal() {
 	binary.BigEndian.PutUint64(ck.buf[:], ck.offset)
 	binary.BigEndian.PutUint32(ck.buf[8:], uint32(ck.n))
-	return ck.buf[:headerSize+ck.n]
 }
+
+// frame is a sealed chunk as it is sent.
+func (ck *chunk) frame() []byte { return ck.buf[:headerSize+ck.n] }
 
 // Close accepts no more and returns at once. What was accepted is still written, and again if it is late, for flushTimeout; then
 // the connections are closed.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// path is a way of a given length and rate, on which what is too much waits. It lets a pace send over it for a while, as much as it
-// may, and returns how long the last chunks took.
+// over sends for a while as much as it may over a path of a given length and rate, on which what is too much waits. It returns how
+// long the last chunks took.
 func (p *pace) over(now *time.Time, length time.Duration, perSecond int, lasting time.Duration) time.Duration {
 	var took time.Duration
 	for end := now.Add(lasting); now.Before(end); {
