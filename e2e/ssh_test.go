@@ -479,6 +479,7 @@ func sshForwards(t *testing.T, s *shell) {
 	}
 	// Ours: -R.
 	reverse := s.command(ctx, "ssh", "-R", ours+":"+target, "dev", "--", "cat")
+	reverse.Stderr = t.Output() // what it says when it fails
 	stdin, err := reverse.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

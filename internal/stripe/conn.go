@@ -363,6 +363,8 @@ func (c *Conn) send(o *outlet, head []byte) {
 		_, err := o.Write(frame)
 		if ck != nil {
 			c.written(ck)
+		} else if err != nil {
+			return // the other end is done, or never took this connection in: it needs no report
 		}
 		if err != nil {
 			c.fail(fmt.Errorf("write stripe: %w", err))

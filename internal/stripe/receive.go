@@ -45,8 +45,11 @@ func (p *piece) free() {
 // receive reads chunks from one connection until it ends.
 func (c *Conn) receive(raw net.Conn) {
 	in := bufio.NewReaderSize(raw, readBuffer)
-	for {
+	for heard := false; ; heard = true {
 		if err := c.receiveChunk(in); err != nil {
+			if !heard && raw != c.first {
+				err = io.EOF // the stream was over before the other end took this connection in
+			}
 			c.lost(err)
 			return
 		}
