@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -25,6 +26,26 @@ type Definition struct {
 	// Conditional is a parameter that there is for some answers only, and was not at the import. Its name is known, and whether it
 	// can be changed and for how long it holds.
 	Conditional bool `json:"conditional,omitempty"`
+}
+
+// Masked reports whether the parameter's value must not be shown: its input is masked, or there was no input at the import from which
+// to know.
+func (d Definition) Masked() bool {
+	if d.Conditional {
+		return true
+	}
+	var styling struct {
+		MaskInput bool `json:"mask_input"`
+	}
+	return json.Unmarshal([]byte(d.Styling), &styling) == nil && styling.MaskInput
+}
+
+// hide replaces what is wrong with a masked value by a sentence without the value.
+func (d Definition) hide(problem, value string) string {
+	if value != "" && d.Masked() && strings.Contains(problem, value) {
+		return "does not follow the template's rules"
+	}
+	return problem
 }
 
 // checkable is what of the definition a value can be checked against before a build: of a dynamic parameter its type. Terraform

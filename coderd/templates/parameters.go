@@ -68,14 +68,18 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 			continue
 		}
 		if fresh && hadBefore && !d.Mutable && !d.Ephemeral && value != before {
-			refused.WithField(d.Name, fmt.Sprintf("cannot be changed after the workspace was made (it is %q)", before))
+			problem := fmt.Sprintf("cannot be changed after the workspace was created (it is %q)", before)
+			if d.Masked() {
+				problem = "cannot be changed after the workspace was created"
+			}
+			refused.WithField(d.Name, problem)
 			continue
 		}
 		if !hadBefore || d.Ephemeral {
 			before = ""
 		}
 		if problem := Check(d.checkable(), value, before); problem != "" {
-			refused.WithField(d.Name, problem)
+			refused.WithField(d.Name, d.hide(problem, value))
 		}
 	}
 	if len(refused.Fields) > 0 {

@@ -37,6 +37,7 @@ type buildRequest struct {
 	priority   int16
 	tags       map[string]string // asked of the provisioner beside the template's; nil: as with the build before
 	anyVersion bool              // the initiator may use other versions than the active one where that is the rule
+	then       *startAgain       // the start that follows a stop; nil for none
 }
 
 // reasons are what a client may say; the rest is the server's own.
@@ -44,25 +45,45 @@ var reasons = []sdk.BuildReason{
 	sdk.ReasonInitiator, sdk.ReasonDashboard, sdk.ReasonCLI, sdk.ReasonSSH, sdk.ReasonVSCode, sdk.ReasonJetBrains,
 }
 
+// next is a build that passed every check and can be queued.
+type next struct {
+	req     buildRequest
+	latest  dbsqlc.GetLatestBuildRow // zero for a workspace's first build
+	version uuid.UUID
+	file    uuid.UUID
+	values  []sdk.ParameterValue
+	tags    map[string]string
+	asked   []byte // what of the tags the request asked for
+}
+
 // build makes a workspace's next build, with its parameters and its job. The caller's transaction holds the workspace's row lock.
 func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, req buildRequest) (uuid.UUID, error) {
+	n, err := s.plan(ctx, q, w, req)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	return s.queue(ctx, q, w, n)
+}
+
+// plan checks a build and finds its version, parameters and tags. Nothing is written.
+func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, req buildRequest) (next, error) {
 	if w.DeletedAt != nil {
-		return uuid.Nil, fault.New(fault.Conflict, "The workspace %q is deleted.", w.Name)
+		return next{}, fault.New(fault.Conflict, "The workspace %q is deleted.", w.Name)
 	}
 	latest, err := q.GetLatestBuild(ctx, w.ID)
 	first := database.IsNotFound(err)
 	if err != nil && !first {
-		return uuid.Nil, fmt.Errorf("read latest build: %w", err)
+		return next{}, fmt.Errorf("read latest build: %w", err)
 	}
 	if !first {
 		if status := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)); !sdk.JobStatus(latest.JobStatus).Ended() {
-			return uuid.Nil, fault.New(fault.Conflict, "Another build of the workspace %q is active.", w.Name).
+			return next{}, fault.New(fault.Conflict, "Another build of the workspace %q is active.", w.Name).
 				WithDetail("Build %d (%s) is %s. Wait for its end or cancel it.", latest.BuildNumber, latest.Transition, status)
 		}
 	}
 	t, err := q.GetTemplate(ctx, w.TemplateID)
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("read template: %w", err)
+		return next{}, fmt.Errorf("read template: %w", err)
 	}
 	var before *uuid.UUID
 	if !first {
@@ -70,46 +91,51 @@ func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	}
 	version, file, err := chooseVersion(ctx, q, w, t, before, req)
 	if err != nil {
-		return uuid.Nil, err
+		return next{}, err
 	}
 	values, err := resolve(ctx, q, w, version.ID, latest.BuildNumber, req)
 	if err != nil {
-		return uuid.Nil, err
+		return next{}, err
 	}
 	if req.transition == sdk.TransitionStart {
 		if err := s.deps.ExternalAuth.Require(ctx, q, w.OwnerID, version.ID); err != nil {
-			return uuid.Nil, err
+			return next{}, err
 		}
 	}
 	tags, err := templates.Tags(ctx, q, version.ID, values)
 	if err != nil {
-		return uuid.Nil, err
+		return next{}, err
 	}
 	asked, err := addTags(ctx, q, tags, req.tags, latest.ID)
 	if err != nil {
-		return uuid.Nil, err
+		return next{}, err
 	}
-	state := req.state
+	return next{req: req, latest: latest, version: version.ID, file: file, values: values, tags: tags, asked: asked}, nil
+}
+
+// queue stores a planned build and queues its job.
+func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, n next) (uuid.UUID, error) {
+	req, state := n.req, n.req.state
 	if state != nil {
 		state = s.deps.States.Seal(w.ID, state)
 	}
 	id := uuid.New()
 	job, err := s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
-		Kind: string(sdk.JobWorkspaceBuild), Org: w.OrganizationID, Initiator: req.initiator, FileID: file, Tags: ownerTags(tags, w.OwnerID), Priority: req.priority,
-		Input: map[string]uuid.UUID{"workspace_build_id": id},
+		Kind: string(sdk.JobWorkspaceBuild), Org: w.OrganizationID, Initiator: req.initiator, FileID: n.file, Tags: ownerTags(n.tags, w.OwnerID), Priority: req.priority,
+		Input: buildInput{BuildID: id, Then: req.then},
 	})
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("insert job: %w", err)
 	}
 	if _, err := q.InsertBuild(ctx, dbsqlc.InsertBuildParams{
-		ID: id, WorkspaceID: w.ID, BuildNumber: latest.BuildNumber + 1, TemplateVersionID: version.ID, JobID: job.ID, Transition: string(req.transition),
-		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: state, ProvisionerTags: asked,
+		ID: id, WorkspaceID: w.ID, BuildNumber: n.latest.BuildNumber + 1, TemplateVersionID: n.version, JobID: job.ID, Transition: string(req.transition),
+		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: state, ProvisionerTags: n.asked,
 	}); err != nil {
 		return uuid.Nil, fmt.Errorf("insert build: %w", err)
 	}
-	if len(values) > 0 {
+	if len(n.values) > 0 {
 		p := dbsqlc.InsertBuildParametersParams{WorkspaceBuildID: id}
-		for _, v := range values {
+		for _, v := range n.values {
 			p.Names, p.ParameterValues = append(p.Names, v.Name), append(p.ParameterValues, v.Value)
 		}
 		if err := q.InsertBuildParameters(ctx, p); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -220,7 +221,7 @@ func (s *Service) getBuild(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) getBuildParameters(w http.ResponseWriter, r *http.Request) error {
-	b, _, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
+	b, ws, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
 	if err != nil {
 		return err
 	}
@@ -228,9 +229,18 @@ func (s *Service) getBuildParameters(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return fmt.Errorf("list parameters: %w", err)
 	}
-	out := make([]sdk.ParameterValue, len(rows))
+	definitions, err := templates.Definitions(r.Context(), s.deps.DB.Queries, b.TemplateVersionID)
+	if err != nil {
+		return err
+	}
+	own := httpapi.ActorFrom(r.Context()).UserID == ws.OwnerID
+	out := make([]sdk.BuildParameter, len(rows))
 	for i, row := range rows {
-		out[i] = sdk.ParameterValue{Name: row.Name, Value: row.Value}
+		d := slices.IndexFunc(definitions, func(d templates.Definition) bool { return d.Name == row.Name })
+		out[i] = sdk.BuildParameter{Name: row.Name, Value: row.Value, Masked: d < 0 || definitions[d].Masked()}
+		if out[i].Masked && !own {
+			out[i].Value = ""
+		}
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }

@@ -187,6 +187,11 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 			return err
 		}
 	}
+	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStop {
+		if err := h.startAgain(ctx, q, w, job); err != nil {
+			return err
+		}
+	}
 	return q.NotifyWorkspace(ctx, w.ID)
 }
 

@@ -70,6 +70,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch-ws", read, s.watchWebsocket)
 
 	mux.Handle("POST /api/v2/workspaces/{workspace}/builds", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.createBuild)
+	mux.Handle("POST /api/v2/workspaces/{workspace}/restart", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.restart)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/builds", readBuild, s.listBuilds)
 	mux.Handle("GET /api/v2/users/{user}/workspace/{workspacename}/builds/{buildnumber}", readBuild, s.getBuildByNumber)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}", readBuild, s.getBuild)

@@ -111,6 +111,12 @@ func (c *Client) CreateBuild(ctx context.Context, workspace uuid.UUID, req Creat
 	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspaces/"+workspace.String()+"/builds", req)
 }
 
+// Restart stops a running workspace and starts it again once the stop has succeeded. The server checks the start first, and the
+// request's transition is start or empty. It returns the build that runs now: the stop, or the start of a stopped workspace.
+func (c *Client) Restart(ctx context.Context, workspace uuid.UUID, req CreateBuildRequest) (WorkspaceBuild, error) {
+	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspaces/"+workspace.String()+"/restart", req)
+}
+
 // Builds lists a workspace's builds, newest first.
 func (c *Client) Builds(ctx context.Context, workspace uuid.UUID) ([]WorkspaceBuild, error) {
 	return get[[]WorkspaceBuild](ctx, c, "workspaces/"+workspace.String()+"/builds")
@@ -124,8 +130,9 @@ func (c *Client) BuildByNumber(ctx context.Context, user, workspace string, numb
 	return get[WorkspaceBuild](ctx, c, "users/"+seg(user)+"/workspace/"+seg(workspace)+"/builds/"+strconv.Itoa(number))
 }
 
-func (c *Client) BuildParameters(ctx context.Context, id uuid.UUID) ([]ParameterValue, error) {
-	return get[[]ParameterValue](ctx, c, "workspacebuilds/"+id.String()+"/parameters")
+// BuildParameters returns the values that a build was made with.
+func (c *Client) BuildParameters(ctx context.Context, id uuid.UUID) ([]BuildParameter, error) {
+	return get[[]BuildParameter](ctx, c, "workspacebuilds/"+id.String()+"/parameters")
 }
 
 func (c *Client) BuildResources(ctx context.Context, id uuid.UUID) ([]WorkspaceResource, error) {

@@ -80,6 +80,14 @@ type ParameterValue struct {
 	Value string `json:"value"`
 }
 
+// BuildParameter is a parameter's value as a build used it.
+type BuildParameter struct {
+	Name  string `json:"name"`
+	Value string `json:"value"` // empty for everyone but the workspace's owner when Masked
+	// Masked says that pages and terminals must not show the value unasked.
+	Masked bool `json:"masked"`
+}
+
 type UpdateWorkspaceRequest struct {
 	Name string `json:"name,omitempty"`
 }

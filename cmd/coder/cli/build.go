@@ -78,7 +78,7 @@ func (a *app) startCmd() *cobra.Command {
 }
 
 func (o *buildOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "end when the build has been ordered")
+	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "return without waiting for the build")
 	yesFlag(cmd, &o.yes)
 }
 
@@ -118,14 +118,24 @@ func (a *app) onWorkspace(cmd *cobra.Command, name string, do func(context.Conte
 
 // start orders a start build, of another version when one is given, and follows it.
 func (a *app) start(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, o *buildOptions, version uuid.UUID) error {
-	ctx := cmd.Context()
-	tags, err := givenTags(o.tags)
+	build, err := a.orderStart(cmd, client, ws, o, version, client.CreateBuild)
 	if err != nil {
 		return err
 	}
+	return a.finish(cmd.Context(), client, ws, build, o.noWait)
+}
+
+// orderStart decides the parameters of a start and sends its request with post.
+func (a *app) orderStart(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, o *buildOptions, version uuid.UUID,
+	post func(context.Context, uuid.UUID, sdk.CreateBuildRequest) (sdk.WorkspaceBuild, error)) (sdk.WorkspaceBuild, error) {
+	ctx := cmd.Context()
+	tags, err := givenTags(o.tags)
+	if err != nil {
+		return sdk.WorkspaceBuild{}, err
+	}
 	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(o.reason), ProvisionerTags: tags}
-	// Without anything to ask or to check, the server carries the parameters of the build before over by itself: one
-	// request less. It says so when the version wants more.
+	// When there is nothing to ask or to check, the server carries over the parameters of the build before: one request less. It
+	// refuses when the version wants more.
 	ask := o.always || !o.params.empty() || version != uuid.Nil
 	if version == uuid.Nil && ws.Outdated && (ws.TemplateRequireActiveVersion || ws.AutomaticUpdates == sdk.UpdatesAlways) {
 		version, ask = ws.TemplateActiveVersionID, true
@@ -133,23 +143,20 @@ func (a *app) start(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, o 
 	}
 	if ask {
 		if err := a.startParameters(cmd, client, ws, o, version, &req); err != nil {
-			return err
+			return sdk.WorkspaceBuild{}, err
 		}
 	}
-	build, err := client.CreateBuild(ctx, ws.ID, req)
+	build, err := post(ctx, ws.ID, req)
 	if err != nil && fault.CodeOf(err) == fault.Invalid && !ask {
 		if err := a.startParameters(cmd, client, ws, o, version, &req); err != nil {
-			return err
+			return build, err
 		}
-		build, err = client.CreateBuild(ctx, ws.ID, req)
+		build, err = post(ctx, ws.ID, req)
 	}
-	if err != nil {
-		if fault.CodeOf(err) == fault.Invalid {
-			return Try(err, "%s %s --parameter name=value", cmd.CommandPath(), fullName(ws))
-		}
-		return err
+	if err != nil && fault.CodeOf(err) == fault.Invalid {
+		return build, Try(err, "%s %s --parameter name=value", cmd.CommandPath(), fullName(ws))
 	}
-	return a.finish(ctx, client, ws, build, o.noWait)
+	return build, err
 }
 
 // startParameters decides the parameters of a start build.
@@ -166,8 +173,9 @@ func (a *app) startParameters(cmd *cobra.Command, client *sdk.Client, ws sdk.Wor
 	if err != nil {
 		return err
 	}
+	known, hidden := previousValues(previous)
 	req.RichParameterValues, err = paramQuery{
-		form: formOf(ctx, client, version, ws.OwnerID), values: values, defaults: defaults, previous: valuesOf(previous), always: o.always, ask: a.asker(ctx, o.yes),
+		form: formOf(ctx, client, version, ws.OwnerID), values: values, defaults: defaults, previous: known, hidden: hidden, always: o.always, ask: a.asker(ctx, o.yes),
 	}.resolve()
 	return Try(err, "%s %s --parameter name=value", cmd.CommandPath(), fullName(ws))
 }
@@ -225,7 +233,7 @@ func (a *app) restartCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "restart WORKSPACE",
 		Short:   "Stop a workspace and start it again",
-		Long:    "Stop a workspace and start it again, following both builds. " + interruptHelp,
+		Long:    "Stop a workspace and start it again, following both builds. A parameter that does not fit is refused before the workspace stops. " + interruptHelp,
 		Example: `  coder restart dev -y`,
 		Args:    argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -243,18 +251,34 @@ func (a *app) restartCmd() *cobra.Command {
 	return cmd
 }
 
-// restart stops a workspace that is not stopped, and starts it.
+// restart has the server stop and start a workspace, and follows both builds. The server refuses a start that cannot be before it
+// stops anything, and starts the workspace even when this program ends meanwhile.
 func (a *app) restart(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, o *buildOptions, version uuid.UUID) error {
-	if !isStopped(ws) {
-		if err := a.stop(cmd, client, ws, false); err != nil {
-			return err
-		}
-		var err error
-		if ws, err = client.Workspace(cmd.Context(), ws.ID); err != nil {
-			return err
-		}
+	ctx := cmd.Context()
+	build, err := a.orderStart(cmd, client, ws, o, version, client.Restart)
+	if err != nil {
+		return err
 	}
-	return a.start(cmd, client, ws, o, version)
+	if o.noWait {
+		fmt.Fprintf(a.streams().Err, "The restart of %s is queued.\n", fullName(ws))
+		a.sayWaiting(build.Job)
+		return nil
+	}
+	if build.Transition == sdk.TransitionStart {
+		return a.finish(ctx, client, ws, build, false)
+	}
+	if err := a.finish(ctx, client, ws, build, false); err != nil {
+		return err
+	}
+	now, err := client.Workspace(ctx, ws.ID)
+	if err != nil {
+		return err
+	}
+	if now.LatestBuild.BuildNumber == build.BuildNumber {
+		return Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed meanwhile", fullName(ws)),
+			"coder start %s", fullName(ws))
+	}
+	return a.finish(ctx, client, now, now.LatestBuild, false)
 }
 
 func (a *app) updateCmd() *cobra.Command {
@@ -262,8 +286,8 @@ func (a *app) updateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update WORKSPACE",
 		Short: "Build a workspace with its template's active version",
-		Long: `Build a workspace with its template's active version: it is stopped if it runs, and started with the new version. Parameters keep their
-values; new ones are asked for on a terminal. ` + interruptHelp,
+		Long: `Build a workspace with its template's active version. A running workspace is stopped and started again. Parameters keep their values;
+new ones are asked for on a terminal. A value that does not fit is refused before the workspace stops. ` + interruptHelp,
 		Example: `  coder update dev
   coder update dev --parameter region=eu`,
 		Args: argument("workspace"),

@@ -222,6 +222,9 @@ func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, name work
 			return err
 		}
 		for _, v := range copied {
+			if v.Masked && v.Value == "" {
+				continue // another owner's
+			}
 			if !slices.ContainsFunc(definitions, func(d sdk.TemplateVersionParameter) bool { return d.Ephemeral && d.Name == v.Name }) {
 				q.copied[v.Name] = v.Value
 			}

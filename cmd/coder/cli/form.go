@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -44,6 +45,10 @@ func shownAs(p sdk.PreviewParameter) parameter {
 		Name: p.Name, DisplayName: p.DisplayName, Description: p.Description, Type: p.Type, FormType: p.FormType, Mutable: p.Mutable, Icon: p.Icon,
 		Required: p.Required, Ephemeral: p.Ephemeral,
 	}}
+	var styling struct {
+		MaskInput bool `json:"mask_input"`
+	}
+	out.masked = json.Unmarshal(p.Styling, &styling) == nil && styling.MaskInput
 	if p.DefaultValue.Valid {
 		out.DefaultValue = p.DefaultValue.Value
 	}

@@ -84,6 +84,7 @@ func parsePairs(flag string, pairs []string) (map[string]string, error) {
 type parameter struct {
 	sdk.TemplateVersionParameter
 	refused string // what the server finds wrong with its answer, "" for nothing
+	masked  bool   // the value is not shown
 }
 
 // paramQuery is what is known of the parameters of a build to come.
@@ -96,6 +97,7 @@ type paramQuery struct {
 	preset   map[string]string // from a preset
 	defaults map[string]string // from the person, instead of the template's
 	previous map[string]string // of the build before, nil when there was none
+	hidden   map[string]bool   // of the build before, with values that only the workspace's owner may read
 	always   bool              // ask for those that have a value, too
 	// ask puts a question. Nil when nobody is there: then what lacks a value is an error that names the flag.
 	ask func(tty.Question) (string, error)
@@ -189,6 +191,9 @@ func (q paramQuery) one(def parameter) (decision, error) {
 			return decision{value: value, found: true}, def.check(value)
 		}
 	}
+	if q.hidden[def.Name] {
+		return decision{}, nil // the server keeps the value
+	}
 	if def.Ephemeral && !(def.Required && q.previous == nil) {
 		return decision{}, nil
 	}
@@ -204,11 +209,11 @@ func (q paramQuery) one(def parameter) (decision, error) {
 		initial, has = previous, true
 	}
 	if q.ask != nil {
-		value, err := q.ask(question(def.TemplateVersionParameter, initial, has))
+		value, err := q.ask(def.question(initial, has))
 		return decision{value: value, found: true, asked: true}, err
 	}
 	if _, own := q.defaults[def.Name]; lost && !own {
-		return decision{}, fault.New(fault.Invalid, "the parameter %q cannot stay %q: %s", def.Name, previous, def.refused).
+		return decision{}, fault.New(fault.Invalid, "the parameter %q cannot stay %s: %s", def.Name, def.shown(previous), def.hide(def.refused, previous)).
 			WithField(def.Name, "--parameter "+def.Name+"=… is missing")
 	}
 	if !has {
@@ -217,7 +222,7 @@ func (q paramQuery) one(def parameter) (decision, error) {
 	}
 	if _, own := q.defaults[def.Name]; own {
 		if err := checkParameter(def.TemplateVersionParameter, initial); err != nil {
-			return decision{}, fault.New(fault.Invalid, "the default of the parameter %q cannot be %q: %w", def.Name, initial, err)
+			return decision{}, fault.New(fault.Invalid, "the default of the parameter %q cannot be %s: %s", def.Name, def.shown(initial), def.hide(err.Error(), initial))
 		}
 		return decision{value: initial, found: true}, nil
 	}
@@ -233,13 +238,36 @@ func (p parameter) check(value string) error {
 	if err == nil {
 		return nil
 	}
-	return fault.New(fault.Invalid, "the parameter %q cannot be %q: %w", p.Name, value, err).WithField(p.Name, err.Error())
+	problem := p.hide(err.Error(), value)
+	return fault.New(fault.Invalid, "the parameter %q cannot be %s: %s", p.Name, p.shown(value), problem).WithField(p.Name, problem)
 }
 
-// question asks for a parameter's value.
-func question(def sdk.TemplateVersionParameter, initial string, has bool) tty.Question {
+// shown is a value as a message may quote it.
+func (p parameter) shown(value string) string {
+	if p.masked {
+		return "the masked value"
+	}
+	return strconv.Quote(value)
+}
+
+// hide replaces what is wrong with a masked value by a sentence without the value.
+func (p parameter) hide(problem, value string) string {
+	if p.masked && value != "" && strings.Contains(problem, value) {
+		return "it does not follow the template's rules"
+	}
+	return problem
+}
+
+// question asks for the parameter's value.
+func (p parameter) question(initial string, has bool) tty.Question {
+	def := p.TemplateVersionParameter
 	q := tty.Question{Text: def.DisplayName, Help: def.DescriptionPlaintext, Default: initial, HasDefault: has,
-		Check: func(value string) error { return checkParameter(def, value) }}
+		Check: func(value string) error {
+			if err := checkParameter(def, value); err != nil {
+				return errors.New(p.hide(err.Error(), value))
+			}
+			return nil
+		}}
 	if q.Text == "" {
 		q.Text = def.Name
 	}
@@ -262,6 +290,8 @@ func question(def sdk.TemplateVersionParameter, initial string, has bool) tty.Qu
 		}
 	case def.Type == "bool":
 		q.Choices = []tty.Choice{{Label: "yes", Value: "true"}, {Label: "no", Value: "false"}}
+	default:
+		q.Secret = p.masked
 	}
 	return q
 }
@@ -385,11 +415,15 @@ func (a *app) preset(ctx context.Context, client *sdk.Client, version uuid.UUID,
 	return sdk.Preset{}, fault.New(fault.NotFound, "the template has no preset %q: %s", name, list)
 }
 
-// valuesOf makes a map of parameter values, never nil.
-func valuesOf(values []sdk.ParameterValue) map[string]string {
-	m := make(map[string]string, len(values))
+// previousValues splits a build's parameters into those with a readable value, never nil, and those whose value only the owner may read.
+func previousValues(values []sdk.BuildParameter) (readable map[string]string, hidden map[string]bool) {
+	readable, hidden = map[string]string{}, map[string]bool{}
 	for _, v := range values {
-		m[v.Name] = v.Value
+		if v.Masked && v.Value == "" {
+			hidden[v.Name] = true
+		} else {
+			readable[v.Name] = v.Value
+		}
 	}
-	return m
+	return readable, hidden
 }

@@ -269,3 +269,46 @@ func FuzzParseValues(f *testing.F) {
 		}
 	})
 }
+
+// A masked value is neither echoed nor quoted, and one that only the owner may read is left to the server.
+func TestMaskedParameter(t *testing.T) {
+	t.Parallel()
+	def := shownAs(sdk.PreviewParameter{
+		Name: "key", Type: "string", Mutable: true, Required: true, Styling: []byte(`{"mask_input":true}`),
+		Validations: []sdk.ParameterValidation{{Regex: ptr("^sk-"), Error: "{value} is not a key"}},
+	})
+	form := func(map[string]string) ([]parameter, error) { return []parameter{def}, nil }
+	_, err := paramQuery{form: form, values: map[string]string{"key": "hunter2"}}.resolve()
+	if fault.CodeOf(err) != fault.Invalid || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("refused value: %v, want a refusal without it", err)
+	}
+	var asked tty.Question
+	values, err := paramQuery{form: form, ask: func(q tty.Question) (string, error) {
+		asked = q
+		return "sk-secret", q.Check("sk-secret")
+	}}.resolve()
+	if err != nil || !asked.Secret || valuesOf(values)["key"] != "sk-secret" {
+		t.Errorf("asked: %+v, %v, secret %t", values, err, asked.Secret)
+	}
+	if err := asked.Check("hunter2"); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("refused answer: %v", err)
+	}
+	known, hidden := previousValues([]sdk.BuildParameter{{Name: "key", Masked: true}, {Name: "size", Value: "2"}})
+	def.refused = "it is empty"
+	values, err = paramQuery{form: form, previous: known, hidden: hidden, ask: func(tty.Question) (string, error) {
+		t.Error("asked for what the owner has set")
+		return "", nil
+	}}.resolve()
+	if err != nil || len(values) != 0 {
+		t.Errorf("another owner's value: %v, %v, want it left to the server", values, err)
+	}
+}
+
+// valuesOf makes a map of parameter values, never nil.
+func valuesOf(values []sdk.ParameterValue) map[string]string {
+	m := make(map[string]string, len(values))
+	for _, v := range values {
+		m[v.Name] = v.Value
+	}
+	return m
+}

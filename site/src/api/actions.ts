@@ -24,18 +24,16 @@ export function useBuild(workspace: Workspace) {
   });
 }
 
-// ended waits for the end of a build.
-async function ended(build: string): Promise<WorkspaceBuild> {
-  for (;;) {
-    const now = await get<WorkspaceBuild>(`workspacebuilds/${build}`);
-    if (now.job.completed_at) return now;
-    await new Promise((resolve) => setTimeout(resolve, 500));
-  }
-}
-
-// restart stops a workspace and, when that has worked, starts it.
-export async function restart(workspace: Workspace, values?: ParameterValue[]): Promise<WorkspaceBuild> {
-  const stop = await ended((await createBuild(workspace.id, { transition: "stop" })).id);
-  if (stop.job.status !== "succeeded") throw new Error("The workspace did not stop, so it was not started again.");
-  return createBuild(workspace.id, { transition: "start", ...(values ? { rich_parameter_values: values } : {}) });
+// useRestart has the server stop the workspace and start it again. The server checks the start before it stops anything, and starts
+// the workspace even when this page is closed meanwhile.
+export function useRestart(workspace: Workspace) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (values?: ParameterValue[]) =>
+      send<WorkspaceBuild>("POST", `workspaces/${workspace.id}/restart`, {
+        reason: "dashboard",
+        ...(values ? { rich_parameter_values: values } : {}),
+      }),
+    onSuccess: async () => putWorkspace(client, await get<Workspace>(`workspaces/${workspace.id}`)),
+  });
 }

@@ -42,7 +42,7 @@ export const queries = {
   builds: (workspace: string) => ask<t.WorkspaceBuild[]>(["workspaces", "builds", workspace], `workspaces/${workspace}/builds`),
   build: (owner: string, name: string, number: number) =>
     ask<t.WorkspaceBuild>(["workspaces", "build", owner, name, number], `users/${segment(owner)}/workspace/${segment(name)}/builds/${number}`),
-  buildParameters: (build: string) => ask<t.ParameterValue[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
+  buildParameters: (build: string) => ask<t.BuildParameter[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
   buildTimings: (build: string) => ask<t.BuildTimings>(["workspaces", "timings", build], `workspacebuilds/${build}/timings`),
   ports: (agent: string) => ask<{ ports: t.ListeningPort[] }>(["ports", agent], `workspaceagents/${agent}/listening-ports`),
 

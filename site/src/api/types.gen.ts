@@ -1144,6 +1144,13 @@ export interface ParameterValue {
   value: string;
 }
 
+// BuildParameter is a parameter's value as a build used it.
+export interface BuildParameter {
+  name: string;
+  value: string; // empty for everyone but the workspace's owner when Masked
+  masked: boolean;
+}
+
 export interface UpdateWorkspaceRequest {
   name?: string;
 }
@@ -1287,6 +1294,7 @@ export type Route =
   | "POST /api/v2/users/{user}/workspaces"
   | "POST /api/v2/workspaceagents/me/startup-problem"
   | "POST /api/v2/workspaces/{workspace}/builds"
+  | "POST /api/v2/workspaces/{workspace}/restart"
   | "POST /api/v2/workspaces/{workspace}/usage"
   | "PUT /api/v2/users/{user}/gitsshkey"
   | "PUT /api/v2/users/{user}/password"

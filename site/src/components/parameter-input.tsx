@@ -30,7 +30,7 @@ export function ParameterInput(props: Props) {
   const placeholder = p.styling?.placeholder;
   switch (kindOf(p)) {
     case "textarea":
-      return <textarea {...common} rows={5} placeholder={placeholder} value={value} onChange={(e) => onChange(e.target.value)} className={cx(inputClass, "max-w-xl py-1.5 font-mono text-[13px]")} />;
+      return <textarea {...common} rows={5} placeholder={placeholder} value={value} onChange={(e) => onChange(e.target.value)} className={cx(inputClass, "max-w-xl py-1.5 font-mono text-[13px]", p.styling?.mask_input && "[-webkit-text-security:disc]")} />;
     case "dropdown":
       return <Dropdown {...props} />;
     case "radio":

@@ -19,6 +19,7 @@ export interface ParametersForm {
   judged: (p: PreviewParameter) => boolean; // whether what the server finds wrong is about the value that there is now
   inputs: Inputs;
   before: Inputs; // values of the last build
+  kept: ReadonlySet<string>; // parameters of the last build whose value only the workspace's owner may read
   shown: ReadonlySet<string>; // whose errors are shown: what was touched, or all after a try to submit
   value: (p: PreviewParameter) => string;
   set: (name: string, value: string) => void;
@@ -28,7 +29,10 @@ export interface ParametersForm {
 }
 
 // useParameters keeps the form of a template's version, for a workspace of the owner. before: what an existing one was built with.
-export function useParameters(version: string | undefined, owner: string, before: Inputs = {}): ParametersForm {
+// kept: those of them whose value this viewer may not read; the server keeps it unless it is replaced here.
+export function useParameters(
+  version: string | undefined, owner: string, before: Inputs = {}, kept: ReadonlySet<string> = none,
+): ParametersForm {
   const [inputs, setInputs] = useState<Inputs>({});
   const [shown, setShown] = useState<ReadonlySet<string>>(new Set());
   const rested = useDebounced(inputs, 200);
@@ -50,6 +54,7 @@ export function useParameters(version: string | undefined, owner: string, before
   // A choice that another choice has made impossible is dropped, so that the default stands again. Only the form for all that is
   // chosen now can tell: an earlier one does not know the options of later choices.
   const settled = rested === inputs && !evaluated.isPlaceholderData;
+  const unseen = (name: string) => kept.has(name) && inputs[name] === undefined;
   useEffect(() => {
     if (!parameters || !settled) return;
     const gone = Object.keys(inputs).filter((name) => {
@@ -60,7 +65,7 @@ export function useParameters(version: string | undefined, owner: string, before
   }, [parameters, settled]); // eslint-disable-line react-hooks/exhaustive-deps
 
   return {
-    parameters, inputs, before, shown, value,
+    parameters, inputs, before, kept, shown, value,
     diagnostics: evaluated.data?.diagnostics ?? [],
     error: evaluated.error,
     judged: (p) => (evaluated.data?.asked[p.name] ?? "") === (inputs[p.name] ?? before[p.name] ?? ""),
@@ -72,11 +77,14 @@ export function useParameters(version: string | undefined, owner: string, before
     setAll: (values) => setInputs((old) => ({ ...old, ...values })),
     check: () => {
       setShown(new Set(parameters?.map((p) => p.name)));
-      const wrong = parameters?.find((p) => validate(p, value(p), before[p.name]) !== "" && !locked(p, before));
+      const stays = (p: PreviewParameter) => locked(p, before, kept) || unseen(p.name);
+      const wrong = parameters?.find((p) => validate(p, value(p), before[p.name]) !== "" && !stays(p));
       if (wrong) document.getElementById(`parameter-${wrong.name}`)?.querySelector<HTMLElement>("input,select,textarea,button")?.focus();
       return parameters !== undefined && !wrong && !(evaluated.data?.diagnostics ?? []).some((d) => d.severity === "error");
     },
-    values: () => (parameters ?? []).filter((p) => !locked(p, before) && (!p.ephemeral || inputs[p.name] !== undefined)).map((p) => ({ name: p.name, value: value(p) })),
+    values: () => (parameters ?? [])
+      .filter((p) => !locked(p, before, kept) && !unseen(p.name) && (!p.ephemeral || inputs[p.name] !== undefined))
+      .map((p) => ({ name: p.name, value: value(p) })),
   };
 }
 
@@ -93,7 +101,9 @@ export function useSubmit(form: ParametersForm, then: () => void): { submit: () 
 }
 
 // An immutable parameter is chosen once, when the workspace is made.
-const locked = (p: PreviewParameter, before: Inputs) => !p.mutable && before[p.name] !== undefined;
+const locked = (p: PreviewParameter, before: Inputs, kept: ReadonlySet<string>) =>
+  !p.mutable && (before[p.name] !== undefined || kept.has(p.name));
+const none: ReadonlySet<string> = new Set();
 
 export function ParameterForm({ form, existing }: { form: ParametersForm; existing?: boolean }) {
   if (form.error && !form.parameters) return <ErrorNote error={form.error} title="The parameters cannot be shown" />;
@@ -116,9 +126,10 @@ export function ParameterForm({ form, existing }: { form: ParametersForm; existi
 
 function Parameter({ p, form, existing }: { p: PreviewParameter; form: ParametersForm; existing: boolean }) {
   const value = form.value(p);
-  const fixed = locked(p, form.before);
-  const wrong = !fixed && form.shown.has(p.name) ? validate(p, value, form.before[p.name]) : "";
-  const told = p.diagnostics.filter((d) => d.severity === "error" && form.judged(p) && (form.shown.has(p.name) || value !== ""));
+  const fixed = locked(p, form.before, form.kept);
+  const unseen = form.kept.has(p.name) && form.inputs[p.name] === undefined;
+  const wrong = !fixed && !unseen && form.shown.has(p.name) ? validate(p, value, form.before[p.name]) : "";
+  const told = unseen ? [] : p.diagnostics.filter((d) => d.severity === "error" && form.judged(p) && (form.shown.has(p.name) || value !== ""));
   const error = wrong || told.map((d) => d.detail || d.summary).join(" ");
   const base = `parameter-${p.name}`;
   const label = p.display_name || p.name;
@@ -138,7 +149,8 @@ function Parameter({ p, form, existing }: { p: PreviewParameter; form: Parameter
       />
       <div id={`${base}-error`} className="text-[13px]" aria-live="polite">
         {error && <span className="text-bad">{error}</span>}
-        {fixed && existing && <span className="text-muted">It was chosen when the workspace was made.</span>}
+        {fixed && existing && <span className="text-muted">It was set when the workspace was created.</span>}
+        {unseen && !fixed && <span className="text-muted">Only the owner can see the value. Leave this empty to keep it.</span>}
         {p.diagnostics.filter((d) => d.severity === "warning").map((d, i) => <span key={i} className="block text-warn">{d.summary} {d.detail}</span>)}
       </div>
     </div>

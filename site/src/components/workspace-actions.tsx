@@ -2,7 +2,7 @@
 import { useMutation } from "@tanstack/react-query";
 import { CircleStop, Ellipsis, Play, RefreshCw, Rocket, Star, Trash2, X } from "lucide-react";
 import { useState } from "react";
-import { restart, useBuild } from "~/api/actions";
+import { useBuild, useRestart } from "~/api/actions";
 import { send } from "~/api/client";
 import type { Workspace } from "~/api/types";
 import { Confirm } from "./dialog";
@@ -13,7 +13,7 @@ import { mayEditTemplates, useMe } from "./user";
 
 export function useWorkspaceActions(workspace: Workspace) {
   const build = useBuild(workspace);
-  const again = useMutation({ mutationFn: () => restart(workspace) });
+  const again = useRestart(workspace);
   const cancel = useMutation({ mutationFn: () => send("PATCH", `workspacebuilds/${workspace.latest_build.id}/cancel`) });
   const favorite = useMutation({ mutationFn: () => send(workspace.favorite ? "DELETE" : "PUT", `workspaces/${workspace.id}/favorite`) });
   const [asking, ask] = useState<"delete" | "orphan" | "stop" | "update" | null>(null);
@@ -52,7 +52,7 @@ export function ActionMenu({ actions }: { actions: Actions }) {
     <Menu trigger={<IconButton label={`More for ${workspace.name}`}><Ellipsis /></IconButton>}>
       <Item icon={<Play />} disabled={!actions.canStart} onSelect={actions.start}>Start</Item>
       <Item icon={<CircleStop />} disabled={!actions.canStop} onSelect={() => ask("stop")}>Stop</Item>
-      <Item icon={<RefreshCw />} disabled={!actions.canStop} onSelect={() => actions.again.mutate()}>Restart</Item>
+      <Item icon={<RefreshCw />} disabled={!actions.canStop} onSelect={() => actions.again.mutate(undefined)}>Restart</Item>
       {workspace.outdated && <Item icon={<Rocket />} disabled={!idle} onSelect={() => ask("update")}>Update to the active version</Item>}
       <Item icon={<Star />} onSelect={() => actions.favorite.mutate()}>{workspace.favorite ? "No favorite any more" : "Make a favorite"}</Item>
       <Separator />

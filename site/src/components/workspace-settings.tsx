@@ -1,11 +1,11 @@
 // What can be changed about a workspace: its name, when it starts and stops by itself, its parameters.
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { type FormEvent, type ReactNode, useState } from "react";
+import { type FormEvent, type ReactNode, useMemo, useState } from "react";
 import { useLocation } from "wouter";
-import { restart, useBuild } from "~/api/actions";
+import { useBuild, useRestart } from "~/api/actions";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { ParameterValue, Workspace } from "~/api/types";
+import type { BuildParameter, Workspace } from "~/api/types";
 import { ago } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule } from "~/lib/schedule";
@@ -127,14 +127,17 @@ function Parameters({ workspace: w }: { workspace: Workspace }) {
   return <ParameterCard key={w.latest_build.id} workspace={w} current={current.data} />;
 }
 
-function ParameterCard({ workspace: w, current }: { workspace: Workspace; current: ParameterValue[] }) {
+function ParameterCard({ workspace: w, current }: { workspace: Workspace; current: BuildParameter[] }) {
   const [, navigate] = useLocation();
-  const form = useParameters(w.latest_build.template_version_id, w.owner_id, Object.fromEntries(current.map((p) => [p.name, p.value])));
+  const kept = useMemo(() => new Set(current.filter((p) => p.masked && p.value === "").map((p) => p.name)), [current]);
+  const before = Object.fromEntries(current.filter((p) => !kept.has(p.name)).map((p) => [p.name, p.value]));
+  const form = useParameters(w.latest_build.template_version_id, w.owner_id, before, kept);
   const build = useBuild(w);
+  const restart = useRestart(w);
   const running = w.latest_build.status === "running";
   const change = useMutation({
     mutationFn: async () => {
-      if (running) await restart(w, form.values());
+      if (running) await restart.mutateAsync(form.values());
       else await build.mutateAsync({ transition: "start", rich_parameter_values: form.values() });
     },
     onSuccess: () => navigate(paths.workspace(w.owner_name, w.name)),

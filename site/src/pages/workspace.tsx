@@ -1,10 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Trash2 } from "lucide-react";
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useBuildLog } from "~/api/logs";
 import { gone, queries } from "~/api/queries";
-import type { Workspace, WorkspaceBuild } from "~/api/types";
+import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent-card";
 import { JobLogView } from "~/components/job-log";
 import { agentsOf, isBusy, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
@@ -97,6 +97,11 @@ function Secret({ value }: { value: string }) {
   return <button type="button" className="font-mono underline decoration-dotted" aria-label={open ? undefined : "Show the secret value"} onClick={() => setOpen(!open)}>{open ? value : "••••••"}</button>;
 }
 
+function Value({ of: p }: { of: BuildParameter }) {
+  if (!p.masked) return p.value || "–";
+  return p.value ? <Secret value={p.value} /> : <span className="text-muted" title="Only the owner can see it">••••••</span>;
+}
+
 function Builds({ workspace: w, number }: { workspace: Workspace; number: number }) {
   const latest = number === w.latest_build.build_number;
   const other = useQuery({ ...queries.build(w.owner_name, w.name, number), enabled: !latest });
@@ -140,7 +145,7 @@ function BuildDetail({ build }: { build: WorkspaceBuild }) {
             ["Version", <code key="v">{build.template_version_name}</code>],
             ["By", build.initiator_name],
             ["Provisioner", build.job.worker_name || "none yet"],
-            ...(parameters.data ?? []).map((p): [string, string] => [p.name, p.value || "–"]),
+            ...(parameters.data ?? []).map((p): [string, ReactNode] => [p.name, <Value key={p.name} of={p} />]),
           ]} />
         </Card>
       </div>

@@ -1,0 +1,129 @@
+package workspaces
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// buildInput is the input of a build's job.
+type buildInput struct {
+	BuildID uuid.UUID `json:"workspace_build_id"`
+	// Then is the start that follows the stop of a restart.
+	Then *startAgain `json:"then,omitempty"`
+}
+
+// startAgain is the second half of a restart. It is stored with the job of the first half, so that the workspace starts again
+// even when the client that asked for it is gone.
+type startAgain struct {
+	Version    uuid.UUID            `json:"version"`
+	Preset     uuid.UUID            `json:"preset"`
+	Given      []sdk.ParameterValue `json:"given,omitempty"`
+	Initiator  uuid.UUID            `json:"initiator"`
+	Reason     sdk.BuildReason      `json:"reason"`
+	LogLevel   string               `json:"log_level,omitempty"`
+	Tags       map[string]string    `json:"tags"` // nil: as with the build before
+	AnyVersion bool                 `json:"any_version,omitempty"`
+}
+
+func (r buildRequest) again() *startAgain {
+	return &startAgain{
+		Version: r.version, Preset: r.preset, Given: r.given, Initiator: r.initiator, Reason: r.reason, LogLevel: r.logLevel, Tags: r.tags, AnyVersion: r.anyVersion,
+	}
+}
+
+func (a startAgain) request() buildRequest {
+	return buildRequest{
+		transition: sdk.TransitionStart, version: a.Version, preset: a.Preset, given: a.Given, initiator: a.Initiator, reason: a.Reason, logLevel: a.LogLevel,
+		priority: priorityPerson, tags: a.Tags, anyVersion: a.AnyVersion,
+	}
+}
+
+// restart stops a workspace and starts it again once the stop has succeeded. The start is checked first: a request that is refused
+// leaves the workspace as it is. It answers with the build that runs now: the stop, or the start of a stopped workspace.
+func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	ws, err := s.workspace(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	if err := actor.May(rbac.Create, rbac.Of(rbac.WorkspaceBuild, ws.OwnerID)); err != nil {
+		return err
+	}
+	var req sdk.CreateBuildRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if req.Transition != "" && req.Transition != sdk.TransitionStart {
+		return fault.New(fault.Invalid, "The restart is not accepted.").WithField("transition", "must be start or empty")
+	}
+	req.Transition = sdk.TransitionStart
+	if len(req.ProvisionerState) > 0 {
+		return fault.New(fault.Invalid, "The restart is not accepted.").WithField("state", "cannot be given with a restart")
+	}
+	start, err := buildRequestOf(actor, ws, req)
+	if err != nil {
+		return err
+	}
+	if err := s.deps.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil {
+		return err
+	}
+	var id uuid.UUID
+	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		locked, err := q.LockWorkspace(ctx, ws.ID)
+		if err != nil {
+			return err
+		}
+		planned, err := s.plan(ctx, q, locked, start)
+		if err != nil {
+			return err
+		}
+		if stopped(planned.latest) {
+			id, err = s.queue(ctx, q, locked, planned)
+			return err
+		}
+		id, err = s.build(ctx, q, locked, buildRequest{
+			transition: sdk.TransitionStop, initiator: start.initiator, reason: start.reason, logLevel: start.logLevel, priority: priorityPerson, then: start.again(),
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("restart workspace: %w", err)
+	}
+	return s.writeBuild(w, r, http.StatusCreated, id)
+}
+
+func stopped(b dbsqlc.GetLatestBuildRow) bool {
+	return sdk.Transition(b.Transition) == sdk.TransitionStop && sdk.JobStatus(b.JobStatus) == sdk.JobSucceeded
+}
+
+// startAgain begins the second half of a restart after its stop has succeeded. A start that is refused now, because the template
+// changed meanwhile, leaves the workspace stopped.
+func (s *Service) startAgain(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, job dbsqlc.ProvisionerJob) error {
+	var in buildInput
+	if err := json.Unmarshal(job.Input, &in); err != nil {
+		return fmt.Errorf("decode job input: %w", err)
+	}
+	if in.Then == nil {
+		return nil
+	}
+	_, err := s.build(ctx, q, w, in.Then.request())
+	if refused, ok := errors.AsType[*fault.Error](err); ok && refused.Code != fault.Internal {
+		s.log.WarnContext(ctx, "workspace not started again", "workspace", w.ID, "err", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("start again: %w", err)
+	}
+	return nil
+}
