@@ -37,6 +37,7 @@ var allowed = map[string][]string{
 	"e2e":                        {"agent", "coderd", "coordinator", "provisionerd", "tailnet", "cmd"},
 	"bench":                      {},
 	"site":                       {},
+	"packaging":                  {},
 }
 
 // only maps a foreign module to the one subtree that may import it, with the reason.
