@@ -35,6 +35,9 @@ it("creates, promotes, suspends and deletes users", async () => {
   await bob.page.goto("/workspaces");
   await bob.page.getByText("You have no workspaces").waitFor();
   expect(await bob.page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Users" }).count()).toBe(0);
+  // A template admin sees the shared provisioners; a member is not told that there are none.
+  await bob.page.goto("/provisioners");
+  await bob.page.getByRole("region", { name: "Daemons" }).getByText("idle").first().waitFor();
   // Another's workspace does not exist for him.
   await bob.page.goto("/@ada/dev");
   await bob.page.getByText("There is no such workspace").waitFor();
@@ -93,6 +96,16 @@ it("changes an account, its tokens and its SSH key", async () => {
   await page.getByRole("button", { name: "Replace…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Replace" }).click();
   await page.waitForFunction((old) => document.querySelector<HTMLInputElement>('[aria-label="SSH public key"]')?.value !== old, before);
+});
+
+it("does not tell members of an outage because they cannot see shared provisioners", async () => {
+  await api(place, token, "POST", "users", { username: "mel", email: "mel@example.com", password, name: "" });
+  const login = await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "mel@example.com", password }) });
+  const { session_token } = (await login.json()) as { session_token: string };
+  const { page } = await open(place, session_token);
+  await page.goto("/provisioners");
+  await page.getByText("You have no provisioners of your own").waitFor();
+  expect(await page.getByText("No provisioner is online").count()).toBe(0);
 });
 
 it("fits a phone", async () => {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -14,8 +16,8 @@ import (
 
 // provisionerCmd holds what concerns provisioners from the outside. Programs that can be one add "start".
 func (a *app) provisionerCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "provisioner", Aliases: []string{"provisioners"}, Short: "Look after provisioners and their jobs", Example: "  coder provisioner list"}
-	jobs := &cobra.Command{Use: "jobs", Aliases: []string{"job"}, Short: "Look after provisioner jobs", Example: "  coder provisioner jobs list"}
+	cmd := &cobra.Command{Use: "provisioner", Aliases: []string{"provisioners"}, Short: "Manage provisioners and jobs", Example: "  coder provisioner list"}
+	jobs := &cobra.Command{Use: "jobs", Aliases: []string{"job"}, Short: "Manage provisioner jobs", Example: "  coder provisioner jobs list"}
 	jobs.AddCommand(a.jobsListCmd(), a.jobsCancelCmd())
 	cmd.AddCommand(a.provisionersListCmd(), jobs, a.provisionerKeysCmd())
 	return cmd
@@ -70,11 +72,25 @@ func (a *app) provisionersListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(daemons) == 0 {
+				a.noProvisioners(cmd.Context(), client)
+			}
 			return out.print(a.streams().Out, daemons)
 		},
 	}
 	out.flags(cmd)
 	return cmd
+}
+
+// noProvisioners explains an empty list: only template admins see shared provisioners.
+func (a *app) noProvisioners(ctx context.Context, client *sdk.Client) {
+	me, err := client.User(ctx, sdk.Me)
+	admin := slices.ContainsFunc(me.Roles, func(r sdk.Role) bool { return r.Name == "owner" || r.Name == "template-admin" })
+	if err == nil && admin {
+		fmt.Fprintln(a.streams().Err, "There are no provisioners. Builds wait until one is online: coder provisioner start")
+		return
+	}
+	fmt.Fprintln(a.streams().Err, "You have no provisioners of your own. Shared provisioners run your builds; only template admins see them.")
 }
 
 func (a *app) jobsListCmd() *cobra.Command {

@@ -14,7 +14,15 @@ describe("links", () => {
     ["by host, without one", app({ subdomain: true }), "", ""],
     ["a command", app({ command: "htop -d 5" }), "", "/@ada/dev.main/terminal?command=htop%20-d%205"],
     ["elsewhere", app({ external: true, url: "https://example.com/x" }), "", "https://example.com/x"],
+    ["an editor", app({ external: true, url: "cursor://coder.coder-remote/open?x=1" }), "", "cursor://coder.coder-remote/open?x=1"],
+    ["on this server", app({ external: true, url: "/docs" }), "", "/docs"],
     ["a script", app({ external: true, url: " javascript:alert(1)" }), "", ""],
+    ["a script with a tab", app({ external: true, url: "java\tscript:alert(1)" }), "", ""],
+    ["a script with line breaks", app({ external: true, url: "\u0001jav\r\nascript\t:alert(1)" }), "", ""],
+    ["data", app({ external: true, url: "DATA:text/html,<script>" }), "", ""],
+    ["a page's own source", app({ external: true, url: "view-source:https://example.com" }), "", ""],
+    ["a file", app({ external: true, url: "file:///etc/passwd" }), "", ""],
+    ["nothing", app({ external: true, url: "http://[" }), "", ""],
   ])("an app %s", (_, a, host, want) => {
     expect(appLink(w, agent, a, host)).toBe(want);
   });
@@ -44,7 +52,7 @@ describe("links", () => {
     const ide = app({ external: true, url: "jetbrains://gateway/coder?&workspace=dev&token=$SESSION_TOKEN" });
     expect(wantsToken(ide)).toBe(true);
     expect(withToken(appLink(w, agent, ide, ""), "a-b")).toBe("jetbrains://gateway/coder?&workspace=dev&token=a-b");
-    for (const url of ["https://evil.example/?$SESSION_TOKEN", " HTTP://evil.example/?$SESSION_TOKEN"]) expect(wantsToken(app({ external: true, url }))).toBe(false);
+    for (const url of ["https://evil.example/?$SESSION_TOKEN", " HTTP://evil.example/?$SESSION_TOKEN", "ht\ttps://evil.example/?$SESSION_TOKEN", "//evil.example/?$SESSION_TOKEN", "https://[/$SESSION_TOKEN"]) expect(wantsToken(app({ external: true, url }))).toBe(false);
     expect(wantsToken(app({ url: "http://localhost/$SESSION_TOKEN" }))).toBe(false);
   });
 });

@@ -12,10 +12,25 @@ export function portLink(w: Workspace, agent: WorkspaceAgent, port: number, host
   return `${below(host, `${port}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
 }
 
+// Schemes that an external app may have: websites, and programs on this machine that open workspaces. Everything else could run in
+// the dashboard or reach what no template should.
+const schemes = new Set([
+  "http", "https", "mailto", "ssh", "sftp", "rdp", "vnc", "coder", "vscode", "vscode-insiders", "vscodium", "cursor", "windsurf", "zed",
+  "jetbrains", "jetbrains-gateway", "fleet", "kiro", "antigravity", "trae", "positron",
+]);
+
+// schemeOf reads an address as the browser will, which ignores tabs and line breaks in it; "" for what is no address.
+function schemeOf(app: WorkspaceApp): string {
+  try {
+    return new URL(app.url ?? "", location.href).protocol.slice(0, -1);
+  } catch {
+    return "";
+  }
+}
+
 // appLink is where an app opens; "" when it needs a host of its own and the server has none.
 export function appLink(w: Workspace, agent: WorkspaceAgent, app: WorkspaceApp, host: string): string {
-  // What a template gives as an address must not run in the dashboard.
-  if (app.external) return /^(javascript|data|vbscript|blob|file):/i.test((app.url ?? "").trim()) ? "" : (app.url ?? "");
+  if (app.external) return schemes.has(schemeOf(app)) ? (app.url ?? "") : "";
   if (app.command) return `${paths.terminal(w.owner_name, w.name, agent.name)}?command=${encodeURIComponent(app.command)}`;
   if (!app.subdomain) return paths.app(w.owner_name, w.name, agent.name, app.slug);
   if (!host) return "";
@@ -25,7 +40,7 @@ export function appLink(w: Workspace, agent: WorkspaceAgent, app: WorkspaceApp, 
 // What stands for a session token in the address of an external app. Programs on this machine get one; no website does.
 const tokenMark = "$SESSION_TOKEN";
 
-export const wantsToken = (app: WorkspaceApp) => app.external && (app.url ?? "").includes(tokenMark) && !/^https?:/i.test((app.url ?? "").trim());
+export const wantsToken = (app: WorkspaceApp) => app.external && (app.url ?? "").includes(tokenMark) && !["", "http", "https"].includes(schemeOf(app));
 
 export const withToken = (link: string, token: string) => link.replaceAll(tokenMark, encodeURIComponent(token));
 

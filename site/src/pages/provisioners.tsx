@@ -10,7 +10,7 @@ import { Confirm, Dialog } from "~/components/dialog";
 import { Dot, jobTone } from "~/components/status";
 import { parseTags, TagsInput } from "~/components/tags-input";
 import { Ago, Badge, Button, Card, Empty, ErrorNote, fieldError, IconButton, Loading, Note, Page, Table, Tags, td, TextField } from "~/components/ui";
-import { isOwner, useMe } from "~/components/user";
+import { isOwner, mayEditTemplates, useMe } from "~/components/user";
 import { duration, since, words } from "~/lib/format";
 import { useNow, useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
@@ -19,7 +19,7 @@ export default function Provisioners() {
   useTitle("Provisioners");
   const owner = isOwner(useMe());
   return (
-    <Page title="Provisioners" subtitle="They run Terraform: template imports and workspace builds">
+    <Page title="Provisioners" subtitle="Run Terraform for template imports and workspace builds">
       <Daemons />
       <Queue />
       {owner && <Keys />}
@@ -39,13 +39,29 @@ function Daemons() {
     <Card flush title="Daemons" actions={list.length > list.filter((d) => d.status !== "offline").length && <Button small look="quiet" onClick={() => showAll(!all)}>{all ? "Hide those offline" : "Show those offline"}</Button>}>
       <ErrorNote error={daemons.error} />
       {daemons.isPending && !daemons.error && <Loading what="daemons" />}
-      {daemons.data && shown.length === 0 && <Empty icon={<Cpu />} title="No provisioner is online">Builds wait until one is. Start the server with built-in ones, or run <code>coder provisioner start</code> on another machine.</Empty>}
+      {daemons.data && shown.length === 0 && <NoDaemons all={all} />}
       {shown.length > 0 && (
         <Table label="Daemons" head={["Name", "Status", "Tags", "Path", "Job", "Version", "Last seen"]}>
           {shown.map((d) => <DaemonRow key={d.id} daemon={d} peer={mesh.data?.peers.find((p) => p.id === d.id)} />)}
         </Table>
       )}
     </Card>
+  );
+}
+
+// NoDaemons tells template admins that builds must wait. Others see only their own provisioners and learn nothing of the shared ones.
+function NoDaemons({ all }: { all: boolean }) {
+  if (!mayEditTemplates(useMe())) {
+    return (
+      <Empty icon={<Cpu />} title="You have no provisioners of your own">
+        Shared provisioners run your builds; only template admins see them. A build that must wait for one says so.
+      </Empty>
+    );
+  }
+  return (
+    <Empty icon={<Cpu />} title={all ? "There are no provisioners" : "No provisioner is online"}>
+      Builds wait until one is online. Start the server with built-in ones, or run <code>coder provisioner start</code> on another machine.
+    </Empty>
   );
 }
 
@@ -70,9 +86,9 @@ function Queue() {
   const open = list.filter((j) => !j.completed_at);
   const shown = all ? list : open;
   return (
-    <Card flush title={`Queue${open.length ? ` (${open.length})` : ""}`} actions={<Button small look="quiet" aria-pressed={all} onClick={() => showAll(!all)}>{all ? "Only what is open" : "Show ended jobs"}</Button>}>
+    <Card flush title={`Queue${open.length ? ` (${open.length})` : ""}`} actions={<Button small look="quiet" aria-pressed={all} onClick={() => showAll(!all)}>{all ? "Hide ended jobs" : "Show ended jobs"}</Button>}>
       <ErrorNote error={jobs.error} />
-      {jobs.data && shown.length === 0 && <p className="px-4 py-6 text-center text-muted">Nothing waits and nothing runs.</p>}
+      {jobs.data && shown.length === 0 && <p className="px-4 py-6 text-center text-muted">No jobs.</p>}
       {shown.length > 0 && (
         <Table label="Queue" head={["Job", "For", "Status", "Tags", "Provisioner", "Since", ""]}>
           {shown.map((j) => <JobRow key={j.id} job={j} />)}
