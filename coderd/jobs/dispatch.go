@@ -27,7 +27,7 @@ func (s *Service) dispatch() {
 		case <-s.ctx.Done():
 			return
 		case <-s.wake:
-			for s.round() {
+			for failing := map[uuid.UUID]bool{}; s.round(failing); {
 			}
 			sayWhy.Reset(sayWhyAfter + 20*time.Millisecond)
 		case <-sayWhy.C:
@@ -67,32 +67,49 @@ func (s *Service) sayWhy() error {
 	})
 }
 
-// round offers each daemon with a free slot one job, and reports whether any was taken.
-func (s *Service) round() (again bool) {
-	s.mu.Lock()
-	var free []*session
-	for _, x := range s.sessions {
-		if x.slots > 0 {
-			free = append(free, x)
+// round offers each daemon with a free slot one job, and reports whether any was taken. A daemon that cannot be given one is put
+// into failing and left out until the dispatcher wakes again: it must not keep the others from their jobs.
+func (s *Service) round(failing map[uuid.UUID]bool) (again bool) {
+	for _, x := range s.free() {
+		if failing[x.daemon.ID] {
+			continue
 		}
-	}
-	s.mu.Unlock()
-	// The least busy first, so that work spreads; by name so that it is the same every time.
-	slices.SortFunc(free, func(a, b *session) int {
-		return cmp.Or(cmp.Compare(len(a.leases)+len(a.offers), len(b.leases)+len(b.offers)), cmp.Compare(a.daemon.Name, b.daemon.Name))
-	})
-	for _, x := range free {
 		taken, err := s.offer(x)
-		if err != nil {
-			if s.ctx.Err() == nil {
-				s.log.Error("job not offered, trying again", "peer", x.daemon.Name, "err", err)
-				time.AfterFunc(retryAfter, func() { s.poke(s.wake) })
-			}
-			return false
+		if err != nil && s.ctx.Err() == nil {
+			s.log.Error("job not offered, trying again", "peer", x.daemon.Name, "err", err)
+			failing[x.daemon.ID] = true
+			time.AfterFunc(retryAfter, func() { s.poke(s.wake) })
+		}
+		if fault.CodeOf(err) == fault.Unavailable {
+			return false // the database is away: it is for the others, too
 		}
 		again = again || taken
 	}
-	return again
+	return again && s.ctx.Err() == nil
+}
+
+// free lists the sessions with a free slot: the least busy first, so that work spreads; by name so that it is the same every time.
+func (s *Service) free() []*session {
+	type candidate struct {
+		*session
+		busy int
+	}
+	s.mu.Lock()
+	var free []candidate
+	for _, x := range s.sessions {
+		if x.slots > 0 {
+			free = append(free, candidate{x, len(x.leases) + len(x.offers)})
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(free, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.busy, b.busy), cmp.Compare(a.daemon.Name, b.daemon.Name))
+	})
+	out := make([]*session, len(free))
+	for i, c := range free {
+		out[i] = c.session
+	}
+	return out
 }
 
 // offer claims the next job for a daemon and pushes it.

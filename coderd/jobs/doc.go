@@ -19,8 +19,10 @@
 // A daemon that hears nothing of the server for the grace period stops its jobs; the server waits a little longer (the fence)
 // before it gives them up.
 //
-// Several replicas may serve one database. Each dispatches to the daemons connected to it (claims skip each other's rows), a
-// cancel reaches the replica with the daemon by notification, and a lease is given up only when no replica has its daemon.
+// Several servers may use one database. Each dispatches to the daemons connected to it (claims skip each other's rows), a
+// cancel reaches the server with the daemon by notification, and a lease is given up only when no server has had its daemon for
+// the grace period. Each server writes a beat every few seconds and corrects what the database says of its daemons; the daemons of
+// a server whose beat is old are offline. So no flag that an outage kept from being cleared holds a lease for ever.
 //
 // Lock order: Service.mu is held for map operations only; no query, send or handler runs under it.
 package jobs

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,21 +13,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
-
-// answerRollCall marks the daemons that are connected here as online.
-func (s *Service) answerRollCall() {
-	s.mu.Lock()
-	ids := slices.Collect(maps.Keys(s.sessions))
-	s.mu.Unlock()
-	if len(ids) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
-	defer cancel()
-	if err := s.deps.DB.ConfirmProvisioners(ctx, ids); err != nil && s.ctx.Err() == nil {
-		s.log.Warn("provisioners not marked online", "err", err)
-	}
-}
 
 // patience is how long a lease outlives its stream.
 func (s *Service) patience() time.Duration { return s.deps.Grace + s.deps.Fence }
@@ -133,12 +116,9 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 		return 0, fmt.Errorf("read job: %w", err)
 	}
 	if job.WorkerID != nil {
-		online, err := s.deps.DB.IsProvisionerOnline(ctx, *job.WorkerID)
-		if err != nil && !database.IsNotFound(err) {
-			return 0, fmt.Errorf("read provisioner: %w", err)
-		}
-		if online {
-			return s.patience(), nil // with another replica
+		again, err := s.waitOn(ctx, *job.WorkerID, d)
+		if err != nil || again > 0 {
+			return again, err
 		}
 	}
 	reason := d.reason
@@ -146,6 +126,27 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 		reason = fmt.Sprintf("The provisioner was not seen for %s.", s.deps.Grace)
 	}
 	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: reason + " The last state it reported is kept; the next build goes on from it."})
+}
+
+// waitOn is how much longer the lease of a daemon holds, 0 when it has ended. A daemon that is connected to another server keeps
+// it, and so does one whose server was lost less than the grace ago: that server may only be slow.
+func (s *Service) waitOn(ctx context.Context, daemon uuid.UUID, d deadline) (time.Duration, error) {
+	row, err := s.deps.DB.GetProvisionerUnseen(ctx, daemon)
+	if database.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read provisioner: %w", err)
+	}
+	unseen := time.Duration(row.UnseenSeconds * float64(time.Second))
+	switch {
+	case row.Online && unseen < lostAfter*s.deps.Beat:
+		return s.patience(), nil // its server beats
+	case d.reason != "":
+		return 0, nil // it lost its access
+	default:
+		return max(s.patience()-unseen, 0), nil
+	}
 }
 
 func (s *Service) due() map[uuid.UUID]deadline {

@@ -23,8 +23,6 @@ import (
 const (
 	channelQueue  = "jobs"        // a job was queued, or a place became free
 	channelCancel = "jobs_cancel" // a running job is to be canceled
-	// channelRollCall asks every replica to say which daemons it has. The payload is empty.
-	channelRollCall = "provisioners"
 )
 
 // Channel is where changes of one job are announced: its status, its log.
@@ -84,6 +82,8 @@ type Deps struct {
 	Fence time.Duration
 	// CancelGrace is how long a canceled job may take to end in order. 0 means DefaultCancelGrace.
 	CancelGrace time.Duration
+	// Beat is how often the server writes that it runs. 0 means DefaultBeat.
+	Beat time.Duration
 	// Paths tells how packets to the daemons travel: direct or relayed; those are left out of which nothing is known. Nil knows
 	// nothing.
 	Paths func() map[uuid.UUID]string
@@ -93,6 +93,8 @@ type Deps struct {
 type Service struct {
 	deps     Deps
 	log      *slog.Logger
+	id       uuid.UUID          // of this process, among the servers of the database
+	silent   bool               // the last beat was not stored; of beats alone
 	handlers map[string]Handler // set before Start
 
 	wake    chan struct{} // capacity 1: somebody may have a job to take
@@ -104,6 +106,7 @@ type Service struct {
 
 	mu        sync.Mutex
 	sessions  map[uuid.UUID]*session // by daemon
+	opening   map[uuid.UUID]int      // sessions that are stored and not in the table yet, by daemon
 	deadlines map[uuid.UUID]deadline // of leases without a stream, by job
 	closed    bool
 }
@@ -127,6 +130,9 @@ func New(deps Deps) *Service {
 		deps.Fence = DefaultFence
 	}
 	deps.Fence = max(deps.Fence, 0)
+	if deps.Beat == 0 {
+		deps.Beat = DefaultBeat
+	}
 	if deps.Paths == nil {
 		deps.Paths = func() map[uuid.UUID]string { return nil }
 	}
@@ -134,8 +140,8 @@ func New(deps Deps) *Service {
 		deps.CancelGrace = DefaultCancelGrace
 	}
 	s := &Service{
-		deps: deps, log: deps.Logger, handlers: map[string]Handler{}, wake: make(chan struct{}, 1), recount: make(chan struct{}, 1),
-		sessions: map[uuid.UUID]*session{}, deadlines: map[uuid.UUID]deadline{},
+		deps: deps, log: deps.Logger, id: uuid.New(), handlers: map[string]Handler{}, wake: make(chan struct{}, 1), recount: make(chan struct{}, 1),
+		sessions: map[uuid.UUID]*session{}, opening: map[uuid.UUID]int{}, deadlines: map[uuid.UUID]deadline{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
@@ -147,8 +153,8 @@ func (s *Service) Handle(kind string, h Handler) { s.handlers[kind] = h }
 // Start dispatches. Jobs that were running when the server ended keep their lease: their daemons have the grace period, from
 // now, to come back. It blocks for a few queries.
 func (s *Service) Start(ctx context.Context) error {
-	if err := s.deps.DB.CloseAllProvisioners(ctx); err != nil {
-		return fmt.Errorf("mark provisioners offline: %w", err)
+	if err := s.beat(ctx); err != nil {
+		return err
 	}
 	if err := s.deps.DB.DeleteStaleProvisioners(ctx); err != nil {
 		return fmt.Errorf("forget old provisioners: %w", err)
@@ -159,7 +165,6 @@ func (s *Service) Start(ctx context.Context) error {
 	cancels := []func(){
 		s.deps.PubSub.Subscribe(channelQueue, func(string) { s.poke(s.wake) }),
 		s.deps.PubSub.Subscribe(channelCancel, s.cancelRequested),
-		s.deps.PubSub.Subscribe(channelRollCall, func(string) { s.answerRollCall() }),
 	}
 	s.running.Go(func() {
 		defer func() {
@@ -170,10 +175,8 @@ func (s *Service) Start(ctx context.Context) error {
 		s.dispatch()
 	})
 	s.running.Go(s.expire)
+	s.running.Go(s.beats)
 	s.poke(s.wake)
-	if err := s.deps.PubSub.Publish(ctx, channelRollCall, ""); err != nil {
-		s.log.Warn("other replicas not asked for their provisioners", "err", err)
-	}
 	return nil
 }
 

@@ -192,7 +192,7 @@ func rpcError(err error) error {
 }
 
 // open takes the Hello, settles the leases it names, and makes the session known.
-func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisionerpb.DaemonMessage, cancel context.CancelCauseFunc) (*session, error) {
+func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisionerpb.DaemonMessage, cancel context.CancelCauseFunc) (_ *session, err error) {
 	var hello *provisionerpb.Hello
 	select {
 	case m := <-in:
@@ -221,27 +221,16 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 		out: make(chan *provisionerpb.ServerMessage, outgoing), offers: map[uuid.UUID]int64{}, leases: map[uuid.UUID]int64{},
 	}
 	s.replace(daemon.ID)
-	// A name is free again when its daemon is gone and owes nothing, also for one with another credential.
-	if err := s.deps.DB.ForgetProvisionerName(ctx, dbsqlc.ForgetProvisionerNameParams{OrganizationID: org.ID, Name: daemon.Name, KeepID: daemon.ID}); err != nil {
-		return nil, fmt.Errorf("free provisioner's name: %w", err)
-	}
-	var keyID *uuid.UUID
-	if daemon.KeyID != uuid.Nil {
-		keyID = &daemon.KeyID
-	}
-	row, err := s.deps.DB.OpenProvisioner(ctx, dbsqlc.OpenProvisionerParams{
-		ID: daemon.ID, OrganizationID: org.ID, Name: daemon.Name, Version: clean(cut(hello.GetVersion(), 256)), Tags: tags, BuiltIn: daemon.BuiltIn,
-		KeyID: keyID, KeyName: daemon.keyName(),
-	})
-	if database.IsUniqueViolation(err, "") {
-		return nil, &refusedError{fmt.Sprintf("The name %q belongs to another provisioner: choose another with --name.", daemon.Name)}
-	}
-	if database.IsForeignKeyViolation(err, "") {
-		return nil, &refusedError{"The provisioner key has been deleted."}
-	}
+	row, done, err := s.store(ctx, x, hello)
 	if err != nil {
-		return nil, fmt.Errorf("store provisioner: %w", err)
+		return nil, err
 	}
+	// Until the session is in the table, whatever ends it ends it in the database, too.
+	defer func() {
+		if done(); err != nil {
+			s.closeFailed(x)
+		}
+	}()
 	x.opened = row.LastSeenAt
 	welcome, canceling, err := s.settle(ctx, x, hello)
 	if err != nil {
@@ -257,12 +246,58 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 	for _, id := range canceling {
 		s.cancelRequested(id.String())
 	}
-	s.log.Info("provisioner connected", "peer", daemon.Name, "leases", len(x.leases))
+	s.log.Info("provisioner connected", "peer", daemon.Name, "leases", len(welcome.GetAcks()))
 	// Who waits learns that a provisioner is there.
 	if err := s.deps.PubSub.Publish(ctx, channelQueue, ""); err != nil {
 		s.log.Warn("queue not announced", "err", err)
 	}
 	return x, nil
+}
+
+// store writes that the daemon's session begins. After success the caller calls done when the session is in the table, or has ended.
+func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.Hello) (row dbsqlc.ProvisionerDaemon, done func(), err error) {
+	daemon := x.daemon
+	// A name is free again when its daemon is gone and owes nothing, also for one with another credential.
+	if err := s.deps.DB.ForgetProvisionerName(ctx, dbsqlc.ForgetProvisionerNameParams{OrganizationID: x.org, Name: daemon.Name, KeepID: daemon.ID}); err != nil {
+		return row, nil, fmt.Errorf("free provisioner's name: %w", err)
+	}
+	var keyID *uuid.UUID
+	if daemon.KeyID != uuid.Nil {
+		keyID = &daemon.KeyID
+	}
+	s.mu.Lock()
+	s.opening[daemon.ID]++
+	s.mu.Unlock()
+	done = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.opening[daemon.ID]--; s.opening[daemon.ID] == 0 {
+			delete(s.opening, daemon.ID)
+		}
+	}
+	row, err = s.deps.DB.OpenProvisioner(ctx, dbsqlc.OpenProvisionerParams{
+		ID: daemon.ID, OrganizationID: x.org, Name: daemon.Name, Version: clean(cut(hello.GetVersion(), 256)), Tags: x.tags, BuiltIn: daemon.BuiltIn,
+		KeyID: keyID, KeyName: daemon.keyName(), ServerID: &s.id,
+	})
+	switch {
+	case database.IsUniqueViolation(err, ""):
+		err = &refusedError{fmt.Sprintf("The name %q belongs to another provisioner: choose another with --name.", daemon.Name)}
+	case database.IsForeignKeyViolation(err, ""):
+		err = &refusedError{"The provisioner key has been deleted."}
+	case err != nil:
+		err = fmt.Errorf("store provisioner: %w", err)
+	default:
+		return row, done, nil
+	}
+	done() // a commit whose answer was lost is corrected by the next beat
+	return row, nil, err
+}
+
+// closeFailed ends a session in the database that did not come about.
+func (s *Service) closeFailed(x *session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), queryTimeout)
+	defer cancel()
+	s.markOffline(ctx, x)
 }
 
 // replace ends an earlier session of the daemon, which a broken connection may have left, and waits until it is gone.
@@ -407,10 +442,13 @@ func (s *Service) close(x *session) {
 }
 
 func (s *Service) markOffline(ctx context.Context, x *session) {
-	if err := s.deps.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{ID: x.daemon.ID, LastSeenAt: x.opened}); err != nil {
-		s.log.Warn("provisioner not marked offline", "peer", x.daemon.Name, "err", err)
+	if err := s.deps.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{ID: x.daemon.ID, ServerID: &s.id, LastSeenAt: x.opened}); err != nil {
+		s.log.Warn("provisioner not marked offline, the next beat will", "peer", x.daemon.Name, "err", err)
 	}
-	s.log.Info("provisioner disconnected", "peer", x.daemon.Name, "leases", len(x.leases))
+	s.mu.Lock()
+	leases := len(x.leases)
+	s.mu.Unlock()
+	s.log.Info("provisioner disconnected", "peer", x.daemon.Name, "leases", leases)
 }
 
 // Cut ends the session of a daemon that lost its access, for the reason. Nobody waits for its return: its jobs fail as soon as

@@ -71,6 +71,7 @@ type ProvisionerDaemon struct {
 	Online         bool
 	KeyID          *uuid.UUID
 	KeyName        string
+	ServerID       *uuid.UUID
 }
 
 type ProvisionerJob struct {
@@ -114,6 +115,12 @@ type ProvisionerKey struct {
 	SecretHash     []byte
 	CreatedBy      uuid.UUID
 	CreatedAt      time.Time
+}
+
+type Server struct {
+	ID        uuid.UUID
+	StartedAt time.Time
+	BeatAt    time.Time
 }
 
 type Setting struct {

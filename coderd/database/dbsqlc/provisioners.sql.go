@@ -12,38 +12,52 @@ import (
 	"github.com/google/uuid"
 )
 
-const closeAllProvisioners = `-- name: CloseAllProvisioners :exec
-UPDATE provisioner_daemons SET online = false WHERE online
+const beat = `-- name: Beat :exec
+INSERT INTO servers (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET beat_at = now()
 `
 
-// After a restart nobody is connected to this server yet; other replicas confirm theirs.
-func (q *Queries) CloseAllProvisioners(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, closeAllProvisioners)
+// A server says that it runs.
+func (q *Queries) Beat(ctx context.Context, id uuid.UUID) error {
+	_, err := q.db.Exec(ctx, beat, id)
+	return err
+}
+
+const closeLostProvisioners = `-- name: CloseLostProvisioners :exec
+UPDATE provisioner_daemons d SET online = false, last_seen_at = coalesce((SELECT s.beat_at FROM servers s WHERE s.id = d.server_id), now())
+WHERE d.online AND NOT EXISTS (
+	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => $1::float8)
+)
+`
+
+// Marks the daemons of servers that no longer write their rows as offline since the last beat.
+func (q *Queries) CloseLostProvisioners(ctx context.Context, lifeSeconds float64) error {
+	_, err := q.db.Exec(ctx, closeLostProvisioners, lifeSeconds)
 	return err
 }
 
 const closeProvisioner = `-- name: CloseProvisioner :exec
-UPDATE provisioner_daemons SET online = false, last_seen_at = now() WHERE id = $1 AND last_seen_at = $2
+UPDATE provisioner_daemons SET online = false, last_seen_at = now() WHERE id = $1 AND server_id = $2 AND last_seen_at = $3
 `
 
 type CloseProvisionerParams struct {
 	ID         uuid.UUID
+	ServerID   *uuid.UUID
 	LastSeenAt *time.Time
 }
 
 // A daemon's session ended, unless a newer one has begun since the one that began at the given time.
 func (q *Queries) CloseProvisioner(ctx context.Context, arg CloseProvisionerParams) error {
-	_, err := q.db.Exec(ctx, closeProvisioner, arg.ID, arg.LastSeenAt)
+	_, err := q.db.Exec(ctx, closeProvisioner, arg.ID, arg.ServerID, arg.LastSeenAt)
 	return err
 }
 
-const confirmProvisioners = `-- name: ConfirmProvisioners :exec
-UPDATE provisioner_daemons SET online = true WHERE id = ANY ($1::uuid[]) AND NOT online
+const deleteOldServers = `-- name: DeleteOldServers :exec
+DELETE FROM servers WHERE beat_at < now() - interval '1 day'
 `
 
-// These daemons have sessions here: what a starting replica assumed of them is wrong.
-func (q *Queries) ConfirmProvisioners(ctx context.Context, ids []uuid.UUID) error {
-	_, err := q.db.Exec(ctx, confirmProvisioners, ids)
+// Servers that ended without a word long ago.
+func (q *Queries) DeleteOldServers(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, deleteOldServers)
 	return err
 }
 
@@ -63,12 +77,22 @@ func (q *Queries) DeleteProvisionerKey(ctx context.Context, arg DeleteProvisione
 	return id, err
 }
 
+const deleteServer = `-- name: DeleteServer :exec
+DELETE FROM servers WHERE id = $1
+`
+
+// A server stops in order: its daemons' sessions have ended.
+func (q *Queries) DeleteServer(ctx context.Context, id uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteServer, id)
+	return err
+}
+
 const deleteStaleProvisioners = `-- name: DeleteStaleProvisioners :exec
 DELETE FROM provisioner_daemons d WHERE NOT d.online AND d.last_seen_at < now() - interval '7 days'
 	AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.worker_id = d.id AND j.completed_at IS NULL)
 `
 
-// Built-in daemons of servers that no longer run, and daemons not seen for a week that no job refers to.
+// Daemons that were not seen for a week and run no job. Lost ones are to be closed first (CloseLostProvisioners).
 func (q *Queries) DeleteStaleProvisioners(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, deleteStaleProvisioners)
 	return err
@@ -111,6 +135,24 @@ func (q *Queries) GetProvisionerKeyBySecret(ctx context.Context, secretHash []by
 	return i, err
 }
 
+const getProvisionerUnseen = `-- name: GetProvisionerUnseen :one
+SELECT d.online, extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds
+FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id = $1
+`
+
+type GetProvisionerUnseenRow struct {
+	Online        bool
+	UnseenSeconds float64
+}
+
+// For how many seconds a daemon has not been seen: since its server's last beat, or since it went offline.
+func (q *Queries) GetProvisionerUnseen(ctx context.Context, id uuid.UUID) (GetProvisionerUnseenRow, error) {
+	row := q.db.QueryRow(ctx, getProvisionerUnseen, id)
+	var i GetProvisionerUnseenRow
+	err := row.Scan(&i.Online, &i.UnseenSeconds)
+	return i, err
+}
+
 const insertProvisionerKey = `-- name: InsertProvisionerKey :one
 INSERT INTO provisioner_keys (id, organization_id, name, tags, secret_hash, created_by) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id, organization_id, name, tags, secret_hash, created_by, created_at
 `
@@ -144,17 +186,6 @@ func (q *Queries) InsertProvisionerKey(ctx context.Context, arg InsertProvisione
 		&i.CreatedAt,
 	)
 	return i, err
-}
-
-const isProvisionerOnline = `-- name: IsProvisionerOnline :one
-SELECT online FROM provisioner_daemons WHERE id = $1
-`
-
-func (q *Queries) IsProvisionerOnline(ctx context.Context, id uuid.UUID) (bool, error) {
-	row := q.db.QueryRow(ctx, isProvisionerOnline, id)
-	var online bool
-	err := row.Scan(&online)
-	return online, err
 }
 
 const listExistingProvisionerKeys = `-- name: ListExistingProvisionerKeys :many
@@ -215,7 +246,7 @@ func (q *Queries) ListProvisionerKeys(ctx context.Context, organizationID uuid.U
 }
 
 const listProvisioners = `-- name: ListProvisioners :many
-SELECT id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online, key_id, key_name FROM provisioner_daemons WHERE organization_id = $1 ORDER BY online DESC, name
+SELECT id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online, key_id, key_name, server_id FROM provisioner_daemons WHERE organization_id = $1 ORDER BY online DESC, name
 `
 
 func (q *Queries) ListProvisioners(ctx context.Context, organizationID uuid.UUID) ([]ProvisionerDaemon, error) {
@@ -239,6 +270,7 @@ func (q *Queries) ListProvisioners(ctx context.Context, organizationID uuid.UUID
 			&i.Online,
 			&i.KeyID,
 			&i.KeyName,
+			&i.ServerID,
 		); err != nil {
 			return nil, err
 		}
@@ -250,12 +282,42 @@ func (q *Queries) ListProvisioners(ctx context.Context, organizationID uuid.UUID
 	return items, nil
 }
 
+const listServerProvisioners = `-- name: ListServerProvisioners :many
+SELECT id FROM provisioner_daemons WHERE server_id = $1 AND id = ANY ($2::uuid[])
+`
+
+type ListServerProvisionersParams struct {
+	ServerID *uuid.UUID
+	Ids      []uuid.UUID
+}
+
+// Those of the daemons whose newest session is with this server.
+func (q *Queries) ListServerProvisioners(ctx context.Context, arg ListServerProvisionersParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listServerProvisioners, arg.ServerID, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const openProvisioner = `-- name: OpenProvisioner :one
-INSERT INTO provisioner_daemons (id, organization_id, name, version, tags, built_in, key_id, key_name, last_seen_at, online)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now(), true)
+INSERT INTO provisioner_daemons (id, organization_id, name, version, tags, built_in, key_id, key_name, server_id, last_seen_at, online)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now(), true)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, version = excluded.version, tags = excluded.tags, built_in = excluded.built_in,
-	key_id = excluded.key_id, key_name = excluded.key_name, last_seen_at = now(), online = true
-RETURNING id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online, key_id, key_name
+	key_id = excluded.key_id, key_name = excluded.key_name, server_id = excluded.server_id, last_seen_at = now(), online = true
+RETURNING id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online, key_id, key_name, server_id
 `
 
 type OpenProvisionerParams struct {
@@ -267,6 +329,7 @@ type OpenProvisionerParams struct {
 	BuiltIn        bool
 	KeyID          *uuid.UUID
 	KeyName        string
+	ServerID       *uuid.UUID
 }
 
 // A daemon's session begins.
@@ -280,6 +343,7 @@ func (q *Queries) OpenProvisioner(ctx context.Context, arg OpenProvisionerParams
 		arg.BuiltIn,
 		arg.KeyID,
 		arg.KeyName,
+		arg.ServerID,
 	)
 	var i ProvisionerDaemon
 	err := row.Scan(
@@ -294,6 +358,23 @@ func (q *Queries) OpenProvisioner(ctx context.Context, arg OpenProvisionerParams
 		&i.Online,
 		&i.KeyID,
 		&i.KeyName,
+		&i.ServerID,
 	)
 	return i, err
+}
+
+const reconcileProvisioners = `-- name: ReconcileProvisioners :exec
+UPDATE provisioner_daemons SET online = NOT online, last_seen_at = CASE WHEN online THEN now() ELSE last_seen_at END
+WHERE server_id = $1 AND online <> (id = ANY ($2::uuid[]))
+`
+
+type ReconcileProvisionersParams struct {
+	ServerID  *uuid.UUID
+	Connected []uuid.UUID
+}
+
+// Makes a server's daemons online or offline as they are connected to it: what an outage of the database kept it from writing.
+func (q *Queries) ReconcileProvisioners(ctx context.Context, arg ReconcileProvisionersParams) error {
+	_, err := q.db.Exec(ctx, reconcileProvisioners, arg.ServerID, arg.Connected)
+	return err
 }

@@ -1,31 +1,53 @@
+-- name: Beat :exec
+-- A server says that it runs.
+INSERT INTO servers (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET beat_at = now();
+
+-- name: DeleteServer :exec
+-- A server stops in order: its daemons' sessions have ended.
+DELETE FROM servers WHERE id = $1;
+
+-- name: DeleteOldServers :exec
+-- Servers that ended without a word long ago.
+DELETE FROM servers WHERE beat_at < now() - interval '1 day';
+
 -- name: OpenProvisioner :one
 -- A daemon's session begins.
-INSERT INTO provisioner_daemons (id, organization_id, name, version, tags, built_in, key_id, key_name, last_seen_at, online)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now(), true)
+INSERT INTO provisioner_daemons (id, organization_id, name, version, tags, built_in, key_id, key_name, server_id, last_seen_at, online)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now(), true)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, version = excluded.version, tags = excluded.tags, built_in = excluded.built_in,
-	key_id = excluded.key_id, key_name = excluded.key_name, last_seen_at = now(), online = true
+	key_id = excluded.key_id, key_name = excluded.key_name, server_id = excluded.server_id, last_seen_at = now(), online = true
 RETURNING *;
 
 -- name: CloseProvisioner :exec
 -- A daemon's session ended, unless a newer one has begun since the one that began at the given time.
-UPDATE provisioner_daemons SET online = false, last_seen_at = now() WHERE id = $1 AND last_seen_at = $2;
+UPDATE provisioner_daemons SET online = false, last_seen_at = now() WHERE id = $1 AND server_id = $2 AND last_seen_at = $3;
 
--- name: ConfirmProvisioners :exec
--- These daemons have sessions here: what a starting replica assumed of them is wrong.
-UPDATE provisioner_daemons SET online = true WHERE id = ANY (sqlc.arg(ids)::uuid[]) AND NOT online;
+-- name: ReconcileProvisioners :exec
+-- Makes a server's daemons online or offline as they are connected to it: what an outage of the database kept it from writing.
+UPDATE provisioner_daemons SET online = NOT online, last_seen_at = CASE WHEN online THEN now() ELSE last_seen_at END
+WHERE server_id = $1 AND online <> (id = ANY (sqlc.arg(connected)::uuid[]));
 
--- name: IsProvisionerOnline :one
-SELECT online FROM provisioner_daemons WHERE id = $1;
+-- name: ListServerProvisioners :many
+-- Those of the daemons whose newest session is with this server.
+SELECT id FROM provisioner_daemons WHERE server_id = $1 AND id = ANY (sqlc.arg(ids)::uuid[]);
 
--- name: CloseAllProvisioners :exec
--- After a restart nobody is connected to this server yet; other replicas confirm theirs.
-UPDATE provisioner_daemons SET online = false WHERE online;
+-- name: CloseLostProvisioners :exec
+-- Marks the daemons of servers that no longer write their rows as offline since the last beat.
+UPDATE provisioner_daemons d SET online = false, last_seen_at = coalesce((SELECT s.beat_at FROM servers s WHERE s.id = d.server_id), now())
+WHERE d.online AND NOT EXISTS (
+	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => sqlc.arg(life_seconds)::float8)
+);
+
+-- name: GetProvisionerUnseen :one
+-- For how many seconds a daemon has not been seen: since its server's last beat, or since it went offline.
+SELECT d.online, extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds
+FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id = $1;
 
 -- name: ListProvisioners :many
 SELECT * FROM provisioner_daemons WHERE organization_id = $1 ORDER BY online DESC, name;
 
 -- name: DeleteStaleProvisioners :exec
--- Built-in daemons of servers that no longer run, and daemons not seen for a week that no job refers to.
+-- Daemons that were not seen for a week and run no job. Lost ones are to be closed first (CloseLostProvisioners).
 DELETE FROM provisioner_daemons d WHERE NOT d.online AND d.last_seen_at < now() - interval '7 days'
 	AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.worker_id = d.id AND j.completed_at IS NULL);
 

@@ -1,0 +1,110 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+)
+
+// DefaultBeat is how often a server writes that it runs.
+const DefaultBeat = 5 * time.Second
+
+// lostAfter is after how many beats that did not come a server counts as gone.
+const lostAfter = 6
+
+var errForgotten = errors.New("the daemon's row belongs to another session")
+
+// beats writes this server's row until the service stops, so that other servers know that its daemons are still looked after.
+func (s *Service) beats() {
+	ticker := time.NewTicker(s.deps.Beat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			s.signOff()
+			return
+		case <-ticker.C:
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+		err := s.beat(ctx)
+		cancel()
+		if s.ctx.Err() == nil {
+			s.beating(err)
+		}
+	}
+}
+
+// beating logs when the beat stops and when it returns, not every failure in between.
+func (s *Service) beating(err error) {
+	switch {
+	case err != nil && !s.silent:
+		s.log.Warn("server's beat not stored, trying again", "err", err)
+	case err == nil && s.silent:
+		s.log.Info("server's beat stored again")
+	}
+	s.silent = err != nil
+}
+
+// beat renews this server's row, corrects what the database says of its daemons, and marks those of lost servers as offline.
+func (s *Service) beat(ctx context.Context) error {
+	if err := s.deps.DB.Beat(ctx, s.id); err != nil {
+		return fmt.Errorf("store beat: %w", err)
+	}
+	s.mu.Lock()
+	connected := slices.Collect(maps.Keys(s.opening))
+	open := maps.Clone(s.sessions)
+	s.mu.Unlock()
+	connected = slices.AppendSeq(connected, maps.Keys(open))
+	if err := s.deps.DB.ReconcileProvisioners(ctx, dbsqlc.ReconcileProvisionersParams{ServerID: &s.id, Connected: nonNil(connected)}); err != nil {
+		return fmt.Errorf("reconcile provisioners: %w", err)
+	}
+	if err := s.deps.DB.CloseLostProvisioners(ctx, (lostAfter * s.deps.Beat).Seconds()); err != nil {
+		return fmt.Errorf("mark lost provisioners offline: %w", err)
+	}
+	if err := s.deps.DB.DeleteOldServers(ctx); err != nil {
+		return fmt.Errorf("forget old servers: %w", err)
+	}
+	return s.cutForgotten(ctx, open)
+}
+
+// cutForgotten ends sessions whose daemon has a newer one with another server, or whose row was deleted while the server was taken
+// for gone: they cannot lease anything. The daemon opens a new one.
+func (s *Service) cutForgotten(ctx context.Context, open map[uuid.UUID]*session) error {
+	if len(open) == 0 {
+		return nil
+	}
+	ids, err := s.deps.DB.ListServerProvisioners(ctx, dbsqlc.ListServerProvisionersParams{ServerID: &s.id, Ids: slices.Collect(maps.Keys(open))})
+	if err != nil {
+		return fmt.Errorf("list this server's provisioners: %w", err)
+	}
+	for id, x := range open {
+		if !slices.Contains(ids, id) {
+			x.cancel(errForgotten)
+		}
+	}
+	return nil
+}
+
+// signOff removes this server's row, once its sessions have ended.
+func (s *Service) signOff() {
+	s.streams.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+	defer cancel()
+	if err := s.deps.DB.DeleteServer(ctx, s.id); err != nil {
+		s.log.Warn("server's row not removed", "err", err)
+	}
+}
+
+func nonNil(ids []uuid.UUID) []uuid.UUID {
+	if ids == nil {
+		return []uuid.UUID{}
+	}
+	return ids
+}

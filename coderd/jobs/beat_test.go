@@ -1,0 +1,201 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// quick is a server that beats and gives up quickly.
+func quick(d *jobs.Deps) { d.Grace, d.Beat = 200*time.Millisecond, 20*time.Millisecond }
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.db.Pool.Exec(context.Background(), sql, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) online(daemon uuid.UUID) (online bool) {
+	w.t.Helper()
+	if err := w.db.Pool.QueryRow(context.Background(), "SELECT coalesce((SELECT online FROM provisioner_daemons WHERE id = $1), false)", daemon).Scan(&online); err != nil {
+		w.t.Fatal(err)
+	}
+	return online
+}
+
+func slot(n uint32) *provisionerpb.DaemonMessage {
+	return &provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: n}}}
+}
+
+// A lease ends the grace period after its daemon left, also when the daemon's last words were a Hello that the server refused.
+func TestLeaseEndsAfterBrokenHello(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]bool{"a daemon that leaves": false, "a daemon whose hello is broken": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(d *jobs.Deps) { d.Grace = 200 * time.Millisecond })
+			id := w.insert(nil)
+			as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
+			t.Run("first", func(t *testing.T) { w.raw(t, as).accept() }) // its end ends the session
+			if broken {
+				t.Run("second", func(t *testing.T) {
+					r := w.raw(t, as, &provisionerpb.Lease{JobId: []byte("bad"), Epoch: 1})
+					for range r.messages { // until the server ends it
+					}
+				})
+			}
+			w.await(id, "failed")
+			if w.online(as.ID) {
+				t.Error("the daemon is online")
+			}
+		})
+	}
+}
+
+// The database was away when the daemon left, so that the server could not write it down. Once the database is back, the daemon is
+// offline, its job fails, and the next job of another daemon runs.
+func TestLeaseEndsAfterOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	id := w.insert(nil)
+	as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
+	t.Run("session", func(t *testing.T) {
+		r := w.raw(t, as)
+		r.accept()
+		w.exec("ALTER TABLE provisioner_daemons RENAME TO away")
+		if err := r.stream.CloseRequest(); err != nil {
+			t.Fatal(err)
+		}
+		for range r.messages { // until the server has tried to write it down
+		}
+	})
+	w.exec("ALTER TABLE away RENAME TO provisioner_daemons")
+	w.await(id, "failed")
+	if w.online(as.ID) {
+		t.Error("the daemon is online")
+	}
+	w.start("two", nil, nil, nil)
+	w.await(w.insert(nil), "succeeded")
+}
+
+// Jobs of a server that ended without a word are given up by another, jobs of a living one are not.
+func TestLeaseOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	daemon, lost := uuid.New(), uuid.New()
+	w.exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() - interval '1 hour')", lost)
+	w.exec("INSERT INTO provisioner_daemons (id, organization_id, name, online, server_id, last_seen_at) VALUES ($1, $2, 'lost', true, $3, now() - interval '2 hours')", daemon, w.org, lost)
+	orphan := w.insert(map[string]string{"pool": "lost"})
+	w.exec("UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $2, epoch = 1 WHERE id = $1", orphan, daemon)
+
+	living := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "living"})
+	id := w.insert(nil)
+	living.accept()
+	other := jobs.New(w.deps)
+	other.Handle(kind, recorder{w})
+	if err := other.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Stop()
+
+	w.await(orphan, "failed")
+	if w.online(daemon) {
+		t.Error("the lost server's daemon is online")
+	}
+	w.eventually("both servers have looked at the leases several times", func() bool {
+		var servers int
+		err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM servers WHERE beat_at > started_at + interval '1 second'").Scan(&servers)
+		return err == nil && servers == 2
+	}, nil)
+	if row := w.row(id); row.Status != "running" {
+		t.Errorf("the job at the other server is %s: %s", row.Status, row.Error)
+	}
+}
+
+// A server that starts does not forget the daemons of another, however long they have been connected, and one that stops says so.
+func TestSecondServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
+	r := w.raw(t, as)
+	next[*provisionerpb.ServerMessage_Welcome](r)
+	w.exec("UPDATE provisioner_daemons SET last_seen_at = now() - interval '8 days'")
+	stale := uuid.New()
+	w.exec("INSERT INTO provisioner_daemons (id, organization_id, name, last_seen_at) VALUES ($1, $2, 'stale', now() - interval '8 days')", stale, w.org)
+	other := jobs.New(w.deps)
+	other.Handle(kind, recorder{w})
+	if err := other.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !w.online(as.ID) {
+		t.Error("the first server's daemon is offline or forgotten")
+	}
+	var n int
+	if err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE id = $1", stale).Scan(&n); err != nil || n != 0 {
+		t.Errorf("a daemon that was not seen for eight days: %d rows, %v", n, err)
+	}
+	w.insert(nil)
+	r.accept()
+	other.Stop()
+	if err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM servers").Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d servers after one stopped, %v; want 1", n, err)
+	}
+}
+
+// A daemon that cannot be given a job does not keep the others from theirs, and one whose row is gone is told to come again.
+func TestBrokenDaemonStarvesNobody(t *testing.T) {
+	t.Parallel()
+	for name, beat := range map[string]time.Duration{"before the beat": time.Hour, "after the beat": 20 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(d *jobs.Deps) { d.Beat = beat })
+			bad := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "a-bad"})
+			next[*provisionerpb.ServerMessage_Welcome](bad)
+			good := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "good"})
+			next[*provisionerpb.ServerMessage_Welcome](good)
+			w.exec("DELETE FROM provisioner_daemons WHERE name = 'a-bad'") // its claims break a foreign key
+			if beat < time.Second {
+				for range bad.messages { // until it is cut
+				}
+			} else {
+				bad.send(slot(1))
+			}
+			w.insert(nil)
+			good.accept()
+		})
+	}
+}
+
+// Sessions, leases and offers change while the dispatcher looks at them: for the race detector.
+func TestDispatchRace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	const daemons, each = 4, 8
+	var ids []uuid.UUID
+	for range daemons * each {
+		ids = append(ids, w.insert(nil))
+	}
+	var working sync.WaitGroup
+	for n := range daemons {
+		r := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: fmt.Sprint("d", n)})
+		working.Go(func() {
+			for range each {
+				offer := r.accept()
+				r.seq = 0
+				r.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s")}})
+			}
+		})
+	}
+	working.Wait()
+	for _, id := range ids {
+		w.await(id, "succeeded")
+	}
+}
