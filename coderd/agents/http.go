@@ -101,18 +101,13 @@ func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.followLogs(w, r, a.ID, after)
 	}
-	all := []sdk.AgentLog{}
-	for {
+	return httpapi.WriteList(w, func() ([]sdk.AgentLog, error) {
 		page, err := s.logs(r.Context(), a.ID, after, before)
-		if err != nil {
-			return err
+		if len(page) > 0 {
+			after = page[len(page)-1].ID
 		}
-		all = append(all, page...)
-		if len(page) < logPage {
-			return httpapi.Write(w, http.StatusOK, all)
-		}
-		after = page[len(page)-1].ID
-	}
+		return page, err
+	})
 }
 
 // logs returns the next lines: ids above after and below before, at most a page.

@@ -375,6 +375,53 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
+// Lines without text cost as much as others: a log of them is bounded in rows, says what is left out, and is served page by page.
+func TestEmptyLinesAreBounded(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	s := agents.New(w.deps)
+	sv := serve(t, s)
+	c := sv.client(id)
+	m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := m.Msg.GetScripts()[0].GetLogSourceId()
+	const lines, batch = 60_000, 20_000
+	for seq := uint64(0); seq < lines; {
+		req := &agentpb.LogsRequest{LogSourceId: source}
+		for range batch {
+			seq++
+			req.Lines = append(req.Lines, &agentpb.LogLine{Seq: seq})
+		}
+		got, err := c.Logs(t.Context(), connect.NewRequest(req))
+		if err != nil || got.Msg.GetStoredSeq() != seq || !got.Msg.GetLimitExceeded() {
+			t.Fatalf("line %d: %v, %v; want it stored and the limit exceeded", seq, got, err)
+		}
+	}
+	var shown []sdk.AgentLog
+	if status := get(t, api(t, s, w), w.owner.String(), id.String()+"/logs", &shown); status != 200 {
+		t.Fatalf("log answered with %d", status)
+	}
+	if most := agents.MaxLogs * 5 / 4 / agents.LineOverhead; len(shown) > most || len(shown) < agents.MaxLogs/2/agents.LineOverhead {
+		t.Errorf("%d lines are kept, want at most %d", len(shown), most)
+	}
+	missing := 0
+	for _, line := range shown {
+		if line.Output != "" {
+			if _, err := fmt.Sscanf(line.Output, "[%d lines are left out here", &missing); err != nil {
+				t.Errorf("line %q: %v", line.Output, err)
+			}
+		}
+	}
+	if missing+len(shown)-1 != lines {
+		t.Errorf("%d lines are kept and %d left out, want %d in all", len(shown)-1, missing, lines)
+	}
+	if a := w.agent(id); !a.LogsOverflowed || a.LogsLength < agents.MaxLogs/2 {
+		t.Errorf("agent: overflowed %t with %d bytes", a.LogsOverflowed, a.LogsLength)
+	}
+}
+
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
@@ -427,7 +474,7 @@ func TestLogs(t *testing.T) {
 		if err != nil || got.GetStoredSeq() != seq {
 			t.Fatalf("line %d: got %v, %v", seq, got, err)
 		}
-		if want := seq*1007 > agents.MaxLogs/2; got.GetLimitExceeded() != want {
+		if want := (seq-3)*(1007+agents.LineOverhead) > agents.MaxLogs/2; got.GetLimitExceeded() != want {
 			t.Errorf("line %d: the beginning is full: %t, want %t", seq, got.GetLimitExceeded(), want)
 		}
 	}
@@ -437,7 +484,7 @@ func TestLogs(t *testing.T) {
 	var size, missing, gaps int
 	next := uint64(4)
 	for _, r := range rows[3:] {
-		size += len(r.Output)
+		size += len(r.Output) + agents.LineOverhead
 		if n, err := fmt.Sscanf(r.Output, "[%d lines are left out here", &missing); n == 1 && err == nil {
 			gaps++
 			next += uint64(missing)

@@ -15,7 +15,11 @@ import (
 )
 
 // MaxLogs bounds what is kept of one log source's output in one build, in bytes: half of it is the beginning, the rest the end.
+// Each line counts as its text and LineOverhead, so it bounds the number of lines, too.
 const MaxLogs = 1 << 20
+
+// LineOverhead is what a line costs besides its text, in bytes: about what PostgreSQL needs for its row and index entries.
+const LineOverhead = 100
 
 const (
 	maxHead = MaxLogs / 2
@@ -68,11 +72,12 @@ func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, 
 		}
 		next.LastSeq = int64(l.GetSeq())
 		output := clean(l.GetOutput())
-		tail := next.TailBytes > 0 || next.HeadBytes+int64(len(output)) > maxHead
+		cost := int64(len(output)) + LineOverhead
+		tail := next.TailBytes > 0 || next.HeadBytes+cost > maxHead
 		if tail {
-			next.TailBytes += int64(len(output))
+			next.TailBytes += cost
 		} else {
-			next.HeadBytes += int64(len(output))
+			next.HeadBytes += cost
 		}
 		at := now()
 		if l.GetAt().IsValid() {
@@ -109,7 +114,7 @@ func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, 
 
 // trimTail removes the oldest lines of the tail, and has one line in their place tell how many there were.
 func trimTail(ctx context.Context, q *dbsqlc.Queries, src *dbsqlc.AdvanceLogSourceParams) error {
-	old, err := q.ListOldTail(ctx, dbsqlc.ListOldTailParams{LogSourceID: src.ID, Keep: maxTail})
+	old, err := q.ListOldTail(ctx, dbsqlc.ListOldTailParams{LogSourceID: src.ID, LineOverhead: LineOverhead, Keep: maxTail})
 	if err != nil || len(old) == 0 {
 		return err
 	}

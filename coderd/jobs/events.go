@@ -227,6 +227,9 @@ var levels = map[provisionerpb.LogLevel]string{
 	provisionerpb.LogLevel_LOG_LEVEL_ERROR: "error",
 }
 
+// lineOverhead is what a line of a log costs besides its text, in bytes: about what PostgreSQL needs for its row.
+const lineOverhead = 100
+
 // storeLogs stores lines up to the job's bound, and says once that there were more. Of what comes then only errors are kept:
 // why a job failed is at the end of its log.
 func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, batch *provisionerpb.LogBatch) (size int64, overflowed bool, err error) {
@@ -236,7 +239,7 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 		p.CreatedAt = append(p.CreatedAt, at)
 		p.Sources, p.Levels = append(p.Sources, source), append(p.Levels, level)
 		p.Stages, p.Outputs = append(p.Stages, clean(cut(stage, 256))), append(p.Outputs, clean(output))
-		size += int64(len(output)) + 1 // an empty line counts: a log with a line is not empty
+		size += int64(len(output)) + lineOverhead
 	}
 	for _, line := range batch.GetLines() {
 		output := line.GetOutput()
@@ -244,7 +247,7 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 			output = fmt.Sprintf("%s… [cut: %d bytes]", cut(output, maxLineBytes), len(output))
 		}
 		level := cmp.Or(levels[line.GetLevel()], "info")
-		used := job.LogLength + size + int64(len(output))
+		used := job.LogLength + size + int64(len(output)) + lineOverhead
 		if used > maxLogBytes && !overflowed {
 			add(time.Now(), "provisioner_daemon", "warn", line.GetStage(), fmt.Sprintf("The log is longer than %d MiB: from here on only errors are kept.", maxLogBytes>>20))
 			overflowed = true

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
@@ -37,31 +37,13 @@ func (s *Service) ServeLogs(w http.ResponseWriter, r *http.Request, job uuid.UUI
 
 // listLogs writes the list page by page, so that a long log is never in memory at once.
 func (s *Service) listLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID, after int64) error {
-	page, err := s.logs(r.Context(), job, after)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	encoder, separator := json.NewEncoder(w), "["
-	for ; len(page) > 0; page, err = s.logs(r.Context(), job, after) {
-		for _, line := range page {
-			if _, err := w.Write([]byte(separator)); err != nil {
-				return nil // the client left
-			}
-			if err := encoder.Encode(line); err != nil {
-				return nil
-			}
-			separator, after = ",", line.ID
+	return httpapi.WriteList(w, func() ([]sdk.JobLog, error) {
+		page, err := s.logs(r.Context(), job, after)
+		if len(page) > 0 {
+			after = page[len(page)-1].ID
 		}
-	}
-	if err != nil {
-		return err
-	}
-	if separator == "[" {
-		w.Write([]byte("["))
-	}
-	w.Write([]byte("]\n"))
-	return nil
+		return page, err
+	})
 }
 
 func (s *Service) logs(ctx context.Context, job uuid.UUID, after int64) ([]sdk.JobLog, error) {

@@ -144,6 +144,29 @@ func TestServerBoundsLogs(t *testing.T) {
 	}
 }
 
+// Lines without text fill a log, too, and why the job failed is still at its end.
+func TestServerBoundsEmptyLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	id := w.insert(nil)
+	r := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "raw"})
+	offer := r.accept()
+	lines := make([]string, 50_000)
+	for range 5 {
+		r.event(offer, logged(provisionerpb.LogLevel_LOG_LEVEL_INFO, lines...))
+	}
+	r.event(offer, logged(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "why it failed"))
+	r.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s")}})
+	row := w.await(id, "succeeded")
+	got := w.lines(id)
+	if !row.LogOverflowed || len(got) > 170_000 {
+		t.Errorf("%d lines are kept, overflowed %t", len(got), row.LogOverflowed)
+	}
+	if diff := cmp.Diff([]string{"why it failed", "result s"}, got[len(got)-2:]); diff != "" {
+		t.Errorf("its end (-want +got):\n%s", diff)
+	}
+}
+
 // What belongs to a lease that does not hold is refused with the reason, and changes nothing.
 func TestOldEpochIsRefused(t *testing.T) {
 	t.Parallel()

@@ -810,14 +810,16 @@ func (q *Queries) ListLogSourcesOfAgents(ctx context.Context, agentIds []uuid.UU
 
 const listOldTail = `-- name: ListOldTail :many
 SELECT t.id, t.bytes::bigint AS bytes FROM (
-	SELECT l.id, octet_length(l.output) AS bytes, sum(octet_length(l.output)) OVER (ORDER BY l.id DESC) AS kept
+	SELECT l.id, octet_length(l.output) + $2::bigint AS bytes,
+		sum(octet_length(l.output) + $2::bigint) OVER (ORDER BY l.id DESC) AS kept
 	FROM workspace_agent_logs l WHERE l.log_source_id = $1 AND l.tail
-) t WHERE t.kept > $2::bigint ORDER BY t.id
+) t WHERE t.kept > $3::bigint ORDER BY t.id
 `
 
 type ListOldTailParams struct {
-	LogSourceID uuid.UUID
-	Keep        int64
+	LogSourceID  uuid.UUID
+	LineOverhead int64
+	Keep         int64
 }
 
 type ListOldTailRow struct {
@@ -825,9 +827,10 @@ type ListOldTailRow struct {
 	Bytes int64
 }
 
-// Of the tail of a source's log those lines, oldest first, without which at most keep bytes are left.
+// Of the tail of a source's log those lines, oldest first, without which at most keep bytes are left. A line costs its text and an
+// overhead.
 func (q *Queries) ListOldTail(ctx context.Context, arg ListOldTailParams) ([]ListOldTailRow, error) {
-	rows, err := q.db.Query(ctx, listOldTail, arg.LogSourceID, arg.Keep)
+	rows, err := q.db.Query(ctx, listOldTail, arg.LogSourceID, arg.LineOverhead, arg.Keep)
 	if err != nil {
 		return nil, err
 	}

@@ -210,9 +210,11 @@ SELECT sqlc.arg(agent_id)::uuid, sqlc.arg(log_source_id)::uuid, unnest(sqlc.arg(
 	unnest(sqlc.arg(output)::text[]), unnest(sqlc.arg(tail)::boolean[]);
 
 -- name: ListOldTail :many
--- Of the tail of a source's log those lines, oldest first, without which at most keep bytes are left.
+-- Of the tail of a source's log those lines, oldest first, without which at most keep bytes are left. A line costs its text and an
+-- overhead.
 SELECT t.id, t.bytes::bigint AS bytes FROM (
-	SELECT l.id, octet_length(l.output) AS bytes, sum(octet_length(l.output)) OVER (ORDER BY l.id DESC) AS kept
+	SELECT l.id, octet_length(l.output) + sqlc.arg(line_overhead)::bigint AS bytes,
+		sum(octet_length(l.output) + sqlc.arg(line_overhead)::bigint) OVER (ORDER BY l.id DESC) AS kept
 	FROM workspace_agent_logs l WHERE l.log_source_id = $1 AND l.tail
 ) t WHERE t.kept > sqlc.arg(keep)::bigint ORDER BY t.id;
 

@@ -1,0 +1,44 @@
+package httpapi
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// WriteList answers with a JSON list of which no more than a page is in memory at once. next returns the next page, an empty one at
+// the end. When it fails before anything was sent, its error is returned and can be answered; later the connection is broken, so that
+// nobody takes a part for the whole.
+func WriteList[T any](w http.ResponseWriter, next func() ([]T, error)) error {
+	page, err := next()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	var buf bytes.Buffer
+	buf.WriteByte('[')
+	for first := true; len(page) > 0; page, err = next() {
+		for _, item := range page {
+			if !first {
+				buf.WriteByte(',')
+			}
+			first = false
+			if err := sdk.Encode(&buf, item); err != nil {
+				panic(fmt.Errorf("encode answer: %w", err)) // a type that cannot be encoded
+			}
+		}
+		if _, err := buf.WriteTo(w); err != nil {
+			return nil // the client left
+		}
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = io.WriteString(&buf, "]\n") // a buffer does not fail
+	_, _ = buf.WriteTo(w)              // nor has anyone to hear that the client left
+	return nil
+}
