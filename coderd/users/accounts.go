@@ -171,6 +171,9 @@ func taken(err error) error {
 }
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
+	if err := httpapi.NoAfterID(r); err != nil {
+		return err
+	}
 	limit, err := httpapi.QueryInt(r, "limit", maxPage, 1<<30)
 	if err != nil {
 		return err

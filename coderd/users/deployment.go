@@ -11,13 +11,33 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// features are the names by which clients ask whether they may use something. Here they may use everything.
-var features = []string{
-	"access_control", "advanced_template_scheduling", "appearance", "audit_log", "browser_only", "connection_log",
-	"control_shared_ports", "custom_roles", "external_provisioner_daemons", "external_token_encryption", "high_availability",
-	"managed_agent_limit", "multiple_external_auth", "multiple_organizations", "scim", "task_batch_actions", "template_rbac",
-	"user_limit", "user_role_management", "workspace_batch_actions", "workspace_external_agent", "workspace_prebuilds",
-	"workspace_proxy",
+// features are the names by which clients ask whether they may use something, and whether it exists here: a client that is told
+// it does uses it without its own explanation, and fails with ours or, worse, believes that it worked.
+var features = map[string]bool{
+	"access_control":               true, // a template may require its active version
+	"advanced_template_scheduling": false,
+	"appearance":                   false,
+	"audit_log":                    false,
+	"browser_only":                 false,
+	"connection_log":               false,
+	// Ports are their owner's always. Without this feature clients take the level for public, and refuse to leave it as it is.
+	"control_shared_ports":         true,
+	"custom_roles":                 false,
+	"external_provisioner_daemons": true,
+	"external_token_encryption":    true,
+	"high_availability":            false,
+	"managed_agent_limit":          false,
+	"multiple_external_auth":       true,
+	"multiple_organizations":       false,
+	"scim":                         false,
+	"task_batch_actions":           false,
+	"template_rbac":                false,
+	"user_limit":                   false,
+	"user_role_management":         false,
+	"workspace_batch_actions":      false,
+	"workspace_external_agent":     false,
+	"workspace_prebuilds":          false,
+	"workspace_proxy":              false,
 }
 
 // health answers as long as the process serves.
@@ -52,8 +72,11 @@ func (s *Service) appearance(w http.ResponseWriter, _ *http.Request) error {
 
 func (s *Service) entitlements(w http.ResponseWriter, _ *http.Request) error {
 	all := sdk.Map[sdk.Feature]{}
-	for _, name := range features {
-		all[name] = sdk.Feature{Entitlement: "entitled", Enabled: true}
+	for name, exists := range features {
+		all[name] = sdk.Feature{Entitlement: sdk.NotEntitled}
+		if exists {
+			all[name] = sdk.Feature{Entitlement: sdk.Entitled, Enabled: true}
+		}
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Entitlements{Features: all, HasLicense: true, RefreshedAt: time.Now()})
 }

@@ -75,9 +75,7 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	if len(req.TokenName) > 64 || !tokenNameForm.MatchString(req.TokenName) {
 		check(f, "token_name", "must be at most 64 letters and digits, with single hyphens, dots or spaces between them")
 	}
-	if req.Scope != "" && req.Scope != "all" {
-		check(f, "scope", "must be all")
-	}
+	checkScopes(f, req)
 	if len(f.Fields) > 0 {
 		return f
 	}
@@ -90,6 +88,24 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.log.Info("token created", "user", user.Username)
 	return httpapi.Write(w, http.StatusCreated, sdk.CreateTokenResponse{Key: token.Reveal()})
+}
+
+// checkScopes refuses a token with less than its user's powers: a token that ignored its limits would have all of them.
+func checkScopes(f *fault.Error, req sdk.CreateTokenRequest) {
+	const only = "This server's tokens have all powers of their user; leave it out, or give "
+	if req.Scope != "" && req.Scope != "all" {
+		check(f, "scope", only+"all.")
+	}
+	for _, scope := range req.Scopes {
+		if scope != "all" && scope != "coder:all" {
+			check(f, "scopes", fmt.Sprintf("%q is not possible. %scoder:all.", scope, only))
+		}
+	}
+	for _, target := range req.AllowList {
+		if target != "*" && target != "*:*" {
+			check(f, "allow_list", fmt.Sprintf("%q is not possible. %s*:*.", target, only))
+		}
+	}
 }
 
 // maySignIn refuses a token for somebody who could not use it.

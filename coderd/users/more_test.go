@@ -248,9 +248,15 @@ func TestDeployment(t *testing.T) {
 	}
 	nobody.want(200, "GET", "", nil)
 	nobody.want(200, "GET", "appearance", nil)
-	for name, f := range call[sdk.Entitlements](owner, 200, "GET", "entitlements", nil).Features {
-		if !f.Enabled || f.Entitlement != "entitled" {
-			t.Errorf("feature %s: %+v", name, f)
+	features := call[sdk.Entitlements](owner, 200, "GET", "entitlements", nil).Features
+	for name, want := range map[string]bool{
+		"access_control": true, "external_provisioner_daemons": true, "multiple_external_auth": true, "control_shared_ports": true,
+		"audit_log": false, "multiple_organizations": false, "high_availability": false, "scim": false, "template_rbac": false,
+		"workspace_proxy": false, "advanced_template_scheduling": false, "workspace_prebuilds": false, "browser_only": false,
+	} {
+		f, ok := features[name]
+		if !ok || f.Enabled != want || (f.Entitlement == "entitled") != want || !want && f.Entitlement != "not_entitled" {
+			t.Errorf("feature %s: %+v, want %t", name, f, want)
 		}
 	}
 	if text := owner.want(200, "GET", "experiments", nil); strings.TrimSpace(string(text)) != "[]" {

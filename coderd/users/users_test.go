@@ -530,6 +530,14 @@ func TestProfileAndList(t *testing.T) {
 	}
 }
 
+// A page after an id is refused: a client that pages by it would read the first page for ever.
+func TestAfterID(t *testing.T) {
+	t.Parallel()
+	owner := newAPI(t).first()
+	owner.want(400, "GET", "users?after_id="+owner.id.String(), nil)
+	owner.want(200, "GET", "users?after_id="+uuid.Nil.String(), nil)
+}
+
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -538,6 +546,18 @@ func TestTokens(t *testing.T) {
 	alice.want(409, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "ci"})
 	alice.want(400, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "x", Lifetime: -1})
 	alice.want(400, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "no\ngood"})
+	for _, narrow := range []sdk.CreateTokenRequest{
+		{TokenName: "narrow", Scope: "application_connect"},
+		{TokenName: "narrow", Scopes: []string{"workspace:read"}},
+		{TokenName: "narrow", Scopes: []string{"coder:all", "workspace:read"}},
+		{TokenName: "narrow", AllowList: []string{"workspace:11111111-1111-4111-8111-111111111111"}},
+	} {
+		alice.want(400, "POST", "users/me/keys/tokens", narrow)
+	}
+	alice.want(404, "GET", "users/me/keys/tokens/narrow", nil)
+	whole := sdk.CreateTokenRequest{TokenName: "whole", Scope: "all", Scopes: []string{"coder:all"}, AllowList: []string{"*:*"}}
+	call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", whole)
+	alice.want(204, "DELETE", "users/me/keys/"+call[sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens/whole", nil).ID, nil)
 	call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{})
 	if cfg := call[sdk.TokenConfig](alice, 200, "GET", "users/me/keys/tokens/tokenconfig", nil); cfg.MaxTokenLifetime <= 0 {
 		t.Errorf("token config: %+v", cfg)

@@ -46,7 +46,13 @@ type LinkConfig struct {
 	Icon   string `json:"icon"`
 }
 
-// Entitlements says which features may be used: here, all of them.
+// What a Feature's entitlement can be.
+const (
+	Entitled    = "entitled"
+	NotEntitled = "not_entitled"
+)
+
+// Entitlements says which features exist and may be used. No feature needs a license.
 type Entitlements struct {
 	Features         Map[Feature] `json:"features"`
 	Warnings         List[string] `json:"warnings"`
@@ -58,7 +64,7 @@ type Entitlements struct {
 }
 
 type Feature struct {
-	Entitlement string `json:"entitlement"` // "entitled"
+	Entitlement string `json:"entitlement"` // Entitled or NotEntitled
 	Enabled     bool   `json:"enabled"`
 	Limit       *int64 `json:"limit,omitempty"`
 	Actual      *int64 `json:"actual,omitempty"`

@@ -166,9 +166,12 @@ type APIKey struct {
 	LifetimeSeconds int64        `json:"lifetime_seconds"`
 }
 
+// CreateTokenRequest asks for a token with all of its user's powers. A server refuses every narrower scope: it has none.
 type CreateTokenRequest struct {
-	Lifetime  time.Duration `json:"lifetime,omitempty"` // nanoseconds; 0: the server's default
-	Scope     string        `json:"scope,omitempty"`
+	Lifetime  time.Duration `json:"lifetime,omitempty"`   // nanoseconds; 0: the server's default
+	Scope     string        `json:"scope,omitempty"`      // "" or "all"
+	Scopes    []string      `json:"scopes,omitempty"`     // none, "all" or "coder:all"
+	AllowList []string      `json:"allow_list,omitempty"` // none or "*:*"
 	TokenName string        `json:"token_name,omitempty"`
 }
 
