@@ -43,7 +43,7 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	if p.DefaultTtlSeconds, err = seconds(req.DefaultTTLMillis, 0); err != nil {
 		return err
 	}
-	if err := onlyDefaults(req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
+	if err := checkFixed(req.FixedTemplateSettings, req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
 		return err
 	}
 	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -125,8 +125,7 @@ func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 		Deprecated: t.Deprecated != "", DeprecationMessage: t.Deprecated, DefaultTTLMillis: t.DefaultTtlSeconds * 1000,
 		ActivityBumpMillis: activityBump.Milliseconds(), CreatedByID: t.CreatedBy, CreatedByName: row.Creator, AllowUserAutostart: true, AllowUserAutostop: true,
 		AllowUserCancelWorkspaceJobs: true, RequireActiveVersion: t.RequireActiveVersion, MaxPortShareLevel: sdk.ShareOwner, UseClassicParameterFlow: true,
-		AutostopRequirement:  sdk.AutostopRequirement{Weeks: 1},
-		AutostartRequirement: sdk.AutostartRequirement{DaysOfWeek: []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}},
+		AutostopRequirement: sdk.AutostopRequirement{Weeks: 1}, AutostartRequirement: sdk.AutostartRequirement{DaysOfWeek: allDays}, CORSBehavior: corsSimple,
 	}
 }
 
@@ -199,7 +198,7 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	if err := onlyDefaults(req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
+	if err := checkFixed(req.FixedTemplateSettings, req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
 		return err
 	}
 	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
@@ -356,23 +355,6 @@ func checkTexts(name, displayName, description, icon string) error {
 			return fault.New(fault.Invalid, "The template's %s is not accepted.", strings.ReplaceAll(t.field, "_", " ")).
 				WithField(t.field, fmt.Sprintf("must be text of at most %d bytes", t.limit))
 		}
-	}
-	return nil
-}
-
-// onlyDefaults refuses settings that exist in the API and are fixed here.
-func onlyDefaults(bump *int64, autostart, autostop, cancel *bool) error {
-	refused := fault.New(fault.Invalid, "This server does not have these settings.")
-	if bump != nil && *bump != activityBump.Milliseconds() {
-		refused.WithField("activity_bump_ms", fmt.Sprintf("is always %d", activityBump.Milliseconds()))
-	}
-	for field, value := range map[string]*bool{"allow_user_autostart": autostart, "allow_user_autostop": autostop, "allow_user_cancel_workspace_jobs": cancel} {
-		if value != nil && !*value {
-			refused.WithField(field, "is always true")
-		}
-	}
-	if len(refused.Fields) > 0 {
-		return refused
 	}
 	return nil
 }

@@ -110,6 +110,9 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 		return uuid.Nil, err
 	}
 	values := req.UserVariableValues
+	if req.TemplateID != nil && *req.TemplateID == uuid.Nil { // how clients in Go that cannot leave the field out write "none"
+		req.TemplateID = nil
+	}
 	if req.TemplateID != nil {
 		t, err := q.GetTemplate(ctx, *req.TemplateID)
 		if database.IsNotFound(err) {
@@ -262,6 +265,9 @@ func (s *Service) listVersions(w http.ResponseWriter, r *http.Request) error {
 	}
 	limit, err := httpapi.QueryInt(r, "limit", 0, 1000)
 	if err != nil {
+		return err
+	}
+	if err := httpapi.NoAfterID(r); err != nil {
 		return err
 	}
 	offset, err := httpapi.QueryInt(r, "offset", 0, 1<<30)

@@ -49,6 +49,7 @@ type Template struct {
 	RequireActiveVersion         bool                 `json:"require_active_version"`
 	MaxPortShareLevel            AppShare             `json:"max_port_share_level"`
 	UseClassicParameterFlow      bool                 `json:"use_classic_parameter_flow"`
+	CORSBehavior                 string               `json:"cors_behavior"` // "simple"
 }
 
 // BuildTimeStat is how long builds took, in milliseconds; nil when unknown.
@@ -78,6 +79,27 @@ type CreateTemplateRequest struct {
 	AllowUserAutostop            *bool     `json:"allow_user_autostop,omitempty"`
 	AllowUserCancelWorkspaceJobs *bool     `json:"allow_user_cancel_workspace_jobs,omitempty"`
 	RequireActiveVersion         bool      `json:"require_active_version,omitempty"`
+	FixedTemplateSettings
+}
+
+// FixedTemplateSettings are settings of the API that a template has here with one value only. A request may name that value, and
+// is refused with any other. Two of them have one name when a template is made and another when it is changed.
+type FixedTemplateSettings struct {
+	AutostopRequirement        *AutostopRequirement  `json:"autostop_requirement,omitempty"`
+	AutostartRequirement       *AutostartRequirement `json:"autostart_requirement,omitempty"`
+	FailureTTLMillis           *int64                `json:"failure_ttl_ms,omitempty"`
+	DormantTTLMillis           *int64                `json:"dormant_ttl_ms,omitempty"`
+	TimeTilDormantMillis       *int64                `json:"time_til_dormant_ms,omitempty"`
+	DeleteTTLMillis            *int64                `json:"delete_ttl_ms,omitempty"`
+	TimeTilDormantDeleteMillis *int64                `json:"time_til_dormant_autodelete_ms,omitempty"`
+	DisableEveryoneGroupAccess *bool                 `json:"disable_everyone_group_access,omitempty"`
+	MaxPortShareLevel          *AppShare             `json:"max_port_share_level,omitempty"`
+	CORSBehavior               *string               `json:"cors_behavior,omitempty"`
+	UseClassicParameterFlow    *bool                 `json:"use_classic_parameter_flow,omitempty"`
+	ClassicParameterFlow       *bool                 `json:"template_use_classic_parameter_flow,omitempty"`
+	UpdateWorkspaceLastUsedAt  *bool                 `json:"update_workspace_last_used_at,omitempty"`
+	UpdateWorkspaceDormantAt   *bool                 `json:"update_workspace_dormant_at,omitempty"`
+	DisableModuleCache         *bool                 `json:"disable_module_cache,omitempty"`
 }
 
 // UpdateTemplateRequest changes the fields that are set.
@@ -93,6 +115,7 @@ type UpdateTemplateRequest struct {
 	AllowUserCancelWorkspaceJobs *bool   `json:"allow_user_cancel_workspace_jobs,omitempty"`
 	RequireActiveVersion         *bool   `json:"require_active_version,omitempty"`
 	DeprecationMessage           *string `json:"deprecation_message,omitempty"` // "": no longer deprecated
+	FixedTemplateSettings
 }
 
 // UpdateActiveVersionRequest makes a version of the template the active one.

@@ -386,7 +386,7 @@ export interface LinkConfig {
   icon: string;
 }
 
-// Entitlements says which features may be used: here, all of them.
+// Entitlements says which features exist and may be used. No feature needs a license.
 export interface Entitlements {
   features: Record<string, Feature>;
   warnings: string[];
@@ -398,7 +398,7 @@ export interface Entitlements {
 }
 
 export interface Feature {
-  entitlement: string; // "entitled"
+  entitlement: string; // Entitled or NotEntitled
   enabled: boolean;
   limit?: number | null;
   actual?: number | null;
@@ -639,6 +639,7 @@ export interface Template {
   require_active_version: boolean;
   max_port_share_level: AppShare;
   use_classic_parameter_flow: boolean;
+  cors_behavior: string; // "simple"
 }
 
 // BuildTimeStat is how long builds took, in milliseconds; nil when unknown.
@@ -656,7 +657,7 @@ export interface AutostartRequirement {
   days_of_week: string[];
 }
 
-export interface CreateTemplateRequest {
+export interface CreateTemplateRequest extends FixedTemplateSettings {
   name: string;
   display_name?: string;
   description?: string;
@@ -670,8 +671,28 @@ export interface CreateTemplateRequest {
   require_active_version?: boolean;
 }
 
+// FixedTemplateSettings are settings of the API that a template has here with one value only. A request may name that value, and
+// is refused with any other. Two of them have one name when a template is made and another when it is changed.
+export interface FixedTemplateSettings {
+  autostop_requirement?: AutostopRequirement | null;
+  autostart_requirement?: AutostartRequirement | null;
+  failure_ttl_ms?: number | null;
+  dormant_ttl_ms?: number | null;
+  time_til_dormant_ms?: number | null;
+  delete_ttl_ms?: number | null;
+  time_til_dormant_autodelete_ms?: number | null;
+  disable_everyone_group_access?: boolean | null;
+  max_port_share_level?: AppShare | null;
+  cors_behavior?: string | null;
+  use_classic_parameter_flow?: boolean | null;
+  template_use_classic_parameter_flow?: boolean | null;
+  update_workspace_last_used_at?: boolean | null;
+  update_workspace_dormant_at?: boolean | null;
+  disable_module_cache?: boolean | null;
+}
+
 // UpdateTemplateRequest changes the fields that are set.
-export interface UpdateTemplateRequest {
+export interface UpdateTemplateRequest extends FixedTemplateSettings {
   name?: string | null;
   display_name?: string | null;
   description?: string | null;
@@ -869,9 +890,12 @@ export interface APIKey {
   lifetime_seconds: number;
 }
 
+// CreateTokenRequest asks for a token with all of its user's powers. A server refuses every narrower scope: it has none.
 export interface CreateTokenRequest {
   lifetime?: number; // nanoseconds; 0: the server's default
-  scope?: string;
+  scope?: string; // "" or "all"
+  scopes?: string[]; // none, "all" or "coder:all"
+  allow_list?: string[]; // none or "*:*"
   token_name?: string;
 }
 
