@@ -112,6 +112,14 @@ func QueryInt(r *http.Request, name string, fallback, limit int) (int, error) {
 	return n, nil
 }
 
+// NoAfterID refuses after_id: lists are read on by offset here. An id of zeros is how some clients write none.
+func NoAfterID(r *http.Request) error {
+	if text := r.URL.Query().Get("after_id"); text != "" && text != uuid.Nil.String() {
+		return fault.New(fault.Invalid, "The list cannot be continued after an id.").WithField("after_id", "is not supported: use limit and offset")
+	}
+	return nil
+}
+
 // QueryBool is a truth value of the query: present without a value means true, absent false.
 func QueryBool(r *http.Request, name string) (bool, error) {
 	q := r.URL.Query()

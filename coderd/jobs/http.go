@@ -1,10 +1,10 @@
 package jobs
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -49,6 +49,11 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.ProvisionerDaemon) {
 		rows = slices.DeleteFunc(rows, func(row dbsqlc.ProvisionerDaemon) bool { return !ownDaemon(row, actor.UserID) })
 	}
+	filter, err := readDaemonFilter(r)
+	if err != nil {
+		return err
+	}
+	rows = slices.DeleteFunc(rows, func(row dbsqlc.ProvisionerDaemon) bool { return !filter.keeps(row) })
 	ids := make([]uuid.UUID, len(rows))
 	for i, row := range rows {
 		ids[i] = row.ID
@@ -72,9 +77,11 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		out = append(out, d)
+		if len(filter.statuses) == 0 || slices.Contains(filter.statuses, string(d.Status)) {
+			out = append(out, d)
+		}
 	}
-	return httpapi.Write(w, http.StatusOK, out)
+	return httpapi.Write(w, http.StatusOK, out[:min(len(out), filter.limit)])
 }
 
 // ownDaemon reports whether a daemon serves the user alone.
@@ -106,12 +113,24 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	statuses := []string{}
-	if text := r.URL.Query().Get("status"); text != "" {
-		statuses = strings.Split(text, ",")
+	p := dbsqlc.ListJobsParams{OrganizationID: org.ID, Statuses: queryList(r, "status"), MaxRows: int32(limit)}
+	if p.Ids, err = queryIDs(r, "ids"); err != nil {
+		return err
 	}
-	p := dbsqlc.ListJobsParams{OrganizationID: org.ID, Statuses: statuses, MaxRows: int32(limit)}
+	tags, err := queryTags(r)
+	if err != nil {
+		return err
+	}
+	if p.Tags, err = json.Marshal(tags); err != nil {
+		return err
+	}
+	if p.InitiatorID, err = s.queryInitiator(r); err != nil {
+		return err
+	}
 	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.ProvisionerJob) {
+		if p.InitiatorID != nil && *p.InitiatorID != actor.UserID {
+			return httpapi.Write(w, http.StatusOK, []sdk.ProvisionerJob{}) // also of a user who does not exist
+		}
 		p.InitiatorID = &actor.UserID
 	}
 	rows, err := s.deps.DB.ListJobs(r.Context(), p)

@@ -89,7 +89,35 @@ func TestRoutes(t *testing.T) {
 	if call(t, s, "owner", "GET", org+"/provisionerjobs?status=pending", &listed); len(listed) != 1 || listed[0].ID != waiting || listed[0].QueuePosition != 1 {
 		t.Errorf("pending jobs: %+v", listed)
 	}
+	for query, want := range map[string]int{
+		"initiator=ann": 2, "initiator=" + w.user.String(): 2, "initiator=eve": 0, "initiator=me": 0,
+		"ids=" + waiting.String(): 1, "ids=" + waiting.String() + "," + running.String(): 2, "ids=" + uuid.NewString(): 0,
+		"tags=" + url.QueryEscape(`{"scope":"organization"}`): 2, "tags=" + url.QueryEscape(`{"region":"eu"}`): 0,
+		"ids=" + waiting.String() + "&status=running": 0,
+	} {
+		if status := call(t, s, "owner", "GET", org+"/provisionerjobs?"+query, &listed); status != 200 || len(listed) != want {
+			t.Errorf("jobs with %s: status %d, %d jobs, want %d", query, status, len(listed), want)
+		}
+	}
+	if call(t, s, "eve", "GET", org+"/provisionerjobs?initiator=ann", &listed); len(listed) != 0 {
+		t.Errorf("eve sees ann's jobs: %+v", listed)
+	}
+	for _, query := range []string{"ids=x", "tags=region", "tags=" + url.QueryEscape(`{"a":1}`), "tags=null", "limit=-1"} {
+		for _, list := range []string{"/provisionerjobs?", "/provisionerdaemons?"} {
+			if status := call(t, s, "owner", "GET", org+list+query, nil); status != 400 {
+				t.Errorf("%s%s: status %d, want 400", list, query, status)
+			}
+		}
+	}
 	var daemons []sdk.ProvisionerDaemon
+	for query, want := range map[string]int{
+		"tags=" + url.QueryEscape(`{"scope":"organization"}`): 1, "tags=" + url.QueryEscape(`{"region":"eu"}`): 0, "ids=" + uuid.NewString(): 0,
+		"status=busy": 1, "status=idle": 0, "status=idle,busy": 1, "offline=false": 1, "limit=1": 1, "limit=0": 1, "max_age=1h": 1,
+	} {
+		if status := call(t, s, "owner", "GET", org+"/provisionerdaemons?"+query, &daemons); status != 200 || len(daemons) != want {
+			t.Errorf("daemons with %s: status %d, %d daemons, want %d", query, status, len(daemons), want)
+		}
+	}
 	if status := call(t, s, "owner", "GET", org+"/provisionerdaemons", &daemons); status != 200 || len(daemons) != 1 {
 		t.Fatalf("daemons: status %d, %+v", status, daemons)
 	}

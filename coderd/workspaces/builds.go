@@ -142,6 +142,9 @@ func (s *Service) listBuilds(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := httpapi.NoAfterID(r); err != nil {
+		return err
+	}
 	offset, err := httpapi.QueryInt(r, "offset", 0, maxPages)
 	if err != nil {
 		return err

@@ -381,22 +381,27 @@ func (q *Queries) ListJobMetadata(ctx context.Context, ids []uuid.UUID) ([]ListJ
 const listJobs = `-- name: ListJobs :many
 SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs
 WHERE organization_id = $1 AND (cardinality($2::text[]) = 0 OR status = ANY ($2::text[]))
-	AND ($3::uuid IS NULL OR initiator_id = $3)
-ORDER BY created_at DESC, id LIMIT $4
+	AND (cardinality($3::uuid[]) = 0 OR id = ANY ($3::uuid[])) AND tags @> $4::jsonb
+	AND ($5::uuid IS NULL OR initiator_id = $5)
+ORDER BY created_at DESC, id LIMIT $6
 `
 
 type ListJobsParams struct {
 	OrganizationID uuid.UUID
 	Statuses       []string
+	Ids            []uuid.UUID
+	Tags           []byte
 	InitiatorID    *uuid.UUID
 	MaxRows        int32
 }
 
-// The organization's jobs, newest first; all states when none is named, everybody's when no initiator is.
+// The organization's jobs, newest first. A filter that is empty or null does not filter; tags are those that a job has at least.
 func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]ProvisionerJob, error) {
 	rows, err := q.db.Query(ctx, listJobs,
 		arg.OrganizationID,
 		arg.Statuses,
+		arg.Ids,
+		arg.Tags,
 		arg.InitiatorID,
 		arg.MaxRows,
 	)

@@ -14,9 +14,10 @@ SELECT * FROM provisioner_jobs WHERE id = $1 FOR UPDATE;
 SELECT * FROM provisioner_jobs WHERE id = ANY (sqlc.arg(ids)::uuid[]);
 
 -- name: ListJobs :many
--- The organization's jobs, newest first; all states when none is named, everybody's when no initiator is.
+-- The organization's jobs, newest first. A filter that is empty or null does not filter; tags are those that a job has at least.
 SELECT * FROM provisioner_jobs
 WHERE organization_id = $1 AND (cardinality(sqlc.arg(statuses)::text[]) = 0 OR status = ANY (sqlc.arg(statuses)::text[]))
+	AND (cardinality(sqlc.arg(ids)::uuid[]) = 0 OR id = ANY (sqlc.arg(ids)::uuid[])) AND tags @> sqlc.arg(tags)::jsonb
 	AND (sqlc.narg(initiator_id)::uuid IS NULL OR initiator_id = sqlc.narg(initiator_id))
 ORDER BY created_at DESC, id LIMIT sqlc.arg(max_rows);
 
