@@ -267,7 +267,8 @@ func (w *world) HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), bool)) 
 func (w *world) DialServer(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", w.rpcs.Addr().String())
 }
-func (w *world) RelayLatency() time.Duration { return time.Millisecond }
+func (w *world) Reconnected(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+func (w *world) RelayLatency() time.Duration           { return time.Millisecond }
 
 func (w *world) Measure(_ context.Context, which func(uuid.UUID) bool) []tailnet.PeerStatus {
 	return slices.DeleteFunc(slices.Clone(w.paths), func(p tailnet.PeerStatus) bool { return !which(p.ID) })

@@ -24,8 +24,10 @@ type Mesh interface {
 	// HandleTCP and HandleUDP serve every other port, as tailnet.Node does.
 	HandleTCP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
 	HandleUDP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
-	// DialServer connects to the server's RPC port.
+	// DialServer connects to the server's RPC port. The connection ends when another server takes that one's place.
 	DialServer(ctx context.Context) (net.Conn, error)
+	// Reconnected blocks until the coordinator welcomes the agent anew: a server that was away may be back.
+	Reconnected(ctx context.Context) error
 	// RelayLatency is the round trip to the home relay, 0 while unknown.
 	RelayLatency() time.Duration
 	// Measure is the state of the peers with the round trips to them, as tailnet.Node has it.
@@ -100,12 +102,12 @@ type meshNode struct {
 func (m *meshNode) reconnect() { m.client.Reconnect() }
 
 func (m *meshNode) DialServer(ctx context.Context) (net.Conn, error) {
-	server, err := m.client.Server(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return m.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
+	return m.client.DialServer(ctx, func(ctx context.Context, server tailnet.NodeInfo) (net.Conn, error) {
+		return m.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
+	})
 }
+
+func (m *meshNode) Reconnected(ctx context.Context) error { return m.client.Reconnected(ctx) }
 
 func (m *meshNode) RelayLatency() time.Duration {
 	home := m.Info().Region

@@ -31,6 +31,8 @@ const (
 	// silence is how long the server may leave heartbeats unanswered before the connection is given up.
 	silence   = 40 * time.Second
 	maxAnswer = 16 << 20 // bytes of one message of the server
+	// stableAfter is how long a connection lasts that ends an outage.
+	stableAfter = 10 * time.Second
 )
 
 var (
@@ -38,21 +40,25 @@ var (
 	errEnded  = errors.New("the server ended the stream")
 )
 
-// talk keeps a connection with the server until ctx ends.
+// talk keeps a connection with the server until ctx ends. How often it tries depends on how long the server has been away; the
+// coordinator's next welcome cuts a pause short.
 func (d *daemon) talk(ctx context.Context) {
-	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
+	outage := time.Now()
 	for ctx.Err() == nil {
+		began := time.Now()
 		connected, err := d.connection(ctx)
-		if connected {
-			pause.Reset()
-		}
 		if ctx.Err() != nil {
 			return
 		}
-		d.log.Info("no connection with the server", "reason", err)
-		if pause.Wait(ctx) != nil {
-			return
+		if connected && time.Since(began) >= stableAfter {
+			outage = time.Now()
 		}
+		d.log.Info("no connection with the server", "reason", err)
+		pause, cancel := context.WithTimeout(ctx, backoff.Outage(time.Since(outage)))
+		if d.mesh.Reconnected(pause) != nil {
+			<-pause.Done() // also when the agent left the mesh
+		}
+		cancel()
 	}
 }
 

@@ -87,22 +87,39 @@ func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.E
 	}
 	ctx, cancel := context.WithTimeout(ctx, AuthorizeTimeout)
 	defer cancel()
-	err := s.opts.Authorizer.MaySee(ctx, from, to)
+	err := asFault(s.opts.Authorizer.MaySee(ctx, from, to))
 	switch {
 	case err == nil && kinds:
 		return nil
 	case err == nil:
 		return errUnseen()
+	case err.Code == fault.Internal:
+		s.log.Error("authorization not decided", "peer", from.ID, "node", to.ID, "err", err.Cause)
+	}
+	return err
+}
+
+// asFault is err as a fault: Internal, with its text for the log only, unless it is one.
+func asFault(err error) *fault.Error {
+	if err == nil {
+		return nil
 	}
 	if f := fault.As(err); f != nil {
 		return f
 	}
-	s.log.Error("authorization not decided", "peer", from.ID, "node", to.ID, "err", err)
 	return &fault.Error{Code: fault.Internal, Message: "the server could not decide whether this is allowed", Cause: err}
 }
 
 func undecided(err *fault.Error) bool {
 	return err.Code == fault.Internal || err.Code == fault.Unavailable
+}
+
+// Doubt makes answers of the Authorizer that are under way worthless: they are asked for again. Call it when what it may answer has
+// changed, before participants that are in the table are rechecked or revoked.
+func (s *Server) Doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.authGen++
 }
 
 // Recheck asks the Authorizer again about every tunnel of these participants, all tunnels if none is named, and ends those

@@ -85,17 +85,18 @@ type Client struct {
 
 	applying sync.Mutex // orders changes of the node's peers with those of peers below; taken before mu
 
-	mu      sync.Mutex // guards everything below
-	started bool
-	err     error // why Run ended
-	node    Node
-	welcome *Welcome
-	online  bool
-	wants   map[uuid.UUID]*want
-	peers   map[uuid.UUID]*known
-	changed chan struct{} // closed and replaced when anything that someone may wait for changed
-	out     outbox
-	order   uint64 // of introductions
+	mu       sync.Mutex // guards everything below
+	started  bool
+	err      error // why Run ended
+	node     Node
+	welcome  *Welcome
+	welcomes uint64 // how many there were
+	online   bool
+	wants    map[uuid.UUID]*want
+	peers    map[uuid.UUID]*known
+	changed  chan struct{} // closed and replaced when anything that someone may wait for changed
+	out      outbox
+	order    uint64 // of introductions
 }
 
 // want is a subscription.
@@ -112,6 +113,7 @@ type known struct {
 	info  tailnet.NodeInfo
 	kind  Kind
 	order uint64
+	pass  string // what the server has to be shown when it may not know the peer
 	// lostAt is when the server said that it lost the peer, or began not to confirm it. Zero: it is connected.
 	lostAt time.Time
 }

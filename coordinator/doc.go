@@ -14,8 +14,8 @@
 //	GET Path?v=1&key=nodekey:…&subscribe=… ──▶ authenticate, bind key ↔ principal, admit the key in the relay
 //	                              ◀── 101, welcome{version, id, relay map, servers, grace}
 //	node{info}                             ──▶ validated: own id, own key, known region, bounded endpoints
-//	                              ◀── peer{info, kind, ack}, lost{id}, gone{id}, refused{id, code, message}
-//	ready{id}, subscribe{id}, unsubscribe{id} ──▶
+//	                              ◀── peer{info, kind, ack}, pass{id, key, pass}, lost{id}, gone{id}, refused{id, code, message}
+//	ready{id}, subscribe{id}, unsubscribe{id}, held{peers} ──▶
 //	                              ◀── relay{map}, notice{kind, message}, error{code, message} and close
 //	bye                                    ──▶ gone at once
 //
@@ -62,4 +62,12 @@
 // jittered delays, says the same hello, and announces its node again; the server tells it what changed meanwhile. What a
 // server (a new one, for instance) does not confirm is treated like a lost peer: removed after the grace that the welcome
 // named. A refused credential ends the client.
+//
+// # A restarted server and sessions that ended meanwhile
+//
+// With each client an agent is told a pass: which session the client joined with, sealed by the deployment. On every welcome the agent
+// names the clients that it has, with their passes (held). The server asks the Authorizer about those that it does not know:
+// one whose session has ended is gone at once, the others become lost peers of its table, which may return and which a revocation
+// finds. So neither end has to return first, and a client that stays away keeps nothing that its session has lost. What
+// cannot be decided stays, and is asked again.
 package coordinator

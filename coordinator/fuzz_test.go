@@ -56,7 +56,8 @@ func checkInfo(t *testing.T, n tailnet.NodeInfo) {
 func FuzzDecodeClientMessage(f *testing.F) {
 	n := info(agent(1), key(1), 1)
 	for _, m := range []coordinator.ClientMessage{
-		{Node: &n}, {Subscribe: ref(agent(1).ID)}, {Unsubscribe: ref(agent(1).ID)}, {Ready: ref(agent(1).ID)}, {Bye: &coordinator.Bye{}},
+		{Node: &n}, {Subscribe: ref(agent(1).ID)}, {Unsubscribe: ref(agent(1).ID)}, {Ready: ref(agent(1).ID)},
+		{Held: &coordinator.Held{Peers: []coordinator.PeerPass{{ID: agent(1).ID, Key: key(1), Pass: "pass"}}}}, {Bye: &coordinator.Bye{}},
 	} {
 		data, err := json.Marshal(m)
 		if err != nil {
@@ -77,6 +78,9 @@ func FuzzDecodeClientMessage(f *testing.F) {
 		if m.Node != nil {
 			checkInfo(t, *m.Node)
 		}
+		if m.Held != nil && (len(m.Held.Peers) == 0 || len(m.Held.Peers) > coordinator.MaxHeld) {
+			t.Fatalf("accepted %d held peers", len(m.Held.Peers))
+		}
 		again(t, m, coordinator.DecodeClientMessage)
 	})
 }
@@ -89,7 +93,7 @@ func FuzzDecodeServerMessage(f *testing.F) {
 		{Peer: &coordinator.PeerUpdate{Info: n, Kind: coordinator.KindAgent, Ack: true}},
 		{Lost: ref(n.ID)}, {Gone: &coordinator.PeerGone{ID: n.ID, Key: n.Key}},
 		{Refused: &coordinator.Refused{ID: n.ID, Code: fault.NotFound, Message: "no"}}, {Relay: &relays},
-		{Notice: &coordinator.Notice{Kind: coordinator.NoticeDrain}}, {Error: &coordinator.ErrorMessage{Code: fault.Conflict}},
+		{Pass: &coordinator.PeerPass{ID: n.ID, Key: n.Key, Pass: "pass"}}, {Notice: &coordinator.Notice{Kind: coordinator.NoticeDrain}}, {Error: &coordinator.ErrorMessage{Code: fault.Conflict}},
 	} {
 		data, err := json.Marshal(m)
 		if err != nil {

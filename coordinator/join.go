@@ -54,8 +54,14 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 		h.At = time.Now()
 	}
 	x := &session{
-		conn: conn, principal: p, key: h.Key, joined: time.Now(),
-		wake: make(chan struct{}, 1), refused: make(map[uuid.UUID]Refused),
+		conn: conn, principal: p, key: h.Key, joined: time.Now(), version: min(h.Version, Version),
+		held: make(chan PeerPass, MaxHeld), wake: make(chan struct{}, 1), refused: make(map[uuid.UUID]Refused),
+	}
+	if s.opts.Passes != nil && p.Kind == KindClient {
+		var err error
+		if x.pass, err = s.opts.Passes.Issue(p); err != nil {
+			return nil, fmt.Errorf("issue pass: %w", err)
+		}
 	}
 	var b, old *binding
 	for {
@@ -90,7 +96,7 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x.first = encode(ServerMessage{Welcome: &Welcome{
-		Version: min(h.Version, Version), ID: p.ID, Relays: relays, Servers: s.servers(),
+		Version: x.version, ID: p.ID, Relays: relays, Servers: s.servers(),
 		GraceSeconds: int(min(max(math.Ceil(s.opts.LostTimeout.Seconds()), 1), maxGraceSeconds)),
 	}})
 	return x, nil
@@ -111,6 +117,7 @@ func (s *Server) attach(x *session) (old *binding) {
 	resumed := p.state != absent
 	p.principal, p.state, p.key, p.session, p.since = x.principal, online, x.key, x, x.joined
 	x.peer = p
+	p.setPass(x.pass)
 	s.byAddr.Store(tailnet.Addr(id), x.principal)
 	if x.principal.Kind == KindServer {
 		s.serverIDs[id] = struct{}{}

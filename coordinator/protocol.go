@@ -20,9 +20,12 @@ const Path = "/api/v2/mesh/coordinate"
 // Version is the protocol this build speaks; it only grows. MinVersion is the oldest that it still understands.
 //
 //	1  2026-11-21  first
+//	2  2026-11-22  agents remember a pass per client (pass), and show it to a server that may not know the client (held)
 const (
-	Version    = 1
+	Version    = 2
 	MinVersion = 1
+
+	versionPasses = 2
 )
 
 // Bounds of messages. Beyond them the connection is closed.
@@ -35,6 +38,10 @@ const (
 	MaxEndpoints = 64
 	// MaxHelloSubscriptions is how many subscriptions a hello may carry.
 	MaxHelloSubscriptions = 16
+	// MaxHeld is how many peers one held message may name.
+	MaxHeld = 16
+	// MaxPass is the longest pass, in bytes.
+	MaxPass = 512
 )
 
 // Kind is what a participant is.
@@ -107,6 +114,14 @@ type Refused struct {
 	Message string     `json:"message"`
 }
 
+// PeerPass is what an agent remembers of a client, to show it to another server: which session the client joined with. Only servers
+// of the deployment can make and read a pass.
+type PeerPass struct {
+	ID   uuid.UUID         `json:"id"`
+	Key  tailnet.PublicKey `json:"key"`
+	Pass string            `json:"pass"`
+}
+
 // NoticeKind says what a notice is about.
 type NoticeKind string
 
@@ -133,6 +148,7 @@ type ServerMessage struct {
 	Peer    *PeerUpdate       `json:"peer,omitempty"`
 	Lost    *PeerRef          `json:"lost,omitempty"`
 	Gone    *PeerGone         `json:"gone,omitempty"`
+	Pass    *PeerPass         `json:"pass,omitempty"`
 	Refused *Refused          `json:"refused,omitempty"`
 	Relay   *tailnet.RelayMap `json:"relay,omitempty"`
 	Notice  *Notice           `json:"notice,omitempty"`
@@ -142,12 +158,19 @@ type ServerMessage struct {
 // Bye is the client's last message: it will not come back.
 type Bye struct{}
 
+// Held names clients that an agent still has as peers when a server welcomes it. The server answers gone for each whose session has
+// ended, and keeps the others as lost until they return.
+type Held struct {
+	Peers []PeerPass `json:"peers"` // without a pass: one was never told
+}
+
 // ClientMessage is what a client sends: exactly one of its fields is set.
 type ClientMessage struct {
 	Node        *tailnet.NodeInfo `json:"node,omitempty"`
 	Subscribe   *PeerRef          `json:"subscribe,omitempty"`
 	Unsubscribe *PeerRef          `json:"unsubscribe,omitempty"`
 	Ready       *PeerRef          `json:"ready,omitempty"`
+	Held        *Held             `json:"held,omitempty"`
 	Bye         *Bye              `json:"bye,omitempty"`
 }
 
@@ -206,8 +229,8 @@ func decode(data []byte, into any) error {
 var errNotOne = errors.New("want exactly one kind of message")
 
 func (m ServerMessage) check() error {
-	if count(m.Welcome != nil, m.Peer != nil, m.Lost != nil, m.Gone != nil, m.Refused != nil, m.Relay != nil,
-		m.Notice != nil, m.Error != nil) != 1 {
+	if count(m.Welcome != nil, m.Peer != nil, m.Lost != nil, m.Gone != nil, m.Pass != nil, m.Refused != nil,
+		m.Relay != nil, m.Notice != nil, m.Error != nil) != 1 {
 		return errNotOne
 	}
 	switch {
@@ -232,6 +255,8 @@ func (m ServerMessage) check() error {
 			return errors.New("gone: no key")
 		}
 		return checkID("gone", m.Gone.ID)
+	case m.Pass != nil:
+		return m.Pass.check("pass")
 	case m.Refused != nil:
 		if m.Refused.Code == "" {
 			return errors.New("refused: no code")
@@ -244,7 +269,7 @@ func (m ServerMessage) check() error {
 }
 
 func (m ClientMessage) check() error {
-	if count(m.Node != nil, m.Subscribe != nil, m.Unsubscribe != nil, m.Ready != nil, m.Bye != nil) != 1 {
+	if count(m.Node != nil, m.Subscribe != nil, m.Unsubscribe != nil, m.Ready != nil, m.Held != nil, m.Bye != nil) != 1 {
 		return errNotOne
 	}
 	switch {
@@ -256,8 +281,27 @@ func (m ClientMessage) check() error {
 		return checkID("unsubscribe", m.Unsubscribe.ID)
 	case m.Ready != nil:
 		return checkID("ready", m.Ready.ID)
+	case m.Held != nil:
+		if n := len(m.Held.Peers); n == 0 || n > MaxHeld {
+			return fmt.Errorf("held: %d peers, want 1 to %d", n, MaxHeld)
+		}
+		for _, p := range m.Held.Peers {
+			if err := p.check("held"); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+func (p PeerPass) check(what string) error {
+	switch {
+	case p.Key.IsZero():
+		return fmt.Errorf("%s: no key", what)
+	case len(p.Pass) > MaxPass:
+		return fmt.Errorf("%s: a pass of %d bytes, at most %d", what, len(p.Pass), MaxPass)
+	}
+	return checkID(what, p.ID)
 }
 
 // maxGraceSeconds keeps durations far from overflow: a year.

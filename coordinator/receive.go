@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +26,12 @@ func (c *Client) handle(m ServerMessage) error {
 		c.mu.Unlock()
 	case m.Gone != nil:
 		c.forget(m.Gone.ID, func(k *known) bool { return k.info.Key == m.Gone.Key })
+	case m.Pass != nil:
+		c.mu.Lock()
+		if k := c.peers[m.Pass.ID]; k != nil && k.info.Key == m.Pass.Key {
+			k.pass = m.Pass.Pass
+		}
+		c.mu.Unlock()
 	case m.Refused != nil:
 		c.refused(*m.Refused)
 	case m.Relay != nil:
@@ -75,7 +82,7 @@ func (c *Client) introduced(u PeerUpdate) {
 		c.order++
 		k.order = c.order
 	} else {
-		k.order = old.order
+		k.order, k.pass = old.order, old.pass
 	}
 	c.peers[id] = k
 	if u.Ack {
@@ -197,10 +204,11 @@ type outbox struct {
 	wake    chan struct{} // capacity 1
 	subs    map[uuid.UUID]bool
 	readies map[uuid.UUID]struct{}
+	held    []PeerPass
 }
 
 func newOutbox() outbox {
-	return outbox{make(chan struct{}, 1), make(map[uuid.UUID]bool), make(map[uuid.UUID]struct{})}
+	return outbox{wake: make(chan struct{}, 1), subs: make(map[uuid.UUID]bool), readies: make(map[uuid.UUID]struct{})}
 }
 
 func (o *outbox) poke() {
@@ -217,6 +225,7 @@ func (o *outbox) ready(id uuid.UUID)       { o.readies[id] = struct{}{}; o.poke(
 // restart drops what a new connection makes moot. What was given up while offline is still to be said.
 func (o *outbox) restart() {
 	clear(o.readies)
+	o.held = nil
 	for id, on := range o.subs {
 		if on {
 			delete(o.subs, id)
@@ -237,6 +246,10 @@ func (o *outbox) take() []ClientMessage {
 			out = append(out, ClientMessage{Unsubscribe: &PeerRef{id}})
 		}
 	}
+	for held := range slices.Chunk(o.held, MaxHeld) {
+		out = append(out, ClientMessage{Held: &Held{held}})
+	}
+	o.held = nil
 	clear(o.readies)
 	clear(o.subs)
 	return out

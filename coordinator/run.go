@@ -4,32 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/websock"
 	"github.com/codermesh/codermesh/tailnet"
 )
-
-// pause is how long to wait before the next dial, when there has been no connection for the time of the outage: short at
-// first, since most outages are a restart or a change of network, and never longer than 15 s.
-func pause(outage time.Duration) time.Duration {
-	top := 15 * time.Second
-	switch {
-	case outage < 2*time.Second:
-		return 100*time.Millisecond + rand.N(200*time.Millisecond)
-	case outage < 10*time.Second:
-		top = 600 * time.Millisecond
-	case outage < time.Minute:
-		top = 2 * time.Second
-	}
-	return top/2 + rand.N(top/2)
-}
 
 // complainEvery is how often a server that stays away is complained of.
 const complainEvery = time.Minute
@@ -84,7 +69,7 @@ func (c *Client) loop(ctx context.Context) error {
 		} else {
 			c.log.Debug("server not reached", "err", err, "tries", tries)
 		}
-		timer := time.NewTimer(pause(time.Since(outage)))
+		timer := time.NewTimer(backoff.Outage(time.Since(outage)))
 		select {
 		case <-timer.C:
 		case <-c.poked:
@@ -164,12 +149,20 @@ func (c *Client) enter(w Welcome, h Hello) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.node, c.welcome, c.online = node, &w, true
+	c.welcomes++
 	for _, k := range c.peers {
 		if k.lostAt.IsZero() {
 			k.lostAt = time.Now() // until the server confirms it
 		}
 	}
 	c.out.restart()
+	if w.Version >= versionPasses && c.opts.Kind == KindAgent {
+		for id, k := range c.peers {
+			if k.kind == KindClient {
+				c.out.held = append(c.out.held, PeerPass{id, k.info.Key, k.pass})
+			}
+		}
+	}
 	for id, want := range c.wants {
 		want.retry = time.Time{}
 		if !slices.Contains(h.Subscribe, id) {

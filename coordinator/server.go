@@ -29,6 +29,7 @@ type Principal struct {
 	ID      uuid.UUID // of the participant: for KindClient tailnet.ClientID of its key
 	Name    string    // for logs and lists
 	Subject uuid.UUID // for KindClient: the user. Nil for others
+	Session string    // for KindClient: the id of the session that it joined with. Empty for others
 }
 
 func (p Principal) same(other Principal) bool {
@@ -63,11 +64,27 @@ type Relay interface {
 	Revoke(tailnet.PublicKey) // also ends the key's connection
 }
 
+// Passes makes and reads the passes by which agents tell a server that was restarted which clients they still have. Both methods
+// are called from many goroutines.
+type Passes interface {
+	// Issue returns a pass of at most MaxPass bytes.
+	Issue(Principal) (string, error)
+	// Redeem returns the principal for which any server of this deployment issued the pass. It does not say whether the principal's
+	// session still stands.
+	Redeem(pass string) (Principal, error)
+}
+
 // Options of a Server.
 type Options struct {
 	Logger     *slog.Logger // nil means silence
 	Authorizer Authorizer   // nil refuses everything
-	Relay      Relay        // nil means none
+	// Passes are those of the deployment. Nil: agents keep clients that this server does not know for the grace of the welcome.
+	Passes Passes
+	// StillAdmitted is asked about each client once it is in the table: its credential may have lost its worth between the
+	// caller's look at it and that moment, when a revocation did not find the client yet. Errors are as an Authorizer's: a refusal
+	// ends the client. Nil means yes.
+	StillAdmitted func(ctx context.Context, p Principal) error
+	Relay         Relay // nil means none
 	// RelayMap is what participants are told at their welcome. It must not block. Nil means no relays.
 	RelayMap func() tailnet.RelayMap
 	// LostTimeout is how long a participant without a connection is kept. 0 means DefaultLostTimeout.

@@ -39,6 +39,9 @@ type session struct {
 	conn      Conn
 	principal Principal
 	key       tailnet.PublicKey
+	version   int           // that both sides speak
+	pass      string        // for a client, of this connection
+	held      chan PeerPass // of an agent, to be looked at by keepHeld
 	wake      chan struct{} // capacity 1
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -113,6 +116,12 @@ func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) err
 		own.Go(func() { s.greetServer(x) })
 	}
 	own.Go(func() { s.measure(x) })
+	switch p.Kind {
+	case KindAgent:
+		own.Go(func() { s.keepHeld(x) })
+	case KindClient:
+		own.Go(func() { s.confirm(x) })
+	}
 	err = s.read(x, h)
 	s.leave(x, err)
 	if violation := fault.As(err); violation != nil {
@@ -224,6 +233,8 @@ func (s *Server) handle(x *session, m ClientMessage) error {
 		if x.peer.told[m.Ready.ID].key == t.initiator.key {
 			s.accepted(t)
 		}
+	case m.Held != nil:
+		return s.handleHeld(x, *m.Held)
 	case m.Bye != nil:
 		return errBye
 	}

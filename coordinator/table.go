@@ -35,6 +35,9 @@ type peer struct {
 	tunnels map[uuid.UUID]*tunnel // by partner
 	wants   int                   // tunnels that it subscribed to
 
+	pass        string // for clients: what agents remember of it
+	passMessage []byte // the same as a message
+
 	told       map[uuid.UUID]told // what its client knows, by partner
 	goodbyes   []goodbye          // what its client may have missed, oldest first
 	dirty      map[uuid.UUID]struct{}
@@ -61,6 +64,7 @@ type told struct {
 	rev   uint64 // 0: it has to be told again, to be sure
 	lost  bool
 	apart bool // it was not told its endpoints
+	pass  string
 }
 
 // goodbye is a partner's end that a client was told of. The connection may have been dead then: the next one says it again.
@@ -419,8 +423,12 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 		} else {
 			out = append(out, news.plain)
 		}
-		known = told{key: o.key, rev: o.node.rev, apart: apart}
+		known = told{key: o.key, rev: o.node.rev, apart: apart, pass: known.pass}
 		p.goodbyes = slices.DeleteFunc(p.goodbyes, func(g goodbye) bool { return g.id == id }) // it is back
+	}
+	if o.pass != known.pass && p.principal.Kind == KindAgent && p.session.version >= versionPasses {
+		out = append(out, o.passMessage)
+		known.pass = o.pass
 	}
 	if o.state == lost && !known.lost {
 		out = append(out, encode(ServerMessage{Lost: &PeerRef{id}}))

@@ -1,7 +1,6 @@
 package provisionerd
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -145,65 +144,21 @@ func Join(opts RunOptions) (*Participant, error) {
 
 // dial connects to the server that the coordinator introduced.
 func (p *Participant) dial(ctx context.Context) (net.Conn, error) {
-	server, err := p.client.Server(ctx)
-	if err != nil {
+	dialled := false
+	conn, err := p.client.DialServer(ctx, func(ctx context.Context, server tailnet.NodeInfo) (net.Conn, error) {
+		dialled = true
+		p.mu.Lock()
+		node := p.node
+		p.mu.Unlock()
+		if node == nil {
+			return nil, errors.New("the mesh node is not made yet")
+		}
+		return node.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
+	})
+	if err != nil && !dialled {
 		return nil, fmt.Errorf("find the server: %w: %w", errNotIntroduced, err)
 	}
-	p.mu.Lock()
-	node := p.node
-	p.mu.Unlock()
-	if node == nil {
-		return nil, errors.New("find the server: the mesh node is not made yet")
-	}
-	// A server that was killed says no goodbye, and the one that was started after it is another node: nothing must wait for
-	// the first.
-	watched, stop := context.WithCancel(context.Background())
-	dialling, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	c := &serverConn{stop: stop, gone: make(chan struct{}), done: make(chan struct{})}
-	go func() {
-		defer close(c.done)
-		if p.client.Replaced(watched, server.ID) == nil {
-			close(c.gone)
-			cancel(errServerGone)
-		}
-	}()
-	conn, err := node.Dial(dialling, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
-	if err != nil {
-		stop()
-		<-c.done
-		return nil, cmp.Or(context.Cause(dialling), err)
-	}
-	c.Conn = conn
-	c.closing = make(chan struct{})
-	go func() {
-		defer close(c.closing)
-		select {
-		case <-c.gone:
-			conn.Close() // what reads from it says so
-		case <-watched.Done():
-		}
-	}()
-	return c, nil
-}
-
-var errServerGone = errors.New("another server has taken its place")
-
-// serverConn is a connection that ends with its server.
-type serverConn struct {
-	net.Conn
-	stop    context.CancelFunc
-	gone    chan struct{} // closed when the server is no more
-	done    chan struct{} // closed when nobody watches any more
-	closing chan struct{} // closed when nobody will close Conn because of gone any more
-}
-
-func (c *serverConn) Close() error {
-	c.stop()
-	err := c.Conn.Close()
-	<-c.done
-	<-c.closing
-	return err
+	return conn, err
 }
 
 // Done is closed when the server refused the daemon for good, or Stop was called.

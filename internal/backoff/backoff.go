@@ -39,3 +39,19 @@ func (b *Backoff) Wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// Outage is how long to wait before the next try to reach a server that has been away for the given time: short at first, since
+// most outages are a restart or a change of network, and between 7.5 and 15 seconds after a minute, so that many clients do not
+// keep a returning server busy.
+func Outage(away time.Duration) time.Duration {
+	top := 15 * time.Second
+	switch {
+	case away < 2*time.Second:
+		return 100*time.Millisecond + rand.N(200*time.Millisecond)
+	case away < 10*time.Second:
+		top = 600 * time.Millisecond
+	case away < time.Minute:
+		top = 2 * time.Second
+	}
+	return top/2 + rand.N(top/2)
+}

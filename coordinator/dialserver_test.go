@@ -1,0 +1,120 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// replaceable is a worker whose server can be killed and replaced.
+func replaceable(t *testing.T) (worker *participant, replace func() coordinator.Principal, first coordinator.Principal) {
+	old := newServer(t, coordinator.Options{})
+	d := &door{p: agent(1), server: old}
+	join(t, coordinator.KindServer, key(300), coordinator.ClientOptions{Dial: old.Dialer(server(1))})
+	worker = join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: d.dial})
+	if _, err := worker.Server(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return worker, func() coordinator.Principal {
+		next := newServer(t, coordinator.Options{})
+		join(t, coordinator.KindServer, key(301), coordinator.ClientOptions{Dial: next.Dialer(server(2))})
+		d.set(next, nil)
+		d.cut()
+		return server(2)
+	}, server(1)
+}
+
+// TestDialServerLeavesAKilledServer: a dial to a server that says nothing any more ends as soon as its successor is introduced,
+// not when the caller's patience does.
+func TestDialServerLeavesAKilledServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, replace, first := replaceable(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := w.DialServer(ctx, func(ctx context.Context, server tailnet.NodeInfo) (net.Conn, error) {
+				if server.ID != first.ID {
+					t.Errorf("dialled %s, want the first server", server.ID)
+				}
+				<-ctx.Done() // a killed server answers nothing
+				return nil, ctx.Err()
+			})
+			ended <- err
+		}()
+		synctest.Wait()
+		successor := replace()
+		if err := <-ended; err == nil || ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("the dial ended with %v (the caller's time: %v), want the server's replacement", err, ctx.Err())
+		}
+		conn, err := w.DialServer(ctx, func(_ context.Context, server tailnet.NodeInfo) (net.Conn, error) {
+			if server.ID != successor.ID {
+				t.Errorf("dialled %s, want the successor", server.ID)
+			}
+			end, _ := net.Pipe()
+			return end, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestConnectionEndsWithItsServer: an open connection is closed at that moment too, and one to a server that stays is not.
+func TestConnectionEndsWithItsServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, replace, _ := replaceable(t)
+		dial := func(context.Context, tailnet.NodeInfo) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go io.Copy(theirs, theirs)
+			return ours, nil
+		}
+		conn, err := w.DialServer(t.Context(), dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		time.Sleep(time.Hour) // of the bubble
+		if _, err := conn.Write([]byte{1}); err != nil {
+			t.Fatalf("a connection to a server that stays: %v", err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		replace()
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Fatal("the connection to the killed server is still open")
+		}
+	})
+}
+
+func TestReconnected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, replace, _ := replaceable(t)
+		short, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Reconnected(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("without a new welcome: %v", err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- w.Reconnected(t.Context()) }()
+		synctest.Wait()
+		replace()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
