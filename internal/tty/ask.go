@@ -40,16 +40,16 @@ func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 		return "", ErrNotTerminal
 	}
 	if q.Help != "" {
-		fmt.Fprintln(s.Err, s.Dim(q.Help))
+		fmt.Fprintln(s.Err, s.Dim(Clean(q.Help)))
 	}
 	def := -1
 	for i, c := range q.Choices {
 		if c.Value == q.Default && (q.HasDefault || q.Default != "") {
 			def = i + 1
 		}
-		fmt.Fprintf(s.Err, "  %d) %s", i+1, c.Label)
+		fmt.Fprintf(s.Err, "  %d) %s", i+1, Clean(c.Label))
 		if c.Help != "" {
-			fmt.Fprint(s.Err, s.Dim("  "+c.Help))
+			fmt.Fprint(s.Err, s.Dim("  "+Clean(c.Help)))
 		}
 		fmt.Fprintln(s.Err)
 	}
@@ -61,9 +61,9 @@ func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 		}
 	}
 	for {
-		fmt.Fprint(s.Err, s.Bold(q.Text))
+		fmt.Fprint(s.Err, s.Bold(Clean(q.Text)))
 		if hint != "" && !q.Secret {
-			fmt.Fprint(s.Err, s.Dim(" ["+hint+"]"))
+			fmt.Fprint(s.Err, s.Dim(" ["+Clean(hint)+"]"))
 		}
 		fmt.Fprint(s.Err, ": ")
 		answer, err := s.answer(ctx, q.Secret)
@@ -74,7 +74,7 @@ func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 		if err == nil {
 			return answer, nil
 		}
-		fmt.Fprintln(s.Err, s.Red(err.Error()))
+		fmt.Fprintln(s.Err, s.Red(Clean(err.Error())))
 	}
 }
 

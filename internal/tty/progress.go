@@ -35,8 +35,9 @@ func (s *Streams) Progress() *Progress {
 	return p
 }
 
-// Stage ends the stage before and begins another. The same name again changes nothing.
+// Stage ends the stage before and begins another. The same name again changes nothing. Names, notes and lines are cleaned.
 func (p *Progress) Stage(name string) {
+	name = Clean(name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if name == p.stage || name == "" {
@@ -53,6 +54,7 @@ func (p *Progress) Stage(name string) {
 
 // Note says more about the stage: how long the queue is.
 func (p *Progress) Note(text string) {
+	text = Clean(text)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if text == p.note {
@@ -69,7 +71,7 @@ func (p *Progress) Line(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.erase()
-	fmt.Fprintln(p.s.Err, text)
+	fmt.Fprintln(p.s.Err, CleanColor(text))
 	p.draw()
 }
 

@@ -23,7 +23,14 @@ func (t *Table) Write(w io.Writer) error {
 	for i, h := range t.Header {
 		header[i] = strings.ToUpper(h)
 	}
-	rows = append(append(rows, header), t.Rows...)
+	rows = append(rows, header)
+	for _, row := range t.Rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = strings.ReplaceAll(Clean(cell), "\n", " ")
+		}
+		rows = append(rows, cells)
+	}
 	for _, row := range rows {
 		for i, cell := range row[:min(len(row), len(widths))] {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
@@ -33,7 +40,6 @@ func (t *Table) Write(w io.Writer) error {
 	for _, row := range rows {
 		var line strings.Builder
 		for i, cell := range row[:min(len(row), len(widths))] {
-			cell = strings.NewReplacer("\n", " ", "\r", "", "\x1b", "").Replace(cell)
 			line.WriteString(cell)
 			line.WriteString(strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(cell), 0)+2))
 		}

@@ -342,7 +342,7 @@ func TestEnvNames(t *testing.T) {
 		if flag == nil {
 			flag = root.PersistentFlags().Lookup(tt.flag)
 		}
-		if got := envNames(cmd, flag); got[0] != tt.want {
+		if got := EnvNames(cmd, flag); got[0] != tt.want {
 			t.Errorf("%s --%s: got %q, want %s", tt.command, tt.flag, got, tt.want)
 		}
 	}

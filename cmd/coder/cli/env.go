@@ -10,13 +10,14 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Every flag has a twin in the environment: CODER_<FLAG> for the global ones, CODER_<COMMAND>_<FLAG> for those of a command
+// Every flag can be set in the environment: CODER_<FLAG> for the global ones, CODER_<COMMAND>_<FLAG> for those of a command
 // ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix give others. A flag on the
-// command line wins.
+// command line wins. EnvNames is the one place that knows the names: values are bound by it and help is written from it.
 
 const (
 	envAnnotation    = "codermesh_env"
 	envPrefixOfFlags = "codermesh_env_prefix"
+	envShown         = "codermesh_env_shown" // the flag's usage names its variables
 )
 
 // SetEnv names the environment variable of a flag, or several, of which the first that is set counts.
@@ -35,8 +36,12 @@ func SetEnvPrefix(cmd *cobra.Command, prefix string) {
 	cmd.Annotations[envPrefixOfFlags] = prefix
 }
 
-// envNames are the variables that stand for a flag of cmd.
-func envNames(cmd *cobra.Command, flag *pflag.Flag) []string {
+// EnvNames returns the variables that set a flag of cmd, of which the first that is set counts. There are none for --help and
+// --version.
+func EnvNames(cmd *cobra.Command, flag *pflag.Flag) []string {
+	if flag.Name == "help" || flag.Name == "version" {
+		return nil
+	}
 	if names := flag.Annotations[envAnnotation]; len(names) > 0 {
 		return names
 	}
@@ -61,10 +66,10 @@ func envWord(text string) string {
 func bindEnv(cmd *cobra.Command) error {
 	var failed error
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed || failed != nil || flag.Name == "help" || flag.Name == "version" {
+		if flag.Changed || failed != nil {
 			return
 		}
-		for _, name := range envNames(cmd, flag) {
+		for _, name := range EnvNames(cmd, flag) {
 			value := os.Getenv(name)
 			if value == "" {
 				continue
@@ -83,4 +88,24 @@ func bindEnv(cmd *cobra.Command) error {
 		}
 	})
 	return failed
+}
+
+// showEnv makes the help of root and its commands name each flag's variables.
+func showEnv(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		cmd.InheritedFlags() // merges them into Flags
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+			names := EnvNames(cmd, flag)
+			if _, done := flag.Annotations[envShown]; done || len(names) == 0 {
+				return
+			}
+			flag.Usage += " [$" + strings.Join(names, ", $") + "]"
+			if flag.Annotations == nil {
+				flag.Annotations = map[string][]string{}
+			}
+			flag.Annotations[envShown] = nil
+		})
+		help(cmd, args)
+	})
 }

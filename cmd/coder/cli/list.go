@@ -186,7 +186,7 @@ func (a *app) printWorkspace(ws sdk.Workspace, paths clientPaths) error {
 		fmt.Fprintln(out, line)
 	}
 	if ws.LatestBuild.Job.Error != "" {
-		fmt.Fprintf(out, "The build failed: %s\n", ws.LatestBuild.Job.Error)
+		fmt.Fprintf(out, "The build failed: %s\n", tty.Clean(ws.LatestBuild.Job.Error))
 	}
 	fmt.Fprintln(out)
 	table := tty.Table{Header: []string{"resource", "agent", "status", "version", "directory", "access"}}
@@ -219,7 +219,7 @@ func (a *app) printWorkspace(ws sdk.Workspace, paths clientPaths) error {
 	}
 	for _, agent := range agentsOf(ws.LatestBuild) {
 		if ws.LatestBuild.Transition == sdk.TransitionStart && !agent.Health.Healthy {
-			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, agent.Health.Reason)
+			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, tty.Clean(agent.Health.Reason))
 			if agent.TroubleshootingURL != "" {
 				fmt.Fprintf(out, "See %s\n", agent.TroubleshootingURL)
 			}

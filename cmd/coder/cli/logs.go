@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 func (a *app) logsCmd() *cobra.Command {
@@ -73,7 +74,7 @@ func (a *app) logs(cmd *cobra.Command, name string, number int, follow bool) err
 				return err
 			}
 			if agent.Status != sdk.AgentConnected && !agent.Health.Healthy {
-				fmt.Fprintf(a.streams().Err, "%s: %s\n", agent.Name, agent.Health.Reason)
+				fmt.Fprintf(a.streams().Err, "%s: %s\n", agent.Name, tty.Clean(agent.Health.Reason))
 			}
 			continue
 		}
@@ -83,7 +84,7 @@ func (a *app) logs(cmd *cobra.Command, name string, number int, follow bool) err
 }
 
 func (a *app) printJobLog(line sdk.JobLog) error {
-	_, err := fmt.Fprintf(a.streams().Out, "%s [%s] %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, line.Stage, line.Output)
+	_, err := fmt.Fprintf(a.streams().Out, "%s [%s] %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, tty.Clean(line.Stage), tty.Clean(line.Output))
 	return err
 }
 
@@ -119,7 +120,7 @@ func (a *app) printAgentLogs(agent sdk.WorkspaceAgent, lines []sdk.AgentLog) err
 		if source == "" {
 			source = "log"
 		}
-		text = fmt.Appendf(text, "%s [%s] %s, %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, agent.Name, source, line.Output)
+		text = fmt.Appendf(text, "%s [%s] %s, %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, agent.Name, tty.Clean(source), tty.CleanColor(line.Output))
 	}
 	if len(text) == 0 {
 		return nil

@@ -102,6 +102,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	a.globalFlags(root)
+	showEnv(root)
 	root.AddGroup(
 		&cobra.Group{ID: groupWorkspaces, Title: "Workspaces:"},
 		&cobra.Group{ID: groupConnect, Title: "Reach a workspace:"},
@@ -221,7 +222,8 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	case fault.CodeOf(err) == fault.Unavailable:
 		hint = "coder whoami, once the server answers again"
 	}
-	fmt.Fprintf(s.Err, "%s %s\n", s.Red("error:"), strings.ReplaceAll(strings.Join(lines, "; "), "\n", " "))
+	// What templates and programs said may be in it.
+	fmt.Fprintf(s.Err, "%s %s\n", s.Red("error:"), strings.ReplaceAll(tty.Clean(strings.Join(lines, "; ")), "\n", " "))
 	fmt.Fprintf(s.Err, "Try: %s\n", hint)
 }
 

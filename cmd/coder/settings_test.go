@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli"
+)
+
+var update = flag.Bool("update", false, "rewrite the tables of settings in docs/operating.md")
+
+// commands visits the whole program, in order of names.
+func commands(visit func(*cobra.Command)) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		visit(cmd)
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(cli.New(append(provisionerCmds(), serverCmd())...))
+}
+
+// Every flag's help names the variable that sets it.
+func TestHelpNamesVariables(t *testing.T) {
+	t.Parallel()
+	flags := 0
+	commands(func(cmd *cobra.Command) {
+		var help bytes.Buffer
+		cmd.SetOut(&help)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			names := cli.EnvNames(cmd, f)
+			if f.Hidden || len(names) == 0 {
+				return
+			}
+			flags++
+			if want := "[$" + strings.Join(names, ", $") + "]"; strings.Count(help.String(), want) != 1 {
+				t.Errorf("%s --help does not say once that %s sets --%s:\n%s", cmd.CommandPath(), want, f.Name, help.String())
+			}
+		})
+	})
+	if flags < 300 {
+		t.Errorf("only %d flags were looked at", flags)
+	}
+}
+
+// Every variable sets its flag, and no other flag of the same command.
+func TestVariablesSetFlags(t *testing.T) {
+	values := map[string]string{
+		"bool": "true", "int": "7", "int32": "7", "uint16": "7", "duration": "7s", "string": "seven", "stringArray": "seven", "stringSlice": "seven",
+	}
+	var paths [][]string
+	commands(func(cmd *cobra.Command) {
+		if cmd.Runnable() && !cmd.DisableFlagParsing {
+			paths = append(paths, strings.Fields(cmd.CommandPath())[1:])
+		}
+	})
+	for _, path := range paths {
+		find := func() *cobra.Command {
+			root := cli.New(append(provisionerCmds(), serverCmd())...)
+			cmd, _, err := root.Find(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.InheritedFlags()
+			return cmd
+		}
+		listed := find()
+		listed.Flags().VisitAll(func(f *pflag.Flag) {
+			for _, name := range cli.EnvNames(listed, f) {
+				value, ok := values[f.Value.Type()]
+				if !ok {
+					value = "7"
+				}
+				t.Run(strings.Join(path, " ")+" "+name, func(t *testing.T) {
+					t.Setenv(name, value)
+					cmd := find()
+					var set []string
+					cmd.RunE, cmd.Run, cmd.Args = func(cmd *cobra.Command, _ []string) error {
+						cmd.Flags().Visit(func(f *pflag.Flag) { set = append(set, f.Name) })
+						return nil
+					}, nil, cobra.ArbitraryArgs
+					cmd.Root().SetArgs(path)
+					if err := cmd.Root().ExecuteContext(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if !slices.Equal(set, []string{f.Name}) {
+						t.Errorf("$%s set %q, want %q", name, set, f.Name)
+					}
+				})
+			}
+		})
+	}
+}
+
+// The documentation lists what the daemons understand.
+func TestDocumentedSettings(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/operating.md"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(data)
+	commands(func(cmd *cobra.Command) {
+		if name := cmd.CommandPath(); name != "coder server" && name != "coder provisionerd start" {
+			return
+		}
+		begin, end := "<!-- settings of "+cmd.CommandPath()+" -->\n", "<!-- end of settings -->"
+		_, rest, ok := strings.Cut(doc, begin)
+		have, _, ended := strings.Cut(rest, end)
+		if !ok || !ended {
+			t.Fatalf("%s has no place %q", path, begin)
+		}
+		want := settings(cmd)
+		if have != want && !*update {
+			t.Errorf("%s differs from the flags of %s: run go test ./cmd/coder -run Documented -update", path, cmd.CommandPath())
+		}
+		doc = strings.Replace(doc, begin+have, begin+want, 1)
+	})
+	if *update {
+		if err := os.WriteFile(path, []byte(doc), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// settings is a table of a command's own flags.
+func settings(cmd *cobra.Command) string {
+	var out strings.Builder
+	out.WriteString("| flag | variable | sets |\n|---|---|---|\n")
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		names := cli.EnvNames(cmd, f)
+		if f.Hidden || len(names) == 0 {
+			return
+		}
+		usage, _, _ := strings.Cut(f.Usage, " [$")
+		if !slices.Contains([]string{"", "0", "false", "[]", "0s"}, f.DefValue) && !strings.Contains(usage, "(default") {
+			usage += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(&out, "| `--%s` | `%s` | %s |\n", f.Name, strings.Join(names, "`, `"), strings.ReplaceAll(usage, "|", "\\|"))
+	})
+	return out.String()
+}
