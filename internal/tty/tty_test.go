@@ -98,7 +98,7 @@ func TestTable(t *testing.T) {
 	if err := table.Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := "NAME      STATE\ndev       running\ngröße x\nred       no colour\n"
+	want := "NAME     STATE\ndev      running\ngröße x\nred      no colour\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
