@@ -430,21 +430,45 @@ func TestSessionEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := session.Output(`pwd; for v in CODER CODER_WORKSPACE_NAME CODER_WORKSPACE_AGENT_NAME CODER_WORKSPACE_OWNER_NAME CODER_AGENT_URL GREETING VSCODE_PROXY_URI; do echo "$v=${!v}"; done; echo "${PATH%%:*}"; env | grep -c 'secre[t]'`)
+	out, err := session.Output(`pwd; for v in CODER CODER_WORKSPACE_NAME CODER_WORKSPACE_AGENT_NAME CODER_WORKSPACE_OWNER_NAME CODER_AGENT_URL CS_DISABLE_GETTING_STARTED_OVERRIDE GREETING VSCODE_PROXY_URI; do echo "$v=${!v}"; done; rest=${PATH#*:}; echo "${rest%%:*}"; echo "$CODER_WORKSPACE_ID"; env | grep -c 'secre[t]'`)
 	want := w.dir + `
 CODER=true
 CODER_WORKSPACE_NAME=dev
 CODER_WORKSPACE_AGENT_NAME=main
 CODER_WORKSPACE_OWNER_NAME=ann
-CODER_AGENT_URL=http://server
+CODER_AGENT_URL=http://server/
+CS_DISABLE_GETTING_STARTED_OVERRIDE=1
 GREETING=hi dev $not_set
 VSCODE_PROXY_URI=https://{{port}}.example
 /extra
+` + uuid.UUID(w.manifest.WorkspaceId).String() + `
 0
 `
 	var exit *gossh.ExitError // grep finds nothing: 1
 	if diff := cmp.Diff(want, string(out)); diff != "" || !errors.As(err, &exit) {
 		t.Errorf("session's environment (-want +got), %v:\n%s", err, diff)
+	}
+}
+
+// Programs that scripts install come first, and "coder" is found, whatever PATH the template sets.
+func TestSessionSearchPath(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.manifest.Env["PATH"] = "/usr/bin:/bin"
+	w.manifest.Scripts = []*agentpb.Script{newScript(`printf '#!/bin/sh\necho wrapped\n' > "$CODER_SCRIPT_BIN_DIR/git" && chmod +x "$CODER_SCRIPT_BIN_DIR/git"`, nil)}
+	w.run(t)
+	w.expectStates(t, starting, ready)
+	session, err := w.dial(t).NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := session.CombinedOutput(`git; rest=${PATH#*:}; echo "$rest"`)
+	if want := "wrapped\n/usr/bin:/bin:" + filepath.Dir(program) + "\n"; err != nil || string(out) != want {
+		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -178,10 +179,10 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env.Set("SHELL", d.user.Shell)
 	env.Default("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	env.Default("LANG", "C.UTF-8")
-	path, _ := env.Get("PATH")
-	env.Set("PATH", addToPath(path, programDir(), d.scripts.BinDir()))
-
 	env.Set("CODER", "true")
+	if id, err := uuid.FromBytes(m.GetWorkspaceId()); err == nil {
+		env.Set("CODER_WORKSPACE_ID", id.String())
+	}
 	env.Set("CODER_WORKSPACE_NAME", m.GetWorkspaceName())
 	env.Set("CODER_WORKSPACE_AGENT_NAME", m.GetAgentName())
 	env.Set("CODER_WORKSPACE_OWNER_NAME", m.GetOwnerName())
@@ -189,7 +190,8 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 	if d.opt.URL != nil {
 		url = d.opt.URL.String() // the one that works from here
 	}
-	env.Set("CODER_AGENT_URL", url)
+	env.Set("CODER_AGENT_URL", strings.TrimRight(url, "/")+"/") // modules append "api/v2/…"
+	env.Set("CS_DISABLE_GETTING_STARTED_OVERRIDE", "1")         // code-server opens the folder, not its introduction
 	if d.socket != "" {
 		env.Set(units.SocketEnv, d.socket)
 	}
@@ -206,6 +208,9 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 			env.Set(name, value)
 		}
 	}
+	// Last, because a template may replace PATH. Programs of scripts come first: modules put wrappers there.
+	path, _ := env.Get("PATH")
+	env.Set("PATH", searchPath(path, d.scripts.BinDir(), programDir()))
 	return env
 }
 
@@ -236,20 +241,14 @@ func programDir() string {
 	return filepath.Dir(self)
 }
 
-// addToPath puts folders at the end of a search path unless they are in it.
-func addToPath(path string, dirs ...string) string {
-	have := filepath.SplitList(path)
-	for _, dir := range dirs {
-		if dir == "" {
-			continue
-		}
-		seen := false
-		for _, d := range have {
-			seen = seen || d == dir
-		}
-		if !seen {
-			have = append(have, dir)
-		}
+// searchPath puts a folder at the front of a search path and one at its end. Each is in the result once; "" adds nothing.
+func searchPath(path, first, last string) string {
+	dirs := slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return dir == first })
+	if first != "" {
+		dirs = slices.Insert(dirs, 0, first)
 	}
-	return strings.Join(have, string(filepath.ListSeparator))
+	if last != "" && !slices.Contains(dirs, last) {
+		dirs = append(dirs, last)
+	}
+	return strings.Join(dirs, string(filepath.ListSeparator))
 }
