@@ -95,6 +95,8 @@ type Server struct {
 	mesh       *mesh.Service
 	binaries   *slim.Binaries
 	mux        *httpapi.Mux
+	// revocations end what sessions have open when they end.
+	revocations *revocations
 	http       *http.Server
 	builtIn    []*provisionerd.Participant
 
@@ -147,12 +149,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return mesh.Agent{ID: a.ID, Name: a.Name}, err
 		},
 		MayConnect:      s.agents.MayConnect,
-		Authenticate:    accounts.Authenticate,
-		MayStillConnect: accounts.Active,
-		AgentOwners:     s.agents.Owners,
-		AgentPaths:      s.agents.Paths,
-		Actor:           accounts.Actor,
-		Session:         accounts.Session,
+		Authenticate: accounts.Authenticate,
+		Sealer:       sealer,
+		AgentOwners:  s.agents.Owners,
+		AgentPaths:   s.agents.Paths,
+		Session:      accounts.Session,
 		AuthenticateKey: func(ctx context.Context, key secret.Token) (mesh.ProvisionerKey, error) {
 			k, err := s.keys.Authenticate(ctx, key)
 			return mesh.ProvisionerKey{ID: k.ID, Name: k.Name, Tags: k.Tags}, err
@@ -177,17 +178,19 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 	report := health.New(health.Deps{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays})
 	s.events = events.New(events.Deps{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
-	// Whoever revokes does not wait for what it ends. The database tells the other servers, and this one again.
-	accounts.OnRevoked(func(userID uuid.UUID) { s.running.Go(func() { s.recheck(userID) }) })
-	s.pubsub.Subscribe("users_revoked", func(payload string) {
-		userID, err := uuid.Parse(payload)
-		if err != nil && payload != "" {
-			s.log.Error("revocation not understood", "reason", payload, "err", err)
-		}
-		s.recheck(userID) // nobody in particular when messages were lost
-	})
+	sessions := httpapi.NewSessions(opts.Logger, accounts.Session)
+	s.revocations = newRevocations(opts.DB, opts.Logger)
+	s.revocations.recheck = []func(context.Context, uuid.UUID) error{
+		sessions.Recheck,
+		s.mesh.Recheck,
+		func(ctx context.Context, user uuid.UUID) error { s.apps.Recheck(ctx, user); return nil },
+		func(_ context.Context, user uuid.UUID) error { s.events.Recheck(user); return nil },
+	}
+	// The database tells every server; this one need not wait for that.
+	accounts.OnRevoked(func(user uuid.UUID) { s.revocations.doubt(user) })
+	s.pubsub.Subscribe("users_revoked", s.revocations.announced)
 
-	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, AccessURL: opts.AccessURL})
+	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL})
 	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, s.apps, s.extauth, report} {
 		service.Routes(s.mux)
 	}
@@ -204,22 +207,6 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}
 	return s, nil
-}
-
-// recheckTimeout bounds asking again who may see whom after a revocation.
-const recheckTimeout = 5 * time.Minute
-
-// recheck ends what a user has open and may not have any more; uuid.Nil means everybody. It blocks until the mesh has decided:
-// a tunnel that stays undecided is tried again by its own next change.
-func (s *Server) recheck(userID uuid.UUID) {
-	s.events.Recheck(userID)
-	ctx, cancel := context.WithTimeout(context.Background(), recheckTimeout)
-	defer cancel()
-	s.agents.Recheck(ctx, userID)
-	s.apps.Recheck(ctx, userID)
-	if err := s.mesh.Recheck(ctx, userID); err != nil {
-		s.log.Warn("tunnels not rechecked", "user", userID, "err", err)
-	}
 }
 
 // localURL is how this process reaches its own plain HTTP listener.
@@ -242,6 +229,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	context.AfterFunc(ctx, s.keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
+	s.running.Go(func() { s.revocations.run(ctx) })
 	s.agents.Start()
 	s.workspaces.Start()
 	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {

@@ -147,7 +147,7 @@ func (c *Client) Start() {
 }
 
 // Run keeps the participant connected until Close, or ctx ends (it says bye then, and returns nil), or the server refuses:
-// then it returns the fault. Whatever else happens it tries again. A client runs once.
+// then the node loses its peers, and Run returns the fault. Whatever else happens it tries again. A client runs once.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.begin() {
 		return nil

@@ -79,6 +79,7 @@ func (r *restarted) stop() {
 		d.set(nil, nil)
 	}
 	r.server.Close()
+	synctest.Wait()
 }
 
 func (r *restarted) agentHas(p coordinator.Principal) bool {

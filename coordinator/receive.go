@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -114,6 +115,16 @@ func (c *Client) forget(id uuid.UUID, as func(*known) bool) {
 	c.broadcast()
 	c.mu.Unlock()
 	node.Remove(id)
+}
+
+// forgetAll takes all peers from the node of a participant that was refused, so that what it had open ends here too.
+func (c *Client) forgetAll() {
+	c.mu.Lock()
+	ids := slices.Collect(maps.Keys(c.peers))
+	c.mu.Unlock()
+	for _, id := range ids {
+		c.forget(id, func(*known) bool { return true })
+	}
 }
 
 // refused ends a subscription, or sets the time to ask again.

@@ -33,6 +33,9 @@ func (c *Client) run(ctx context.Context) error {
 	err := c.loop(ctx)
 	cancel()
 	background.Wait()
+	if err != nil {
+		c.forgetAll()
+	}
 	c.end(err)
 	return err
 }

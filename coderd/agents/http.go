@@ -146,7 +146,7 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.
 	reader.Go(func() { // takes close frames and pongs, until the connection is closed
 		defer cancel()
 		for {
-			if _, err := ws.Read(r.Context()); err != nil {
+			if _, err := ws.Read(context.WithoutCancel(r.Context())); err != nil {
 				return
 			}
 		}
@@ -195,6 +195,9 @@ func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, agent uuid.UUI
 
 // endFollow closes a followed log that cannot go on. A reader that has left is no error.
 func (s *Service) endFollow(ctx context.Context, ws *websock.Conn, err error) error {
+	if ended := httpapi.SessionEnded(ctx); ended != nil {
+		return ws.Close(websock.StatusPolicy, ended.Message)
+	}
 	switch {
 	case s.life.Err() != nil:
 		return ws.Close(websock.StatusGoingAway, "the server is going down")

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -275,10 +276,11 @@ func (s *Service) watchMetadataWebsocket(w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return nil // answered already
 	}
-	ctx, done := ws.Drain(r.Context())
+	ctx, done := ws.Drain(context.WithoutCancel(r.Context())) // a read that is cut off would cut the connection before its last words
 	defer done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer context.AfterFunc(r.Context(), cancel)()
 	defer context.AfterFunc(s.life, cancel)()
 	err = s.followMetadata(ctx, a.ID, func(all []sdk.AgentMetadata) error {
 		m := metadataEvent{Type: "ping"}
@@ -289,6 +291,9 @@ func (s *Service) watchMetadataWebsocket(w http.ResponseWriter, r *http.Request)
 		defer cancel()
 		return ws.WriteJSON(send, m)
 	})
+	if ended := httpapi.SessionEnded(r.Context()); ended != nil {
+		return ws.Close(websock.StatusPolicy, ended.Message)
+	}
 	if s.life.Err() != nil {
 		return ws.Close(websock.StatusGoingAway, "the server is going down")
 	}

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,13 +132,6 @@ func TestTerminal(t *testing.T) {
 	w, b, id := running(t)
 	f := newFakeAgent(t)
 	w.deps.Dial = f.dial(id)
-	var suspended atomic.Bool
-	w.deps.MayStillConnect = func(context.Context, uuid.UUID) error {
-		if suspended.Load() {
-			return fault.New(fault.Forbidden, "suspended")
-		}
-		return nil
-	}
 	s := agents.New(w.deps)
 	s.Start()
 	t.Cleanup(s.Stop)
@@ -198,13 +190,6 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed(ws, websock.StatusTryAgain, "")
-	ws, _ = open() // the user is suspended
-	s.Recheck(t.Context(), w.owner)
-	suspended.Store(true)
-	s.Recheck(t.Context(), w.other)
-	s.Recheck(t.Context(), w.owner)
-	closed(ws, websock.StatusTryAgain, "")
-	suspended.Store(false)
 	ws, _ = open() // the workspace stops
 	w.revoke(b.workspace)
 	closed(ws, websock.StatusTryAgain, "")

@@ -32,8 +32,8 @@ const (
 
 // openTerminal is one browser that looks at a terminal.
 type openTerminal struct {
-	agent, user uuid.UUID
-	end         context.CancelFunc
+	agent uuid.UUID
+	end   context.CancelFunc
 }
 
 // terminal joins a browser to a terminal of the agent: GET …/pty?reconnect=ID&height=&width=&command=. The browser sends
@@ -51,12 +51,8 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	// It is tracked before it is admitted: a revocation finds it, or it finds the revocation.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	user := httpapi.ActorFrom(ctx).UserID
-	defer s.track(&openTerminal{agent: a.ID, user: user, end: cancel})()
-	if err := s.MayConnect(ctx, user, a.ID); err != nil {
-		return err
-	}
-	if err := s.deps.MayStillConnect(ctx, user); err != nil {
+	defer s.track(&openTerminal{agent: a.ID, end: cancel})()
+	if err := s.MayConnect(ctx, httpapi.ActorFrom(ctx).UserID, a.ID); err != nil {
 		return err
 	}
 	conn, err := s.deps.Dial(ctx, a.ID, meshport.Terminal)
@@ -77,10 +73,12 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	var typing sync.WaitGroup
 	typing.Go(func() {
 		defer cancel()
-		s.typeInto(r.Context(), ws, conn)
+		s.typeInto(context.WithoutCancel(r.Context()), ws, conn) // a read that is cut off would cut the connection before its last words
 	})
-	status, reason := s.showTerminal(r.Context(), ws, conn)
-	if s.life.Err() != nil {
+	status, reason := s.showTerminal(context.WithoutCancel(r.Context()), ws, conn)
+	if ended := httpapi.SessionEnded(r.Context()); ended != nil {
+		status, reason = websock.StatusPolicy, ended.Message
+	} else if s.life.Err() != nil {
 		status, reason = websock.StatusGoingAway, "the server is going down"
 	}
 	err = ws.Close(status, reason)
@@ -199,38 +197,4 @@ func (s *Service) endTerminals(which func(*openTerminal) bool) {
 			t.end()
 		}
 	}
-}
-
-// Recheck ends the terminals of a user that may no longer look at them, as when the account was suspended; uuid.Nil means
-// everybody's. An account that cannot be checked keeps them.
-func (s *Service) Recheck(ctx context.Context, user uuid.UUID) {
-	if user != uuid.Nil {
-		s.recheck(ctx, user)
-		return
-	}
-	for user := range s.terminalUsers() {
-		s.recheck(ctx, user)
-	}
-}
-
-// terminalUsers are those who look at terminals now.
-func (s *Service) terminalUsers() map[uuid.UUID]struct{} {
-	s.terminals.Lock()
-	defer s.terminals.Unlock()
-	users := make(map[uuid.UUID]struct{})
-	for t := range s.terminals.open {
-		users[t.user] = struct{}{}
-	}
-	return users
-}
-
-func (s *Service) recheck(ctx context.Context, user uuid.UUID) {
-	err := s.deps.MayStillConnect(ctx, user)
-	if f := fault.As(err); f == nil || f.Code == fault.Unavailable || f.Code == fault.Internal {
-		if err != nil {
-			s.log.WarnContext(ctx, "terminals not rechecked", "user", user, "err", err)
-		}
-		return
-	}
-	s.endTerminals(func(t *openTerminal) bool { return t.user == user })
 }

@@ -39,6 +39,8 @@ type Options struct {
 	// Authenticate says who sent a request, by the token that Token finds. It returns a fault: Unauthenticated when there is no
 	// valid token. Nil: nobody is ever signed in.
 	Authenticate func(*http.Request) (rbac.Actor, error)
+	// Sessions end requests in the course of which their session ends. Nil: such requests go on.
+	Sessions *Sessions
 	// AccessURL is the address that users' browsers know; pages from its origin may use the API. Nil: only the same origin.
 	AccessURL *url.URL
 	// TrustedProxies may name the client's address in X-Forwarded-For. Nil: nobody may.
@@ -55,6 +57,7 @@ type Route struct {
 type Mux struct {
 	log          *slog.Logger
 	authenticate func(*http.Request) (rbac.Actor, error)
+	sessions     *Sessions
 	crossOrigin  *http.CrossOriginProtection
 	proxies      []netip.Prefix
 	mux          *http.ServeMux
@@ -66,6 +69,7 @@ func NewMux(o Options) *Mux {
 	m := &Mux{
 		log:          o.Logger,
 		authenticate: o.Authenticate,
+		sessions:     o.Sessions,
 		crossOrigin:  http.NewCrossOriginProtection(),
 		proxies:      o.TrustedProxies,
 		mux:          http.NewServeMux(),
@@ -102,6 +106,7 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission
 	if perm.IsPublic() {
 		return h(w, r)
 	}
+	generation := m.sessions.now()
 	actor, err := m.authenticate(r)
 	if err != nil {
 		return err
@@ -109,7 +114,17 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission
 	if err := perm.Check(actor); err != nil {
 		return err
 	}
-	return h(w, r.WithContext(context.WithValue(r.Context(), actorKey{}, actor)))
+	res, _ := w.(*response)
+	ctx, leave, err := m.sessions.enter(context.WithValue(r.Context(), actorKey{}, actor), res, generation, actor)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = h(w, r.WithContext(ctx))
+	if ended := SessionEnded(ctx); err != nil && ended != nil && fault.As(err) == nil {
+		return ended
+	}
+	return err
 }
 
 // checkOrigin refuses what another site's page makes a browser send: such a request carries the session's cookie without its

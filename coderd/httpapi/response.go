@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net"
 	"net/http"
+	"sync"
 )
 
 // response remembers what was answered. Everything else passes through: flushing, hijacking, and http.ResponseController by
@@ -13,6 +14,9 @@ type response struct {
 	status   int // 0: nothing written yet
 	bytes    int64
 	hijacked bool
+
+	mu   sync.Mutex
+	conn net.Conn // guarded by mu: what was hijacked
 }
 
 func (w *response) started() bool { return w.status != 0 || w.hijacked }
@@ -45,6 +49,11 @@ func (w *response) Flush() {
 
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	w.hijacked = w.hijacked || err == nil
+	if err == nil {
+		w.hijacked = true
+		w.mu.Lock()
+		w.conn = conn
+		w.mu.Unlock()
+	}
 	return conn, rw, err
 }

@@ -75,6 +75,8 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UU
 		select {
 		case <-ctx.Done():
 			return ws.Close(websock.StatusGoingAway, "")
+		case <-r.Context().Done():
+			return ws.Close(websock.StatusPolicy, "the session has ended")
 		case <-s.ctx.Done():
 			return ws.Close(websock.StatusTryAgain, "the server is stopping")
 		case <-changed:

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,9 +146,54 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	ends(t, conn)
-	if err := owner.client.Subscribe(t.Context(), id); fault.CodeOf(err) != fault.Unauthenticated {
+	<-owner.client.Done()
+	if err := owner.client.Err(); fault.CodeOf(err) != fault.Forbidden {
 		t.Errorf("a suspended owner: %v", err)
 	}
+}
+
+// TestEndedSession: what one session of a user opened ends with it, and what another opened stays.
+func TestEndedSession(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t)
+	token, id := w.agent()
+	w.joinAgent(t, token).echo(8080)
+	open := func(session string) (*member, net.Conn) {
+		m := w.joinUser(t, session)
+		if err := m.client.Subscribe(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := m.dial(id, 8080, 30*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return m, conn
+	}
+	stolen, cut := open("ann")
+	owner, kept := open("ann again")
+	w.mu.Lock()
+	w.ended["ann"] = true
+	w.mu.Unlock()
+	// Before anybody says so: nothing new.
+	if err := stolen.client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("a new subscription with an ended session: %v", err)
+	}
+	if err := w.Recheck(t.Context(), ann); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, cut)
+	<-stolen.client.Done()
+	if err := stolen.client.Err(); fault.CodeOf(err) != fault.Forbidden || !strings.Contains(err.Error(), "session has ended") {
+		t.Errorf("the client was told %v", err)
+	}
+	converse(t, kept)
+	conn, err := owner.dial(id, 8080, 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
 }
 
 func TestCredentials(t *testing.T) {

@@ -43,7 +43,7 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 	if err := rbac.Needs(rbac.Connect, rbac.Agent).Check(actor); err != nil {
 		return coordinator.Principal{}, err
 	}
-	return coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID}, nil
+	return coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID, Session: actor.KeyID}, nil
 }
 
 // signedIn is the user of a request. Only a token that the client names itself counts: no page of another site can open

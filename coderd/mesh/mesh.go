@@ -30,6 +30,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
@@ -53,14 +54,12 @@ type Options struct {
 	MayConnect func(ctx context.Context, userID, agentID uuid.UUID) error
 	// Authenticate says which user a request comes from, as httpapi's does.
 	Authenticate func(*http.Request) (rbac.Actor, error)
-	// MayStillConnect returns a fault when a user that signed in earlier has been suspended or removed since.
-	MayStillConnect func(ctx context.Context, userID uuid.UUID) error
+	// Sealer makes the passes by which agents tell a restarted server whose clients they have. Required.
+	Sealer *seal.Sealer
 	// AgentOwners says whose agents are.
 	AgentOwners func(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
 	// AgentPaths asks an agent how packets travel between it and its peers.
 	AgentPaths func(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
-	// Actor is a user as they would act now. It returns a fault, Unauthenticated, when they may not act any more.
-	Actor func(ctx context.Context, userID uuid.UUID) (rbac.Actor, error)
 	// Session is a user as they act with a session, by the id of its token. It returns a fault, Unauthenticated, when the session
 	// has ended.
 	Session func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
@@ -140,8 +139,13 @@ func New(opts Options) (*Service, error) {
 	s.coord = coordinator.New(coordinator.Options{
 		Logger:     opts.Logger,
 		Authorizer: coordinator.AuthorizerFunc(s.maySee),
-		Relay:      r,
-		RelayMap:   s.relayMap,
+		Passes:     passes{opts.Sealer},
+		StillAdmitted: func(ctx context.Context, p coordinator.Principal) error {
+			_, err := s.actor(ctx, p)
+			return err
+		},
+		Relay:    r,
+		RelayMap: s.relayMap,
 	})
 	return s, nil
 }
@@ -270,11 +274,12 @@ func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coo
 	case coordinator.KindServer:
 		return nil
 	case coordinator.KindClient:
-		if err := s.opts.MayStillConnect(ctx, from.Subject); err != nil {
+		actor, err := s.actor(ctx, from)
+		if err != nil {
 			return err
 		}
 		if p, ok := s.daemon(to.ID); ok {
-			return s.mayReach(ctx, from.Subject, p)
+			return mayReach(actor, p)
 		}
 		return s.opts.MayConnect(ctx, from.Subject, to.ID)
 	}
@@ -295,17 +300,39 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
 	return errors.Join(s.recheckClients(ctx, userID), s.recheckProvisioners(ctx, userID))
 }
 
+// recheckClients removes the clients whose session has ended, also those that are away, and asks for the tunnels of the others.
 func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
+	s.coord.Doubt()
 	var ids []uuid.UUID
+	var errs []error
 	for _, peer := range s.coord.Peers() {
-		if peer.Principal.Kind == coordinator.KindClient && (userID == uuid.Nil || peer.Principal.Subject == userID) {
-			ids = append(ids, peer.Principal.ID)
+		if peer.Kind != coordinator.KindClient || userID != uuid.Nil && peer.Subject != userID {
+			continue
+		}
+		_, err := s.actor(ctx, peer.Principal)
+		switch code := fault.CodeOf(err); {
+		case err == nil:
+			ids = append(ids, peer.ID)
+		case code == fault.Unauthenticated || code == fault.Forbidden:
+			s.coord.Revoke(peer.ID, fault.As(err).Message)
+		default:
+			errs = append(errs, err)
 		}
 	}
-	if len(ids) == 0 {
-		return nil
+	if len(ids) > 0 {
+		errs = append(errs, s.coord.Recheck(ctx, ids...))
 	}
-	return s.coord.Recheck(ctx, ids...)
+	return errors.Join(errs...)
+}
+
+// actor is a client's user as they act now with the session that it joined with. It returns a fault, Unauthenticated or Forbidden, when
+// that may not be on the mesh any more.
+func (s *Service) actor(ctx context.Context, client coordinator.Principal) (rbac.Actor, error) {
+	actor, err := s.opts.Session(ctx, client.Session, client.Subject)
+	if err != nil {
+		return rbac.Actor{}, err
+	}
+	return actor, rbac.Needs(rbac.Connect, rbac.Agent).Check(actor)
 }
 
 // CallingAgent is the agent that holds a mesh address.

@@ -1,6 +1,7 @@
 package mesh_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -42,6 +44,7 @@ type world struct {
 	agents  map[string]uuid.UUID    // by token
 	owners  map[uuid.UUID]uuid.UUID // of agents
 	refused map[uuid.UUID]bool      // users
+	ended   map[string]bool         // sessions
 	// paths is what agents tell of theirs.
 	paths func(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
 }
@@ -54,8 +57,8 @@ var (
 func (w *world) authenticate(r *http.Request) (rbac.Actor, error) {
 	token, _ := httpapi.Token(r)
 	switch token.Reveal() {
-	case "ann":
-		return rbac.Actor{UserID: ann, Username: "ann"}, nil
+	case "ann", "ann again":
+		return rbac.Actor{UserID: ann, Username: "ann", KeyID: token.Reveal()}, nil
 	case "bob":
 		return rbac.Actor{UserID: bob, Username: "bob"}, nil
 	case "tom":
@@ -69,10 +72,13 @@ func (w *world) authenticate(r *http.Request) (rbac.Actor, error) {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{agents: map[string]uuid.UUID{}, owners: map[uuid.UUID]uuid.UUID{}, refused: map[uuid.UUID]bool{}}
+	w := &world{agents: map[string]uuid.UUID{}, owners: map[uuid.UUID]uuid.UUID{}, refused: map[uuid.UUID]bool{}, ended: map[string]bool{}}
+	sealer, err := seal.New(bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var handler http.Handler
 	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { handler.ServeHTTP(rw, r) }))
-	var err error
 	if w.url, err = url.Parse(web.URL); err != nil {
 		t.Fatal(err)
 	}
@@ -110,18 +116,16 @@ func newWorld(t testing.TB) *world {
 			}
 			return tell(ctx, agent)
 		},
-		MayStillConnect: func(_ context.Context, user uuid.UUID) error {
+		Sealer: sealer,
+		Session: func(_ context.Context, session string, user uuid.UUID) (rbac.Actor, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if w.refused[user] {
-				return fault.New(fault.Unauthenticated, "Your account is suspended.")
+			switch {
+			case w.refused[user]:
+				return rbac.Actor{}, fault.New(fault.Unauthenticated, "Your account is suspended.")
+			case w.ended[session]:
+				return rbac.Actor{}, fault.New(fault.Unauthenticated, "The session has ended.")
 			}
-			return nil
-		},
-		Actor: func(_ context.Context, user uuid.UUID) (rbac.Actor, error) {
-			return rbac.Actor{UserID: user, Username: "somebody"}, nil
-		},
-		Session: func(_ context.Context, _ string, user uuid.UUID) (rbac.Actor, error) {
 			return rbac.Actor{UserID: user, Username: "somebody"}, nil
 		},
 		CheckTags: func(map[string]string) error { return nil },

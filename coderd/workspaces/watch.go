@@ -121,7 +121,7 @@ func (s *Service) watchWebsocket(w http.ResponseWriter, r *http.Request) error {
 	reader.Go(func() { // takes close frames and pongs, until the connection is closed
 		defer cancel()
 		for {
-			if _, err := conn.Read(r.Context()); err != nil {
+			if _, err := conn.Read(context.WithoutCancel(r.Context())); err != nil {
 				return
 			}
 		}
@@ -136,6 +136,9 @@ func (s *Service) watchWebsocket(w http.ResponseWriter, r *http.Request) error {
 		defer cancel()
 		return conn.WriteJSON(send, msg)
 	})
+	if ended := httpapi.SessionEnded(r.Context()); ended != nil {
+		return conn.Close(websock.StatusPolicy, ended.Message)
+	}
 	if s.life.Err() != nil {
 		return conn.Close(websock.StatusGoingAway, "the server is going down")
 	}

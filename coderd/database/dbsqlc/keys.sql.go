@@ -264,6 +264,48 @@ func (q *Queries) ListTokens(ctx context.Context, userID *uuid.UUID) ([]ListToke
 	return items, nil
 }
 
+const listUsersWithExpiredKeys = `-- name: ListUsersWithExpiredKeys :many
+SELECT DISTINCT user_id FROM api_keys WHERE expires_at > $1 AND expires_at <= $2
+`
+
+type ListUsersWithExpiredKeysParams struct {
+	After time.Time
+	Until time.Time
+}
+
+// Whose keys ended by time after one moment and not after another.
+func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWithExpiredKeysParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listUsersWithExpiredKeys, arg.After, arg.Until)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var user_id uuid.UUID
+		if err := rows.Scan(&user_id); err != nil {
+			return nil, err
+		}
+		items = append(items, user_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const nextKeyExpiry = `-- name: NextKeyExpiry :one
+SELECT coalesce(min(expires_at), $1::timestamptz + interval '1 day')::timestamptz AS at FROM api_keys WHERE expires_at > $1::timestamptz
+`
+
+// When the next key ends after a moment; far off when none does.
+func (q *Queries) NextKeyExpiry(ctx context.Context, after time.Time) (time.Time, error) {
+	row := q.db.QueryRow(ctx, nextKeyExpiry, after)
+	var at time.Time
+	err := row.Scan(&at)
+	return at, err
+}
+
 const replaceGitSSHKey = `-- name: ReplaceGitSSHKey :one
 INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, $3)
 ON CONFLICT (user_id) DO UPDATE SET private_key = excluded.private_key, public_key = excluded.public_key, updated_at = now() RETURNING user_id, private_key, public_key, created_at, updated_at

@@ -46,3 +46,11 @@ ON CONFLICT (user_id) DO UPDATE SET private_key = excluded.private_key, public_k
 
 -- name: GetGitSSHKey :one
 SELECT * FROM git_ssh_keys WHERE user_id = $1;
+
+-- name: ListUsersWithExpiredKeys :many
+-- Whose keys ended by time after one moment and not after another.
+SELECT DISTINCT user_id FROM api_keys WHERE expires_at > sqlc.arg(after) AND expires_at <= sqlc.arg(until);
+
+-- name: NextKeyExpiry :one
+-- When the next key ends after a moment; far off when none does.
+SELECT coalesce(min(expires_at), sqlc.arg(after)::timestamptz + interval '1 day')::timestamptz AS at FROM api_keys WHERE expires_at > sqlc.arg(after)::timestamptz;

@@ -1,0 +1,154 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// politeTime is how long a handler may take to end an answer whose session has ended. Then its connection is cut.
+const politeTime = 2 * time.Second
+
+// Sessions knows which requests are being served for which session, and ends them with it: websockets and event streams above
+// all, which are one request as long as they are open. Safe for concurrent use.
+type Sessions struct {
+	log *slog.Logger
+	ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
+
+	mu         sync.Mutex
+	generation uint64                // guarded by mu: grows with every Recheck
+	open       map[*served]struct{} // guarded by mu
+}
+
+// served is a request that is being served.
+type served struct {
+	actor rbac.Actor
+	end   context.CancelCauseFunc
+	left  chan struct{} // closed when its handler has returned
+	cut   func()        // ends its connection
+}
+
+// NewSessions returns a registry. ask says who a session's user is now, by the session's id; its fault is Unauthenticated when
+// the session has ended.
+func NewSessions(log *slog.Logger, ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)) *Sessions {
+	return &Sessions{log: log, ask: ask, open: make(map[*served]struct{})}
+}
+
+// now is the generation to authenticate at. A nil registry has none.
+func (s *Sessions) now() uint64 {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation
+}
+
+// enter notes a request whose session was looked at in the given generation. The context that it returns ends with the session; the
+// caller calls leave. A session may have ended between the look and the note, so it is looked at again when there was a Recheck
+// meanwhile.
+func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, actor rbac.Actor) (_ context.Context, leave func(), err error) {
+	if s == nil || actor.KeyID == "" {
+		return ctx, func() {}, nil
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	x := &served{actor: actor, end: end, left: make(chan struct{}), cut: w.cut}
+	s.mu.Lock()
+	s.open[x] = struct{}{}
+	changed := s.generation != generation
+	s.mu.Unlock()
+	leave = func() {
+		s.mu.Lock()
+		delete(s.open, x)
+		s.mu.Unlock()
+		close(x.left)
+		end(nil)
+	}
+	if changed {
+		if _, err := s.ask(ctx, actor.KeyID, actor.UserID); err != nil {
+			leave()
+			return nil, nil, err
+		}
+	}
+	return ctx, leave, nil
+}
+
+// Recheck ends the requests of the user's sessions that have ended, and of those that have lost a role; uuid.Nil means
+// everybody's. It blocks for a query per session with something open. An error names sessions that could not be checked: their
+// requests go on, so try again.
+func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
+	s.mu.Lock()
+	s.generation++
+	bySession := make(map[string][]*served)
+	for x := range s.open {
+		if userID == uuid.Nil || x.actor.UserID == userID {
+			bySession[x.actor.KeyID] = append(bySession[x.actor.KeyID], x)
+		}
+	}
+	s.mu.Unlock()
+	var errs []error
+	for id, all := range bySession {
+		actor, err := s.ask(ctx, id, all[0].actor.UserID)
+		switch code := fault.CodeOf(err); {
+		case err == nil:
+		case code == fault.Unauthenticated || code == fault.Forbidden || code == fault.NotFound:
+		default:
+			errs = append(errs, err)
+			continue
+		}
+		for _, x := range all {
+			switch {
+			case err != nil:
+				s.finish(x, fault.As(err))
+			case slices.ContainsFunc(x.actor.Roles, func(role string) bool { return !slices.Contains(actor.Roles, role) }):
+				s.finish(x, fault.New(fault.Forbidden, "Your roles have changed.").WithDetail("Try again: what you may still do works."))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// finish ends a request: politely first.
+func (s *Sessions) finish(x *served, reason *fault.Error) {
+	s.log.Debug("request ends with its session", "user", x.actor.Username, "reason", reason.Message)
+	x.end(reason)
+	time.AfterFunc(politeTime, func() {
+		select {
+		case <-x.left:
+		default:
+			x.cut()
+		}
+	})
+}
+
+// SessionEnded is why the session of the request with this context ended in the course of the request; nil when it did not.
+func SessionEnded(ctx context.Context) *fault.Error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fault.As(context.Cause(ctx))
+}
+
+// cut ends the connection that the answer travels on.
+func (w *response) cut() {
+	w.mu.Lock()
+	conn := w.conn
+	w.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+		return
+	}
+	control := http.NewResponseController(w.ResponseWriter)
+	// A connection without deadlines is one of a test.
+	_ = control.SetWriteDeadline(time.Now())
+	_ = control.SetReadDeadline(time.Now())
+}

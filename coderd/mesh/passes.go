@@ -1,0 +1,42 @@
+package mesh
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+const (
+	passPurpose = "mesh pass"
+	// passLifetime only bounds a pass that is lost: each connection is given a new one, and whether its session stands is asked for
+	// every time.
+	passLifetime = 400 * 24 * time.Hour
+)
+
+// passes seal which session a client joined with.
+type passes struct{ sealer *seal.Sealer }
+
+// pass is what a pass says: whose it is, and nothing that opens anything.
+type pass struct {
+	Client  uuid.UUID `json:"c"`
+	User    uuid.UUID `json:"u"`
+	Name    string    `json:"n"`
+	Session string    `json:"s"`
+}
+
+func (p passes) Issue(c coordinator.Principal) (string, error) {
+	text, err := p.sealer.Seal(passPurpose, pass{c.ID, c.Subject, c.Name, c.Session}, passLifetime)
+	return text.Reveal(), err
+}
+
+func (p passes) Redeem(text string) (coordinator.Principal, error) {
+	var said pass
+	if err := p.sealer.Open(passPurpose, secret.Token(text), &said); err != nil {
+		return coordinator.Principal{}, err
+	}
+	return coordinator.Principal{Kind: coordinator.KindClient, ID: said.Client, Name: said.Name, Subject: said.User, Session: said.Session}, nil
+}

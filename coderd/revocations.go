@@ -1,0 +1,166 @@
+package coderd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/backoff"
+)
+
+const (
+	// recheckTimeout bounds one round of questions who may go on.
+	recheckTimeout = 30 * time.Second
+	// expiryEvery bounds how long a key that was just made may be overlooked. Keys live for a minute at least.
+	expiryEvery = 30 * time.Second
+	// expiryMargin keeps a question from coming before the end of a key.
+	expiryMargin = 20 * time.Millisecond
+)
+
+// revocations end what a session opened with the session. The database announces each user who lost a key, a role or the account
+// ("users_revoked", to every server); of a key's end by time nobody tells, so the next one is waited for. Each user is asked about again
+// until every service has had its answer.
+type revocations struct {
+	log     *slog.Logger
+	db      *database.DB
+	recheck []func(ctx context.Context, user uuid.UUID) error // uuid.Nil means everybody
+
+	mu      sync.Mutex
+	doubted map[uuid.UUID]struct{} // guarded by mu
+	wake    chan struct{}          // capacity 1
+	keys    chan struct{}          // capacity 1: the next key to expire may be another
+}
+
+func newRevocations(db *database.DB, log *slog.Logger) *revocations {
+	return &revocations{log: log, db: db, doubted: make(map[uuid.UUID]struct{}), wake: make(chan struct{}, 1), keys: make(chan struct{}, 1)}
+}
+
+// announced takes what the database announces: a user's id, "" when announcements may have been missed. It does not block.
+func (r *revocations) announced(payload string) {
+	user, err := uuid.Parse(payload)
+	if err != nil && payload != "" {
+		r.log.Error("revocation not understood", "reason", payload, "err", err)
+	}
+	r.doubt(user)
+	select {
+	case r.keys <- struct{}{}:
+	default:
+	}
+}
+
+// doubt has everything that the user has open looked at; uuid.Nil means everybody. It does not block.
+func (r *revocations) doubt(users ...uuid.UUID) {
+	r.mu.Lock()
+	for _, user := range users {
+		r.doubted[user] = struct{}{}
+	}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *revocations) take() []uuid.UUID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var users []uuid.UUID
+	if _, all := r.doubted[uuid.Nil]; all {
+		users = []uuid.UUID{uuid.Nil}
+	} else {
+		for user := range r.doubted {
+			users = append(users, user)
+		}
+	}
+	clear(r.doubted)
+	return users
+}
+
+// run works until ctx ends.
+func (r *revocations) run(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { r.watchExpiry(ctx) })
+	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
+	for {
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
+			return
+		}
+		failed := false
+		for _, user := range r.take() {
+			if err := r.look(ctx, user); err != nil && ctx.Err() == nil {
+				r.log.Warn("user's open sessions not checked, trying again", "user", user, "err", err)
+				r.doubt(user)
+				failed = true
+			}
+		}
+		if !failed {
+			retry.Reset()
+		} else if retry.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// look asks every service at once: one that has to wait keeps no other from cutting.
+func (r *revocations) look(ctx context.Context, user uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	errs := make([]error, len(r.recheck))
+	var asking sync.WaitGroup
+	for i, recheck := range r.recheck {
+		asking.Go(func() { errs[i] = recheck(ctx, user) })
+	}
+	asking.Wait()
+	return errors.Join(errs...)
+}
+
+// watchExpiry doubts the users of keys that expire, until ctx ends. It uses this process's clock, as whoever reads a key does.
+func (r *revocations) watchExpiry(ctx context.Context) {
+	looked := time.Now()
+	retry := backoff.Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Second}
+	for {
+		at := time.Now()
+		next, err := r.expire(ctx, looked, at)
+		wait := min(time.Until(next)+expiryMargin, expiryEvery)
+		if err == nil {
+			looked = at
+			retry.Reset()
+		} else {
+			if ctx.Err() == nil {
+				r.log.Warn("expired keys not looked for, trying again", "err", err)
+			}
+			wait = retry.Next()
+		}
+		timer := time.NewTimer(max(wait, expiryMargin))
+		select {
+		case <-timer.C:
+		case <-r.keys:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// expire doubts the users of keys that expired in the time, and says when the next key will.
+func (r *revocations) expire(ctx context.Context, after, until time.Time) (next time.Time, err error) {
+	users, err := r.db.ListUsersWithExpiredKeys(ctx, dbsqlc.ListUsersWithExpiredKeysParams{After: after, Until: until})
+	if err != nil {
+		return next, err
+	}
+	if len(users) > 0 {
+		r.doubt(users...)
+	}
+	return r.db.NextKeyExpiry(ctx, until)
+}
