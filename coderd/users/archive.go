@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"path/filepath"
 	"strings"
 
+	"github.com/codermesh/codermesh/internal/archive"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -20,13 +20,14 @@ const maxEntries = 10_000
 // checkTar refuses an archive that could not be unpacked, or that would write outside the folder it is unpacked to.
 func checkTar(data []byte) error {
 	files := 0
+	var names archive.Names
 	for entries, n := tar.NewReader(bytes.NewReader(data)), 0; ; n++ {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
 			if files == 0 {
 				return fault.New(fault.Invalid, "The archive holds no file.")
 			}
-			return nil
+			return refused(names.Check())
 		}
 		if err != nil {
 			return fault.New(fault.Invalid, "The archive is not a tar file: %w", err)
@@ -35,18 +36,20 @@ func checkTar(data []byte) error {
 			return fault.New(fault.TooLarge, "The archive holds more than %d files.", maxEntries)
 		}
 		switch h.Typeflag {
-		case tar.TypeDir, tar.TypeXGlobalHeader:
-		case tar.TypeReg:
-			files++
-		case tar.TypeSymlink:
-			if !local(path.Join(path.Dir(h.Name), h.Linkname)) || path.IsAbs(h.Linkname) {
-				return fault.New(fault.Invalid, "The archive's link %q leads outside of it.", h.Name)
+		case tar.TypeXGlobalHeader:
+			continue
+		case tar.TypeDir, tar.TypeReg:
+			if h.Typeflag == tar.TypeReg {
+				files++
 			}
+			err = names.Add(h.Name)
+		case tar.TypeSymlink:
+			err = names.AddLink(h.Name, h.Linkname)
 		default:
 			return fault.New(fault.Invalid, "The archive's entry %q is neither a file nor a folder nor a link.", h.Name)
 		}
-		if h.Typeflag != tar.TypeXGlobalHeader && !local(h.Name) {
-			return fault.New(fault.Invalid, "The archive's entry %q lies outside of it.", h.Name)
+		if err != nil {
+			return refused(err)
 		}
 		if _, err := io.Copy(io.Discard, entries); err != nil {
 			return fault.New(fault.Invalid, "The archive is cut off: %w", err)
@@ -54,22 +57,26 @@ func checkTar(data []byte) error {
 	}
 }
 
-func local(name string) bool {
-	return filepath.IsLocal(filepath.FromSlash(path.Clean(name))) && !strings.Contains(name, `\`)
+// refused is the fault for what an archive may not hold. Nil for nil.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.New(fault.Invalid, "The archive is refused: %w.", err)
 }
 
 // tarOfZip converts an archive, within the bound of what may be stored.
 func tarOfZip(data []byte) ([]byte, error) {
-	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	zipped, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "The archive is not a zip file: %w", err)
 	}
-	if len(archive.File) > maxEntries {
+	if len(zipped.File) > maxEntries {
 		return nil, fault.New(fault.TooLarge, "The archive holds more than %d files.", maxEntries)
 	}
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, f := range archive.File {
+	for _, f := range zipped.File {
 		if err := addZipped(w, f, maxFile-int64(out.Len())); err != nil {
 			return nil, err
 		}

@@ -4,10 +4,54 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/codermesh/codermesh/internal/fault"
 )
+
+func tarWith(t testing.TB, headers ...tar.Header) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range headers {
+		h.Mode, h.Size = 0o644, 0
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestChainedLinks has links whose texts stay inside, one by one, and lead outside together.
+func TestChainedLinks(t *testing.T) {
+	t.Parallel()
+	chain := []tar.Header{
+		{Name: "main.tf", Typeflag: tar.TypeReg},
+		{Name: "a/up", Typeflag: tar.TypeSymlink, Linkname: ".."},
+		{Name: "l0", Typeflag: tar.TypeSymlink, Linkname: "a/up/.."},
+	}
+	for n := range 11 {
+		chain = append(chain, tar.Header{Name: fmt.Sprintf("l%d", n+1), Typeflag: tar.TypeSymlink, Linkname: fmt.Sprintf("l%d/..", n)})
+	}
+	chain = append(chain, tar.Header{Name: "README.md", Typeflag: tar.TypeSymlink, Linkname: "l11/etc/shadow"})
+	if err := checkTar(tarWith(t, chain...)); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "passes through the link") {
+		t.Errorf("got %v", err)
+	}
+	below := tarWith(t, tar.Header{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "b"}, tar.Header{Name: "a/main.tf", Typeflag: tar.TypeReg})
+	if err := checkTar(below); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a file below a link: got %v", err)
+	}
+	owners := tarWith(t, tar.Header{Name: "./main.tf", Typeflag: tar.TypeReg}, tar.Header{Name: "docs/README.md", Typeflag: tar.TypeReg},
+		tar.Header{Name: "README.md", Typeflag: tar.TypeSymlink, Linkname: "docs/README.md"}, tar.Header{Name: "docs/main.tf", Typeflag: tar.TypeSymlink, Linkname: "../main.tf"})
+	if err := checkTar(owners); err != nil {
+		t.Errorf("links inside are refused: %v", err)
+	}
+}
 
 // FuzzArchive: whatever is uploaded is stored or refused; what is stored can be converted.
 func FuzzArchive(f *testing.F) {

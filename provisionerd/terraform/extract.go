@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/codermesh/codermesh/internal/archive"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -20,17 +21,20 @@ const (
 	maxSourceFiles = 20_000
 )
 
-// extract unpacks a tar into root: regular files and folders, and links that stay inside. It drops what would change the
+// extract unpacks a tar into root: regular files and folders, and links that stay inside. Links are made last, and only when
+// all of them are allowed, so nothing is written through one. It drops what would change the
 // meaning of a build if it came from a template: state files, .terraform folders and variable values of the author's own.
 // The caller's limits on size and count are maxSourceBytes and maxSourceFiles.
 func extract(root *os.Root, r io.Reader) error {
 	tr := tar.NewReader(r)
 	var files int
+	var names archive.Names
+	var links []*tar.Header
 	left := int64(maxSourceBytes)
 	for {
 		header, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return extractLinks(root, names, links)
 		}
 		if err != nil {
 			return fault.New(fault.Invalid, "the template's source is not a readable tar archive: %w", err)
@@ -47,6 +51,16 @@ func extract(root *os.Root, r io.Reader) error {
 		}
 		if left -= header.Size; left < 0 {
 			return fault.New(fault.TooLarge, "the template is larger than %d MiB when unpacked", maxSourceBytes>>20)
+		}
+		if header.Typeflag == tar.TypeSymlink {
+			header.Name = name
+			links = append(links, header)
+			err = names.AddLink(name, header.Linkname)
+		} else {
+			err = names.Add(name)
+		}
+		if err != nil {
+			return notAllowed(err)
 		}
 		if err := extractEntry(root, name, header, tr); err != nil {
 			return err
@@ -78,22 +92,30 @@ func extractEntry(root *os.Root, name string, header *tar.Header, r io.Reader) e
 			return fmt.Errorf("write %s: %w", name, err)
 		}
 		return nil
-	case tar.TypeSymlink:
-		if path.IsAbs(header.Linkname) || !fs.ValidPath(path.Join(path.Dir(name), header.Linkname)) {
-			return fault.New(fault.Invalid, "the template's link %s points outside of the template", name)
-		}
-		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-			return unusable(name, err)
-		}
-		if err := root.Symlink(header.Linkname, name); err != nil {
-			return unusable(name, err)
-		}
-		return nil
-	case tar.TypeXGlobalHeader:
+	case tar.TypeXGlobalHeader, tar.TypeSymlink: // links follow at the end
 		return nil
 	default:
 		return fault.New(fault.Invalid, "the template's entry %s is neither a file nor a folder", name)
 	}
+}
+
+func extractLinks(root *os.Root, names archive.Names, links []*tar.Header) error {
+	if err := names.Check(); err != nil {
+		return notAllowed(err)
+	}
+	for _, link := range links {
+		if err := root.MkdirAll(path.Dir(link.Name), 0o755); err != nil {
+			return unusable(link.Name, err)
+		}
+		if err := root.Symlink(link.Linkname, link.Name); err != nil {
+			return unusable(link.Name, err)
+		}
+	}
+	return nil
+}
+
+func notAllowed(err error) error {
+	return fault.New(fault.Invalid, "the template's source is refused: %w", err)
 }
 
 func unusable(name string, err error) error {

@@ -1,0 +1,87 @@
+// Package archive decides which names and links a template's archive may hold. The server asks when one is uploaded, and a
+// provisioner again when it unpacks one: it does not rely on the server.
+//
+// A link may lead to a file or folder of the archive, also to another link, but neither a name nor a link's target may pass
+// through a link. So each link can be judged by its text alone: with a/up → .., the text a/up/.. looks like a and is the folder
+// above the archive.
+package archive
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// maxTarget bounds the text of a link, in bytes.
+const maxTarget = 1024
+
+// Names are the entries of one archive. The zero value is empty.
+type Names struct {
+	entries []string
+	links   map[string]string // target by name
+}
+
+// Add takes in an entry that is no link. It returns an error when the name leads outside of the archive.
+func (n *Names) Add(name string) error {
+	clean := path.Clean(name)
+	if !local(name) {
+		return fmt.Errorf("the entry %q lies outside of the archive", name)
+	}
+	n.entries = append(n.entries, clean)
+	return nil
+}
+
+// AddLink takes in a link. It returns an error when the name or the target's text leads outside of the archive.
+func (n *Names) AddLink(name, target string) error {
+	if err := n.Add(name); err != nil {
+		return err
+	}
+	if target == "" || len(target) > maxTarget || path.IsAbs(target) || path.Clean(name) == "." || !local(path.Join(path.Dir(path.Clean(name)), target)) {
+		return fmt.Errorf("the link %q leads outside of the archive", name)
+	}
+	if n.links == nil {
+		n.links = map[string]string{}
+	}
+	n.links[path.Clean(name)] = target
+	return nil
+}
+
+// Check judges all entries together. It returns an error that names an entry below a link, or a link whose target passes
+// through another.
+func (n *Names) Check() error {
+	if len(n.links) == 0 {
+		return nil
+	}
+	for _, name := range n.entries {
+		if through, ok := n.passes(".", name); ok {
+			return fmt.Errorf("the entry %q lies below the link %q", name, through)
+		}
+	}
+	for name, target := range n.links {
+		if through, ok := n.passes(path.Dir(name), target); ok {
+			return fmt.Errorf("the link %q passes through the link %q: let it lead to its target directly", name, through)
+		}
+	}
+	return nil
+}
+
+// passes returns the link that the way from a folder passes through, if it does. Where the way ends does not count.
+func (n *Names) passes(from, way string) (link string, ok bool) {
+	steps := strings.Split(way, "/") // a slash at the end makes an empty last step
+	at := from
+	for i, step := range steps {
+		if at = path.Join(at, step); i == len(steps)-1 {
+			break
+		}
+		if _, isLink := n.links[at]; isLink {
+			return at, true
+		}
+	}
+	return "", false
+}
+
+// local reports whether a name stays inside of the archive. Backslashes separate folders on some systems.
+func local(name string) bool {
+	clean := path.Clean(name)
+	return name != "" && !path.IsAbs(clean) && clean != ".." && !strings.HasPrefix(clean, "../") && !strings.ContainsAny(name, "\\\x00")
+}
