@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +51,33 @@ var only = map[string]struct{ subtree, reason string }{
 	"github.com/gliderlabs/ssh":                    {"agent", "only the agent serves SSH"},
 	"github.com/hashicorp/terraform-exec":          {"provisionerd/terraform", "only the executor runs Terraform"},
 	"github.com/coder/terraform-provider-coder/v2": {"provisionerd/terraform", "the provider is served by the executor's worker"},
+}
+
+// parsers are HCL's entry points that recurse without a bound.
+var parsers = regexp.MustCompile(`hclparse\.NewParser|hcl(syntax|write|json)\.Parse|hclsimple\.|"github.com/hashicorp/hcl/v2/json"`)
+
+// TestParsersAreGuarded keeps HCL's parsers behind internal/syntax, which measures a text first: a stack overflow ends the process.
+func TestParsersAreGuarded(t *testing.T) {
+	t.Parallel()
+	err := filepath.WalkDir("../..", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == ".git" || name == "../../internal/syntax") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err == nil && parsers.Match(text) {
+			t.Errorf("%s calls %s: use internal/syntax, which bounds what the parser recurses", name, parsers.Find(text))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // notInSlim is what the binary in workspaces and on laptops must not link, with the reason.

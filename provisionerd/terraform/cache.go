@@ -15,11 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/syntax"
 )
 
 // unusedFor is how long a template version stays in the cache without a job.
@@ -174,6 +173,9 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 		if err := os.Mkdir(d, 0o755); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}
+		if d == tmp {
+			continue // init works in it, and cannot exchange what the daemon goes on with
+		}
 		if err := c.e.isolation.own(d); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}
@@ -187,7 +189,7 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 	}
 	if t.backend {
 		// A workspace's state is the server's to keep, whatever the template says.
-		if err := os.WriteFile(filepath.Join(src, "zz_backend_override.tf"), []byte(backendOverride), 0o644); err != nil {
+		if err := replaceFile(src, "zz_backend_override.tf", []byte(backendOverride)); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}
 	}
@@ -288,41 +290,67 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 		return r.commandError("initialize the template", err, out, nil)
 	}
 	c.init.Observe(time.Since(began).Seconds())
-	return withoutHashes(filepath.Join(src, lockName))
+	return withoutHashes(src)
 }
 
-func withoutHashes(lock string) error {
-	text, err := os.ReadFile(lock)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+func withoutHashes(src string) error {
+	root, err := os.OpenRoot(src)
 	if err != nil {
 		return fmt.Errorf("read lock file: %w", err)
 	}
-	file, diags := hclwrite.ParseConfig(text, lock, hcl.InitialPos)
+	defer root.Close()
+	if _, err := root.Lstat(lockName); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	text, err := readSource(root, lockName)
+	if err != nil {
+		return err
+	}
+	var parser syntax.Parser
+	file, diags := parser.Editable(lockName, text)
 	if diags.HasErrors() {
-		return fmt.Errorf("read lock file: %w", diags)
+		return syntaxError(diags)
 	}
 	for _, block := range file.Body().Blocks() {
 		block.Body().RemoveAttribute("hashes")
 	}
-	if err := removeFile(lock); err != nil { // it may belong to another account
-		return err
-	}
-	if err := os.WriteFile(lock, file.Bytes(), 0o644); err != nil {
+	if err := replaceFile(src, lockName, file.Bytes()); err != nil {
 		return fmt.Errorf("write lock file: %w", err)
 	}
 	return nil
 }
 
+// replaceFile makes a file in dir that is ours, in place of what has its name there: another account's file, or a link.
+func replaceFile(dir, name string, text []byte) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Close())
+}
+
 // closeTree makes everything below dir ours and read-only.
 func closeTree(dir string) error {
-	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("close template: %w", err)
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("close template: %w", err)
 		}
 		if os.Geteuid() == 0 {
-			if err := os.Lchown(name, 0, 0); err != nil {
+			if err := root.Lchown(name, 0, 0); err != nil {
 				return fmt.Errorf("close template: %w", err)
 			}
 		}
@@ -336,11 +364,11 @@ func closeTree(dir string) error {
 		mode := fs.FileMode(0o444) | info.Mode().Perm()&0o111
 		if entry.IsDir() {
 			mode = 0o555
-			if name == dir {
+			if name == "." {
 				mode = 0o755 // to be moved, and to be marked as used
 			}
 		}
-		if err := os.Chmod(name, mode); err != nil {
+		if err := root.Chmod(name, mode); err != nil {
 			return fmt.Errorf("close template: %w", err)
 		}
 		return nil

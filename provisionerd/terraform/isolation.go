@@ -11,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/hashicorp/hcl/v2/hclparse"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/syntax"
 )
 
 // isolation is how templates are confined on this host.
@@ -196,7 +196,7 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 		return c, nil // as Terraform does, which only warns of a file that it cannot read
 	}
 	c.initFile = theirs
-	file, diags := hclparse.NewParser().ParseHCL(text, theirs)
+	file, diags := new(syntax.Parser).Config(theirs, text)
 	if diags.HasErrors() {
 		return c, nil // Terraform will say what is wrong with it, at the first init
 	}

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -270,5 +272,58 @@ func TestHint(t *testing.T) {
 		if got := d.String(); !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
+	}
+}
+
+// TestReadFile reads what may lie in a template's folder once others have worked in it.
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	outside := filepath.Join(t.TempDir(), "secret")
+	for name, text := range map[string]string{outside: "secret", filepath.Join(dir, "file"): "text"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"inside": "file", "outside": outside, "up": "..", "nowhere": "nothing", "zero": "/dev/zero"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for name, want := range map[string]string{"file": "text", "inside": "text", "outside": "", "up": "", "nowhere": "", "zero": "", "pipe": "", ".": ""} {
+		got, err := readFile(root, name, 4)
+		if string(got) != want || (err == nil) != (want != "") || err != nil && fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+	if got, err := readFile(root, "file", 3); err == nil {
+		t.Errorf("a file above the limit: got %q", got)
+	}
+}
+
+// TestLoopsInDefaults has loops that would take the daemon's memory if it evaluated them.
+func TestLoopsInDefaults(t *testing.T) {
+	t.Parallel()
+	list := "[" + strings.Repeat("1,", 2000) + "]"
+	loop := strings.ReplaceAll("[for a in X : [for b in X : [for c in X : [for d in X : d]]]]", "X", list)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte("variable \"v\" {\n  default = "+loop+"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, err := readTemplate(dir)
+	if err != nil || len(source.variables) != 1 || source.variables[0].Required || source.variables[0].DefaultValue != "" {
+		t.Errorf("got %v, %v", source, err)
+	}
+	values, err := source.variablesFile([]*provisionerpb.VariableValue{{Name: "v", Value: loop}})
+	if err != nil || !bytes.Contains(values, []byte("for a in")) {
+		t.Errorf("got %.100s, %v", values, err)
 	}
 }

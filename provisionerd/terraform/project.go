@@ -3,14 +3,16 @@ package terraform
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/codermesh/codermesh/internal/syntax"
 )
 
 // A projection is a template reduced to what its parameters, tags and presets depend on: variables, the coder provider's data
@@ -36,17 +38,23 @@ func (t *template) sources() ([]sourceFile, error) {
 	if t.json {
 		return nil, errNoProjection
 	}
-	names, err := filepath.Glob(filepath.Join(t.dir, "*.tf"))
+	root, err := os.OpenRoot(t.dir)
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	defer root.Close()
+	names, err := fs.Glob(root.FS(), "*.tf")
 	if err != nil {
 		return nil, fmt.Errorf("list template: %w", err)
 	}
+	var parser syntax.Parser
 	var files []sourceFile
-	for _, path := range names {
-		text, err := os.ReadFile(path)
+	for _, name := range names {
+		text, err := readSource(root, name)
 		if err != nil {
-			return nil, fmt.Errorf("read template: %w", err)
+			return nil, err
 		}
-		file, diags := hclsyntax.ParseConfig(text, filepath.Base(path), hcl.InitialPos)
+		file, diags := parser.Config(name, text)
 		if diags.HasErrors() {
 			return nil, syntaxError(diags)
 		}
@@ -54,7 +62,7 @@ func (t *template) sources() ([]sourceFile, error) {
 		if !ok {
 			return nil, errNoProjection
 		}
-		files = append(files, sourceFile{filepath.Base(path), text, body})
+		files = append(files, sourceFile{name, text, body})
 	}
 	return files, nil
 }

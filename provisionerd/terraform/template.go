@@ -3,21 +3,19 @@ package terraform
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclparse"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/syntax"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -51,25 +49,35 @@ var moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 
 // readTemplate looks at an unpacked template. A mistake in its syntax is a fault that begins with file and line.
 func readTemplate(dir string) (*template, error) {
-	t := &template{dir: dir, parameters: map[string]string{}}
-	entries, err := os.ReadDir(dir)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
+	defer root.Close()
+	t := &template{dir: dir, parameters: map[string]string{}}
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	var parser syntax.Parser
 	found := false
 	for _, entry := range entries {
 		name := entry.Name()
 		switch {
 		case entry.IsDir():
 		case strings.EqualFold(name, "README.md"):
-			text, err := os.ReadFile(filepath.Join(dir, name))
+			text, err := readFile(root, name, maxReadme)
 			if err != nil {
-				return nil, fmt.Errorf("read template: %w", err)
+				return nil, err
 			}
 			t.readme = strings.ReplaceAll(strings.ToValidUTF8(string(text), "\uFFFD"), "\x00", "")
 		case strings.HasSuffix(name, ".tf"), strings.HasSuffix(name, ".tf.json"):
 			found = true
-			if err := t.readFile(name); err != nil {
+			text, err := readSource(root, name)
+			if err != nil {
+				return nil, err
+			}
+			if err := t.readFile(&parser, name, text); err != nil {
 				return nil, err
 			}
 		}
@@ -79,21 +87,12 @@ func readTemplate(dir string) (*template, error) {
 	}
 	t.needsInit = t.needsInit || t.modules || t.backend
 	slices.SortFunc(t.variables, func(a, b *provisionerpb.TemplateVariable) int { return strings.Compare(a.Name, b.Name) })
-	return t, t.readSecretNames()
+	return t, t.readSecretNames(root)
 }
 
-func (t *template) readFile(name string) error {
-	text, err := os.ReadFile(filepath.Join(t.dir, name))
-	if err != nil {
-		return fmt.Errorf("read template: %w", err)
-	}
-	parser := hclparse.NewParser()
-	parse := parser.ParseHCL
-	if strings.HasSuffix(name, ".json") {
-		t.json = true
-		parse = parser.ParseJSON
-	}
-	file, diags := parse(text, name)
+func (t *template) readFile(parser *syntax.Parser, name string, text []byte) error {
+	t.json = t.json || strings.HasSuffix(name, ".json")
+	file, diags := parser.File(name, text)
 	if diags.HasErrors() {
 		return syntaxError(diags)
 	}
@@ -130,7 +129,10 @@ func syntaxError(diags hcl.Diagnostics) error {
 		if d.Severity != hcl.DiagError {
 			continue
 		}
-		text := strings.TrimRight(d.Summary, ".:") + ": " + d.Detail
+		text := strings.TrimRight(d.Summary, ".:")
+		if d.Detail != "" {
+			text += ": " + d.Detail
+		}
 		if d.Subject == nil {
 			return fault.New(fault.Invalid, "%s", text)
 		}
@@ -151,7 +153,7 @@ func (t *template) readSettings(body hcl.Body) {
 		attrs, _ := block.Body.JustAttributes() // Terraform will report what is wrong with them
 		for name, attr := range attrs {
 			source := name
-			if value, diags := attr.Expr.Value(nil); !diags.HasErrors() && value.Type().IsObjectType() && value.Type().HasAttribute("source") {
+			if value, ok := syntax.Literal(attr.Expr); ok && value.Type().IsObjectType() && !value.IsNull() && value.Type().HasAttribute("source") {
 				if s := value.GetAttr("source"); s.IsKnown() && !s.IsNull() && s.Type() == cty.String {
 					source = s.AsString()
 				}
@@ -176,8 +178,8 @@ func (t *template) readVariable(block *hcl.Block, text []byte) {
 		v.Description = literal(attr.Expr)
 	}
 	if attr, ok := attrs["sensitive"]; ok {
-		value, diags := attr.Expr.Value(nil)
-		v.Sensitive = !diags.HasErrors() && value.IsKnown() && !value.IsNull() && value.Type() == cty.Bool && value.True()
+		value, ok := syntax.Literal(attr.Expr)
+		v.Sensitive = ok && !value.IsNull() && value.Type() == cty.Bool && value.True()
 	}
 	if attr, ok := attrs["default"]; ok {
 		v.Required = false
@@ -187,8 +189,8 @@ func (t *template) readVariable(block *hcl.Block, text []byte) {
 }
 
 func defaultText(expr hcl.Expression) string {
-	value, diags := expr.Value(nil)
-	if diags.HasErrors() || !value.IsWhollyKnown() || value.IsNull() {
+	value, ok := syntax.Literal(expr)
+	if !ok || value.IsNull() {
 		return ""
 	}
 	if value.Type() == cty.String {
@@ -229,29 +231,30 @@ func bodyAttributes(body hcl.Body, names ...string) (hcl.Attributes, hcl.Diagnos
 
 // literal is the value of a literal string expression, or "".
 func literal(expr hcl.Expression) string {
-	value, diags := expr.Value(nil)
-	if diags.HasErrors() || !value.IsKnown() || value.IsNull() || value.Type() != cty.String {
+	value, ok := syntax.Literal(expr)
+	if !ok || value.IsNull() || value.Type() != cty.String {
 		return ""
 	}
 	return value.AsString()
 }
 
 // readSecretNames finds out which of the owner's secrets the source names, in the root module and in all that it uses. A
-// name counts wherever it stands as a word of the language or as a quoted word, which can only be too careful.
-func (t *template) readSecretNames() error {
-	return filepath.WalkDir(t.dir, func(name string, entry fs.DirEntry, err error) error {
+// name counts wherever it stands as a word of the language or as a quoted word, which can only be too careful. What a link
+// outside of the folder leads to does not count.
+func (t *template) readSecretNames(root *os.Root) error {
+	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("read template: %w", err)
 		}
 		if entry.IsDir() || !strings.HasSuffix(name, ".tf") && !strings.HasSuffix(name, ".tf.json") {
 			return nil
 		}
-		text, err := os.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a link to nowhere
+		text, err := readFile(root, name, maxModule)
+		if err != nil && entry.Type()&fs.ModeSymlink != 0 && fault.CodeOf(err) == fault.Invalid {
+			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read template: %w", err)
+			return err
 		}
 		t.token = t.token || namesWord(name, text, "session_token")
 		t.key = t.key || namesWord(name, text, "ssh_private_key")
@@ -263,7 +266,7 @@ func namesWord(file string, text []byte, word string) bool {
 	if !bytes.Contains(text, []byte(word)) {
 		return false
 	}
-	if strings.HasSuffix(file, ".json") {
+	if strings.HasSuffix(file, ".json") || len(text) > syntax.MaxFile {
 		return true
 	}
 	tokens, diags := hclsyntax.LexConfig(text, file, hcl.InitialPos)
@@ -323,9 +326,10 @@ func (t *template) variablesFile(values []*provisionerpb.VariableValue) ([]byte,
 			return nil, fmt.Errorf("encode variable %s: %w", given.GetName(), err)
 		}
 		if t.variables[i].Type != "string" {
-			expr, diags := hclsyntax.ParseExpression([]byte(given.GetValue()), given.GetName(), hcl.InitialPos)
+			var parser syntax.Parser
+			expr, diags := parser.Expression(given.GetName(), []byte(given.GetValue()))
 			if !diags.HasErrors() {
-				if value, diags := expr.Value(nil); !diags.HasErrors() && value.IsWhollyKnown() {
+				if value, ok := syntax.Literal(expr); ok {
 					if encoded, err := ctyjson.Marshal(value, value.Type()); err == nil {
 						text = encoded
 					}

@@ -16,10 +16,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-)
 
-// maxSource bounds what is read of an archive, in bytes. Templates have a few kilobytes.
-const maxSource = 4 << 20
+	"github.com/codermesh/codermesh/internal/syntax"
+)
 
 // Form is what a template's parameters depend on.
 type Form struct {
@@ -38,7 +37,7 @@ func (f Form) Fixed() bool { return len(f.Dynamic) == 0 && !f.Open }
 // Parse reads the root module in a tar archive. An error means that it is no Terraform; an import has refused it.
 func Parse(archive []byte) (Form, error) {
 	m := module{locals: map[string]hclsyntax.Expression{}}
-	left := int64(maxSource)
+	var parser syntax.Parser
 	for r := tar.NewReader(bytes.NewReader(archive)); ; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -51,14 +50,11 @@ func Parse(archive []byte) (Form, error) {
 		if header.Typeflag != tar.TypeReg || strings.Contains(name, "/") || !strings.HasSuffix(name, ".tf") {
 			continue
 		}
-		if left -= header.Size; left < 0 {
-			return Form{}, fmt.Errorf("read %s: the template is larger than %d MiB", name, maxSource>>20)
-		}
-		text, err := io.ReadAll(r)
+		text, err := io.ReadAll(io.LimitReader(r, syntax.MaxFile+1)) // the parser refuses more
 		if err != nil {
 			return Form{}, fmt.Errorf("read %s: %w", name, err)
 		}
-		file, diags := hclsyntax.ParseConfig(text, name, hcl.InitialPos)
+		file, diags := parser.Config(name, text)
 		if diags.HasErrors() {
 			return Form{}, fmt.Errorf("read %s: %w", name, diags)
 		}
@@ -144,8 +140,8 @@ func says(body *hclsyntax.Body, flag string, otherwise bool) bool {
 	if attr == nil {
 		return false
 	}
-	value, diags := attr.Expr.Value(nil)
-	if diags.HasErrors() || value.IsNull() || !value.Type().Equals(cty.Bool) {
+	value, ok := syntax.Literal(attr.Expr)
+	if !ok || value.IsNull() || !value.Type().Equals(cty.Bool) {
 		return otherwise
 	}
 	return value.True()
@@ -157,8 +153,8 @@ func literal(body *hclsyntax.Body) (string, bool) {
 	if attr == nil {
 		return "", false
 	}
-	value, diags := attr.Expr.Value(nil)
-	if diags.HasErrors() || value.IsNull() || value.Type().FriendlyName() != "string" {
+	value, ok := syntax.Literal(attr.Expr)
+	if !ok || value.IsNull() || value.Type().FriendlyName() != "string" {
 		return "", false
 	}
 	return value.AsString(), true

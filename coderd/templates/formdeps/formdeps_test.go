@@ -3,8 +3,10 @@ package formdeps_test
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/codermesh/codermesh/coderd/templates/formdeps"
@@ -75,6 +77,28 @@ func TestParseFlags(t *testing.T) {
 	slices.Sort(got.Lasting)
 	if err != nil || !slices.Equal(got.Lasting, []string{"kept", "plain"}) || !slices.Equal(got.Ephemeral, []string{"once"}) {
 		t.Errorf("lasting %q, ephemeral %q, %v", got.Lasting, got.Ephemeral, err)
+	}
+}
+
+// TestParseDeep has templates that no parser may see, and a chain of locals that is as deep as it is long.
+func TestParseDeep(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"brackets":   "locals {\n  a = " + strings.Repeat("[", 100_000) + "\n}\n",
+		"conditions": "locals {\n  a = " + strings.Repeat("b?c:", 50_000) + "d\n}\n",
+	} {
+		if _, err := formdeps.Parse(archive(t, map[string]string{"main.tf": text})); err == nil || !strings.Contains(err.Error(), "main.tf:2") || !strings.Contains(err.Error(), "levels deep") {
+			t.Errorf("%s: got %.200v", name, err)
+		}
+	}
+	var chain strings.Builder
+	chain.WriteString("data \"coder_parameter\" \"p\" {\n  name = \"p\"\n  default = local.l0\n}\nlocals {\n")
+	for n := range 20_000 {
+		fmt.Fprintf(&chain, "  l%d = local.l%d\n", n, n+1)
+	}
+	chain.WriteString("  l20000 = data.coder_parameter.q.value\n}\n")
+	if got, err := formdeps.Parse(archive(t, map[string]string{"main.tf": chain.String()})); err != nil || !slices.Equal(got.Dynamic, []string{"p"}) {
+		t.Errorf("a chain of locals: got %v, %v", got, err)
 	}
 }
 

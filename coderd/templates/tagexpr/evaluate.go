@@ -5,11 +5,12 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
+
+	"github.com/codermesh/codermesh/internal/syntax"
 )
 
 // functions are those whose result is never longer than their arguments together.
@@ -26,7 +27,7 @@ var functions = map[string]function.Function{
 	"coalesce":   stdlib.CoalesceFunc,
 	"merge":      stdlib.MergeFunc,
 	"tostring":   stdlib.MakeToFunc(cty.String),
-	"tonumber":   stdlib.MakeToFunc(cty.Number),
+	"tonumber":   toNumber,
 	"tobool":     stdlib.MakeToFunc(cty.Bool),
 }
 
@@ -78,7 +79,7 @@ func (v Variable) value() (cty.Value, error) {
 	case "", "string":
 		return text, nil
 	case "number":
-		return convert.Convert(text, cty.Number)
+		return number(text)
 	case "bool":
 		return convert.Convert(text, cty.Bool)
 	}
@@ -86,7 +87,8 @@ func (v Variable) value() (cty.Value, error) {
 }
 
 func (e *evaluation) evaluate(text string) (cty.Value, error) {
-	expr, diags := hclsyntax.ParseExpression([]byte(text), "tags", hcl.InitialPos)
+	var parser syntax.Parser
+	expr, diags := parser.Expression("tags", []byte(text))
 	if diags.HasErrors() {
 		return cty.NilVal, fmt.Errorf("read expression: %w", diags)
 	}
@@ -94,6 +96,7 @@ func (e *evaluation) evaluate(text string) (cty.Value, error) {
 	if err := allowed(expression{Expression: expr, where: "tags"}); err != nil {
 		return cty.NilVal, err
 	}
+	boundNumbers(expr)
 	scope := &hcl.EvalContext{Functions: functions, Variables: map[string]cty.Value{"var": cty.ObjectVal(e.vars)}}
 	parameters, locals := map[string]cty.Value{}, map[string]cty.Value{}
 	for _, t := range expr.Variables() {

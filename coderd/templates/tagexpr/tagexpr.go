@@ -19,6 +19,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/codermesh/codermesh/internal/syntax"
 )
 
 // Bounds, in bytes: of all expressions of a template, and of one value on the way.
@@ -148,6 +150,7 @@ func (s *source) reads(e expression, seen map[string]bool) bool {
 
 func read(archive []byte) (*source, error) {
 	src := &source{locals: map[string]expression{}, parameters: map[string]expression{}, repeated: map[string]bool{}}
+	var parser syntax.Parser
 	for r := tar.NewReader(bytes.NewReader(archive)); ; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -161,19 +164,19 @@ func read(archive []byte) (*source, error) {
 			continue
 		}
 		if strings.HasSuffix(name, ".tf") {
-			text, err := io.ReadAll(r)
+			text, err := io.ReadAll(io.LimitReader(r, syntax.MaxFile+1)) // the parser refuses more
 			if err != nil {
 				return nil, fmt.Errorf("read %s: %w", name, err)
 			}
-			if err := src.file(name, text); err != nil {
+			if err := src.file(&parser, name, text); err != nil {
 				return nil, err
 			}
 		}
 	}
 }
 
-func (s *source) file(name string, text []byte) error {
-	file, diags := hclsyntax.ParseConfig(text, name, hcl.InitialPos)
+func (s *source) file(parser *syntax.Parser, name string, text []byte) error {
+	file, diags := parser.Config(name, text)
 	if diags.HasErrors() {
 		return fmt.Errorf("read %s: %w", name, diags)
 	}

@@ -136,6 +136,57 @@ func TestBomb(t *testing.T) {
 	}
 }
 
+// Numbers that take a gigabyte to write out, given as answers, are refused wherever they become numbers.
+func TestHugeNumbers(t *testing.T) {
+	t.Parallel()
+	for _, expression := range []string{
+		`tonumber(data.coder_parameter.region.value)`, `data.coder_parameter.region.value * 1`, `-data.coder_parameter.region.value`,
+		`"${data.coder_parameter.region.value + 1}"`,
+	} {
+		p, err := tagexpr.Parse(archive(t, map[string]string{"main.tf": "data \"coder_workspace_tags\" \"x\" {\n  tags = { a = " + expression + " }\n}\n", "parameters.tf": parameters}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, value := range []string{"1e99999999", "-1e99999999", "1e-99999999"} {
+			if _, err := p.Tags(map[string]string{"Region": value}, nil); err == nil || !strings.Contains(err.Error(), "too large or too small") {
+				t.Errorf("%s with %s: got %v", expression, value, err)
+			}
+		}
+		if tags, err := p.Tags(map[string]string{"Region": "1e3"}, nil); err != nil || len(tags["a"]) > 10 {
+			t.Errorf("%s: got %v, %v", expression, tags, err)
+		}
+	}
+	if _, err := (&tagexpr.Program{Blocks: []string{"{ a = var.n }"}}).Tags(nil, map[string]tagexpr.Variable{"n": {Type: "number", Value: "1e99999999"}}); err == nil {
+		t.Error("a huge variable is accepted")
+	}
+}
+
+// TestDeep has templates that no parser may see.
+func TestDeep(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"brackets": "locals {\n  a = " + strings.Repeat("(", 100_000) + "\n}\n",
+		"sum":      "locals {\n  a = 1" + strings.Repeat("+1", 90_000) + "\n}\n",
+	} {
+		if _, err := tagexpr.Parse(archive(t, map[string]string{"main.tf": text})); err == nil || !strings.Contains(err.Error(), "main.tf:2") || !strings.Contains(err.Error(), "levels deep") {
+			t.Errorf("%s: got %.200v", name, err)
+		}
+	}
+	if _, err := (&tagexpr.Program{Blocks: []string{strings.Repeat("(", 100_000)}}).Tags(nil, nil); err == nil || !strings.Contains(err.Error(), "levels deep") {
+		t.Errorf("a stored program: got %.200v", err)
+	}
+	// Locals that read each other are as deep as they are many.
+	var chain strings.Builder
+	chain.WriteString("data \"coder_workspace_tags\" \"x\" {\n  tags = { a = local.l0 }\n}\nlocals {\n")
+	for n := range 20_000 {
+		fmt.Fprintf(&chain, "  l%d = local.l%d\n", n, n+1)
+	}
+	chain.WriteString("  l20000 = data.coder_parameter.region.value\n}\n")
+	if _, err := tagexpr.Parse(archive(t, map[string]string{"main.tf": chain.String(), "parameters.tf": parameters})); err == nil || !strings.Contains(err.Error(), "KiB") {
+		t.Errorf("a chain of locals: got %.200v", err)
+	}
+}
+
 func FuzzTags(f *testing.F) {
 	f.Add(`{ a = data.coder_parameter.region.value }`, "eu")
 	f.Add(`merge({ a = "${local.prefix}x" }, { (data.coder_parameter.size.value) = true ? 1 : 2 })`, "4")

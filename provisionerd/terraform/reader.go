@@ -1,0 +1,59 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/syntax"
+)
+
+// What is read of one file of a template, in bytes.
+const (
+	maxReadme = 1 << 20
+	maxModule = 16 << 20
+)
+
+// readFile reads a regular file below root. Links are followed as long as they stay there; devices, pipes and folders are
+// refused without waiting for them. A file above limit is a fault, Invalid. It reads what templates have written: everything in
+// a template's folder is read with it and never by path.
+func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, cannotRead(name, err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, cannotRead(name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fault.New(fault.Invalid, "the template's %s is not a regular file", name)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return nil, cannotRead(name, err)
+	}
+	if int64(len(text)) > limit {
+		return nil, fault.New(fault.Invalid, "the template's %s is larger than %d KiB", name, limit>>10)
+	}
+	return text, nil
+}
+
+// cannotRead is the template's mistake where a link leads nowhere or outside, and the daemon's trouble otherwise.
+func cannotRead(name string, err error) error {
+	var path *fs.PathError
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &path) && path.Err != nil && path.Err.Error() == "path escapes from parent" {
+		return fault.New(fault.Invalid, "the template's %s cannot be read: %w", name, err)
+	}
+	return fmt.Errorf("read template: %w", err)
+}
+
+// readSource reads a file of Terraform's language.
+func readSource(root *os.Root, name string) ([]byte, error) {
+	return readFile(root, name, syntax.MaxFile)
+}
