@@ -270,7 +270,7 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 	if err := tf.SetEnv(env); err != nil {
 		return fmt.Errorf("set environment: %w", err)
 	}
-	where, _, err := r.slot.serve(ctx, facts{transition: "start"})
+	where, _, err := r.slot.serve(ctx, facts{transition: "start"}, pidFile)
 	if err != nil {
 		return err
 	}

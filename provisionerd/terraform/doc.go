@@ -11,14 +11,18 @@
 //	          slot s3: w/ source, state, variables    h/ HOME    <random>/ TMPDIR
 //	            │
 //	            ├── worker: our own program serving the coder provider, its environment holds this job's facts
-//	            │     ^ unix socket in TMPDIR, TF_REATTACH_PROVIDERS
+//	            │     ^ connections, handed over by the daemon
+//	            ├── gate: a unix socket in TMPDIR, in TF_REATTACH_PROVIDERS; the daemon admits the job's own processes
 //	            └── sandbox-exec ──exec──> terraform apply -json      (own process group, killed after the job)
 //	                                          │ one JSON line per event, terraform.tfstate after each resource
 //	                                          v
 //	                                 log lines, checkpoints, resources, result
 //
 // The provider reads its facts from the environment of its process, therefore every job has a worker of its own. Workers are
-// started ahead and wait for the job's facts on their standard input.
+// started ahead and wait for the job's facts on their standard input. Terraform shows no certificate to a provider that it is
+// attached to, so the kernel tells who connects: the daemon admits processes of the job's account that descend from the job's
+// Terraform, and passes their connections to the worker, which listens nowhere. On systems other than Linux, where there is no
+// sandbox, the socket's mode decides.
 //
 // # Isolation
 //

@@ -26,7 +26,7 @@ import (
 //
 //	<run>/s3/w        the job's working folder
 //	<run>/s3/h        its HOME
-//	<run>/s3/<random> its TMPDIR, with the worker's socket: nobody else can guess the name
+//	<run>/s3/<random> its TMPDIR, with the gate to its provider worker
 //	<run>/x3          the sandbox, as a command
 //	<run>/p3          the process that runs now
 //	<run>/j3          the job
@@ -109,7 +109,7 @@ func (s *slot) prepareLocked() error {
 		s.worker = nil
 	}
 	if s.worker == nil && !s.e.isClosed() {
-		w, err := startWorker(s.e.opts.Worker)
+		w, err := startWorker(s.e.opts.Worker, s.e.log)
 		if err != nil {
 			return err
 		}
@@ -164,8 +164,8 @@ func (s *slot) begin(offer *provisionerpb.Offer) error {
 }
 
 // serve hands the job's facts to the slot's worker and returns how Terraform reaches it. One worker serves one set of facts:
-// a further call of the same job starts another.
-func (s *slot) serve(ctx context.Context, f facts) (tfexec.ReattachInfo, map[string]string, error) {
+// a further call of the same job starts another. The slot's process may call the worker, and those in more pid files.
+func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfexec.ReattachInfo, map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tmp != "" {
@@ -187,7 +187,7 @@ func (s *slot) serve(ctx context.Context, f facts) (tfexec.ReattachInfo, map[str
 		return nil, nil, err
 	}
 	env["TMPDIR"] = s.tmp
-	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.e.isolation.uid, GID: s.e.isolation.gid, Limits: s.e.opts.Limits})
+	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.e.isolation.uid, GID: s.e.isolation.gid, Limits: s.e.opts.Limits}, append(morePidFiles, s.pidFile())...)
 	if err != nil {
 		return nil, nil, err
 	}

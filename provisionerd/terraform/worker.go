@@ -7,15 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
 	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/terraform-exec/tfexec"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov5"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov5/tf5server"
 	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
-	"github.com/hashicorp/terraform-plugin-sdk/v2/plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // providerKey is how the coder provider is named in TF_REATTACH_PROVIDERS. Without a host, Terraform and OpenTofu both
@@ -35,9 +43,12 @@ type workerRequest struct {
 	Limits Limits `json:"limits,omitzero"`
 }
 
+// workerConns is the descriptor over which a worker gets its connections.
+const workerConns = 3
+
 // ServeProvider is the provider worker: the program's hidden command "provider-worker". It reads one JSON line, makes that
-// its whole environment, serves the coder provider on a unix socket in TMPDIR, writes where to find it as one JSON line, and
-// returns when stdin ends. Its standard error is noise and belongs in /dev/null.
+// its whole environment, writes a line when it serves the coder provider, and returns when stdin ends. It listens nowhere: the
+// daemon hands it connections over the descriptor 3. Its standard error is noise and belongs in /dev/null.
 func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	served := provider.New() // ahead of the facts: it is the slow part
 	in := bufio.NewReader(stdin)
@@ -61,39 +72,80 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 	if err := errors.Join(request.Limits.apply(), becomeUser(request.UID, request.GID)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	options := plugin.ServeOpts{
-		ProviderFunc:        func() *schema.Provider { return served },
-		ProviderAddr:        "registry.terraform.io/coder/coder",
-		NoLogOutputOverride: true,
-		Logger:              hclog.NewNullLogger(),
-	}
-	where, closed, err := plugin.DebugServe(ctx, &options)
+	inherited := os.NewFile(workerConns, "connections")
+	conns, err := net.FileConn(inherited)
 	if err != nil {
-		return fmt.Errorf("serve provider: %w", err)
+		return fmt.Errorf("open connections: %w", err)
 	}
-	if err := json.NewEncoder(stdout).Encode(where); err != nil {
+	inherited.Close() // conns has its own
+	over, ok := conns.(*net.UnixConn)
+	if !ok {
+		return errors.New("open connections: not a unix socket")
+	}
+	server, err := providerServer(served)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(receivedConns{over}) }()
+	defer server.Stop()
+	if _, err := io.WriteString(stdout, "serving\n"); err != nil {
 		return fmt.Errorf("report provider: %w", err)
 	}
-	if _, err := io.Copy(io.Discard, in); err != nil {
-		return fmt.Errorf("wait for the end: %w", err)
+	unserved := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, in)
+		unserved <- err
+	}()
+	select {
+	case err := <-unserved:
+		if err != nil {
+			return fmt.Errorf("wait for the end: %w", err)
+		}
+		return nil
+	case err := <-failed:
+		if errors.Is(err, io.EOF) {
+			return nil // the daemon is gone
+		}
+		return fmt.Errorf("serve provider: %w", err)
+	case <-ctx.Done():
+		return nil
 	}
-	cancel()
-	<-closed
-	return nil
 }
+
+// providerServer serves a provider as go-plugin does, without the listener that go-plugin makes where everybody finds it.
+func providerServer(p *schema.Provider) (*grpc.Server, error) {
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	healthy := health.NewServer()
+	healthy.SetServingStatus(goplugin.GRPCServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
+	grpc_health_v1.RegisterHealthServer(server, healthy)
+	registration := tf5server.GRPCProviderPlugin{
+		Name:         "registry.terraform.io/coder/coder",
+		GRPCProvider: func() tfprotov5.ProviderServer { return schema.NewGRPCProviderServer(p) },
+		Opts:         []tf5server.ServeOpt{tf5server.WithGoPluginLogger(hclog.NewNullLogger())},
+	}
+	if err := registration.GRPCServer(nil, server); err != nil {
+		return nil, fmt.Errorf("serve provider: %w", err)
+	}
+	return server, nil
+}
+
+// maxMessage is what Terraform's own plugins allow, in bytes.
+const maxMessage = 256 << 20
 
 // worker is a running provider worker.
 type worker struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	lines chan []byte // its one line; closed when its output ends
+	lines chan []byte   // its one line; closed when its output ends
+	conns *net.UnixConn // takes connections for it
+	gate  *gate         // nil before it serves
+	log   *slog.Logger
 	done  chan struct{}
 }
 
 // startWorker starts a worker that waits for its facts.
-func startWorker(argv []string) (*worker, error) {
+func startWorker(argv []string, log *slog.Logger) (*worker, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2"}
 	cmd.SysProcAttr = childAttr()
@@ -105,10 +157,16 @@ func startWorker(argv []string) (*worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start provider worker: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start provider worker: %w", err)
+	conns, theirs, err := connPair()
+	if err != nil {
+		return nil, err
 	}
-	w := &worker{cmd: cmd, stdin: stdin, lines: make(chan []byte, 1), done: make(chan struct{})}
+	defer theirs.Close()
+	cmd.ExtraFiles = []*os.File{theirs} // the descriptor workerConns
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start provider worker: %w", err), conns.Close())
+	}
+	w := &worker{cmd: cmd, stdin: stdin, lines: make(chan []byte, 1), conns: conns, log: log, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		defer close(w.lines)
@@ -123,8 +181,9 @@ func startWorker(argv []string) (*worker, error) {
 	return w, nil
 }
 
-// serve hands the worker its facts and returns how Terraform reaches it. Blocks until it serves, ctx ends, or workerTimeout.
-func (w *worker) serve(ctx context.Context, request workerRequest) (tfexec.ReattachInfo, error) {
+// serve hands the worker its facts and returns how Terraform reaches it: through a gate in the job's TMPDIR that admits the
+// processes noted in the pid files and their descendants. Blocks until the worker serves, ctx ends, or workerTimeout.
+func (w *worker) serve(ctx context.Context, request workerRequest, pidFiles ...string) (tfexec.ReattachInfo, error) {
 	line, err := json.Marshal(request)
 	if err != nil {
 		return nil, fmt.Errorf("encode facts: %w", err)
@@ -135,20 +194,24 @@ func (w *worker) serve(ctx context.Context, request workerRequest) (tfexec.Reatt
 	timeout := time.NewTimer(workerTimeout)
 	defer timeout.Stop()
 	select {
-	case answer, ok := <-w.lines:
+	case _, ok := <-w.lines:
 		if !ok {
 			return nil, errors.New("the provider worker ended before it served")
 		}
-		var where tfexec.ReattachConfig
-		if err := json.Unmarshal(answer, &where); err != nil {
-			return nil, fmt.Errorf("decode the provider worker's answer: %w", err)
-		}
-		return tfexec.ReattachInfo{providerKey: where}, nil
 	case <-timeout.C:
 		return nil, errors.New("the provider worker did not answer")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	path := filepath.Join(request.Env["TMPDIR"], "provider")
+	hand := func(conn *net.UnixConn) error { return passConn(w.conns, conn) }
+	if w.gate, err = openGate(path, request.UID, request.GID, admitJob(request.UID, pidFiles), hand, w.log); err != nil {
+		return nil, err
+	}
+	return tfexec.ReattachInfo{providerKey: tfexec.ReattachConfig{
+		Protocol: string(goplugin.ProtocolGRPC), ProtocolVersion: 5, Pid: w.cmd.Process.Pid, Test: true,
+		Addr: tfexec.ReattachConfigAddr{Network: "unix", String: path},
+	}}, nil
 }
 
 // alive reports whether the worker has not ended.
@@ -166,4 +229,8 @@ func (w *worker) close() {
 	_ = w.cmd.Process.Kill() // it may have ended already
 	_ = w.stdin.Close()
 	<-w.done
+	w.conns.Close()
+	if w.gate != nil {
+		w.gate.close()
+	}
 }

@@ -1,0 +1,107 @@
+package terraform
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxAncestors is how far a process may be from its job's Terraform.
+const maxAncestors = 128
+
+// admitJob returns what admits the processes of one job: those of the account uid (0: ours) that are the process noted in one of
+// the files, or descend from it. So a job reaches its own worker even where several jobs share an account, and no other.
+func admitJob(uid int, pidFiles []string) func(*net.UnixConn) error {
+	if uid == 0 {
+		uid = os.Geteuid()
+	}
+	return func(conn *net.UnixConn) error {
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var peer *unix.Ucred
+		var peerErr, fdErr error
+		handle := -1
+		err = raw.Control(func(fd uintptr) {
+			peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+			handle, fdErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+		})
+		if err := errors.Join(err, peerErr); err != nil {
+			return fmt.Errorf("ask who connects: %w", err)
+		}
+		if fdErr == nil {
+			unix.CloseOnExec(handle)
+			defer unix.Close(handle)
+		} else if !errors.Is(fdErr, unix.ENOPROTOOPT) { // kernels before 6.5 have no handle
+			return fmt.Errorf("process %d has ended: %w", peer.Pid, fdErr)
+		}
+		if int(peer.Uid) != uid {
+			return fmt.Errorf("process %d has the account %d, and the job has %d", peer.Pid, peer.Uid, uid)
+		}
+		for _, name := range pidFiles {
+			root, err := readProcess(name)
+			if err != nil || !descends(int(peer.Pid), root) {
+				continue
+			}
+			if fdErr == nil && ended(handle) { // another may have got its number
+				return fmt.Errorf("process %d has ended", peer.Pid)
+			}
+			return nil
+		}
+		return fmt.Errorf("process %d does not belong to the job", peer.Pid)
+	}
+}
+
+// descends reports whether a process is root or below it. A parent is older than its child; one that is not has another's
+// number.
+func descends(pid int, root process) bool {
+	youngest := ^uint64(0)
+	for range maxAncestors {
+		parent, started, err := parentOf(pid)
+		if err != nil || started > youngest {
+			return false
+		}
+		if pid == root.PID {
+			now, err := identify(pid)
+			return err == nil && now == root && started == root.Start
+		}
+		if parent <= 1 {
+			return false
+		}
+		pid, youngest = parent, started
+	}
+	return false
+}
+
+// parentOf returns a process's parent, and when it started in clock ticks after boot.
+func parentOf(pid int) (parent int, started uint64, err error) {
+	if pid <= 0 {
+		return 0, 0, errors.New("no process") // of a namespace that is not below ours
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	// The second field is the command in parentheses and may hold anything.
+	end := bytes.LastIndexByte(stat, ')')
+	fields := bytes.Fields(stat[end+1:])
+	if end < 0 || len(fields) < 20 {
+		return 0, 0, errors.New("read process: unexpected format")
+	}
+	parent, perr := strconv.Atoi(string(fields[1]))
+	started, serr := strconv.ParseUint(string(fields[19]), 10, 64)
+	return parent, started, errors.Join(perr, serr)
+}
+
+// ended reports whether the process of a handle has ended.
+func ended(handle int) bool {
+	fds := []unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err != nil || n > 0
+}
