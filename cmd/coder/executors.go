@@ -22,6 +22,9 @@ import (
 const (
 	workerCommand  = "provider-worker"
 	sandboxCommand = "sandbox-exec"
+	initCommand    = "sandbox-init"
+	killCommand    = "sandbox-kill"
+	processCommand = "workspace-process"
 )
 
 // terraformOptions are the flags of whatever runs jobs.
@@ -30,6 +33,7 @@ type terraformOptions struct {
 	install   bool
 	cacheDir  string
 	isolation string
+	docker    string
 	env       []string
 	metrics   prometheus.Registerer // of a single executor; nil for nowhere
 }
@@ -39,11 +43,13 @@ func (o *terraformOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.install, "install-terraform", false, "download Terraform when this machine has none")
 	f.StringVar(&o.cacheDir, "cache-dir", "", "folder for what can be made again (default $CACHE_DIRECTORY, else in the user's cache folder)")
 	f.StringVar(&o.isolation, "provisioner-isolation", "auto", `"auto" confines templates as far as this machine can, "none" does not`)
+	f.StringVar(&o.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker's socket, given to templates that use a docker provider; empty for none")
 	f.StringArrayVar(&o.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
 	cli.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
 	cli.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
 	cli.SetEnv(f.Lookup("cache-dir"), "CODER_CACHE_DIRECTORY", "CACHE_DIRECTORY")
 	cli.SetEnv(f.Lookup("provisioner-isolation"), "CODER_PROVISIONER_ISOLATION")
+	cli.SetEnv(f.Lookup("provisioner-docker-socket"), "CODER_PROVISIONER_DOCKER_SOCKET")
 	cli.SetEnv(f.Lookup("provisioner-env"), "CODER_PROVISIONER_ENV")
 }
 
@@ -76,9 +82,9 @@ func (o *terraformOptions) executor(log *slog.Logger, runDir string) (terraform.
 		CacheDir:  o.cacheDir,
 		RunDir:    runDir,
 		Worker:    []string{exe, workerCommand},
-		Isolation: o.isolation,
-		ExtraEnv:  o.env,
-		Metrics:   o.metrics,
+		Isolation: o.isolation, DockerSocket: o.docker,
+		ExtraEnv: o.env,
+		Metrics:  o.metrics,
 	}, nil
 }
 
@@ -146,6 +152,16 @@ func jobProcess(args []string) (is bool, err error) {
 		return true, terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
 	case sandboxCommand:
 		return true, terraform.SandboxExec(args[1:])
+	case initCommand:
+		status, err := terraform.SandboxInit(args[1:])
+		if err == nil {
+			os.Exit(status)
+		}
+		return true, err
+	case killCommand:
+		return true, terraform.SandboxKill()
+	case processCommand:
+		return true, terraform.ProcessCommand(args[1:])
 	}
 	return false, nil
 }

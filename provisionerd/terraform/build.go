@@ -68,6 +68,11 @@ func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) 
 	}
 	result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: outcome}
 	r.log.enter(stageCleanup)
+	if err == nil {
+		if err := r.endProcess(work); err != nil {
+			result.Error = err.Error()
+		}
+	}
 	return result
 }
 
@@ -146,18 +151,22 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 
 // fill makes the slot's working folder: the source, a link to what init made (unless linked is false), variables and state.
 func (r *runner) fill(t *template, linked bool, variables []*provisionerpb.VariableValue, state []byte) error {
+	return r.fillEdited(t, linked, variables, state, nil)
+}
+
+// fillEdited is fill with other content for some of the source's files. The folder is a new one, and the job's only when all is in it.
+func (r *runner) fillEdited(t *template, linked bool, variables []*provisionerpb.VariableValue, state []byte, content edited) error {
 	dir := r.slot.work()
-	own := r.e.isolation.own
-	keep := func(name string) bool { return name != ".terraform" && (linked || name != lockName) }
-	if err := copyTree(t.dir, dir, own, keep); err != nil {
+	r.slot.killLeft()
+	if err := r.slot.renew(dir); err != nil {
 		return err
 	}
-	if !linked {
-		// nothing else is used
-	} else if _, err := os.Lstat(filepath.Join(t.dir, ".terraform")); err == nil {
-		if err := os.Symlink(filepath.Join(t.dir, ".terraform"), filepath.Join(dir, ".terraform")); err != nil {
-			return fmt.Errorf("link template: %w", err)
-		}
+	keep := func(name string) bool {
+		_, other := content[name]
+		return !other && name != ".terraform" && (linked || name != lockName)
+	}
+	if err := copyTree(t.dir, dir, r.slot.own, keep); err != nil {
+		return err
 	}
 	values, err := t.variablesFile(variables)
 	if err != nil {
@@ -167,14 +176,44 @@ func (r *runner) fill(t *template, linked bool, variables []*provisionerpb.Varia
 	if len(state) > 0 {
 		files["terraform.tfstate"] = state
 	}
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
+	for name, text := range content {
+		files[name] = text
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("open slot: %w", err)
+	}
+	defer root.Close()
+	for name, text := range files {
+		if err := writeNew(root, name, text); err != nil {
+			return err
 		}
-		if err := own(path); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
+		if err := r.slot.own(filepath.Join(dir, name)); err != nil {
+			return err
 		}
+	}
+	g := grant{}
+	if _, err := os.Lstat(filepath.Join(t.dir, ".terraform")); linked && err == nil {
+		g.read = []string{t.dir}
+		if err := root.Symlink(filepath.Join(t.dir, ".terraform"), ".terraform"); err != nil {
+			return fmt.Errorf("link template: %w", err)
+		}
+	}
+	if err := r.slot.own(dir); err != nil {
+		return err
+	}
+	return r.slot.allow(r.e.withDocker(g, t))
+}
+
+// writeNew writes a file that does not exist yet.
+func writeNew(root *os.Root, name string, text []byte) error {
+	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }

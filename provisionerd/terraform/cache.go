@@ -176,7 +176,7 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 		if d == tmp {
 			continue // init works in it, and cannot exchange what the daemon goes on with
 		}
-		if err := c.e.isolation.own(d); err != nil {
+		if err := r.slot.own(d); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}
 	}
@@ -251,21 +251,32 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 	r.log.enter(stageInit)
 	pidFile := filepath.Join(c.e.runDir, "i"+filepath.Base(tmp))
 	command := filepath.Join(c.e.runDir, "x"+filepath.Base(tmp))
-	i := c.e.isolation
-	p := c.e.policy(append([]string{tmp}, i.initMod...), i.initUse, pidFile)
-	if err := p.writeCommand(command, c.e.opts.Worker[0]); err != nil {
+	env := map[string]string{"HOME": filepath.Join(tmp, "h"), "TMPDIR": filepath.Join(tmp, "t")}
+	for _, more := range []map[string]string{c.e.baseEnv, c.e.initEnv} {
+		for name, value := range more {
+			env[name] = value
+		}
+	}
+	g := grant{write: append([]string{src, env["HOME"], env["TMPDIR"], r.slot.tmp()}, c.e.isolation.caches...)}
+	if text := c.e.isolation.initText; text != nil {
+		// The operator's may hold credentials: it is the account's that runs init, for as long as that takes.
+		config := filepath.Join(tmp, "terraformrc")
+		if err := os.WriteFile(config, text, 0o600); err != nil {
+			return fmt.Errorf("write terraform configuration: %w", err)
+		}
+		if err := r.slot.own(config); err != nil {
+			return err
+		}
+		env["TF_CLI_CONFIG_FILE"] = config
+		g.read = []string{config}
+	}
+	if err := c.e.policyOf(c.e.isolation, r.slot.uid, g, pidFile).writeCommand(command, c.e.opts.Worker[0]); err != nil {
 		return err
 	}
 	defer os.Remove(command)
 	tf, err := c.e.newTerraform(src, command)
 	if err != nil {
 		return err
-	}
-	env := map[string]string{"HOME": filepath.Join(tmp, "h"), "TMPDIR": filepath.Join(tmp, "t")}
-	for _, more := range []map[string]string{c.e.baseEnv, c.e.initEnv} {
-		for name, value := range more {
-			env[name] = value
-		}
 	}
 	if err := tf.SetEnv(env); err != nil {
 		return fmt.Errorf("set environment: %w", err)

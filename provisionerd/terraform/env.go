@@ -22,14 +22,17 @@ var passedOn = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 }
 
-// baseEnv is what every Terraform process of a job sees, but for the slot's own folders and the workspace's facts.
+// baseEnv is what every Terraform process of a job sees, but for the slot's own folders and the workspace's facts. workspaces is
+// the folder of workspaces that are processes of this host, empty for jobs that cannot reach it.
 func baseEnv(extra []string, cliConfig, workspaces string) map[string]string {
 	env := map[string]string{
-		"PATH":                 "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"CHECKPOINT_DISABLE":   "1",
-		"TF_CLI_CONFIG_FILE":   cliConfig,
-		"GOGC":                 "200",
-		"CODER_WORKSPACES_DIR": workspaces,
+		"PATH":               "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"CHECKPOINT_DISABLE": "1",
+		"TF_CLI_CONFIG_FILE": cliConfig,
+		"GOGC":               "200",
+	}
+	if workspaces != "" {
+		env["CODER_WORKSPACES_DIR"] = workspaces
 	}
 	for _, name := range append(passedOn, extra...) {
 		if value, ok := os.LookupEnv(name); ok {
@@ -40,8 +43,8 @@ func baseEnv(extra []string, cliConfig, workspaces string) map[string]string {
 }
 
 // initEnv is what only init sees: where to install from, and credentials of registries.
-func initEnv(cli cliConfig) map[string]string {
-	env := map[string]string{"TF_CLI_CONFIG_FILE": cli.initFile}
+func initEnv() map[string]string {
+	env := map[string]string{}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, "TF_TOKEN_") || strings.HasPrefix(name, "TF_REGISTRY_") || name == "TF_PLUGIN_CACHE_DIR" {

@@ -62,6 +62,9 @@ func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 		e: e, slot: s, offer: offer, run: job.Run{Offer: offer, Source: q.Source, Sink: discardSink{}}, log: newLogger(discardSink{}),
 		stop: make(chan struct{}), bare: true,
 	}
+	if err := e.mayRun(ctx); err != nil {
+		return Answer{}, err
+	}
 	if err := s.begin(offer); err != nil {
 		return Answer{}, err
 	}

@@ -68,8 +68,7 @@ func descends(pid int, root process) bool {
 			return false
 		}
 		if pid == root.PID {
-			now, err := identify(pid)
-			return err == nil && now == root && started == root.Start
+			return root.alive() && started == root.Start
 		}
 		if parent <= 1 {
 			return false

@@ -56,22 +56,21 @@ func TestHostileTemplate(t *testing.T) {
 		o.Slots = 2
 		o.CacheDir, o.WorkspacesDir = filepath.Join(private, "cache"), filepath.Join(private, "ws")
 	})
-	if got := e.Isolation(); !strings.Contains(got, "Landlock") || !strings.Contains(got, "account nobody") {
+	if got := e.Isolation(); !strings.Contains(got, "Landlock") || !strings.Contains(got, "an account per job") {
 		t.Fatalf("isolation is %q", got)
 	}
 	// The victim is a job in another slot, in the middle of its work.
-	gate := filepath.Join(openDir(t), "gate")
-	victim := newTrial(t, files(fmt.Sprintf(`
+	victim := newTrial(t, files(`
 resource "terraform_data" "secret" {
   input = "secret-of-the-victim"
 }
 resource "terraform_data" "wait" {
   depends_on = [terraform_data.secret]
   provisioner "local-exec" {
-    command = "pwd; echo victim-is-at=$PWD; while [ ! -e %s ]; do sleep 0.05; done"
+    command = "echo victim-is-at=$PWD; while [ ! -e gate ]; do sleep 0.05; done"
   }
 }
-`, gate)))
+`))
 	victim.slot = 1
 	where := make(chan string, 1)
 	victim.sink.onLine = func(line string) {
@@ -86,7 +85,7 @@ resource "terraform_data" "wait" {
 	go func() { ended <- victim.build(e, &provisionerpb.WorkspaceBuild{Transition: start}) }()
 	victimDir := <-where
 
-	left := filepath.Join(openDir(t), "left")
+	left := filepath.Join(t.TempDir(), "left")
 	hostile := newTrial(t, files(fmt.Sprintf(`
 resource "terraform_data" "spy" {
   provisioner "local-exec" {
@@ -98,8 +97,8 @@ resource "terraform_data" "spy" {
       command -v curl && curl -s --max-time 2 --unix-socket %[6]s http://x/
       kill -9 %[7]d && echo signal-sent
       echo x >%[3]s/injected && echo injected-file
-      (trap '' TERM INT HUP; echo $BASHPID >%[8]s; while :; do sleep 0.1; done) >/dev/null 2>&1 </dev/null &
-      while [ ! -s %[8]s ]; do sleep 0.02; done
+      setsid bash -c "trap '' TERM INT HUP; : %[8]s; echo >here; while :; do sleep 0.1; done" >/dev/null 2>&1 </dev/null &
+      while [ ! -s here ]; do sleep 0.02; done
       echo end-of-spying
     E
     on_failure  = continue
@@ -124,12 +123,8 @@ resource "terraform_data" "spy" {
 		t.Error("the template reached the socket")
 	default:
 	}
-	pid, err := os.ReadFile(left)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone(t, strings.TrimSpace(string(pid)))
-	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+	vanish(t, left)
+	if err := os.WriteFile(filepath.Join(victimDir, "gate"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ok(t, victim, <-ended)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -190,32 +188,7 @@ func (discardSink) Log(*provisionerpb.LogLine)          {}
 func (discardSink) Checkpoint([]byte)                   {}
 func (discardSink) Resources([]*provisionerpb.Resource) {}
 
-// refill empties the working folder and fills it with the template, as edited; linked says whether with what init made.
+// refill makes a new working folder and fills it with the template, as edited; linked: with what init made.
 func (r *runner) refill(in planInput, linked bool) error {
-	dir := r.slot.work()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("empty slot: %w", err)
-	}
-	for _, entry := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
-			return fmt.Errorf("empty slot: %w", err)
-		}
-	}
-	if err := r.fill(in.t, linked, in.variables, nil); err != nil {
-		return err
-	}
-	for name, text := range in.lifted {
-		path := filepath.Join(dir, name)
-		if err := removeFile(path); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, text, 0o644); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-		if err := r.e.isolation.own(path); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-	}
-	return nil
+	return r.fillEdited(in.t, linked, in.variables, nil, in.lifted)
 }

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
@@ -17,72 +14,98 @@ import (
 	"github.com/codermesh/codermesh/internal/syntax"
 )
 
-// isolation is how templates are confined on this host.
+// isolation is how templates are confined on this host: in namespaces that bubblewrap makes, by accounts of their own, or both;
+// and in either case by Landlock and a filter of system calls, as far as the kernel has them.
 type isolation struct {
-	abi     int // Landlock's version, 0 when it is not used
-	account string
-	uid     int // 0 keeps ours
-	gid     int
-	groups  []int
-	show    []string // what the account cannot reach without a mount namespace; empty for none needed
-	write   []string
-	read    []string
-	initUse []string // read in addition while init runs
-	initMod []string // written in addition while init runs
+	none       bool // the operator wants none
+	abi        int  // Landlock's version, 0 when the kernel has none
+	bubblewrap string
+	accounts   *accounts
+	mirrors    []string // folders that providers are linked from
+	caches     []string // folders that init may write
+	initText   []byte   // the CLI configuration of init, nil for that of jobs
 	// concerns are what an operator should know about it, as sentences.
 	concerns []string
 }
 
+// confined reports whether templates are kept from the daemon and from each other.
+func (i isolation) confined() bool { return i.bubblewrap != "" || i.accounts != nil }
+
 func (i isolation) String() string {
+	if i.none {
+		return "none, environment allow-list"
+	}
 	var parts []string
+	if i.bubblewrap != "" {
+		parts = append(parts, "namespaces by bubblewrap")
+	}
+	if i.accounts != nil {
+		parts = append(parts, "an account per job")
+	}
 	if i.abi > 0 {
 		parts = append(parts, fmt.Sprintf("Landlock ABI %d", i.abi))
 	}
-	if i.uid != 0 {
-		parts = append(parts, "account "+i.account)
+	if callFilter(false) != nil {
+		parts = append(parts, "system call filter")
 	}
 	return strings.Join(append(parts, "environment allow-list"), ", ")
 }
 
+// errUnconfined is what an executor says that would have to run templates unconfined.
+func errUnconfined(concerns []string) error {
+	return fault.New(fault.Unavailable, "templates cannot be confined on this machine: %s", strings.Join(concerns, "; ")).
+		WithDetail("Install bubblewrap, run as root, or accept that templates can do what this account can with --provisioner-isolation=none.")
+}
+
 // chooseIsolation finds out what this host offers.
-func (e *Executor) chooseIsolation(ctx context.Context, cli *cliConfig) (isolation, error) {
+func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolation, error) {
 	switch e.opts.Isolation {
 	case "none":
-		return isolation{}, nil
+		return isolation{none: true, initText: cli.initText, concerns: []string{"templates can do what this account can: --provisioner-isolation is none"}}, nil
 	case "", "auto":
 	default:
 		return isolation{}, fault.New(fault.Invalid, "isolation %q is unknown: use auto or none", e.opts.Isolation)
 	}
-	i := isolation{
-		abi: landlockABI(),
-		write: []string{
-			e.opts.WorkspacesDir, "/tmp", "/var/tmp", "/dev/shm",
-			"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
-		},
-		read: append([]string{
-			"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix", "/proc", "/sys",
-			"/dev/random", "/dev/urandom",
-			// where /etc/resolv.conf points to
-			"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager",
-			filepath.Dir(e.binary.path), filepath.Join(e.opts.CacheDir, "templates"), e.runDir + "/terraformrc",
-		}, cli.mirrors...),
-		initUse: []string{cli.initFile},
-		initMod: cli.caches,
+	if err := e.checkDirs(); err != nil {
+		return isolation{}, err
 	}
+	i := isolation{abi: landlockABI(), mirrors: cli.mirrors, caches: cli.caches, initText: cli.initText}
 	if i.abi == 0 {
-		i.concerns = append(i.concerns, "templates can read this account's files: the kernel has no Landlock")
+		i.concerns = append(i.concerns, "the kernel has no Landlock")
 	}
+	concern := func(err error) { i.concerns = append(i.concerns, err.Error()) }
 	if os.Geteuid() == 0 {
-		with, its := i, *cli
-		err := e.chooseAccount(&with, &its)
+		claimed, err := claimAccounts()
+		if err != nil {
+			concern(err)
+		}
+		i.accounts = claimed
+	}
+	bubblewrap, err := findBubblewrap()
+	if err == nil {
+		with := i
+		with.bubblewrap = bubblewrap
+		if err = e.tryIsolation(ctx, with); err == nil {
+			return with, e.openFor(with)
+		}
+		err = fmt.Errorf("bubblewrap does not work here: %w", err)
+	}
+	concern(err)
+	if i.accounts != nil {
+		err := errors.Join(e.checkShared(), e.openFor(i))
 		if err == nil {
-			err = e.tryIsolation(ctx, with)
+			err = e.tryIsolation(ctx, i)
 		}
 		if err == nil {
-			*cli = its
-			return with, nil
+			concern(errors.New("templates share /tmp and the unix sockets that everyone may use with this machine"))
+			return i, nil
 		}
-		i.concerns = append(i.concerns, "templates run as root: "+err.Error())
+		concern(fmt.Errorf("accounts for jobs do not work here: %w", err))
+		err = i.accounts.close()
+		i.accounts = nil
+		if err != nil {
+			return i, err
+		}
 	}
 	return i, nil
 }
@@ -90,89 +113,85 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli *cliConfig) (isolati
 // tryIsolation runs Terraform once the way that jobs will run it.
 func (e *Executor) tryIsolation(ctx context.Context, i isolation) error {
 	command := filepath.Join(e.runDir, "try")
-	p := policy{
-		Exec: e.binary.path, PidFile: command + ".pid", Landlock: i.abi > 0, Write: i.write, Read: i.read,
-		UID: i.uid, GID: i.gid, Groups: i.groups, Show: i.show,
+	uid := 0
+	if i.accounts != nil {
+		uid = i.accounts.first
 	}
+	p := e.policyOf(i, uid, grant{}, command+".pid")
+	p.Dir = "/"
 	if err := p.writeCommand(command, e.opts.Worker[0]); err != nil {
 		return err
 	}
 	defer os.Remove(command)
 	defer os.Remove(p.PidFile)
-	if found, err := askVersion(ctx, command); err != nil {
-		return fmt.Errorf("the account %s cannot run %s here: %w", i.account, e.binary.path, err)
-	} else if found.version != e.binary.version {
-		return fmt.Errorf("the account %s runs version %s", i.account, found.version)
+	found, err := askVersion(ctx, command)
+	if err != nil {
+		return fmt.Errorf("run %s in it: %w", e.binary.path, err)
+	}
+	if found.version != e.binary.version {
+		return fmt.Errorf("run %s in it: it reports version %s", e.binary.path, found.version)
 	}
 	return nil
 }
 
-// chooseAccount fills in the account that templates run as, or says why there is none.
-func (e *Executor) chooseAccount(i *isolation, cli *cliConfig) error {
-	nobody, err := user.Lookup("nobody")
-	if err != nil {
-		return errors.New("there is no account nobody")
-	}
-	uid, uidErr := strconv.Atoi(nobody.Uid)
-	gid, gidErr := strconv.Atoi(nobody.Gid)
-	if uidErr != nil || gidErr != nil || uid == 0 {
-		return errors.New("the account nobody has no usable number")
-	}
-	// The provider worker lives outside of the mount namespace, and jobs' folders are its way to Terraform.
-	if obstacle, ok := reachable(e.runDir); !ok {
-		return fmt.Errorf("the account nobody cannot reach %s, because of %s", e.runDir, obstacle)
-	}
-	if err := os.Chmod(filepath.Join(e.opts.CacheDir, "templates"), 0o755); err != nil {
-		return fmt.Errorf("open template cache: %w", err)
-	}
-	needed := append([]string{e.binary.path, filepath.Join(e.opts.CacheDir, "templates"), e.opts.WorkspacesDir}, cli.mirrors...)
-	for _, name := range needed {
-		obstacle, ok := reachable(name)
-		if real, err := filepath.EvalSymlinks(name); err == nil && !ok && obstacle == real {
-			return fmt.Errorf("the account nobody may not use %s", name)
-		}
-		if !ok {
-			i.show = append(i.show, name)
+// checkDirs refuses folders of the daemon in a folder that belongs to workspaces.
+func (e *Executor) checkDirs() error {
+	for _, dir := range []string{e.runDir, e.opts.CacheDir} {
+		if below(dir, e.opts.WorkspacesDir) {
+			return fault.New(fault.Invalid, "the folder %s lies in %s, which belongs to workspaces: choose another", dir, e.opts.WorkspacesDir)
 		}
 	}
-	if err := os.Chmod(e.opts.WorkspacesDir, 0o1777); err != nil {
-		return fmt.Errorf("open %s: %w", e.opts.WorkspacesDir, err)
-	}
-	if info, err := os.Stat("/var/run/docker.sock"); err == nil {
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Gid != 0 {
-			i.groups = []int{int(stat.Gid)}
-		}
-	}
-	i.account, i.uid, i.gid = "nobody", uid, gid
-	if cli.initFile == cli.jobFile {
-		return nil
-	}
-	// The operator's holds credentials, and may be root's alone. Init reads a copy; the sandbox hides it from jobs.
-	text, err := os.ReadFile(cli.initFile)
-	if err != nil {
-		return fmt.Errorf("read terraform configuration: %w", err)
-	}
-	cli.initFile = filepath.Join(e.runDir, "terraformrc.init")
-	if err := errors.Join(removeFile(cli.initFile), os.WriteFile(cli.initFile, text, 0o600), os.Lchown(cli.initFile, uid, gid)); err != nil {
-		return fmt.Errorf("copy terraform configuration: %w", err)
-	}
-	i.initUse = []string{cli.initFile}
 	return nil
 }
 
-// own gives a folder to the account that templates run as.
-func (i isolation) own(dir string) error {
-	if i.uid == 0 {
+// checkShared refuses folders of the daemon that lie where templates may write, or where they cannot go, when templates have no
+// view of their own of the host's folders.
+func (e *Executor) checkShared() error {
+	for _, dir := range []string{e.runDir, e.opts.CacheDir, e.opts.WorkspacesDir} {
+		for _, open := range temporaryDirs {
+			if below(dir, open) {
+				return fmt.Errorf("the folder %s lies in %s, where templates write", dir, open)
+			}
+		}
+	}
+	for _, name := range []string{e.runDir, e.binary.path, e.opts.Worker[0], e.opts.CacheDir, e.opts.WorkspacesDir} {
+		if obstacle, ok := reachable(name); !ok {
+			return fmt.Errorf("the accounts of jobs cannot reach %s, because of %s", name, obstacle)
+		}
+	}
+	return nil
+}
+
+// below reports whether name is dir or lies in it, links resolved as far as they exist.
+func below(name, dir string) bool {
+	if real, err := filepath.EvalSymlinks(existing(dir)); err == nil {
+		dir = filepath.Join(real, strings.TrimPrefix(dir, existing(dir)))
+	}
+	if real, err := filepath.EvalSymlinks(existing(name)); err == nil {
+		name = filepath.Join(real, strings.TrimPrefix(name, existing(name)))
+	}
+	inside, err := filepath.Rel(dir, name)
+	return err == nil && filepath.IsLocal(inside)
+}
+
+// openFor lets the accounts of jobs reach what they need.
+func (e *Executor) openFor(i isolation) error {
+	if i.accounts == nil {
 		return nil
 	}
-	return os.Lchown(dir, i.uid, i.gid)
+	for _, dir := range []string{filepath.Join(e.opts.CacheDir, "templates"), e.opts.WorkspacesDir} {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			return fmt.Errorf("open %s: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // cliConfig is Terraform's CLI configuration: the operator's is for init, which alone installs anything, and jobs get an
 // empty one, because an operator's holds registry credentials.
 type cliConfig struct {
-	initFile string
 	jobFile  string
+	initText []byte   // the operator's, nil for none
 	mirrors  []string // folders that providers are linked from
 	caches   []string // folders that init may write
 }
@@ -184,7 +203,6 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	if err := os.WriteFile(c.jobFile, []byte(emptyCLIConfig), 0o644); err != nil {
 		return c, fmt.Errorf("write terraform configuration: %w", err)
 	}
-	c.initFile = c.jobFile
 	theirs := os.Getenv("TF_CLI_CONFIG_FILE")
 	if theirs == "" {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -195,7 +213,7 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	if err != nil {
 		return c, nil // as Terraform does, which only warns of a file that it cannot read
 	}
-	c.initFile = theirs
+	c.initText = text
 	file, diags := new(syntax.Parser).Config(theirs, text)
 	if diags.HasErrors() {
 		return c, nil // Terraform will say what is wrong with it, at the first init

@@ -6,13 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -197,7 +194,8 @@ resource "terraform_data" "vm" {
 }
 
 // chain is three resources, the second of which waits until a file is there.
-func chain(gate string) map[string]string {
+// It does what else it is told to while it waits.
+func chain(gate string, do ...string) map[string]string {
 	return files(fmt.Sprintf(`
 resource "coder_agent" "main" {
   os   = "linux"
@@ -209,13 +207,13 @@ resource "terraform_data" "a" {
 resource "terraform_data" "b" {
   input = terraform_data.a.id
   provisioner "local-exec" {
-    command = "echo waiting pid=$PPID; while [ ! -e %s ]; do sleep 0.05; done"
+    command = "echo waiting; %s; while [ ! -e %s ]; do sleep 0.05; done"
   }
 }
 resource "terraform_data" "c" {
   input = terraform_data.b.id
 }
-`, gate))
+`, strings.Join(append([]string{"true"}, do...), "; "), gate))
 }
 
 func TestBreaks(t *testing.T) {
@@ -223,14 +221,17 @@ func TestBreaks(t *testing.T) {
 	e := newExecutor(t)
 	for _, how := range []string{"stop", "end at once", "terraform is killed"} {
 		t.Run(how, func(t *testing.T) {
-			j := newTrial(t, chain(filepath.Join(t.TempDir(), "gate")))
+			template := chain(filepath.Join(t.TempDir(), "gate"))
+			if how == "terraform is killed" {
+				template = chain(filepath.Join(t.TempDir(), "gate"), "kill -9 $PPID")
+			}
+			j := newTrial(t, template)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			j.ctx = ctx
 			var once sync.Once
 			j.sink.onLine = func(line string) {
-				_, pid, found := strings.Cut(line, "waiting pid=")
-				if !found || strings.Contains(line, "$PPID") {
+				if !strings.HasSuffix(line, "waiting") {
 					return
 				}
 				once.Do(func() {
@@ -239,10 +240,6 @@ func TestBreaks(t *testing.T) {
 						close(j.stop)
 					case "end at once":
 						cancel()
-					default:
-						if err := syscall.Kill(atoi(t, strings.TrimSpace(pid)), syscall.SIGKILL); err != nil {
-							t.Errorf("kill terraform: %v", err)
-						}
 					}
 				})
 			}
@@ -263,13 +260,6 @@ func TestBreaks(t *testing.T) {
 			ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, State: built.GetState()}))
 		})
 	}
-}
-
-// markedChain writes the number of its local-exec into a file and then hangs.
-func markedChain(mark string) map[string]string {
-	template := chain("/nowhere/at/all")
-	template["main.tf"] = strings.Replace(template["main.tf"], "echo waiting", "echo $$ >"+mark+".new; mv "+mark+".new "+mark+"; echo waiting", 1)
-	return template
 }
 
 // runDoomed is the body of a process that runs a job until it is killed.
@@ -303,9 +293,9 @@ func TestRecover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark := filepath.Join(openDir(t), "mark")
+	mark := filepath.Join(t.TempDir(), "mark")
 	id := uuid.New()
-	cmd := exec.CommandContext(t.Context(), opts.Worker[0], "doomed", string(text), hex.EncodeToString(tarOf(t, markedChain(mark))), id.String())
+	cmd := exec.CommandContext(t.Context(), opts.Worker[0], "doomed", string(text), hex.EncodeToString(tarOf(t, chain(mark))), id.String())
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	if err := cmd.Start(); err != nil {
@@ -313,18 +303,7 @@ func TestRecover(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	pid := ""
-	for pid == "" {
-		if text, err := os.ReadFile(mark); err == nil {
-			pid = strings.TrimSpace(string(text))
-		}
-		select {
-		case err := <-ended:
-			t.Fatalf("the process ended by itself: %v\n%s", err, problems.String())
-		default:
-			runtime.Gosched()
-		}
-	}
+	appear(t, "-e "+mark)
 	if _, err := terraform.New(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "provisioner uses the folder") {
 		t.Errorf("a second executor on the same folder: %v", err)
 	}
@@ -333,7 +312,7 @@ func TestRecover(t *testing.T) {
 	}
 	<-ended
 	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
-	gone(t, pid)
+	vanish(t, "-e "+mark)
 	left, err := e.Recover(t.Context(), id, 1, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -8,13 +8,16 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
 	"github.com/google/uuid"
@@ -39,6 +42,15 @@ func TestMain(m *testing.M) {
 			err = terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
 		case "sandbox-exec":
 			err = terraform.SandboxExec(os.Args[2:])
+		case "sandbox-init":
+			var status int
+			if status, err = terraform.SandboxInit(os.Args[2:]); err == nil {
+				os.Exit(status)
+			}
+		case "sandbox-kill":
+			err = terraform.SandboxKill()
+		case "workspace-process":
+			err = terraform.ProcessCommand(os.Args[2:])
 		case "doomed":
 			err = runDoomed(os.Args[2:])
 		default:
@@ -70,28 +82,76 @@ func options(tb testing.TB) terraform.Options {
 			tb.Error(err)
 		}
 	})
+	cache := tb.TempDir()
+	tb.Cleanup(func() {
+		// What is cached is read-only, also for the plain user who may run the tests.
+		err := filepath.WalkDir(cache, func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				err = os.Chmod(name, 0o700)
+			}
+			return err
+		})
+		if err != nil {
+			tb.Error(err)
+		}
+	})
 	return terraform.Options{
-		CacheDir: tb.TempDir(), RunDir: run, WorkspacesDir: filepath.Join(tb.TempDir(), "ws"),
+		CacheDir: cache, RunDir: run, WorkspacesDir: filepath.Join(tb.TempDir(), "ws"),
 		Worker: []string{self, "provider-worker"}, Slots: 1,
 	}
 }
 
-// openDir is a folder that templates can write, whatever account they run as.
-func openDir(tb testing.TB) string {
+// processes are the host's numbers of the processes whose command line or environment holds the mark.
+func processes(tb testing.TB, mark string) []string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "cmopen")
-	if err == nil {
-		err = os.Chmod(dir, 0o777)
-	}
+	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
+	var found []string
+	for _, entry := range entries {
+		dir := filepath.Join("/proc", entry.Name())
+		if entry.Name()[0] < '0' || entry.Name()[0] > '9' || entry.Name() == fmt.Sprint(os.Getpid()) {
+			continue
 		}
-	})
-	return dir
+		// A process may end while it is looked at.
+		command, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		environment, _ := os.ReadFile(filepath.Join(dir, "environ"))
+		if bytes.Contains(command, []byte(mark)) || bytes.Contains(environment, []byte(mark)) {
+			found = append(found, entry.Name())
+		}
+	}
+	return found
+}
+
+// appear waits for processes with a mark.
+func appear(tb testing.TB, mark string) []string {
+	tb.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for time.Now().Before(deadline) {
+		if found := processes(tb, mark); len(found) > 0 {
+			return found
+		}
+		runtime.Gosched()
+	}
+	tb.Fatalf("no process with the mark %s came", mark)
+	return nil
+}
+
+// vanish waits until no process with the mark is left.
+func vanish(tb testing.TB, mark string) {
+	tb.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		found := processes(tb, mark)
+		if len(found) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("processes with the mark %s still run: %v", mark, found)
+		}
+		runtime.Gosched()
+	}
 }
 
 func newExecutor(tb testing.TB, change ...func(*terraform.Options)) *terraform.Executor {

@@ -111,7 +111,11 @@ func TestPolicyFile(t *testing.T) {
 		if err := want.writeCommand(name, self); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readPolicy(name)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodePolicy(text)
 		if err != nil || got.Exec != want.Exec || got.UID != 7 || len(got.Write) != 1 {
 			t.Errorf("%s: %+v, %v", self, got, err)
 		}

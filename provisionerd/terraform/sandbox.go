@@ -8,26 +8,35 @@ import (
 	"strings"
 )
 
-// policy is what the sandbox allows one command. It lies in a file that is also the command: its first line makes the kernel
-// run `<our program> sandbox-exec <file> <arguments>`, which confines itself and then becomes Terraform, so that the process
-// id, signals and pipes are Terraform's own.
+// policy is what the sandbox allows one command. It lies in a file of the daemon that is also the command: its first line makes
+// the kernel run `<our program> sandbox-exec <file> <arguments>`, see SandboxExec.
 type policy struct {
-	Exec     string   `json:"exec"`     // Terraform
-	PidFile  string   `json:"pid_file"` // where to note the process, in a folder that is not the sandbox's
-	Landlock bool     `json:"landlock"`
-	Write    []string `json:"write,omitempty"` // files and folders to read, write and execute in
-	Read     []string `json:"read,omitempty"`  // files and folders to read and execute in
-	UID      int      `json:"uid,omitempty"`   // 0 keeps the caller's
-	GID      int      `json:"gid,omitempty"`
-	Groups   []int    `json:"groups,omitempty"`
-	Show     []string `json:"show,omitempty"` // files and folders that the account could not reach otherwise
-	Limits   Limits   `json:"limits,omitzero"`
+	Exec    string `json:"exec"`     // the program to become
+	PidFile string `json:"pid_file"` // where the process is noted, in a folder that the sandbox cannot see
+	// Bwrap is bubblewrap's program and arguments; empty for no namespaces.
+	Bwrap []string `json:"bwrap,omitempty"`
+	// Groups of the kernel's cgroups to join: names of cgroup.procs files.
+	Cgroups []string `json:"cgroups,omitempty"`
+	UID     int      `json:"uid,omitempty"` // 0 keeps the caller's
+	GID     int      `json:"gid,omitempty"`
+	Groups  []int    `json:"groups,omitempty"`
+	// Confine turns on Landlock, as far as the kernel has it, and the filter of system calls.
+	Confine bool     `json:"confine,omitempty"`
+	Debug   bool     `json:"debug,omitempty"` // leave the system calls of debuggers
+	Write   []string `json:"write,omitempty"` // files and folders to read, write and execute in, for Landlock
+	Read    []string `json:"read,omitempty"`  // files and folders to read and execute in, for Landlock
+	Limits  Limits   `json:"limits,omitzero"`
+	// Dir is the working folder; empty for the caller's. Only with namespaces.
+	Dir string `json:"dir,omitempty"`
+	// Outlive is set for workspaces: the process goes on when the one that started it ends.
+	Outlive bool `json:"outlive,omitempty"`
 }
 
 // Limits bound each process of a job, by resource limits of the kernel (setrlimit(2)). 0 means no bound.
 type Limits struct {
-	Memory uint64 `json:"memory,omitempty"` // bytes of data; beyond it the process ends
-	File   uint64 `json:"file,omitempty"`   // bytes of each file that it writes
+	Memory    uint64 `json:"memory,omitempty"`    // bytes of data; beyond it the process ends
+	File      uint64 `json:"file,omitempty"`      // bytes of each file that it writes
+	Processes uint64 `json:"processes,omitempty"` // of the account, which must be the job's alone
 }
 
 // writeCommand writes p as an executable file. self is our own program.
@@ -42,21 +51,21 @@ func (p policy) writeCommand(name, self string) error {
 		quoted := "'" + strings.ReplaceAll(self, "'", `'\''`) + "'"
 		first = "#!/bin/sh\nexec " + quoted + ` sandbox-exec "$0" "$@"` + "\nexit 126\n"
 	}
-	if err := os.WriteFile(name, append([]byte(first), body...), 0o700); err != nil {
+	// A running command may still be read: it keeps the old file.
+	if err := os.WriteFile(name+".new", append([]byte(first), body...), 0o700); err != nil {
+		return fmt.Errorf("write sandbox: %w", err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
 		return fmt.Errorf("write sandbox: %w", err)
 	}
 	return nil
 }
 
-// readPolicy reads what writeCommand wrote.
-func readPolicy(name string) (policy, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return policy{}, fmt.Errorf("read sandbox: %w", err)
-	}
+// decodePolicy reads what writeCommand wrote.
+func decodePolicy(text []byte) (policy, error) {
 	_, body, ok := strings.Cut(string(text), "\n{")
 	if !ok {
-		return policy{}, errors.New("read sandbox: no policy in it")
+		return policy{}, errors.New("read sandbox: it holds no policy")
 	}
 	var p policy
 	if err := json.Unmarshal([]byte("{"+body), &p); err != nil {

@@ -5,9 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -15,46 +20,142 @@ import (
 )
 
 // SandboxExec is the program's hidden command "sandbox-exec": it takes the name of a policy file and the arguments for the
-// program that the policy names, confines this process, and becomes that program. It returns only on failure. Call it before
-// anything else in main: a confined process that holds open files would hand them on.
+// program that the policy names. It returns only on failure. Call it before anything else in main: a confined process that
+// holds open files would hand them on.
+//
+// With namespaces, which bubblewrap makes, three processes stand in a line:
+//
+//	sandbox-exec   notes its process, joins the job's cgroups, becomes bwrap
+//	  └ bwrap      waits, and passes on the exit status
+//	      └ sandbox-init   process 1 of the namespaces: SandboxInit
+//	          └ terraform
+//
+// Without, this process confines itself and becomes Terraform.
 func SandboxExec(args []string) error {
 	if len(args) == 0 {
 		return errors.New("sandbox-exec is for the program's own use")
 	}
-	p, err := readPolicy(args[0])
+	file, err := os.Open(args[0])
+	if err != nil {
+		return fmt.Errorf("read sandbox: %w", err)
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return fmt.Errorf("read sandbox: %w", err)
+	}
+	p, err := decodePolicy(text)
 	if err != nil {
 		return err
 	}
-	// Landlock and the account are bound to this thread, and the thread is what exec keeps.
+	// Landlock, the filter and the account are bound to this thread, and the thread is what exec keeps.
 	runtime.LockOSThread()
-	self, err := identify(os.Getpid())
-	if err != nil {
-		return err
-	}
-	note, err := json.Marshal(self)
+	note, err := os.OpenFile(p.PidFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("note process: %w", err)
 	}
-	if err := os.WriteFile(p.PidFile, note, 0o600); err != nil {
-		return fmt.Errorf("note process: %w", err)
+	if !p.Outlive {
+		if err := p.note(note, os.Getpid()); err != nil {
+			return err
+		}
+	}
+	for _, procs := range p.Cgroups {
+		if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
 	}
 	// A core file would hold the job's secrets.
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("forbid core files: %w", err)
 	}
-	if len(p.Show) > 0 {
-		if err := makeReachable(p.Show); err != nil {
-			return err
-		}
+	if len(p.Bwrap) > 0 {
+		return p.enterNamespaces(file, note, args[1:])
 	}
-	if err := p.Limits.apply(); err != nil {
+	if err := errors.Join(p.Limits.apply(), p.becomeAccount()); err != nil {
 		return err
 	}
-	if p.Landlock {
-		if err := confine(p.Write, p.Read); err != nil {
+	if p.Confine {
+		if err := p.confine(); err != nil {
 			return err
 		}
 	}
+	return p.become(append([]string{p.Exec}, args[1:]...), note)
+}
+
+// note writes a process into the policy's file. Bubblewrap, when there is one, adds the number of process 1.
+func (p policy) note(file *os.File, pid int) error {
+	of, err := identify(pid)
+	if err != nil {
+		return err
+	}
+	of.Namespaces = len(p.Bwrap) > 0
+	text, err := json.Marshal(of)
+	if err != nil {
+		return fmt.Errorf("note process: %w", err)
+	}
+	if _, err := file.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("note process: %w", err)
+	}
+	return nil
+}
+
+// The numbers of the open files that bubblewrap gets: for its report, and the policy for sandbox-init.
+const (
+	noteFile   = 3
+	policyFile = 4
+)
+
+// enterNamespaces becomes bubblewrap, which runs sandbox-init with the policy as an open file.
+func (p policy) enterNamespaces(file, note *os.File, args []string) error {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("hand on sandbox: %w", err)
+	}
+	dir := p.Dir
+	if dir == "" {
+		var err error
+		if dir, err = os.Getwd(); err != nil {
+			return fmt.Errorf("find working folder: %w", err)
+		}
+	}
+	argv := append(slices.Clone(p.Bwrap), "--info-fd", strconv.Itoa(noteFile), "--", innerProgram, "sandbox-init", strconv.Itoa(policyFile), dir)
+	return p.become(append(argv, args...), note, file)
+}
+
+// become runs a program in this process's place, with the open files from number 3 on; or, for a workspace, beside it in a session
+// of its own.
+func (p policy) become(argv []string, note *os.File, more ...*os.File) error {
+	files := []uintptr{0, 1, 2, note.Fd()}
+	for _, f := range more {
+		files = append(files, f.Fd())
+	}
+	if len(more) == 0 {
+		files = files[:3] // they are the daemon's
+	}
+	if p.Outlive {
+		pid, err := syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+		if err != nil {
+			return fmt.Errorf("run %s: %w", argv[0], err)
+		}
+		return p.note(note, pid)
+	}
+	// Out of the way of each other first.
+	for n, fd := range files {
+		high, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 16)
+		if err != nil {
+			return fmt.Errorf("hand on files: %w", err)
+		}
+		files[n] = uintptr(high)
+	}
+	for n, fd := range files {
+		if err := unix.Dup3(int(fd), n, 0); err != nil {
+			return fmt.Errorf("hand on files: %w", err)
+		}
+	}
+	err := syscall.Exec(argv[0], argv, os.Environ())
+	return fmt.Errorf("run %s: %w", argv[0], err)
+}
+
+// becomeAccount changes to the policy's account, and has this process end with the one that started it.
+func (p policy) becomeAccount() error {
 	if p.UID != 0 {
 		if err := syscall.Setgroups(p.Groups); err != nil {
 			return fmt.Errorf("set groups: %w", err)
@@ -62,18 +163,34 @@ func SandboxExec(args []string) error {
 		if err := becomeUser(p.UID, p.GID); err != nil {
 			return err
 		}
-		// The change of account made the kernel forget that this process ends with the daemon.
-		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-			return fmt.Errorf("bind to the daemon: %w", err)
+	}
+	if p.Outlive || p.UID == 0 && len(p.Bwrap) == 0 {
+		return nil
+	}
+	// Also because a change of account makes the kernel forget what was set. Terraform takes SIGINT as a wish to save and end.
+	sign := unix.SIGINT
+	if len(p.Bwrap) > 0 {
+		sign = unix.SIGTERM
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(sign), 0, 0, 0); err != nil {
+		return fmt.Errorf("bind to the daemon: %w", err)
+	}
+	return nil
+}
+
+// confine turns on Landlock and the filter of system calls for the calling thread, and what it becomes and starts.
+func (p policy) confine() error {
+	if landlockABI() > 0 {
+		if err := confine(p.Write, p.Read); err != nil {
+			return err
 		}
 	}
-	err = syscall.Exec(p.Exec, append([]string{p.Exec}, args[1:]...), os.Environ())
-	return fmt.Errorf("run %s: %w", p.Exec, err)
+	return filterCalls(p.Debug)
 }
 
 // apply bounds this process and what it becomes.
 func (l Limits) apply() error {
-	for resource, bound := range map[int]uint64{unix.RLIMIT_DATA: l.Memory, unix.RLIMIT_FSIZE: l.File} {
+	for resource, bound := range map[int]uint64{unix.RLIMIT_DATA: l.Memory, unix.RLIMIT_FSIZE: l.File, unix.RLIMIT_NPROC: l.Processes} {
 		if bound == 0 {
 			continue
 		}
@@ -143,7 +260,12 @@ func confine(write, read []string) error {
 	handled := writeFile | makeAll | landlockReadDir | landlockReadFile
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
 	// The size grows with the ABI; the first field alone is known to all.
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	size := unsafe.Sizeof(attr.Handled_access_fs)
+	if abi >= 6 {
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if errno != 0 {
 		return fmt.Errorf("confine: create ruleset: %w", errno)
 	}
@@ -204,6 +326,9 @@ type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
 	Boot  string `json:"boot"`
+	// Namespaces is set for a bubblewrap, which runs Terraform, or a workspace, below process 1 of its namespaces.
+	Namespaces bool `json:"namespaces,omitempty"`
+	Init       int  `json:"-"` // that process 1 by its number here; 0 when it is not known yet
 }
 
 func identify(pid int) (process, error) {
@@ -220,6 +345,9 @@ func identify(pid int) (process, error) {
 	fields := bytes.Fields(stat[end+1:])
 	if end < 0 || len(fields) < 20 {
 		return process{}, errors.New("read process: unexpected format")
+	}
+	if fields[0][0] == 'Z' {
+		return process{}, errors.New("read process: it has ended")
 	}
 	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
 	if err != nil {
@@ -245,7 +373,77 @@ func killGroup(p process) {
 	_ = syscall.Kill(-p.PID, syscall.SIGKILL) // ESRCH: nothing is left
 }
 
+// alive reports whether p itself still runs, rather than another process with its number.
+func (p process) alive() bool {
+	now, err := identify(p.PID)
+	return err == nil && now.Start == p.Start && now.Boot == p.Boot
+}
+
+// signal asks what p runs to end: Terraform, or a workspace's process. It reports whether that could hear it.
+func (p process) signal(sign syscall.Signal) bool {
+	switch {
+	case !p.alive() || p.Namespaces && (p.Init == 0 || !listens(p.Init, sign)):
+		return false
+	case p.Namespaces:
+		return syscall.Kill(p.Init, sign) == nil
+	}
+	return syscall.Kill(p.PID, sign) == nil
+}
+
+// listens reports whether a process has a handler for a signal. The kernel drops one for which a process 1 has none.
+func listens(pid int, sign syscall.Signal) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	_, caught, _ := strings.Cut(string(status), "\nSigCgt:")
+	caught, _, _ = strings.Cut(caught, "\n")
+	set, err := strconv.ParseUint(strings.TrimSpace(caught), 16, 64)
+	return err == nil && set&(1<<(sign-1)) != 0
+}
+
 // groupAlive reports whether the process group that p led still has members.
 func groupAlive(p process) bool {
 	return p.PID > 1 && syscall.Kill(-p.PID, 0) == nil
+}
+
+// peerAccount is the account of the process at the other end of a unix socket.
+func peerAccount(conn *net.UnixConn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("identify caller: %w", err)
+	}
+	var peer *unix.Ucred
+	var perr error
+	if err := raw.Control(func(fd uintptr) { peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return 0, fmt.Errorf("identify caller: %w", err)
+	}
+	if perr != nil {
+		return 0, fmt.Errorf("identify caller: %w", perr)
+	}
+	return int(peer.Uid), nil
+}
+
+// killAccount ends every process of an account that is a job's or a workspace's alone. It takes a process of that account to
+// tell the kernel so in one call, which nothing that forks can outrun.
+func killAccount(self string, uid int) error {
+	cmd := exec.Command(self, "sandbox-kill")
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("end processes of account %d: %w", uid, err)
+	}
+	return nil
+}
+
+// SandboxKill is the program's hidden command "sandbox-kill": it ends all other processes of its account.
+func SandboxKill() error {
+	if os.Getuid() < lowJobAccounts || os.Getuid() != os.Geteuid() {
+		return errors.New("sandbox-kill is for the program's own use")
+	}
+	if err := syscall.Kill(-1, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("end processes: %w", err)
+	}
+	return nil
 }

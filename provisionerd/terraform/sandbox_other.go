@@ -4,6 +4,7 @@ package terraform
 
 import (
 	"errors"
+	"net"
 	"syscall"
 )
 
@@ -11,6 +12,18 @@ import (
 func SandboxExec([]string) error {
 	return errors.New("builds run on Linux only")
 }
+
+// SandboxInit runs on Linux only.
+func SandboxInit([]string) (int, error) { return 0, SandboxExec(nil) }
+
+// SandboxKill runs on Linux only.
+func SandboxKill() error { return SandboxExec(nil) }
+
+func peerAccount(*net.UnixConn) (int, error) { return 0, SandboxExec(nil) }
+
+func killAccount(string, int) error { return nil }
+
+func callFilter(bool) []struct{} { return nil }
 
 // Undumpable has nothing to do here.
 func Undumpable() error { return nil }
@@ -24,10 +37,18 @@ func landlockABI() int { return 0 }
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
 type process struct {
-	PID   int    `json:"pid"`
-	Start uint64 `json:"start"`
-	Boot  string `json:"boot"`
+	PID        int    `json:"pid"`
+	Start      uint64 `json:"start"`
+	Boot       string `json:"boot"`
+	Namespaces bool   `json:"namespaces,omitempty"`
+	Init       int    `json:"-"`
 }
+
+func identify(int) (process, error) { return process{}, SandboxExec(nil) }
+
+func (p process) alive() bool { return false }
+
+func (p process) signal(syscall.Signal) bool { return false }
 
 func killGroup(process) {}
 

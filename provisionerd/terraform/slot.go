@@ -2,7 +2,6 @@ package terraform
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -12,8 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
@@ -21,25 +20,29 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// slot is a place for one job at a time. Its folder is the job's; what the daemon notes about the job lies beside it, where
-// the job cannot write:
+// slot is a place for one job at a time. Its folder is the daemon's, and so is what is noted about the job; the job gets three
+// folders in it, which the daemon fills before it gives them away, and never writes into afterwards:
 //
-//	<run>/s3/w        the job's working folder
+//	<run>/s3/w        the job's working folder, a new one for each plan
 //	<run>/s3/h        its HOME
-//	<run>/s3/<random> its TMPDIR, with the gate to its provider worker
+//	<run>/s3/t        its TMPDIR, with the gate to its provider worker
+//	<run>/s3/process  the socket by which a build asks for its workspace's process
 //	<run>/x3          the sandbox, as a command
 //	<run>/p3          the process that runs now
+//	<run>/u3, g3      the accounts that the sandbox sees
 //	<run>/j3          the job
 //	<run>/t3          the resources that it has begun to change
 type slot struct {
 	e   *Executor
 	n   int
 	dir string
+	uid int // the account of its jobs; 0 for the daemon's own
 
-	mu     sync.Mutex // guards what follows; a slot is prepared in the background
-	tf     *tfexec.Terraform
-	worker *worker
-	tmp    string // of the running job
+	mu      sync.Mutex // guards what follows; a slot is prepared in the background
+	tf      *tfexec.Terraform
+	worker  *worker
+	served  bool // the worker has had its facts
+	process *processServer
 }
 
 // note is what is known about a job besides its files.
@@ -50,34 +53,54 @@ type note struct {
 
 func newSlot(e *Executor, n int) (*slot, error) {
 	s := &slot{e: e, n: n, dir: filepath.Join(e.runDir, "s"+strconv.Itoa(n))}
+	if a := e.isolation.accounts; a != nil {
+		uid, err := a.slot(n)
+		if err != nil {
+			return nil, err
+		}
+		s.uid = uid
+		if err := writeAccountFiles(s.beside("u"), s.beside("g"), "job", uid, s.home(), "/bin/sh"); err != nil {
+			return nil, err
+		}
+	}
+	s.killLeft()
 	if err := s.reset(); err != nil {
 		return nil, err
 	}
-	p := e.policy([]string{s.dir}, nil, s.pidFile())
-	if err := p.writeCommand(s.command(), e.opts.Worker[0]); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, s.allow(grant{})
 }
 
-// policy is the sandbox of a command that may also use the given files.
-func (e *Executor) policy(write, read []string, pidFile string) policy {
-	i := e.isolation
-	return policy{
-		Exec: e.binary.path, PidFile: pidFile, Landlock: i.abi > 0,
-		Write: append(write, i.write...), Read: append(read, i.read...),
-		UID: i.uid, GID: i.gid, Groups: i.groups, Show: i.show, Limits: e.opts.Limits,
+func (s *slot) work() string          { return filepath.Join(s.dir, "w") }
+func (s *slot) home() string          { return filepath.Join(s.dir, "h") }
+func (s *slot) tmp() string           { return filepath.Join(s.dir, "t") }
+func (s *slot) processSocket() string { return filepath.Join(s.dir, "process") }
+func (s *slot) command() string       { return s.beside("x") }
+func (s *slot) pidFile() string       { return s.beside("p") }
+func (s *slot) jobFile() string       { return s.beside("j") }
+func (s *slot) touchedFile() string   { return s.beside("t") }
+
+// beside is the name of one of the daemon's files about the slot.
+func (s *slot) beside(kind string) string { return filepath.Join(s.e.runDir, kind+strconv.Itoa(s.n)) }
+
+// own gives a file or folder that the daemon has made to the slot's account.
+func (s *slot) own(name string) error {
+	if s.uid == 0 {
+		return nil
 	}
+	if err := os.Lchown(name, s.uid, s.uid); err != nil {
+		return fmt.Errorf("give to job: %w", err)
+	}
+	return nil
 }
 
-func (s *slot) work() string    { return filepath.Join(s.dir, "w") }
-func (s *slot) home() string    { return filepath.Join(s.dir, "h") }
-func (s *slot) command() string { return filepath.Join(s.e.runDir, "x"+strconv.Itoa(s.n)) }
-func (s *slot) pidFile() string { return filepath.Join(s.e.runDir, "p"+strconv.Itoa(s.n)) }
-func (s *slot) jobFile() string { return filepath.Join(s.e.runDir, "j"+strconv.Itoa(s.n)) }
-
-func (s *slot) touchedFile() string {
-	return filepath.Join(s.e.runDir, "t"+strconv.Itoa(s.n))
+// allow sets what the slot's next commands may use besides the slot's folders.
+func (s *slot) allow(g grant) error {
+	g.write = append([]string{s.work(), s.home(), s.tmp()}, g.write...)
+	g.sockets = append([]string{s.processSocket()}, g.sockets...)
+	if s.uid != 0 {
+		g.passwd, g.group = s.beside("u"), s.beside("g")
+	}
+	return s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile()).writeCommand(s.command(), s.e.opts.Worker[0])
 }
 
 // reset makes the slot's folders, empty.
@@ -85,13 +108,27 @@ func (s *slot) reset() error {
 	if err := os.RemoveAll(s.dir); err != nil {
 		return fmt.Errorf("empty slot: %w", err)
 	}
-	for _, dir := range []string{s.dir, s.work(), s.home()} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return fmt.Errorf("make slot: %w", err)
+	if err := os.Mkdir(s.dir, 0o711); err != nil {
+		return fmt.Errorf("make slot: %w", err)
+	}
+	for _, dir := range []string{s.work(), s.home(), s.tmp()} {
+		if err := s.renew(dir); err != nil {
+			return err
 		}
-		if err := s.e.isolation.own(dir); err != nil {
-			return fmt.Errorf("make slot: %w", err)
+		if err := s.own(dir); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// renew makes one of the slot's folders anew, empty and the daemon's: own gives it away. Nothing of the job may run.
+func (s *slot) renew(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("empty slot: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make slot: %w", err)
 	}
 	return nil
 }
@@ -164,38 +201,45 @@ func (s *slot) begin(offer *provisionerpb.Offer) error {
 }
 
 // serve hands the job's facts to the slot's worker and returns how Terraform reaches it. One worker serves one set of facts:
-// a further call of the same job starts another. The slot's process may call the worker, and those in more pid files.
+// a further call of the same job starts another, and gives the job a new TMPDIR. Nothing of the job may run. The slot's process may
+// call the worker, and those in more pid files.
 func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfexec.ReattachInfo, map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tmp != "" {
+	if s.served {
 		s.worker.close()
-		s.worker = nil
+		s.worker, s.served = nil, false
 	}
 	if err := s.prepareLocked(); err != nil {
 		return nil, nil, err
 	}
-	s.tmp = filepath.Join(s.dir, strings.ToLower(rand.Text()[:16]))
-	if err := os.Mkdir(s.tmp, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("make temporary folder: %w", err)
-	}
-	if err := s.e.isolation.own(s.tmp); err != nil {
-		return nil, nil, fmt.Errorf("make temporary folder: %w", err)
+	if err := s.renew(s.tmp()); err != nil {
+		return nil, nil, err
 	}
 	env, err := f.worker()
 	if err != nil {
 		return nil, nil, err
 	}
-	env["TMPDIR"] = s.tmp
-	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.e.isolation.uid, GID: s.e.isolation.gid, Limits: s.e.opts.Limits}, append(morePidFiles, s.pidFile())...)
+	env["TMPDIR"] = s.tmp()
+	s.served = true
+	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.uid, GID: s.uid, Limits: s.e.opts.Limits}, append(morePidFiles, s.pidFile())...)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.own(s.tmp()); err != nil { // with the gate in it
 		return nil, nil, err
 	}
 	jobEnv := f.public()
 	for name, value := range s.e.baseEnv {
 		jobEnv[name] = value
 	}
-	jobEnv["HOME"], jobEnv["TMPDIR"] = s.home(), s.tmp
+	jobEnv["HOME"], jobEnv["TMPDIR"] = s.home(), s.tmp()
+	if s.uid != 0 {
+		jobEnv["USER"], jobEnv["LOGNAME"] = "job", "job"
+	}
+	if err := s.offerProcess(f, jobEnv); err != nil {
+		return nil, nil, err
+	}
 	return where, jobEnv, nil
 }
 
@@ -203,22 +247,29 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfex
 func (s *slot) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.worker != nil && s.tmp != "" {
+	if s.worker != nil && s.served {
 		s.worker.close()
 		s.worker = nil
 	}
-	s.tmp = ""
+	s.served = false
+	err := s.closeProcess()
 	s.killLeft()
-	return errors.Join(s.reset(), removeFile(s.jobFile()), removeFile(s.touchedFile()))
+	return errors.Join(err, s.reset(), s.allow(grant{}), removeFile(s.jobFile()), removeFile(s.touchedFile()))
 }
 
-// killLeft ends what is left of the slot's process group and forgets it.
+// killLeft ends what is left of the slot's processes and forgets it.
 func (s *slot) killLeft() {
 	if p, err := readProcess(s.pidFile()); err == nil {
 		killGroup(p)
 	}
 	if err := removeFile(s.pidFile()); err != nil {
-		s.e.log.Warn("forget process", "err", err)
+		s.e.log.Warn("cannot forget process", "err", err)
+	}
+	// In namespaces they end with process 1.
+	if s.uid != 0 && s.e.isolation.bubblewrap == "" {
+		if err := killAccount(s.e.opts.Worker[0], s.uid); err != nil {
+			s.e.log.Warn("cannot end what a job left", "err", err)
+		}
 	}
 }
 
@@ -229,17 +280,16 @@ func (s *slot) close() error {
 		s.worker.close()
 		s.worker = nil
 	}
-	return os.RemoveAll(s.dir)
+	return errors.Join(s.closeProcess(), os.RemoveAll(s.dir))
 }
 
-// supervise runs one Terraform command of the job. The context that run gets ends when the job is asked to stop, which
-// interrupts Terraform; when ctx ends, the process group is killed. When supervise returns the group is gone.
+// supervise runs one Terraform command of the job. When the job is asked to stop, Terraform is interrupted; when ctx ends, its
+// processes are killed. When supervise returns they are gone, except for those that without isolation got into a session of
+// their own.
 func supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run func(context.Context) error) error {
 	if err := removeFile(pidFile); err != nil {
 		return err
 	}
-	gentle, interrupt := context.WithCancel(context.WithoutCancel(ctx))
-	defer interrupt()
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
@@ -247,34 +297,25 @@ func supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run fu
 		case <-done:
 			return
 		case <-stop:
-			interrupt()
+			whenNoted(pidFile, done, ctx.Done(), func(p process) bool { return p.signal(syscall.SIGINT) })
 		case <-ctx.Done():
 		}
 		select {
 		case <-done:
 			return
 		case <-ctx.Done():
-			interrupt()
 		}
-		// The process may be so young that it has not noted its number yet.
-		again := time.NewTicker(2 * time.Millisecond)
-		defer again.Stop()
-		for {
-			if p, err := readProcess(pidFile); err == nil {
-				killGroup(p)
-			}
-			select {
-			case <-done:
-				return
-			case <-again.C:
-			}
-		}
+		whenNoted(pidFile, done, nil, func(p process) bool {
+			killGroup(p)
+			return false
+		})
 	})
-	err := run(gentle)
+	// The end of a context given to terraform-exec would interrupt bubblewrap, not Terraform.
+	err := run(context.WithoutCancel(ctx))
 	close(done)
 	watcher.Wait()
 	if p, perr := readProcess(pidFile); perr == nil {
-		if err == nil {
+		if err == nil && !p.Namespaces {
 			letLeave(ctx, p)
 		}
 		killGroup(p)
@@ -282,11 +323,30 @@ func supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run fu
 	return errors.Join(err, removeFile(pidFile))
 }
 
+// whenNoted calls do with the process that the file names until it returns true, or one of the channels is closed. The process
+// may be so young that it has not noted its number yet, or does not listen yet.
+func whenNoted(pidFile string, done, over <-chan struct{}, do func(process) bool) {
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if p, err := readProcess(pidFile); err == nil && do(p) {
+			return
+		}
+		select {
+		case <-done:
+			return
+		case <-over:
+			return
+		case <-again.C:
+		}
+	}
+}
+
 // leaveTime is how long what a local-exec left in the background may take to get into a session of its own.
 const leaveTime = 250 * time.Millisecond
 
 // letLeave waits until the group of p is empty, at most leaveTime: a process that was started just before Terraform ended may
-// be on its way to a session of its own, where it may stay.
+// be on its way to a session of its own, where it may stay when nothing is isolated.
 func letLeave(ctx context.Context, p process) {
 	deadline := time.NewTimer(leaveTime)
 	defer deadline.Stop()
@@ -303,16 +363,29 @@ func letLeave(ctx context.Context, p process) {
 	}
 }
 
+// readProcess reads the note about a process: its identity, and what bubblewrap added.
 func readProcess(name string) (process, error) {
-	text, err := os.ReadFile(name)
+	file, err := os.Open(name)
 	if err != nil {
 		return process{}, fmt.Errorf("read process note: %w", err)
 	}
-	var p process
-	if err := json.Unmarshal(text, &p); err != nil {
-		return process{}, fmt.Errorf("decode process note: %w", err)
+	defer file.Close()
+	// Ours and bubblewrap's, in either order; while it starts there is only one, or half of one.
+	var all struct {
+		process
+		Child int `json:"child-pid"`
 	}
-	return p, nil
+	notes := json.NewDecoder(io.LimitReader(file, 1<<16))
+	for range 2 {
+		if err := notes.Decode(&all); err != nil {
+			break
+		}
+	}
+	if all.PID == 0 {
+		return process{}, errors.New("read process note: it is not complete")
+	}
+	all.Init = all.Child
+	return all.process, nil
 }
 
 func removeFile(name string) error {

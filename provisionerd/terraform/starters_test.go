@@ -1,16 +1,13 @@
 package terraform_test
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -87,22 +84,6 @@ func receive(t *testing.T, from <-chan string, what string) map[string]string {
 	}
 }
 
-// gone waits until a process has ended.
-func gone(t *testing.T, pid string) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		text, err := os.ReadFile("/proc/" + pid + "/stat")
-		if err != nil || bytes.Contains(text, []byte(") Z ")) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %s still runs", pid)
-		}
-		runtime.Gosched()
-	}
-}
-
 // TestProcessStarter runs the starter through a workspace's life, in every isolation.
 func TestProcessStarter(t *testing.T) {
 	t.Parallel()
@@ -139,8 +120,9 @@ func TestProcessStarter(t *testing.T) {
 				if home := filepath.Join(workspaces, workspaceID.String(), "home"); report["home"] != home {
 					t.Errorf("round %d: home %s, want %s", round, report["home"], home)
 				}
-				if err := syscall.Kill(atoi(t, report["pid"]), 0); err != nil {
-					t.Errorf("round %d: the workspace did not outlive its build: %v", round, err)
+				mark := "CODER_AGENT_TOKEN=" + report["token"]
+				if len(processes(t, mark)) == 0 {
+					t.Errorf("round %d: the workspace did not outlive its build", round)
 				}
 				if len(j.sink.resources) == 0 {
 					t.Errorf("round %d: the agent was not announced before the end", round)
@@ -148,7 +130,7 @@ func TestProcessStarter(t *testing.T) {
 				first = report
 				j = newTrial(t, starter(t, "process"))
 				state = ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: stop, State: state, Metadata: m})).GetState()
-				gone(t, report["pid"])
+				vanish(t, mark)
 			}
 			j := newTrial(t, starter(t, "process"))
 			ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, State: state, Metadata: m}))
@@ -157,14 +139,6 @@ func TestProcessStarter(t *testing.T) {
 			}
 		})
 	}
-}
-
-func atoi(t *testing.T, s string) (n int) {
-	t.Helper()
-	if _, err := fmt.Sscan(s, &n); err != nil {
-		t.Fatalf("number %q: %v", s, err)
-	}
-	return n
 }
 
 // accountExecutor is an executor that another account can reach: its folders lie outside of the test's private ones.
@@ -186,20 +160,20 @@ func accountExecutor(t *testing.T) (*terraform.Executor, string) {
 	e := newExecutor(t, func(o *terraform.Options) {
 		o.CacheDir, o.RunDir, o.WorkspacesDir = filepath.Join(base, "c"), filepath.Join(base, "r"), workspaces
 	})
-	if !strings.Contains(e.Isolation(), "account nobody") {
+	if !strings.Contains(e.Isolation(), "an account per job") {
 		t.Fatalf("isolation is %q", e.Isolation())
 	}
 	return e, workspaces
 }
 
-// TestInheritingTemplate covers templates that start the agent with the build's whole environment.
+// TestInheritingTemplate covers templates that start the agent with the build's whole environment, where nothing is isolated.
 func TestInheritingTemplate(t *testing.T) {
 	t.Parallel()
-	e := newExecutor(t)
+	e := newExecutor(t, func(o *terraform.Options) { o.Isolation = "none" })
 	url, reports := agentServer(t, fakeAgent)
 	m := metadata()
 	m.AccessUrl = url
-	dir := openDir(t)
+	dir := t.TempDir()
 	template := files(fmt.Sprintf(`
 data "coder_workspace" "me" {}
 resource "coder_agent" "main" {
@@ -227,5 +201,5 @@ resource "terraform_data" "process" {
 	}
 	j = newTrial(t, template)
 	ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: stop, Metadata: m, State: state}))
-	gone(t, report["pid"])
+	vanish(t, "CODER_AGENT_TOKEN="+report["token"])
 }

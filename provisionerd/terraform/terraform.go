@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,11 +40,12 @@ type Options struct {
 	// was left. It should be on a memory file system. Empty means a folder below /run for root, else in the user's runtime
 	// folder. When it is too long for unix sockets, a short one is derived from it.
 	RunDir string
-	// WorkspacesDir is writable for templates that run workspaces as processes of this host; they find it in the environment
-	// variable CODER_WORKSPACES_DIR. Empty means /var/lib/codermesh/workspaces for root, else a folder in the user's home.
+	// WorkspacesDir holds the home folders of workspaces that are processes of this host. Empty means
+	// /var/lib/codermesh/workspaces for root, else a folder in the user's home.
 	WorkspacesDir string
-	// Worker is the command of our own program that calls ServeProvider. Its first element with the argument "sandbox-exec"
-	// must call SandboxExec.
+	// Worker is the command of our own program that calls ServeProvider. Its first element must call SandboxExec with the
+	// argument "sandbox-exec", SandboxInit with "sandbox-init", SandboxKill with "sandbox-kill" and ProcessCommand with
+	// "workspace-process".
 	Worker []string
 	// InitTimeout bounds one terraform init. 0 means DefaultInitTimeout.
 	InitTimeout time.Duration
@@ -51,6 +53,11 @@ type Options struct {
 	Slots int
 	// Isolation is "auto" (also "") or "none"; see the package's documentation.
 	Isolation string
+	// MayRunUnconfined is asked before each job when Isolation is "auto" and this machine cannot confine templates; its error
+	// fails the job. Nil means that New fails then.
+	MayRunUnconfined func(context.Context) error `json:"-"`
+	// DockerSocket is given to templates that use a provider named docker. Empty means never.
+	DockerSocket string
 	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
 	ExtraEnv []string
 	// Limits bound each process of a job. Builds have none: what a provider needs is not known.
@@ -109,17 +116,23 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.isolation, err = e.chooseIsolation(ctx, &cli)
-	if err != nil {
-		return nil, err
-	}
-	e.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, e.opts.WorkspacesDir)
-	e.initEnv = initEnv(cli)
 	if e.lock, err = lockFile(filepath.Join(e.runDir, "lock")); err != nil {
 		return nil, err
 	}
-	if err := e.putAside(); err != nil {
+	if e.isolation, err = e.chooseIsolation(ctx, cli); err != nil {
 		return nil, errors.Join(err, e.lock.Close())
+	}
+	if !e.isolation.confined() && !e.isolation.none && opts.MayRunUnconfined == nil {
+		return nil, errors.Join(errUnconfined(e.isolation.concerns), e.lock.Close())
+	}
+	workspaces := ""
+	if !e.isolation.confined() {
+		workspaces = e.opts.WorkspacesDir
+	}
+	e.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, workspaces)
+	e.initEnv = initEnv()
+	if err := e.putAside(); err != nil {
+		return nil, errors.Join(err, e.lock.Close(), e.isolation.accounts.close())
 	}
 	e.cache = newCache(filepath.Join(e.opts.CacheDir, "templates"), e)
 	for n := range max(opts.Slots, 0) {
@@ -133,6 +146,9 @@ func (e *Executor) Name() string { return e.binary.name() }
 
 // Isolation says for people what confines templates here.
 func (e *Executor) Isolation() string { return e.isolation.String() }
+
+// Concerns are what an operator should know about the confinement of templates here, as sentences; none when it is complete.
+func (e *Executor) Concerns() []string { return slices.Clone(e.isolation.concerns) }
 
 // Announce logs what runs the jobs and what confines templates, and warns where that is less than it could be. Several executors
 // of one process have the same to say.
@@ -151,6 +167,9 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	}
 	defer e.giveBack(s)
 	r := &runner{e: e, slot: s, offer: run.Offer, run: run, log: newLogger(run.Sink), stop: stop}
+	if err := e.mayRun(ctx); err != nil {
+		return failed(err)
+	}
 	if err := s.begin(run.Offer); err != nil {
 		return failed(err)
 	}
@@ -171,6 +190,17 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	return result
 }
 
+// mayRun refuses jobs on a machine that cannot confine them, unless that is allowed.
+func (e *Executor) mayRun(ctx context.Context) error {
+	if e.isolation.confined() || e.isolation.none {
+		return nil
+	}
+	if err := e.opts.MayRunUnconfined(ctx); err != nil {
+		return errors.Join(errUnconfined(e.isolation.concerns), err)
+	}
+	return nil
+}
+
 // Close ends what is kept warm. Idempotent. Call it after the last Run returned.
 func (e *Executor) Close() error {
 	e.mu.Lock()
@@ -185,7 +215,7 @@ func (e *Executor) Close() error {
 	for _, s := range e.slots {
 		errs = append(errs, s.close())
 	}
-	return errors.Join(append(errs, e.lock.Close())...)
+	return errors.Join(append(errs, e.isolation.accounts.close(), e.lock.Close())...)
 }
 
 // takeSlot returns the slot with the number n, made if there is none yet.

@@ -1,7 +1,6 @@
 package terraform_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,8 +15,7 @@ import (
 func TestOtherJobsWorker(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Slots = 2 })
-	gate := filepath.Join(openDir(t), "gate")
-	victim := newTrial(t, files(fmt.Sprintf(`
+	victim := newTrial(t, files(`
 data "coder_workspace_owner" "me" {}
 resource "terraform_data" "secret" {
   triggers_replace = sha256(data.coder_workspace_owner.me.session_token)
@@ -25,10 +23,10 @@ resource "terraform_data" "secret" {
 resource "terraform_data" "wait" {
   depends_on = [terraform_data.secret]
   provisioner "local-exec" {
-    command = "echo victim-is-at=$TMPDIR; while [ ! -e %s ]; do sleep 0.1; done"
+    command = "echo victim-is-at=$TMPDIR; while [ ! -e gate ]; do sleep 0.1; done"
   }
 }
-`, gate)))
+`))
 	victim.slot = 1
 	at := make(chan string, 1)
 	victim.sink.onLine = func(line string) {
@@ -90,7 +88,7 @@ resource "terraform_data" "a" {
 	if strings.Contains(log, "SESSION-TOKEN-SECRET") || strings.Contains(log, "name=ann") {
 		t.Errorf("the attacker's log has the victim's session token:\n%s", log)
 	}
-	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "w", "gate"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ok(t, victim, <-ended)

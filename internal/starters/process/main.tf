@@ -49,90 +49,36 @@ resource "coder_agent" "main" {
   }
 }
 
-# The workspace's folder: it is made at the first start and removed when the workspace is deleted.
-resource "terraform_data" "home" {
-  input = { id = data.coder_workspace.me.id }
-
-  provisioner "local-exec" {
-    quiet       = true
-    command     = <<-EOT
-      set -eu
-      umask 077
-      mkdir -p "$CODER_WORKSPACES_DIR/$ID/home"
-    EOT
-    environment = { ID = self.input.id }
-  }
-
-  provisioner "local-exec" {
-    when        = destroy
-    quiet       = true
-    command     = <<-EOT
-      set -eu
-      rm -rf "$CODER_WORKSPACES_DIR/$ID"
-    EOT
-    environment = { ID = self.input.id }
-  }
-}
-
 # The workspace itself: it is there while the workspace runs. A new token means a new process.
 resource "terraform_data" "process" {
   count            = data.coder_workspace.me.start_count
-  input            = { id = terraform_data.home.output.id }
   triggers_replace = sha256(coder_agent.main.token)
 
-  # The process gets a session of its own and an environment without anything of this build, and so outlives it. Its number is
-  # noted together with the time of its start, so that stopping never hits another one.
+  # What a build starts ends with the build, so the process is the provisioner's to start: in a sandbox of this workspace, which
+  # may write to its home folder and to temporary folders of its own.
   provisioner "local-exec" {
     quiet   = true
     command = <<-EOT
-      set -eu
-      umask 077
-      cd "$CODER_WORKSPACES_DIR/$ID"
-      printf %s "$INIT" >agent.sh
-      printf '\n--- started %s\n' "$(date)" >>agent.log
-      pid=$(setsid env -i PATH="$PATH" LANG="$${LANG:-C.UTF-8}" HOME="$PWD/home" SHELL="$LOGIN_SHELL" USER="$(id -un)" \
-        CODER_AGENT_TOKEN="$TOKEN" sh -c 'echo $$; cd "$HOME" && exec sh ../agent.sh </dev/null >>../agent.log 2>&1' &)
-      echo "$pid $(cut -d' ' -f22 "/proc/$pid/stat")" >process
+      : "$${CODER_PROVISIONER_PROGRAM:?this template needs a newer provisioner, upgrade it}"
+      exec "$CODER_PROVISIONER_PROGRAM" workspace-process start --env CODER_AGENT_TOKEN --env SHELL -- /bin/sh -c "$INIT"
     EOT
     environment = {
-      ID          = self.input.id
-      INIT        = coder_agent.main.init_script
-      TOKEN       = coder_agent.main.token
-      LOGIN_SHELL = data.coder_parameter.shell.value
+      INIT              = coder_agent.main.init_script
+      CODER_AGENT_TOKEN = coder_agent.main.token
+      SHELL             = data.coder_parameter.shell.value
     }
   }
 
   provisioner "local-exec" {
-    when        = destroy
-    quiet       = true
-    command     = <<-EOT
-      set -u
-      cd "$CODER_WORKSPACES_DIR/$ID" 2>/dev/null || exit 0
-      [ -f process ] || exit 0
-      read -r pid began <process
-      # A process that has ended but was not collected yet has the state Z.
-      running() {
-        set -- $(cat "/proc/$pid/stat" 2>/dev/null)
-        [ "$${22:-}" = "$began" ] && [ "$3" != Z ]
-      }
-      if running; then
-        kill -s TERM -- "-$pid"
-        tries=0
-        while running && [ $tries -lt 200 ]; do
-          sleep 0.05
-          tries=$((tries + 1))
-        done
-      fi
-      # What the agent did not take with it.
-      ! running || kill -s KILL -- "-$pid"
-      rm -f process agent.sh
-    EOT
-    environment = { ID = self.input.id }
+    when    = destroy
+    quiet   = true
+    command = "exec \"$CODER_PROVISIONER_PROGRAM\" workspace-process stop"
   }
 }
 
-resource "coder_metadata" "home" {
-  resource_id = terraform_data.home.id
+resource "coder_metadata" "process" {
+  count       = data.coder_workspace.me.start_count
+  resource_id = terraform_data.process[0].id
   item {
     key   = "owner"
     value = data.coder_workspace_owner.me.name

@@ -1,0 +1,77 @@
+package terraform
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// grant is what one sandbox may use of the host besides the system.
+type grant struct {
+	write, read   []string // files and folders, under their own names
+	sockets       []string // unix sockets to connect to
+	passwd, group string   // what is shown as /etc/passwd and /etc/group; empty for the host's
+	groups        []int
+	workspace     bool // it is a workspace's process, not a job's
+}
+
+// policyOf is the sandbox of a command that runs as uid and may use what g says.
+func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) policy {
+	p := policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, Outlive: g.workspace}
+	if g.workspace {
+		p.Limits = Limits{}
+	}
+	if !i.confined() {
+		return p
+	}
+	p.UID, p.GID, p.Groups, p.Confine, p.Debug = uid, uid, g.groups, true, g.workspace
+	write := slices.Clone(g.write)
+	read := slices.Concat(g.read, []string{e.binary.path})
+	if !g.workspace {
+		read = slices.Concat(read, i.mirrors, []string{filepath.Join(e.runDir, "terraformrc")})
+	}
+	if i.bubblewrap != "" {
+		v := view{write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group}
+		p.Bwrap = i.bwrap(v, e.opts.Worker[0])
+	}
+	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
+	p.Read = slices.Concat(read, systemDirs, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(innerProgram), e.opts.Worker[0]})
+	return p
+}
+
+// socketGroup is the group that may use a unix socket, and whether there is a socket at all.
+func socketGroup(name string) (gid int, ok bool) {
+	info, err := os.Stat(name)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return 0, false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return int(stat.Gid), true
+}
+
+// withDocker adds Docker's socket for a template that uses a provider named docker. Any program that reaches the socket can become
+// root on this host, so no other template gets it.
+func (e *Executor) withDocker(g grant, t *template) grant {
+	used, err := filepath.Glob(filepath.Join(t.dir, ".terraform", "providers", "*", "*", "docker"))
+	if e.opts.DockerSocket == "" || err != nil || len(used) == 0 {
+		return g
+	}
+	// Looked up for each job: Docker may have been installed since.
+	name, err := filepath.EvalSymlinks(e.opts.DockerSocket)
+	if err != nil {
+		return g
+	}
+	gid, ok := socketGroup(name)
+	if !ok {
+		return g
+	}
+	g.sockets = append(g.sockets, name)
+	if e.isolation.accounts != nil {
+		g.groups = append(g.groups, gid)
+	}
+	return g
+}

@@ -1,0 +1,97 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lastWords is how long what a sandbox runs may take to end after the daemon has ended: Terraform saves its state.
+const lastWords = 30 * time.Second
+
+// SandboxInit is the program's hidden command "sandbox-init", process 1 of a sandbox's namespaces. It takes the number of an
+// open file with the policy, the working folder, and the arguments for the program that the policy names. It changes account,
+// confines itself, starts the program, passes on the signals that end it, and collects what loses its parent. It returns the
+// program's exit status; when it ends the kernel kills what is left in the namespaces.
+func SandboxInit(args []string) (status int, err error) {
+	if len(args) < 2 || os.Getpid() != 1 {
+		return 0, errors.New("sandbox-init is for the program's own use")
+	}
+	number, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 0, fmt.Errorf("read sandbox: %w", err)
+	}
+	file := os.NewFile(uintptr(number), "sandbox")
+	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
+	if err := errors.Join(err, file.Close()); err != nil {
+		return 0, fmt.Errorf("read sandbox: %w", err)
+	}
+	p, err := decodePolicy(text)
+	if err != nil {
+		return 0, err
+	}
+	// Children inherit what binds the thread that starts them.
+	runtime.LockOSThread()
+	asked := make(chan os.Signal, 8)
+	signal.Notify(asked, os.Interrupt, syscall.SIGTERM)
+	if err := errors.Join(p.Limits.apply(), p.becomeAccount(), Undumpable()); err != nil {
+		return 0, err
+	}
+	if err := os.Chdir(args[1]); err != nil {
+		return 0, fmt.Errorf("enter working folder: %w", err)
+	}
+	if err := p.confine(); err != nil {
+		return 0, err
+	}
+	pid, err := syscall.ForkExec(p.Exec, append([]string{p.Exec}, args[2:]...), &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("run %s: %w", p.Exec, err)
+	}
+	go passOn(asked, pid, p.Outlive)
+	for {
+		var end unix.WaitStatus
+		got, err := unix.Wait4(-1, &end, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return 0, fmt.Errorf("wait for %s: %w", p.Exec, err)
+		case got == pid && end.Signaled():
+			return 128 + int(end.Signal()), nil
+		case got == pid && end.Exited():
+			return end.ExitStatus(), nil
+		}
+	}
+}
+
+// passOn asks the program to end when this process is asked to. The daemon asks with SIGINT; SIGTERM comes when the daemon has
+// ended, and then time is short.
+func passOn(asked <-chan os.Signal, pid int, workspace bool) {
+	var hurry <-chan time.Time
+	for {
+		select {
+		case sign := <-asked:
+			switch {
+			case workspace:
+				// The whole group, as a terminal or a service manager would.
+				_ = syscall.Kill(-pid, syscall.SIGTERM)
+			default:
+				_ = syscall.Kill(pid, syscall.SIGINT)
+				if sign == syscall.SIGTERM && hurry == nil {
+					hurry = time.After(lastWords)
+				}
+			}
+		case <-hurry:
+			os.Exit(1)
+		}
+	}
+}

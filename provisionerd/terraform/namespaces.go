@@ -1,0 +1,106 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+// innerProgram is where a sandbox with namespaces sees our own program.
+const innerProgram = "/run/codermesh/coder"
+
+// systemDirs are what every sandbox sees of the system, read only.
+var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys"}
+
+// resolverDirs are where /etc/resolv.conf may point to.
+var resolverDirs = []string{"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"}
+
+// deviceFiles are the devices of a sandbox, and what Landlock lets it write of them.
+var deviceFiles = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts"}
+
+// temporaryDirs are private to a sandbox with namespaces, and else the host's.
+var temporaryDirs = []string{"/tmp", "/var/tmp", "/dev/shm"}
+
+// view is what one sandbox sees of the host besides the system.
+type view struct {
+	write, read []string // under their own names
+	passwd      string   // a file to show as /etc/passwd; empty for the host's
+	group       string   // likewise /etc/group
+	temporary   uint64   // bytes that each temporary folder may hold; 0 means no bound
+}
+
+// bwrap is the command line of bubblewrap for a view: namespaces for processes, mounts, System V IPC and names, no capability
+// but to change the account, and a root folder made of what the view names. The network is the host's.
+func (i isolation) bwrap(v view, program string) []string {
+	argv := []string{i.bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--as-pid-1", "--cap-drop", "ALL"}
+	if i.accounts != nil {
+		argv = append(argv, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+	} else {
+		argv = append(argv, "--unshare-user")
+	}
+	add := func(words ...string) { argv = append(argv, words...) }
+	for _, dir := range systemDirs {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			continue
+		}
+		if info.Mode()&os.ModeSymlink != 0 {
+			if to, err := os.Readlink(dir); err == nil {
+				add("--symlink", to, dir)
+			}
+			continue
+		}
+		add("--ro-bind", dir, dir)
+	}
+	add("--proc", "/proc", "--dev", "/dev")
+	for _, dir := range temporaryDirs {
+		add("--perms", "1777")
+		if v.temporary > 0 {
+			add("--size", strconv.FormatUint(v.temporary, 10))
+		}
+		add("--tmpfs", dir)
+	}
+	add("--perms", "0755", "--tmpfs", "/run", "--symlink", "/run", "/var/run")
+	made := map[string]bool{}
+	bind := func(how, from, to string) {
+		add(foldersTo(to, made)...)
+		add(how, from, to)
+	}
+	bind("--ro-bind", program, innerProgram)
+	for _, name := range slices.Concat(resolverDirs, v.read) {
+		bind("--ro-bind-try", name, name)
+	}
+	for _, name := range v.write {
+		bind("--bind-try", name, name)
+	}
+	if v.passwd != "" {
+		add("--ro-bind", v.passwd, "/etc/passwd", "--ro-bind", v.group, "/etc/group")
+	}
+	return argv
+}
+
+// foldersTo makes the folders above name, which bubblewrap on its own would close to other accounts.
+func foldersTo(name string, made map[string]bool) []string {
+	var argv []string
+	for dir := filepath.Dir(name); dir != "/" && !made[dir] && !slices.Contains(systemDirs, dir); dir = filepath.Dir(dir) {
+		made[dir] = true
+		argv = append([]string{"--perms", "0755", "--dir", dir}, argv...)
+	}
+	return argv
+}
+
+// findBubblewrap returns the path of bwrap.
+func findBubblewrap() (string, error) {
+	path, err := exec.LookPath("bwrap")
+	if err != nil {
+		return "", errors.New("bubblewrap is not installed")
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return "", fmt.Errorf("find bubblewrap: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,301 @@
+package terraform
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// A template may run its workspace as a process of this host. What a job starts ends with the job, so the template asks the daemon,
+// on a socket that only this job has, and only for the workspace that this build is of:
+//
+//	local-exec ──▶ coder workspace-process start --env NAME -- COMMAND   (our program, $CODER_PROVISIONER_PROGRAM)
+//	                   │ <slot>/process, $CODER_PROVISIONER_SOCKET: one JSON line each way
+//	                   ▼
+//	                daemon ──▶ the process, in a sandbox of the workspace: see spaces
+const (
+	programVariable = "CODER_PROVISIONER_PROGRAM"
+	socketVariable  = "CODER_PROVISIONER_SOCKET"
+
+	maxProcessRequest = 1 << 20
+	requestTimeout    = 10 * time.Second // to arrive in
+)
+
+// processRequest is what a job asks for.
+type processRequest struct {
+	Start bool              `json:"start"` // else stop
+	Args  []string          `json:"args,omitempty"`
+	Env   map[string]string `json:"env,omitempty"`
+}
+
+type processAnswer struct {
+	Error string `json:"error,omitempty"`
+}
+
+// parseProcessRequest reads a job's request.
+func parseProcessRequest(line []byte) (processRequest, error) {
+	var r processRequest
+	if err := json.Unmarshal(line, &r); err != nil {
+		return r, fmt.Errorf("read request: %w", err)
+	}
+	if !r.Start {
+		return r, nil
+	}
+	if len(r.Args) == 0 || r.Args[0] == "" {
+		return r, errors.New("the command is missing")
+	}
+	for name, value := range r.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			return r, fmt.Errorf("the environment variable %q cannot be set", name)
+		}
+	}
+	for _, arg := range r.Args {
+		if strings.ContainsRune(arg, 0) {
+			return r, errors.New("the command holds a zero byte")
+		}
+	}
+	return r, nil
+}
+
+// processServer answers one build's requests.
+type processServer struct {
+	slot     *slot
+	id       uuid.UUID
+	listener *net.UnixListener
+	stop     context.CancelFunc
+	over     sync.WaitGroup
+}
+
+// offerProcess lets a workspace build ask for its workspace's process, and tells it how in env. Called with s.mu held.
+func (s *slot) offerProcess(f facts, env map[string]string) error {
+	id, err := uuid.FromBytes(f.metadata.GetWorkspaceId())
+	if !f.build || err != nil || id == uuid.Nil {
+		return nil
+	}
+	if s.process == nil {
+		p, err := s.serveProcess(id)
+		if err != nil {
+			return err
+		}
+		s.process = p
+	}
+	env[programVariable], env[socketVariable] = innerProgram, s.processSocket()
+	if s.e.isolation.bubblewrap == "" {
+		env[programVariable] = s.e.opts.Worker[0]
+	}
+	if f.transition != "start" && s.e.isolation.confined() {
+		// What earlier versions of the starter "process" made is ended and removed by the daemon; their own scripts find nothing
+		// here.
+		env["CODER_WORKSPACES_DIR"] = "/nonexistent"
+	}
+	return nil
+}
+
+func (s *slot) serveProcess(id uuid.UUID) (*processServer, error) {
+	name := s.processSocket()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("offer workspace process: %w", err)
+	}
+	if err := os.Chmod(name, 0o600); err == nil {
+		err = s.own(name)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("offer workspace process: %w", err), listener.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &processServer{slot: s, id: id, listener: listener, stop: cancel}
+	p.over.Go(func() { p.run(ctx) })
+	return p, nil
+}
+
+// closeProcess ends the offer. Called with s.mu held.
+func (s *slot) closeProcess() error {
+	if s.process == nil {
+		return nil
+	}
+	p := s.process
+	s.process = nil
+	p.stop()
+	err := p.listener.Close()
+	p.over.Wait()
+	if err != nil {
+		return fmt.Errorf("close workspace process's socket: %w", err)
+	}
+	return nil
+}
+
+func (p *processServer) run(ctx context.Context) {
+	for {
+		conn, err := p.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		// One at a time: they are about one process.
+		if err := p.answer(ctx, conn); err != nil {
+			p.slot.e.log.Warn("cannot answer a job about its workspace's process", "err", err)
+		}
+	}
+}
+
+func (p *processServer) answer(ctx context.Context, conn *net.UnixConn) error {
+	defer conn.Close()
+	release := context.AfterFunc(ctx, func() { conn.Close() })
+	defer release()
+	if err := conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	err := p.do(ctx, conn)
+	answer := processAnswer{}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	line, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	if err := conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
+}
+
+func (p *processServer) do(ctx context.Context, conn *net.UnixConn) error {
+	want := p.slot.uid
+	if want == 0 {
+		want = os.Geteuid()
+	}
+	uid, err := peerAccount(conn)
+	if err != nil {
+		return err
+	}
+	if uid != want {
+		return errors.New("another account asks than that of the job")
+	}
+	line, err := bufio.NewReader(io.LimitReader(conn, maxProcessRequest)).ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	r, err := parseProcessRequest(line)
+	if err != nil {
+		return err
+	}
+	spaces := spaces{p.slot.e}
+	if !r.Start {
+		return spaces.stop(p.id)
+	}
+	return spaces.start(ctx, p.id, r)
+}
+
+// endProcess ends the process of a workspace that was stopped, and removes the folder of one that was deleted, also when the
+// template did not ask for it.
+func (r *runner) endProcess(work *provisionerpb.WorkspaceBuild) error {
+	id, err := uuid.FromBytes(work.GetMetadata().GetWorkspaceId())
+	if err != nil || id == uuid.Nil {
+		return nil
+	}
+	switch work.GetTransition() {
+	case provisionerpb.Transition_TRANSITION_STOP:
+		return spaces{r.e}.stop(id)
+	case provisionerpb.Transition_TRANSITION_DELETE:
+		return spaces{r.e}.remove(id)
+	default:
+		return nil
+	}
+}
+
+// ProcessCommand is the program's command "workspace-process", for templates:
+//
+//	coder workspace-process start [--env NAME]... -- COMMAND [ARGUMENT]...
+//	coder workspace-process stop
+//
+// It blocks until the process has been started, or has ended.
+func ProcessCommand(args []string) error {
+	r, err := parseProcessArgs(args)
+	if err != nil {
+		return err
+	}
+	name := os.Getenv(socketVariable)
+	if name == "" {
+		return fmt.Errorf("workspace-process works in a build of a workspace only: %s is not set", socketVariable)
+	}
+	conn, err := net.Dial("unix", name)
+	if err != nil {
+		return fmt.Errorf("ask the provisioner: %w", err)
+	}
+	defer conn.Close()
+	line, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("ask the provisioner: %w", err)
+	}
+	text, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("wait for the provisioner: %w", err)
+	}
+	var answer processAnswer
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return fmt.Errorf("decode answer: %w", err)
+	}
+	if answer.Error != "" {
+		return errors.New(answer.Error)
+	}
+	return nil
+}
+
+const processUsage = "usage: workspace-process start [--env NAME]... -- COMMAND [ARGUMENT]..., or workspace-process stop"
+
+func parseProcessArgs(args []string) (processRequest, error) {
+	if slices.Equal(args, []string{"stop"}) {
+		return processRequest{}, nil
+	}
+	if len(args) == 0 || args[0] != "start" {
+		return processRequest{}, errors.New(processUsage)
+	}
+	r := processRequest{Start: true, Env: map[string]string{}}
+	for args = args[1:]; len(args) > 0 && args[0] != "--"; args = args[2:] {
+		if args[0] != "--env" || len(args) < 2 {
+			return r, errors.New(processUsage)
+		}
+		r.Env[args[1]] = os.Getenv(args[1])
+	}
+	if len(args) < 2 {
+		return r, errors.New(processUsage)
+	}
+	r.Args = args[1:]
+	return r, nil
+}
+
+// environment is what a workspace's process sees: what was asked for, and its account.
+func (r processRequest) environment(base map[string]string, account, home string) []string {
+	env := map[string]string{"PATH": base["PATH"], "LANG": "C.UTF-8", "SHELL": "/bin/sh"}
+	if lang := base["LANG"]; lang != "" {
+		env["LANG"] = lang
+	}
+	maps.Copy(env, r.Env)
+	env["HOME"], env["USER"], env["LOGNAME"] = home, account, account
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		all = append(all, name+"="+env[name])
+	}
+	return all
+}

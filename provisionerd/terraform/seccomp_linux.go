@@ -1,0 +1,111 @@
+package terraform
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// deniedCalls are the system calls that no build tool needs and that attacks on kernels begin with. They fail with EPERM.
+var deniedCalls = []uintptr{
+	// Mounts and namespaces.
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_FSMOUNT,
+	unix.SYS_FSCONFIG, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR, unix.SYS_UNSHARE, unix.SYS_SETNS,
+	// The kernel's own programs and its settings.
+	unix.SYS_BPF, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
+	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_SYSLOG, unix.SYS_QUOTACTL, unix.SYS_SETTIMEOFDAY,
+	unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
+	// Keys are not divided by namespaces, handles pass by the folders above a file.
+	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_OPEN_BY_HANDLE_AT,
+	// Favorites of exploits.
+	unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+}
+
+// debuggerCalls are denied to jobs, and left to workspaces.
+var debuggerCalls = []uintptr{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP}
+
+// Offsets in struct seccomp_data, see seccomp(2).
+const (
+	dataCall = 0
+	dataArch = 4
+	dataArgs = 16
+)
+
+// newNamespaces are the flags of clone(2) that make namespaces.
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
+	unix.CLONE_NEWPID | unix.CLONE_NEWNET
+
+// callFilter is the filter for this machine, nil for an architecture that it is not written for.
+func callFilter(debug bool) []bpf.Instruction {
+	arch := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
+	if arch == 0 {
+		return nil
+	}
+	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	refuse := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+	absent := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
+	// The low half of an argument: all flags and requests looked at fit.
+	argument := func(n uint32) bpf.Instruction { return bpf.LoadAbsolute{Off: dataArgs + 8*n, Size: 4} }
+	program := []bpf.Instruction{
+		// Programs for another architecture, such as 32-bit ones, would have other numbers.
+		bpf.LoadAbsolute{Off: dataArch, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch, SkipTrue: 1},
+		absent,
+		bpf.LoadAbsolute{Off: dataCall, Size: 4},
+	}
+	if runtime.GOARCH == "amd64" {
+		const x32 = 0x40000000
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: x32, SkipFalse: 1}, absent)
+	}
+	denied := deniedCalls
+	if !debug {
+		denied = slices.Concat(deniedCalls, debuggerCalls)
+	}
+	for _, call := range denied {
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(call), SkipFalse: 1}, refuse)
+	}
+	return append(program,
+		// Its flags are in memory, which a filter cannot read: the C library then takes clone.
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CLONE3, SkipFalse: 1}, absent,
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CLONE, SkipFalse: 4},
+		argument(0),
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1}, refuse,
+		allow,
+		// Typing into a terminal that another program reads.
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_IOCTL, SkipFalse: 4},
+		argument(1),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.TIOCSTI, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: tiocLinux, SkipFalse: 1}, refuse,
+		allow,
+	)
+}
+
+const tiocLinux = 0x541c // TIOCLINUX
+
+// filterCalls denies the calling thread, and what it becomes and starts, some system calls. It needs no_new_privs, or root.
+func filterCalls(debug bool) error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("filter system calls: give up privileges: %w", err)
+	}
+	raw, err := bpf.Assemble(callFilter(debug))
+	if err != nil {
+		return fmt.Errorf("filter system calls: %w", err)
+	}
+	if len(raw) == 0 {
+		return nil
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for n, in := range raw {
+		filter[n] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0); err != nil {
+		return fmt.Errorf("filter system calls: %w", err)
+	}
+	runtime.KeepAlive(filter)
+	return nil
+}

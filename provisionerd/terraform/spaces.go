@@ -1,0 +1,294 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// spaces are the workspaces that are processes of this host. Each has a folder, which is the daemon's:
+//
+//	<workspaces>/<id>/home       its HOME, the one folder that it may write; its owner is the workspace's account
+//	<workspaces>/<id>/agent.log  what the process prints
+//	<workspaces>/<id>/process    the process that runs, as it is noted for slots
+//	<workspaces>/<id>/sandbox    its sandbox, as a command
+//
+// The process outlives its build and the daemon. It has the namespaces, the Landlock rules and the filter of a job, with an account
+// and temporary folders of its own; debuggers work in it.
+type spaces struct{ e *Executor }
+
+// spaceAccount is what a workspace's account is called in its sandbox.
+const spaceAccount = "coder"
+
+// patience is how long a workspace's process may take to end before it is killed.
+const patience = 10 * time.Second
+
+func (s spaces) dir(id uuid.UUID) string { return filepath.Join(s.e.opts.WorkspacesDir, id.String()) }
+
+// start starts the workspace's process; one that runs is ended before.
+func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error {
+	if err := s.stop(id); err != nil {
+		return err
+	}
+	dir := s.dir(id)
+	home := filepath.Join(dir, "home")
+	if err := s.takeFolder(dir); err != nil {
+		return err
+	}
+	uid, err := s.account(id, home)
+	if err != nil {
+		return err
+	}
+	g := grant{write: []string{home}, workspace: true}
+	account := os.Getenv("USER")
+	if uid != 0 {
+		account = spaceAccount
+		g.passwd, g.group = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
+		shell := r.Env["SHELL"]
+		if shell == "" {
+			shell = "/bin/sh"
+		}
+		if err := writeAccountFiles(g.passwd, g.group, account, uid, home, shell); err != nil {
+			return err
+		}
+	} else if current, err := user.Current(); err == nil {
+		account = current.Username
+	}
+	env := r.environment(s.e.baseEnv, account, home)
+	program := r.Args[0]
+	if !strings.Contains(program, "/") {
+		if program, err = exec.LookPath(program); err != nil {
+			return fmt.Errorf("find %s: %w", r.Args[0], err)
+		}
+	}
+	p := s.e.policyOf(s.e.isolation, uid, g, filepath.Join(dir, "process"))
+	p.Exec = program
+	command := filepath.Join(dir, "sandbox")
+	if err := p.writeCommand(command, s.e.opts.Worker[0]); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	defer log.Close()
+	fmt.Fprintf(log, "\n--- started %s\n", time.Now().Format(time.RFC3339))
+	cmd := exec.CommandContext(ctx, command, r.Args[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdout = home, env, log
+	cmd.Stderr = log
+	// The sandbox leaves the process behind and ends.
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("start workspace: %w: see %s", err, log.Name())
+	}
+	return nil
+}
+
+// takeFolder makes the workspace's folder, or makes one that an earlier version left to the workspace's account the daemon's.
+func (s spaces) takeFolder(dir string) error {
+	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make workspace's folder: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("look at workspace's folder: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() {
+		return fmt.Errorf("%s is not a folder: remove it", dir)
+	}
+	if int(stat.Uid) == os.Geteuid() {
+		return os.Chmod(dir, 0o711)
+	}
+	if err := errors.Join(os.Lchown(dir, os.Geteuid(), os.Getegid()), os.Chmod(dir, 0o711)); err != nil {
+		return fmt.Errorf("take workspace's folder: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("take workspace's folder: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() == "home" && entry.IsDir() {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return fmt.Errorf("take workspace's folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// account makes the workspace's home folder, if need be, and returns the account that owns it, 0 for the daemon's own.
+func (s spaces) account(id uuid.UUID, home string) (int, error) {
+	if err := os.Mkdir(home, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return 0, fmt.Errorf("make home folder: %w", err)
+	}
+	a := s.e.isolation.accounts
+	if a == nil {
+		return 0, nil
+	}
+	owner, err := ownerOf(home)
+	if err != nil || a.space(owner) {
+		return owner, err
+	}
+	uid, err := s.freeAccount(id)
+	if err != nil {
+		return 0, err
+	}
+	// The folder itself comes last: it tells that the rest is done.
+	if err := giveTree(home, owner, uid); err != nil {
+		return 0, err
+	}
+	return uid, nil
+}
+
+func ownerOf(dir string) (int, error) {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return 0, fmt.Errorf("look at %s: %w", dir, err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() {
+		return 0, fmt.Errorf("%s is not a folder", dir)
+	}
+	return int(stat.Uid), nil
+}
+
+// freeAccount chooses an account that no other workspace here has.
+func (s spaces) freeAccount(id uuid.UUID) (int, error) {
+	a := s.e.isolation.accounts
+	entries, err := os.ReadDir(s.e.opts.WorkspacesDir)
+	if err != nil {
+		return 0, fmt.Errorf("choose account: %w", err)
+	}
+	used := map[int]bool{}
+	for _, entry := range entries {
+		if owner, err := ownerOf(filepath.Join(s.e.opts.WorkspacesDir, entry.Name(), "home")); err == nil {
+			used[owner] = true
+		}
+	}
+	size := a.beyond - a.spaces
+	first := int(crc32.ChecksumIEEE(id[:])) % size
+	for n := range size {
+		if uid := a.spaces + (first+n)%size; !used[uid] {
+			return uid, nil
+		}
+	}
+	return 0, errors.New("all accounts for workspaces are in use on this host")
+}
+
+// giveTree changes the owner of dir, and of what in it belongs to the same one. Nothing of that owner may run.
+func giveTree(dir string, from, to int) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("give home folder: %w", err)
+	}
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		info, err := root.Lstat(name)
+		if err != nil {
+			return err
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		// A second name of a file may be outside.
+		if !ok || int(stat.Uid) != from || !info.IsDir() && stat.Nlink > 1 {
+			return nil
+		}
+		return root.Lchown(name, to, to)
+	})
+	if err := errors.Join(err, os.Lchown(dir, to, to)); err != nil {
+		return fmt.Errorf("give home folder: %w", err)
+	}
+	return nil
+}
+
+// stop ends the workspace's process and everything that it started. There may be none: it has ended, or the host was restarted.
+func (s spaces) stop(id uuid.UUID) error {
+	dir := s.dir(id)
+	name := filepath.Join(dir, "process")
+	owner, err := ownerOf(dir)
+	if err != nil {
+		return nil // there is no folder: nothing was ever started here
+	}
+	p, err := readProcess(name)
+	if owner != os.Geteuid() || err != nil {
+		p, err = readOldProcess(name, owner) // a note of ours is in a folder of ours
+	}
+	if err != nil {
+		return nil
+	}
+	ask := func() bool {
+		if p.Namespaces {
+			return p.signal(syscall.SIGTERM)
+		}
+		return !p.alive() || syscall.Kill(-p.PID, syscall.SIGTERM) == nil
+	}
+	deadline := time.Now().Add(patience)
+	for asked := false; p.alive() && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if !asked {
+			asked = ask()
+		}
+	}
+	killGroup(p)
+	if uid, err := ownerOf(filepath.Join(dir, "home")); err == nil && !p.Namespaces && s.e.isolation.accounts != nil && s.e.isolation.accounts.space(uid) {
+		if err := killAccount(s.e.opts.Worker[0], uid); err != nil {
+			return err
+		}
+	}
+	if owner != os.Geteuid() {
+		return nil
+	}
+	return removeFile(name)
+}
+
+// readOldProcess reads the note of a starter of an earlier version: number and time of start. The file was the workspace's own,
+// so it may name only a process of that account.
+func readOldProcess(name string, owner int) (process, error) {
+	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return process{}, fmt.Errorf("read process note: %w", err)
+	}
+	defer file.Close()
+	var pid int
+	var began uint64
+	if _, err := fmt.Fscan(file, &pid, &began); err != nil || pid <= 1 {
+		return process{}, fmt.Errorf("read process note: %w", err)
+	}
+	p, err := identify(pid)
+	if err != nil {
+		return p, err
+	}
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return p, fmt.Errorf("read process: %w", err)
+	}
+	if !strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t", owner)) || p.Start != began {
+		return p, errors.New("read process: it is another one")
+	}
+	return p, nil
+}
+
+// remove ends the workspace's process and deletes its folder.
+func (s spaces) remove(id uuid.UUID) error {
+	if err := s.stop(id); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(s.dir(id)); err != nil {
+		return fmt.Errorf("remove workspace's folder: %w", err)
+	}
+	return nil
+}
