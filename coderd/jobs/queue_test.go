@@ -2,6 +2,8 @@ package jobs_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,6 +43,76 @@ func TestOrder(t *testing.T) {
 	want := []uuid.UUID{ids[0], ids[2], ids[4], ids[1], ids[3], ids[5]}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// One user's long queue does not keep another waiting: they take turns, and people still come before what is automatic.
+func TestFairness(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	bob := uuid.New()
+	w.exec("INSERT INTO users (id, username, email) VALUES ($1, 'bob', 'bob@example.com')", bob)
+	names := map[uuid.UUID]string{}
+	insert := func(name string, initiator uuid.UUID, priority int16) {
+		t.Helper()
+		if err := w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+			row, err := w.service.Insert(t.Context(), q, jobs.NewJob{Kind: kind, Org: w.org, Initiator: initiator, FileID: w.file, Priority: priority})
+			names[row.ID] = name
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	insert("bob automatic", bob, 1)
+	for _, name := range []string{"ann 1", "ann 2", "ann 3", "ann 4"} {
+		insert(name, w.user, 0)
+	}
+	insert("bob 1", bob, 0)
+	insert("bob 2", bob, 0)
+	want := []string{"ann 1", "bob 1", "ann 2", "bob 2", "ann 3", "ann 4", "bob automatic"}
+
+	positions, err := w.db.ListPendingPositions(t.Context(), slices.Collect(maps.Keys(names)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := make([]string, len(want))
+	for _, p := range positions {
+		shown[p.Position-1] = names[p.ID]
+	}
+	if diff := cmp.Diff(want, shown); diff != "" {
+		t.Errorf("positions (-want +got):\n%s", diff)
+	}
+
+	ran := make(chan uuid.UUID, len(want))
+	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		ran <- uuid.UUID(run.Offer.GetJobId())
+		return succeeded("")
+	}}, nil)
+	var got []string
+	for range want {
+		got = append(got, names[<-ran])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// With several slots the next goes to whom the fewest jobs run for, however late that user came.
+func TestFewestRunningFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	bob := uuid.New()
+	w.exec("INSERT INTO users (id, username, email) VALUES ($1, 'bob', 'bob@example.com')", bob)
+	r := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "raw"})
+	for range 4 {
+		w.insert(nil)
+	}
+	r.accept()
+	r.accept()
+	id := w.insert(nil)
+	w.exec("UPDATE provisioner_jobs SET initiator_id = $2, created_at = now() + interval '1 minute' WHERE id = $1", id, bob)
+	if got := uuid.UUID(r.accept().GetJobId()); got != id {
+		t.Errorf("the third slot went to %s, want bob's %s", got, id)
 	}
 }
 

@@ -50,18 +50,43 @@ WITH RECURSIVE sets AS (
 	UNION ALL
 	SELECT (SELECT j.tags FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2 AND j.tags > sets.tags ORDER BY j.tags LIMIT 1)
 	FROM sets WHERE sets.tags IS NOT NULL
-), head AS (
-	SELECT first.id FROM sets CROSS JOIN LATERAL (
-		SELECT j.id, j.priority, j.created_at FROM provisioner_jobs j
-		WHERE j.status = 'pending' AND j.organization_id = $2 AND j.tags = sets.tags
-		ORDER BY j.priority, j.created_at, j.id LIMIT 1 FOR UPDATE SKIP LOCKED
+), takable AS (
+	SELECT sets.tags, first.priority FROM sets CROSS JOIN LATERAL (
+		SELECT j.priority FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2 AND j.tags = sets.tags
+		ORDER BY j.priority LIMIT 1
 	) first
 	WHERE sets.tags IS NOT NULL AND sets.tags <@ $3::jsonb
 		AND ($4::boolean OR sets.tags - 'scope' - 'owner' <> '{}')
-	ORDER BY first.priority, first.created_at, first.id LIMIT 1
+), waiting AS (
+	SELECT t.tags, t.priority, (SELECT j.initiator_id FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2
+		AND j.tags = t.tags AND j.priority = t.priority ORDER BY j.initiator_id LIMIT 1) AS initiator_id
+	FROM takable t WHERE t.priority = (SELECT min(priority) FROM takable)
+	UNION ALL
+	SELECT w.tags, w.priority, (SELECT j.initiator_id FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2
+		AND j.tags = w.tags AND j.priority = w.priority AND j.initiator_id > w.initiator_id ORDER BY j.initiator_id LIMIT 1)
+	FROM waiting w WHERE w.initiator_id IS NOT NULL
+), busy AS (
+	SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
+), turns AS (
+	SELECT w.tags, w.priority, w.initiator_id, coalesce(busy.jobs, 0) AS jobs,
+		(SELECT max(l.started_at) FROM provisioner_jobs l WHERE l.initiator_id = w.initiator_id) AS served_at
+	FROM waiting w LEFT JOIN busy ON busy.initiator_id = w.initiator_id
+	WHERE w.initiator_id IS NOT NULL
+), heads AS (
+	SELECT first.id, turns.jobs, turns.served_at, first.created_at FROM turns CROSS JOIN LATERAL (
+		SELECT j.id, j.created_at FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND j.organization_id = $2 AND j.tags = turns.tags AND j.priority = turns.priority
+			AND j.initiator_id = turns.initiator_id
+		ORDER BY j.created_at, j.id LIMIT 4
+	) first
+	ORDER BY turns.jobs, turns.served_at NULLS FIRST, first.created_at, first.id LIMIT 16
+), head AS (
+	SELECT j.id FROM heads JOIN provisioner_jobs j ON j.id = heads.id
+	WHERE j.status = 'pending'
+	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $1, epoch = epoch + 1, last_seq = 0
-WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed
+WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at
 `
 
 type ClaimJobParams struct {
@@ -72,8 +97,10 @@ type ClaimJobParams struct {
 }
 
 // Leases the next job that a daemon with these tags may take: its tags are a subset of the daemon's, and a job without tags of
-// its own runs only on a daemon without. Walks the distinct tag sets that wait (few), and looks at the head of each queue only,
-// so that a long queue of jobs for others costs nothing. Rows that another dispatcher is claiming are passed over.
+// its own runs only on a daemon without. Jobs that people wait for come first. Among those it is the turn of the initiator for whom
+// the fewest jobs run, then of the one whose last job began the longest ago, and the oldest of that initiator's jobs is next. Walks
+// the distinct tag sets and initiators that wait (few), and looks at the heads of their queues only, so that a long queue costs
+// nothing. Rows that another server is claiming are passed over.
 func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (ProvisionerJob, error) {
 	row := q.db.QueryRow(ctx, claimJob,
 		arg.WorkerID,
@@ -103,6 +130,7 @@ func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (Provisioner
 		&i.LastSeq,
 		&i.LogLength,
 		&i.LogOverflowed,
+		&i.LogsRemovedAt,
 	)
 	return i, err
 }
@@ -144,7 +172,7 @@ func (q *Queries) GetFileSHA256(ctx context.Context, id uuid.UUID) (string, erro
 }
 
 const getJob = `-- name: GetJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs WHERE id = $1
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE id = $1
 `
 
 func (q *Queries) GetJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, error) {
@@ -171,6 +199,7 @@ func (q *Queries) GetJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, err
 		&i.LastSeq,
 		&i.LogLength,
 		&i.LogOverflowed,
+		&i.LogsRemovedAt,
 	)
 	return i, err
 }
@@ -195,7 +224,7 @@ func (q *Queries) GetSourceChunk(ctx context.Context, arg GetSourceChunkParams) 
 
 const insertJob = `-- name: InsertJob :one
 INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, input, tags, priority)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at
 `
 
 type InsertJobParams struct {
@@ -242,6 +271,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (Provision
 		&i.LastSeq,
 		&i.LogLength,
 		&i.LogOverflowed,
+		&i.LogsRemovedAt,
 	)
 	return i, err
 }
@@ -379,7 +409,7 @@ func (q *Queries) ListJobMetadata(ctx context.Context, ids []uuid.UUID) ([]ListJ
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs
 WHERE organization_id = $1 AND (cardinality($2::text[]) = 0 OR status = ANY ($2::text[]))
 	AND (cardinality($3::uuid[]) = 0 OR id = ANY ($3::uuid[])) AND tags @> $4::jsonb
 	AND ($5::uuid IS NULL OR initiator_id = $5)
@@ -433,6 +463,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 			&i.LastSeq,
 			&i.LogLength,
 			&i.LogOverflowed,
+			&i.LogsRemovedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -445,7 +476,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 }
 
 const listJobsByID = `-- name: ListJobsByID :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs WHERE id = ANY ($1::uuid[])
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE id = ANY ($1::uuid[])
 `
 
 func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]ProvisionerJob, error) {
@@ -478,6 +509,7 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 			&i.LastSeq,
 			&i.LogLength,
 			&i.LogOverflowed,
+			&i.LogsRemovedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -490,7 +522,7 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 }
 
 const listLastJobs = `-- name: ListLastJobs :many
-SELECT DISTINCT ON (worker_id) id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs WHERE worker_id = ANY ($1::uuid[]) AND completed_at IS NOT NULL
+SELECT DISTINCT ON (worker_id) id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE worker_id = ANY ($1::uuid[]) AND completed_at IS NOT NULL
 ORDER BY worker_id, completed_at DESC
 `
 
@@ -525,6 +557,7 @@ func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]Pr
 			&i.LastSeq,
 			&i.LogLength,
 			&i.LogOverflowed,
+			&i.LogsRemovedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -537,7 +570,7 @@ func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]Pr
 }
 
 const listLeasedJobs = `-- name: ListLeasedJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs WHERE status IN ('running', 'canceling')
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE status IN ('running', 'canceling')
 `
 
 // Jobs that some daemon is running.
@@ -571,6 +604,7 @@ func (q *Queries) ListLeasedJobs(ctx context.Context) ([]ProvisionerJob, error) 
 			&i.LastSeq,
 			&i.LogLength,
 			&i.LogOverflowed,
+			&i.LogsRemovedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -584,8 +618,16 @@ func (q *Queries) ListLeasedJobs(ctx context.Context) ([]ProvisionerJob, error) 
 
 const listPendingPositions = `-- name: ListPendingPositions :many
 SELECT id, position::bigint AS position, size::bigint AS size FROM (
-	SELECT id, row_number() OVER (PARTITION BY tags ORDER BY priority, created_at, id) AS position, count(*) OVER (PARTITION BY tags) AS size
-	FROM provisioner_jobs WHERE status = 'pending'
+	SELECT turns.id, row_number() OVER (PARTITION BY turns.tags ORDER BY turns.priority, turns.turn, turns.created_at, turns.id) AS position,
+		count(*) OVER (PARTITION BY turns.tags) AS size
+	FROM (
+		SELECT j.id, j.tags, j.priority, j.created_at, coalesce(busy.jobs, 0)
+			+ row_number() OVER (PARTITION BY j.tags, j.priority, j.initiator_id ORDER BY j.created_at, j.id) AS turn
+		FROM provisioner_jobs j LEFT JOIN (
+			SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
+		) busy ON busy.initiator_id = j.initiator_id
+		WHERE j.status = 'pending'
+	) turns
 ) queue WHERE id = ANY ($1::uuid[])
 `
 
@@ -595,7 +637,8 @@ type ListPendingPositionsRow struct {
 	Size     int64
 }
 
-// Where jobs stand in the queue of their tags, from 1, and how long that queue is.
+// Where jobs stand in the queue of their tags, from 1, and how long that queue is: as ClaimJob would take them if every job took
+// the same time.
 func (q *Queries) ListPendingPositions(ctx context.Context, ids []uuid.UUID) ([]ListPendingPositionsRow, error) {
 	rows, err := q.db.Query(ctx, listPendingPositions, ids)
 	if err != nil {
@@ -617,7 +660,7 @@ func (q *Queries) ListPendingPositions(ctx context.Context, ids []uuid.UUID) ([]
 }
 
 const listWorkerJobs = `-- name: ListWorkerJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
 `
 
 // Jobs that one daemon is running.
@@ -651,6 +694,7 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 			&i.LastSeq,
 			&i.LogLength,
 			&i.LogOverflowed,
+			&i.LogsRemovedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -663,7 +707,7 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs WHERE id = $1 FOR UPDATE
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE id = $1 FOR UPDATE
 `
 
 // The job's row, for a transaction that changes it.
@@ -691,12 +735,13 @@ func (q *Queries) LockJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, er
 		&i.LastSeq,
 		&i.LogLength,
 		&i.LogOverflowed,
+		&i.LogsRemovedAt,
 	)
 	return i, err
 }
 
 const lockSilentJobs = `-- name: LockSilentJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => $1::float8)
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => $1::float8)
 ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED
 `
 
@@ -731,6 +776,7 @@ func (q *Queries) LockSilentJobs(ctx context.Context, seconds float64) ([]Provis
 			&i.LastSeq,
 			&i.LogLength,
 			&i.LogOverflowed,
+			&i.LogsRemovedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -95,6 +95,7 @@ type ProvisionerJob struct {
 	LastSeq        int64
 	LogLength      int64
 	LogOverflowed  bool
+	LogsRemovedAt  *time.Time
 }
 
 type ProvisionerJobLog struct {
@@ -229,6 +230,16 @@ type Workspace struct {
 	UpdatedAt         time.Time
 	LastUsedAt        time.Time
 	DeletedAt         *time.Time
+	LatestBuildID     *uuid.UUID
+	LatestBuildNumber int32
+	LatestVersionID   *uuid.UUID
+	LatestTransition  string
+	LatestReason      string
+	LatestStatus      string
+	LatestDeadline    *time.Time
+	LatestEndedAt     *time.Time
+	AutostopTries     int32
+	AutostopAfter     *time.Time
 }
 
 type WorkspaceAgent struct {
@@ -349,6 +360,7 @@ type WorkspaceBuild struct {
 	UpdatedAt         time.Time
 	ProvisionerTags   []byte
 	StateKey          []byte
+	StateRemovedAt    *time.Time
 }
 
 type WorkspaceBuildParameter struct {

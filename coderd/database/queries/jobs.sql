@@ -23,22 +23,49 @@ ORDER BY created_at DESC, id LIMIT sqlc.arg(max_rows);
 
 -- name: ClaimJob :one
 -- Leases the next job that a daemon with these tags may take: its tags are a subset of the daemon's, and a job without tags of
--- its own runs only on a daemon without. Walks the distinct tag sets that wait (few), and looks at the head of each queue only,
--- so that a long queue of jobs for others costs nothing. Rows that another dispatcher is claiming are passed over.
+-- its own runs only on a daemon without. Jobs that people wait for come first. Among those it is the turn of the initiator for whom
+-- the fewest jobs run, then of the one whose last job began the longest ago, and the oldest of that initiator's jobs is next. Walks
+-- the distinct tag sets and initiators that wait (few), and looks at the heads of their queues only, so that a long queue costs
+-- nothing. Rows that another server is claiming are passed over.
 WITH RECURSIVE sets AS (
 	(SELECT j.tags FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sqlc.arg(organization_id) ORDER BY j.tags LIMIT 1)
 	UNION ALL
 	SELECT (SELECT j.tags FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sqlc.arg(organization_id) AND j.tags > sets.tags ORDER BY j.tags LIMIT 1)
 	FROM sets WHERE sets.tags IS NOT NULL
-), head AS (
-	SELECT first.id FROM sets CROSS JOIN LATERAL (
-		SELECT j.id, j.priority, j.created_at FROM provisioner_jobs j
-		WHERE j.status = 'pending' AND j.organization_id = sqlc.arg(organization_id) AND j.tags = sets.tags
-		ORDER BY j.priority, j.created_at, j.id LIMIT 1 FOR UPDATE SKIP LOCKED
+), takable AS (
+	SELECT sets.tags, first.priority FROM sets CROSS JOIN LATERAL (
+		SELECT j.priority FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sqlc.arg(organization_id) AND j.tags = sets.tags
+		ORDER BY j.priority LIMIT 1
 	) first
 	WHERE sets.tags IS NOT NULL AND sets.tags <@ sqlc.arg(tags)::jsonb
 		AND (sqlc.arg(untagged)::boolean OR sets.tags - 'scope' - 'owner' <> '{}')
-	ORDER BY first.priority, first.created_at, first.id LIMIT 1
+), waiting AS (
+	SELECT t.tags, t.priority, (SELECT j.initiator_id FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sqlc.arg(organization_id)
+		AND j.tags = t.tags AND j.priority = t.priority ORDER BY j.initiator_id LIMIT 1) AS initiator_id
+	FROM takable t WHERE t.priority = (SELECT min(priority) FROM takable)
+	UNION ALL
+	SELECT w.tags, w.priority, (SELECT j.initiator_id FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sqlc.arg(organization_id)
+		AND j.tags = w.tags AND j.priority = w.priority AND j.initiator_id > w.initiator_id ORDER BY j.initiator_id LIMIT 1)
+	FROM waiting w WHERE w.initiator_id IS NOT NULL
+), busy AS (
+	SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
+), turns AS (
+	SELECT w.tags, w.priority, w.initiator_id, coalesce(busy.jobs, 0) AS jobs,
+		(SELECT max(l.started_at) FROM provisioner_jobs l WHERE l.initiator_id = w.initiator_id) AS served_at
+	FROM waiting w LEFT JOIN busy ON busy.initiator_id = w.initiator_id
+	WHERE w.initiator_id IS NOT NULL
+), heads AS (
+	SELECT first.id, turns.jobs, turns.served_at, first.created_at FROM turns CROSS JOIN LATERAL (
+		SELECT j.id, j.created_at FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND j.organization_id = sqlc.arg(organization_id) AND j.tags = turns.tags AND j.priority = turns.priority
+			AND j.initiator_id = turns.initiator_id
+		ORDER BY j.created_at, j.id LIMIT 4
+	) first
+	ORDER BY turns.jobs, turns.served_at NULLS FIRST, first.created_at, first.id LIMIT 16
+), head AS (
+	SELECT j.id FROM heads JOIN provisioner_jobs j ON j.id = heads.id
+	WHERE j.status = 'pending'
+	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = sqlc.arg(worker_id), epoch = epoch + 1, last_seq = 0
 WHERE id = (SELECT head.id FROM head) RETURNING *;
@@ -71,10 +98,19 @@ SELECT * FROM provisioner_jobs WHERE status IN ('running', 'canceling');
 SELECT * FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling');
 
 -- name: ListPendingPositions :many
--- Where jobs stand in the queue of their tags, from 1, and how long that queue is.
+-- Where jobs stand in the queue of their tags, from 1, and how long that queue is: as ClaimJob would take them if every job took
+-- the same time.
 SELECT id, position::bigint AS position, size::bigint AS size FROM (
-	SELECT id, row_number() OVER (PARTITION BY tags ORDER BY priority, created_at, id) AS position, count(*) OVER (PARTITION BY tags) AS size
-	FROM provisioner_jobs WHERE status = 'pending'
+	SELECT turns.id, row_number() OVER (PARTITION BY turns.tags ORDER BY turns.priority, turns.turn, turns.created_at, turns.id) AS position,
+		count(*) OVER (PARTITION BY turns.tags) AS size
+	FROM (
+		SELECT j.id, j.tags, j.priority, j.created_at, coalesce(busy.jobs, 0)
+			+ row_number() OVER (PARTITION BY j.tags, j.priority, j.initiator_id ORDER BY j.created_at, j.id) AS turn
+		FROM provisioner_jobs j LEFT JOIN (
+			SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
+		) busy ON busy.initiator_id = j.initiator_id
+		WHERE j.status = 'pending'
+	) turns
 ) queue WHERE id = ANY (sqlc.arg(ids)::uuid[]);
 
 -- name: ListJobMetadata :many
