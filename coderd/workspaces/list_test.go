@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -152,4 +153,59 @@ func BenchmarkList1000(b *testing.B) {
 		}
 		b.SetBytes(n)
 	}
+}
+
+// One answer lists at most a thousand workspaces, whatever limit is asked for, and its count is of all: clients read page by page.
+func TestListIsBounded(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	fill(t, w, w.Template("process", process()), 1100)
+	for _, limit := range []int{0, 1001, 1 << 29} {
+		got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{Limit: limit})
+		if err != nil || len(got.Workspaces) != 1000 || got.Count != 1100 {
+			t.Errorf("limit %d: %d of %d, %v; want 1000 of 1100", limit, len(got.Workspaces), got.Count, err)
+		}
+	}
+	got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{Offset: 1000})
+	if err != nil || len(got.Workspaces) != 100 || got.Count != 1100 {
+		t.Errorf("from 1000: %d of %d, %v", len(got.Workspaces), got.Count, err)
+	}
+}
+
+// BenchmarkList25of10000 is a page of 25 out of 10 000 workspaces with ten builds each, for an owner who sees all of them, and what
+// the scheduler asks every half minute.
+func BenchmarkList25of10000(b *testing.B) {
+	w := worldtest.New(b)
+	template := w.Template("process", process())
+	w.Exec(`INSERT INTO users (id, username, email) SELECT md5(n::text)::uuid, 'user' || n, 'user' || n || '@example.com' FROM generate_series(0, 999) n`)
+	fill(b, w, template, 10_000)
+	w.Exec(`UPDATE workspaces SET owner_id = md5((abs(hashtext(id::text)) % 1000)::text)::uuid`)
+	w.Exec(`ALTER TABLE workspace_builds DISABLE TRIGGER USER`)
+	w.Exec(`ALTER TABLE provisioner_jobs DISABLE TRIGGER USER`)
+	for number := 2; number <= 10; number++ {
+		w.Exec(`WITH n AS (SELECT id AS w, gen_random_uuid() AS j FROM workspaces),
+			jb AS (INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, status, started_at, completed_at)
+				SELECT n.j, $1, $2, 'workspace_build', f.id, 'succeeded', now(), now() FROM n, (SELECT id FROM files LIMIT 1) f)
+			INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id, deadline)
+				SELECT gen_random_uuid(), w, $4, $3, j, 'start', $2, now() + interval '1 hour' FROM n`,
+			w.Org, w.Users["ann"], template.ActiveVersionID, number)
+	}
+	w.Exec(`UPDATE workspaces w SET latest_build_id = b.id, latest_build_number = 10, latest_deadline = b.deadline
+		FROM workspace_builds b WHERE b.workspace_id = w.id AND b.build_number = 10`)
+	w.Exec(`VACUUM ANALYZE`)
+	b.Run("list", func(b *testing.B) {
+		for b.Loop() {
+			got, err := w.As("tom").Workspaces(b.Context(), sdk.WorkspacesQuery{Limit: 25})
+			if err != nil || len(got.Workspaces) != 25 || got.Count != 10_000 {
+				b.Fatal(len(got.Workspaces), got.Count, err)
+			}
+		}
+	})
+	b.Run("overdue", func(b *testing.B) {
+		for b.Loop() {
+			if got, err := w.DB.ListOverdueWorkspaces(b.Context(), time.Now()); err != nil || len(got) != 0 {
+				b.Fatal(len(got), err)
+			}
+		}
+	})
 }

@@ -57,15 +57,8 @@ func (s *Service) Stop() {
 func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, scheduleEvery)
 	defer cancel()
-	overdue, err := s.deps.DB.ListOverdueWorkspaces(ctx, now)
-	if err != nil {
-		return fmt.Errorf("list overdue workspaces: %w", err)
-	}
-	for _, id := range overdue {
-		due := func(b dbsqlc.GetLatestBuildRow) bool {
-			return sdk.Transition(b.Transition) == sdk.TransitionStart && b.Deadline != nil && !b.Deadline.After(now)
-		}
-		s.automatic(ctx, id, sdk.TransitionStop, sdk.ReasonAutostop, due)
+	if err := s.stopOverdue(ctx, now); err != nil {
+		return err
 	}
 	stopped, err := s.deps.DB.ListAutostartWorkspaces(ctx)
 	if err != nil {
@@ -87,6 +80,36 @@ func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 		s.automatic(ctx, w.ID, sdk.TransitionStart, sdk.ReasonAutostart, due)
 	}
 	return nil
+}
+
+// stopOverdue stops the workspaces whose time is over, batch by batch. Each try postpones the workspace's next one, so that one that
+// cannot be stopped keeps no other running, and comes again.
+func (s *Service) stopOverdue(ctx context.Context, now time.Time) error {
+	for {
+		overdue, err := s.deps.DB.ListOverdueWorkspaces(ctx, now)
+		if err != nil {
+			return fmt.Errorf("list overdue workspaces: %w", err)
+		}
+		for _, w := range overdue {
+			due := func(b dbsqlc.GetLatestBuildRow) bool {
+				if sdk.Transition(b.Transition) == sdk.TransitionStop {
+					return sdk.BuildReason(b.Reason) == sdk.ReasonAutostop && sdk.JobStatus(b.JobStatus) == sdk.JobFailed
+				}
+				return sdk.Transition(b.Transition) == sdk.TransitionStart && b.Deadline != nil && !b.Deadline.After(now)
+			}
+			s.automatic(ctx, w.ID, sdk.TransitionStop, sdk.ReasonAutostop, due)
+			next, err := s.deps.DB.PostponeAutostop(ctx, dbsqlc.PostponeAutostopParams{ID: w.ID, At: now})
+			if err != nil {
+				return fmt.Errorf("postpone next automatic stop: %w", err)
+			}
+			if next.AutostopTries > 1 {
+				s.log.WarnContext(ctx, "automatic stop tried again", "workspace", w.ID, "try", next.AutostopTries, "next", next.AutostopAfter)
+			}
+		}
+		if len(overdue) == 0 {
+			return nil
+		}
+	}
 }
 
 // startDue says whether the schedule came between the stop and now, and not too long ago.

@@ -24,8 +24,10 @@ import (
 const (
 	maxName  = 32
 	maxPages = 1 << 30
-	minTTL   = time.Minute
-	maxTTL   = 30 * 24 * time.Hour
+	// maxList is how many workspaces one answer lists: without a limit, or with a greater one. The answer's count is of all.
+	maxList = 1000
+	minTTL  = time.Minute
+	maxTTL  = 30 * 24 * time.Hour
 )
 
 var nameForm = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
@@ -316,6 +318,9 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	offset, err := httpapi.QueryInt(r, "offset", 0, maxPages)
 	if err != nil {
 		return err
+	}
+	if limit == 0 || limit > maxList {
+		limit = maxList
 	}
 	p.PageLimit, p.PageOffset = int32(limit), int32(offset)
 	rows, err := s.deps.DB.ListWorkspaceRows(ctx, p)

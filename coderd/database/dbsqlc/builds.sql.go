@@ -147,7 +147,7 @@ func (q *Queries) GetBuildTags(ctx context.Context, id uuid.UUID) ([]byte, error
 }
 
 const getLatestBuild = `-- name: GetLatestBuild :one
-SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.deadline, b.max_deadline, j.status AS job_status
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.deadline, b.max_deadline, j.status AS job_status
 FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
 WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1
 `
@@ -159,6 +159,7 @@ type GetLatestBuildRow struct {
 	TemplateVersionID uuid.UUID
 	JobID             uuid.UUID
 	Transition        string
+	Reason            string
 	Deadline          *time.Time
 	MaxDeadline       *time.Time
 	JobStatus         string
@@ -174,6 +175,7 @@ func (q *Queries) GetLatestBuild(ctx context.Context, workspaceID uuid.UUID) (Ge
 		&i.TemplateVersionID,
 		&i.JobID,
 		&i.Transition,
+		&i.Reason,
 		&i.Deadline,
 		&i.MaxDeadline,
 		&i.JobStatus,

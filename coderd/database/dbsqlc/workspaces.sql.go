@@ -51,7 +51,7 @@ func (q *Queries) FavoriteWorkspace(ctx context.Context, arg FavoriteWorkspacePa
 }
 
 const getWorkspace = `-- name: GetWorkspace :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at FROM workspaces WHERE id = $1
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after FROM workspaces WHERE id = $1
 `
 
 // Deleted ones too.
@@ -71,12 +71,22 @@ func (q *Queries) GetWorkspace(ctx context.Context, id uuid.UUID) (Workspace, er
 		&i.UpdatedAt,
 		&i.LastUsedAt,
 		&i.DeletedAt,
+		&i.LatestBuildID,
+		&i.LatestBuildNumber,
+		&i.LatestVersionID,
+		&i.LatestTransition,
+		&i.LatestReason,
+		&i.LatestStatus,
+		&i.LatestDeadline,
+		&i.LatestEndedAt,
+		&i.AutostopTries,
+		&i.AutostopAfter,
 	)
 	return i, err
 }
 
 const getWorkspaceByOwnerAndName = `-- name: GetWorkspaceByOwnerAndName :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at FROM workspaces
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after FROM workspaces
 WHERE owner_id = $1 AND lower(name) = lower($2::text) AND (deleted_at IS NULL OR $3::boolean)
 ORDER BY deleted_at DESC NULLS FIRST LIMIT 1
 `
@@ -104,6 +114,16 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 		&i.UpdatedAt,
 		&i.LastUsedAt,
 		&i.DeletedAt,
+		&i.LatestBuildID,
+		&i.LatestBuildNumber,
+		&i.LatestVersionID,
+		&i.LatestTransition,
+		&i.LatestReason,
+		&i.LatestStatus,
+		&i.LatestDeadline,
+		&i.LatestEndedAt,
+		&i.AutostopTries,
+		&i.AutostopAfter,
 	)
 	return i, err
 }
@@ -111,7 +131,7 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 const insertWorkspace = `-- name: InsertWorkspace :one
 INSERT INTO workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-RETURNING id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at
+RETURNING id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after
 `
 
 type InsertWorkspaceParams struct {
@@ -150,18 +170,25 @@ func (q *Queries) InsertWorkspace(ctx context.Context, arg InsertWorkspaceParams
 		&i.UpdatedAt,
 		&i.LastUsedAt,
 		&i.DeletedAt,
+		&i.LatestBuildID,
+		&i.LatestBuildNumber,
+		&i.LatestVersionID,
+		&i.LatestTransition,
+		&i.LatestReason,
+		&i.LatestStatus,
+		&i.LatestDeadline,
+		&i.LatestEndedAt,
+		&i.AutostopTries,
+		&i.AutostopAfter,
 	)
 	return i, err
 }
 
 const listAutostartWorkspaces = `-- name: ListAutostartWorkspaces :many
-SELECT w.id, w.owner_id, w.autostart_schedule, j.completed_at FROM workspaces w
+SELECT w.id, w.owner_id, w.autostart_schedule, w.latest_ended_at AS completed_at FROM workspaces w
 JOIN users u ON u.id = w.owner_id
-JOIN LATERAL (
-	SELECT wb.transition, wb.job_id FROM workspace_builds wb WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
-) b ON true
-JOIN provisioner_jobs j ON j.id = b.job_id
-WHERE w.deleted_at IS NULL AND w.autostart_schedule IS NOT NULL AND b.transition = 'stop' AND j.status = 'succeeded' AND u.status <> 'suspended' AND u.deleted_at IS NULL
+WHERE w.deleted_at IS NULL AND w.autostart_schedule IS NOT NULL AND w.latest_transition = 'stop' AND w.latest_status = 'succeeded'
+	AND u.status <> 'suspended' AND u.deleted_at IS NULL
 `
 
 type ListAutostartWorkspacesRow struct {
@@ -198,29 +225,37 @@ func (q *Queries) ListAutostartWorkspaces(ctx context.Context) ([]ListAutostartW
 }
 
 const listOverdueWorkspaces = `-- name: ListOverdueWorkspaces :many
-SELECT w.id FROM workspaces w
-JOIN LATERAL (
-	SELECT wb.transition, wb.deadline, wb.job_id FROM workspace_builds wb WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
-) b ON true
-JOIN provisioner_jobs j ON j.id = b.job_id
-WHERE w.deleted_at IS NULL AND b.transition = 'start' AND j.status = 'succeeded' AND b.deadline <= $1::timestamptz
-ORDER BY b.deadline LIMIT 100
+(SELECT id, latest_deadline AS since FROM workspaces
+	WHERE deleted_at IS NULL AND latest_transition = 'start' AND latest_status = 'succeeded' AND latest_deadline <= $1::timestamptz
+		AND (autostop_after IS NULL OR autostop_after <= $1::timestamptz)
+	ORDER BY latest_deadline LIMIT 100)
+UNION ALL
+(SELECT id, autostop_after AS since FROM workspaces
+	WHERE deleted_at IS NULL AND latest_transition = 'stop' AND latest_status = 'failed' AND latest_reason = 'autostop'
+		AND autostop_after <= $1::timestamptz
+	ORDER BY autostop_after LIMIT 100)
 `
 
-// Running workspaces whose time is over.
-func (q *Queries) ListOverdueWorkspaces(ctx context.Context, at time.Time) ([]uuid.UUID, error) {
+type ListOverdueWorkspacesRow struct {
+	ID    uuid.UUID
+	Since *time.Time
+}
+
+// Workspaces to stop, a batch of them: running ones whose time is over, and ones whose automatic stop failed. One that could not be
+// stopped before comes again at its time (PostponeAutostop), so that a batch of such does not keep the others running.
+func (q *Queries) ListOverdueWorkspaces(ctx context.Context, at time.Time) ([]ListOverdueWorkspacesRow, error) {
 	rows, err := q.db.Query(ctx, listOverdueWorkspaces, at)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []uuid.UUID{}
+	items := []ListOverdueWorkspacesRow{}
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i ListOverdueWorkspacesRow
+		if err := rows.Scan(&i.ID, &i.Since); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -229,33 +264,39 @@ func (q *Queries) ListOverdueWorkspaces(ctx context.Context, at time.Time) ([]uu
 }
 
 const listWorkspaceRows = `-- name: ListWorkspaceRows :many
-SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
+WITH matching AS (
+	SELECT w.id, lower(u.username) AS owner_key, lower(w.name) AS name_key, f.workspace_id IS NOT NULL AS favorite,
+		w.latest_status = 'succeeded' AND w.latest_transition = 'start' AS running
+	FROM workspaces w
+	JOIN users u ON u.id = w.owner_id
+	JOIN templates t ON t.id = w.template_id
+	LEFT JOIN workspace_favorites f ON f.workspace_id = w.id AND f.user_id = $1
+	WHERE w.latest_build_id IS NOT NULL
+		AND ($2::uuid[] IS NULL OR w.id = ANY ($2::uuid[]))
+		AND ($3::boolean OR w.deleted_at IS NULL)
+		AND ($4::uuid IS NULL OR w.owner_id = $4)
+		AND ($5::uuid IS NULL OR w.organization_id = $5)
+		AND ($6::text = '' OR lower(u.username) = lower($6::text))
+		AND ($7::text = '' OR strpos(lower(w.name), lower($7::text)) > 0)
+		AND ($8::text = '' OR lower(t.name) = lower($8::text))
+		AND ($9::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = $9)
+		AND ($10::text = '' OR $10::text = CASE w.latest_status
+			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
+			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
+			ELSE w.latest_status END)
+), page AS (
+	SELECT id, favorite FROM matching ORDER BY favorite DESC, running DESC, owner_key, name_key, id
+	LIMIT NULLIF($12::int, 0) OFFSET $11::int
+)
+SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
 	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
-	b.id AS latest_build_id,
-	EXISTS (SELECT 1 FROM workspace_favorites f WHERE f.workspace_id = w.id AND f.user_id = $1) AS favorite,
-	count(*) OVER () AS total
-FROM workspaces w
+	w.latest_build_id::uuid AS latest_build_id, page.favorite::boolean AS favorite, (SELECT count(*) FROM matching) AS total
+FROM page
+JOIN workspaces w ON w.id = page.id
 JOIN users u ON u.id = w.owner_id
 JOIN organizations o ON o.id = w.organization_id
 JOIN templates t ON t.id = w.template_id
-JOIN LATERAL (
-	SELECT wb.id, wb.transition, wb.template_version_id, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
-	WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
-) b ON true
-WHERE ($2::uuid[] IS NULL OR w.id = ANY ($2::uuid[]))
-	AND ($3::boolean OR w.deleted_at IS NULL)
-	AND ($4::uuid IS NULL OR w.owner_id = $4)
-	AND ($5::uuid IS NULL OR w.organization_id = $5)
-	AND ($6::text = '' OR lower(u.username) = lower($6::text))
-	AND ($7::text = '' OR strpos(lower(w.name), lower($7::text)) > 0)
-	AND ($8::text = '' OR lower(t.name) = lower($8::text))
-	AND ($9::boolean IS NULL OR (b.template_version_id <> t.active_version_id) = $9)
-	AND ($10::text = '' OR $10::text = CASE b.status
-		WHEN 'running' THEN CASE b.transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
-		WHEN 'succeeded' THEN CASE b.transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
-		ELSE b.status END)
-ORDER BY favorite DESC, (b.status = 'succeeded' AND b.transition = 'start') DESC, lower(u.username), lower(w.name), w.id
-LIMIT NULLIF($12::int, 0) OFFSET $11::int
+ORDER BY page.favorite DESC, (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, lower(u.username), lower(w.name), w.id
 `
 
 type ListWorkspaceRowsParams struct {
@@ -288,7 +329,7 @@ type ListWorkspaceRowsRow struct {
 }
 
 // One page of workspaces with what a list shows. total counts all that match. status follows from the latest build as in
-// workspaces.Status.
+// workspaces.Status. The page is found in the narrow rows of what is filtered and sorted by; the rest is read for the page only.
 func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsParams) ([]ListWorkspaceRowsRow, error) {
 	rows, err := q.db.Query(ctx, listWorkspaceRows,
 		arg.ViewerID,
@@ -324,6 +365,16 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 			&i.Workspace.UpdatedAt,
 			&i.Workspace.LastUsedAt,
 			&i.Workspace.DeletedAt,
+			&i.Workspace.LatestBuildID,
+			&i.Workspace.LatestBuildNumber,
+			&i.Workspace.LatestVersionID,
+			&i.Workspace.LatestTransition,
+			&i.Workspace.LatestReason,
+			&i.Workspace.LatestStatus,
+			&i.Workspace.LatestDeadline,
+			&i.Workspace.LatestEndedAt,
+			&i.Workspace.AutostopTries,
+			&i.Workspace.AutostopAfter,
 			&i.OwnerName,
 			&i.OrganizationName,
 			&i.TemplateName,
@@ -346,7 +397,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 }
 
 const lockWorkspace = `-- name: LockWorkspace :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at FROM workspaces WHERE id = $1 FOR UPDATE
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after FROM workspaces WHERE id = $1 FOR UPDATE
 `
 
 // Held while a build is made: builds of one workspace are numbered one after another.
@@ -366,6 +417,16 @@ func (q *Queries) LockWorkspace(ctx context.Context, id uuid.UUID) (Workspace, e
 		&i.UpdatedAt,
 		&i.LastUsedAt,
 		&i.DeletedAt,
+		&i.LatestBuildID,
+		&i.LatestBuildNumber,
+		&i.LatestVersionID,
+		&i.LatestTransition,
+		&i.LatestReason,
+		&i.LatestStatus,
+		&i.LatestDeadline,
+		&i.LatestEndedAt,
+		&i.AutostopTries,
+		&i.AutostopAfter,
 	)
 	return i, err
 }
@@ -387,6 +448,30 @@ SELECT pg_notify('workspace:' || $1::uuid::text, $1::uuid::text)
 func (q *Queries) NotifyWorkspace(ctx context.Context, workspaceID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, notifyWorkspace, workspaceID)
 	return err
+}
+
+const postponeAutostop = `-- name: PostponeAutostop :one
+UPDATE workspaces SET autostop_tries = autostop_tries + 1,
+	autostop_after = $2::timestamptz + LEAST(make_interval(mins => 1) * power(2, LEAST(autostop_tries, 10)), make_interval(hours => 6))
+WHERE id = $1 RETURNING autostop_tries, autostop_after::timestamptz AS autostop_after
+`
+
+type PostponeAutostopParams struct {
+	ID uuid.UUID
+	At time.Time
+}
+
+type PostponeAutostopRow struct {
+	AutostopTries int32
+	AutostopAfter time.Time
+}
+
+// An automatic stop was tried, or could not be: the next try of this workspace, should it need one, is later each time.
+func (q *Queries) PostponeAutostop(ctx context.Context, arg PostponeAutostopParams) (PostponeAutostopRow, error) {
+	row := q.db.QueryRow(ctx, postponeAutostop, arg.ID, arg.At)
+	var i PostponeAutostopRow
+	err := row.Scan(&i.AutostopTries, &i.AutostopAfter)
+	return i, err
 }
 
 const renameWorkspace = `-- name: RenameWorkspace :exec

@@ -1,0 +1,146 @@
+package workspaces_test
+
+import (
+	"context"
+	"io/fs"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// Many workspaces that cannot be stopped do not keep another running past its deadline.
+func TestAutostopIsNotStarved(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", process())
+	good, _ := w.Running("ann", "good", template.ID)
+	fill(t, w, template, 250)
+	now := time.Now()
+	w.Exec(`UPDATE workspace_builds SET deadline = $1::timestamptz - CASE WHEN workspace_id = $2 THEN interval '1 minute' ELSE interval '1 hour' END`, now, good.ID)
+	w.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'cannot be stopped'; END $$`)
+	w.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON workspace_builds FOR EACH ROW WHEN (NEW.workspace_id <> '` + good.ID.String() + `') EXECUTE FUNCTION refuse()`)
+	if err := w.Workspaces.RunSchedule(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Get(good.ID).LatestBuild; got.Transition != sdk.TransitionStop || got.Reason != sdk.ReasonAutostop {
+		t.Errorf("the workspace that can be stopped: %s by %s", got.Transition, got.Reason)
+	}
+	// The others come again.
+	w.Exec(`DROP TRIGGER refuse ON workspace_builds`)
+	if err := w.Workspaces.RunSchedule(t.Context(), now.Add(2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{Q: "status:pending"})
+	if err != nil || got.Count != 251 {
+		t.Errorf("%d workspaces are being stopped, %v; want 251", got.Count, err)
+	}
+}
+
+// An automatic stop that failed is tried again, later each time, until the workspace is stopped or somebody builds it.
+func TestFailedAutostopIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
+	now := time.Now()
+	w.Exec(`UPDATE workspace_builds SET deadline = $1 WHERE workspace_id = $2`, now, ws.ID)
+	number := func() int32 { t.Helper(); return w.Get(ws.ID).LatestBuild.BuildNumber }
+	run := func(at time.Time, want int32) {
+		t.Helper()
+		if err := w.Workspaces.RunSchedule(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		if got := number(); got != want {
+			t.Fatalf("%s after the deadline: build %d, want %d", at.Sub(now), got, want)
+		}
+	}
+	broken := func() {
+		result := worldtest.Built("s")
+		result.Error = "cannot be stopped"
+		w.Daemon.Next().Finish(result)
+		worldtest.Await(t, "the stop has failed", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Status == sdk.WorkspaceFailed })
+	}
+	run(now, 2)
+	broken()
+	run(now.Add(59*time.Second), 2)
+	run(now.Add(61*time.Second), 3)
+	broken()
+	run(now.Add(2*time.Minute), 3)
+	run(now.Add(4*time.Minute), 4)
+	w.Daemon.Next().Finish(worldtest.Built("s"))
+	if got := w.Get(ws.ID).LatestBuild.Status; got != sdk.WorkspaceStopped {
+		t.Fatalf("the workspace is %s", got)
+	}
+	run(now.Add(48*time.Hour), 4)
+
+	// What a person orders is the person's to see: it is not repeated, and a new start counts anew.
+	w.Build("ann", ws.ID, sdk.TransitionStart)
+	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Build("ann", ws.ID, sdk.TransitionStop)
+	broken()
+	run(now.Add(48*time.Hour), 6)
+	var tries int
+	if err := w.DB.Pool.QueryRow(t.Context(), `SELECT autostop_tries FROM workspaces WHERE id = $1`, ws.ID).Scan(&tries); err != nil || tries != 0 {
+		t.Errorf("%d tries after a build by a person, %v", tries, err)
+	}
+}
+
+// What a workspace's row says of its latest build is what the builds and jobs say, whatever was done.
+func TestLatestBuildIsKept(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", process())
+	check := func(when string) {
+		t.Helper()
+		var wrong int
+		if err := w.DB.Pool.QueryRow(t.Context(), `
+			SELECT count(*) FROM workspaces w
+			LEFT JOIN LATERAL (SELECT * FROM workspace_builds b WHERE b.workspace_id = w.id ORDER BY b.build_number DESC LIMIT 1) b ON true
+			LEFT JOIN provisioner_jobs j ON j.id = b.job_id
+			WHERE (w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at)
+				IS DISTINCT FROM (b.id, b.build_number, b.template_version_id, b.transition, b.reason, j.status, b.deadline, j.completed_at)`).Scan(&wrong); err != nil || wrong != 0 {
+			t.Errorf("%s: %d rows are wrong, %v", when, wrong, err)
+		}
+	}
+	ws := w.Workspace("ann", "dev", template.ID)
+	check("created")
+	job := w.Daemon.Next()
+	check("running")
+	job.Finish(worldtest.Built("s", worldtest.Resource(uuid.New())))
+	check("started")
+	if err := w.As("ann").UpdateTTL(t.Context(), ws.ID, sdk.UpdateTTLRequest{TTLMillis: ptr[int64](600_000)}); err != nil {
+		t.Fatal(err)
+	}
+	w.Build("ann", ws.ID, sdk.TransitionStart)
+	w.Daemon.Next().Finish(worldtest.Built("s"))
+	check("with a deadline")
+	if err := w.As("ann").WorkspaceUsage(t.Context(), ws.ID, sdk.UsageRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	check("used")
+	stop := w.Build("ann", ws.ID, sdk.TransitionStop)
+	if err := w.As("ann").CancelBuild(t.Context(), stop.ID); err != nil {
+		t.Fatal(err)
+	}
+	check("canceled")
+	w.Build("ann", ws.ID, sdk.TransitionDelete)
+	w.Daemon.Next().Finish(&provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{}}})
+	check("deleted")
+	// The migration finds the same for workspaces that were there before it.
+	text, err := fs.ReadFile(database.Migrations(), "0014_workspace_latest.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	backfill := regexp.MustCompile(`(?s)\nUPDATE workspaces w SET latest_build_id = b\.id,.*?;`).Find(text)
+	w.Workspace("bob", "dev", template.ID)
+	w.Exec(`UPDATE workspaces SET latest_build_id = NULL, latest_build_number = 0, latest_version_id = NULL, latest_transition = '', latest_reason = '',
+		latest_status = '', latest_deadline = NULL, latest_ended_at = NULL`)
+	w.Exec(string(backfill))
+	check("migrated")
+}
