@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,11 +67,14 @@ type Service struct {
 
 	asking     chan struct{} // a slot per request to a provider
 	refreshing chan struct{} // a slot per refresh
+
+	mu      sync.Mutex
+	renewed map[linkKey]renewal // tokens that a provider has given and the database has not taken yet
 }
 
 // New returns the service. Nothing of it runs by itself.
 func New(deps Deps) *Service {
-	s := &Service{deps: deps, log: deps.Logger, client: deps.HTTP, asking: make(chan struct{}, maxAsking), refreshing: make(chan struct{}, maxRefreshing)}
+	s := &Service{deps: deps, log: deps.Logger, client: deps.HTTP, asking: make(chan struct{}, maxAsking), refreshing: make(chan struct{}, maxRefreshing), renewed: map[linkKey]renewal{}}
 	if s.client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = askTimeout
@@ -87,8 +91,11 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /external-auth/{externalauth}/callback", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.callback)
 }
 
-// Close lets go of connections to providers that nobody uses.
-func (s *Service) Close() { s.client.CloseIdleConnections() }
+// Close stores what could not be stored before, if the database takes it now, and closes idle connections to providers.
+func (s *Service) Close() {
+	s.storeRenewed()
+	s.client.CloseIdleConnections()
+}
 
 // PageURL is the dashboard's page where a user links an account of a provider.
 func (s *Service) PageURL(provider string) string {

@@ -1,6 +1,7 @@
 package extauth_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -124,6 +125,69 @@ func TestRefreshOnce(t *testing.T) {
 	wg.Wait()
 	if n := w.provider.Refreshes(); n != 1 {
 		t.Errorf("%d refreshes, want 1", n)
+	}
+}
+
+// The provider has given new tokens, and the transaction that stores them fails: once, so that the same question stores them, for
+// longer, so that a later question or the server's end does, and while another server spends the old refresh token in vain.
+func TestRefreshSurvivesFailedCommit(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		failures int
+		check    func(*world)
+	}{
+		"once": {1, func(w *world) {
+			if !w.provider.Good(w.token("ann")) {
+				t.Error("the token is of no use")
+			}
+		}},
+		"for longer": {1000, func(w *world) {
+			if c, err := w.ForProvider(w.t.Context(), w.id("ann"), "forge"); err == nil {
+				t.Errorf("got %v although nothing could be stored", c.Token)
+			}
+			w.exec("DROP TRIGGER broken ON external_auth_links")
+			if !w.provider.Good(w.token("ann")) {
+				t.Error("the token is of no use afterwards")
+			}
+		}},
+		"until the server ends": {1000, func(w *world) {
+			if c, err := w.ForProvider(w.t.Context(), w.id("ann"), "forge"); err == nil {
+				t.Errorf("got %v although nothing could be stored", c.Token)
+			}
+			w.exec("DROP TRIGGER broken ON external_auth_links")
+			w.Close()
+			w.Service = extauth.New(w.deps)
+			w.t.Cleanup(w.Service.Close)
+			if !w.provider.Good(w.token("ann")) {
+				t.Error("the token is of no use for the next server")
+			}
+		}},
+		"while another server fails the link": {1000, func(w *world) {
+			if c, err := w.ForProvider(w.t.Context(), w.id("ann"), "forge"); err == nil {
+				t.Errorf("got %v although nothing could be stored", c.Token)
+			}
+			w.exec("DROP TRIGGER broken ON external_auth_links")
+			w.exec("UPDATE external_auth_links SET failure = 'the old refresh token is refused'")
+			if !w.provider.Good(w.token("ann")) {
+				t.Error("the token is of no use afterwards")
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provider.Expire(time.Minute) // within the margin
+			w.link("ann")
+			w.provider.Expire(time.Hour)
+			w.exec("CREATE SEQUENCE failures")
+			w.exec(fmt.Sprintf(`CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$
+				BEGIN IF nextval('failures') <= %d THEN RAISE EXCEPTION 'the commit fails'; END IF; RETURN NULL; END $$`, tt.failures))
+			w.exec(`CREATE CONSTRAINT TRIGGER broken AFTER UPDATE OF tokens ON external_auth_links DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION broken()`)
+			tt.check(w)
+			if n := w.provider.Refreshes(); n != 1 {
+				t.Errorf("%d refreshes, want 1", n)
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -108,7 +109,7 @@ func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token,
 	if err != nil {
 		return Token{}, fmt.Errorf("read link: %w", err)
 	}
-	if link.Failure != "" {
+	if link.Failure != "" && s.renewal(link) == nil {
 		return Token{Failure: link.Failure}, nil
 	}
 	refreshed := false
@@ -177,19 +178,19 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 		return seen, false, err
 	}
 	defer leave()
-	var got *oauth2.Token // asked for once, however often the transaction is run
+	got := s.renewal(seen) // asked for once, however often the transaction is run
 	var refused error
-	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	renew := func(q *dbsqlc.Queries) error {
 		var err error
 		link, err = q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: seen.UserID, ProviderID: seen.ProviderID})
 		if err != nil {
 			return err
 		}
-		if !link.UpdatedAt.Equal(seen.UpdatedAt) || link.Failure != "" {
+		if !link.UpdatedAt.Equal(seen.UpdatedAt) || link.Failure != "" && got == nil {
 			done = link.Failure == ""
 			return nil
 		}
-		if !link.Refreshable {
+		if !link.Refreshable && got == nil {
 			return nil
 		}
 		if got == nil {
@@ -201,16 +202,19 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 				return nil
 			}
 		}
-		sealed, refreshable, expires, err := s.seal(link.UserID, p, got)
-		if err != nil {
-			return err
-		}
-		link, err = q.UpdateExternalAuthLink(ctx, dbsqlc.UpdateExternalAuthLinkParams{
-			UserID: link.UserID, ProviderID: link.ProviderID, Tokens: sealed, Refreshable: refreshable, ExpiresAt: expires,
-		})
+		link, err = s.store(ctx, q, p, link, got)
 		done = err == nil
 		return err
-	})
+	}
+	// The provider has spent the old refresh token by the time it answers: what it gave must not be lost with a transaction.
+	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+	for try := 1; ; try++ {
+		err = s.deps.DB.InTx(ctx, renew)
+		s.remember(seen, got, err)
+		if err == nil || got == nil || try == storeTries || database.IsNotFound(err) || retry.Wait(ctx) != nil {
+			break
+		}
+	}
 	switch {
 	case database.IsNotFound(err): // unlinked meanwhile
 		return dbsqlc.ExternalAuthLink{UserID: seen.UserID, ProviderID: seen.ProviderID, Failure: failureRefresh}, false, nil
@@ -228,6 +232,17 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 		}
 	}
 	return link, false, nil
+}
+
+// store writes renewed tokens.
+func (s *Service) store(ctx context.Context, q *dbsqlc.Queries, p *Provider, link dbsqlc.ExternalAuthLink, got *oauth2.Token) (dbsqlc.ExternalAuthLink, error) {
+	sealed, refreshable, expires, err := s.seal(link.UserID, p, got)
+	if err != nil {
+		return link, err
+	}
+	return q.UpdateExternalAuthLink(ctx, dbsqlc.UpdateExternalAuthLinkParams{
+		UserID: link.UserID, ProviderID: link.ProviderID, Tokens: sealed, Refreshable: refreshable, ExpiresAt: expires,
+	})
 }
 
 // renew asks for new tokens. Its slot is the refresh's own: nothing is waited for here, with a row locked.

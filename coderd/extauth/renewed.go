@@ -1,0 +1,90 @@
+package extauth
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/oauth2"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+)
+
+const (
+	// storeTries is how often tokens that a provider has given are stored before the caller is told that it did not work.
+	storeTries = 4
+	// lastStoreTimeout bounds storing what is left when the server stops.
+	lastStoreTimeout = 5 * time.Second
+)
+
+type linkKey struct {
+	user     uuid.UUID
+	provider string
+}
+
+// renewal is what a provider has given for a link, as the link was when it was asked. Until it is stored, this process has the
+// only copy: the next question about the link stores it instead of spending the old refresh token a second time.
+type renewal struct {
+	of  time.Time // the link's updated_at
+	got *oauth2.Token
+}
+
+func keyOf(link dbsqlc.ExternalAuthLink) linkKey { return linkKey{link.UserID, link.ProviderID} }
+
+// renewal is what was given for the link and is not stored yet, or nil. A link that was renewed in another way needs it no more.
+func (s *Service) renewal(link dbsqlc.ExternalAuthLink) *oauth2.Token {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.renewed[keyOf(link)]
+	if ok && r.of.Equal(link.UpdatedAt) {
+		return r.got
+	}
+	delete(s.renewed, keyOf(link))
+	return nil
+}
+
+// remember keeps what was given for a link whose transaction ended with err, or forgets it.
+func (s *Service) remember(link dbsqlc.ExternalAuthLink, got *oauth2.Token, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got == nil || err == nil || database.IsNotFound(err) {
+		delete(s.renewed, keyOf(link))
+		return
+	}
+	s.renewed[keyOf(link)] = renewal{link.UpdatedAt, got}
+}
+
+// storeRenewed tries a last time to store what is left.
+func (s *Service) storeRenewed() {
+	s.mu.Lock()
+	left := maps.Clone(s.renewed)
+	s.mu.Unlock()
+	if len(left) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastStoreTimeout)
+	defer cancel()
+	for key, r := range left {
+		err := s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+			link, err := q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: key.user, ProviderID: key.provider})
+			if database.IsNotFound(err) || err == nil && !link.UpdatedAt.Equal(r.of) {
+				return nil // unlinked, or renewed in another way
+			}
+			if err != nil {
+				return err
+			}
+			p := s.provider(key.provider)
+			if p == nil {
+				return fmt.Errorf("provider %s is not configured", key.provider)
+			}
+			_, err = s.store(ctx, q, p, link, r.got)
+			return err
+		})
+		if err != nil {
+			s.log.Error("renewed tokens are lost: the user must sign in again", "user", key.user, "provider", key.provider, "err", err)
+		}
+	}
+}
