@@ -119,6 +119,10 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	if state != nil {
 		state = s.deps.States.Seal(w.ID, state)
 	}
+	var preset *uuid.UUID
+	if req.preset != uuid.Nil {
+		preset = &req.preset
+	}
 	id := uuid.New()
 	job, err := s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
 		Kind: string(sdk.JobWorkspaceBuild), Org: w.OrganizationID, Initiator: req.initiator, FileID: n.file, Tags: ownerTags(n.tags, w.OwnerID), Priority: req.priority,
@@ -130,6 +134,7 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	if _, err := q.InsertBuild(ctx, dbsqlc.InsertBuildParams{
 		ID: id, WorkspaceID: w.ID, BuildNumber: n.latest.BuildNumber + 1, TemplateVersionID: n.version, JobID: job.ID, Transition: string(req.transition),
 		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: state, ProvisionerTags: n.asked,
+		TemplateVersionPresetID: preset,
 	}); err != nil {
 		return uuid.Nil, fmt.Errorf("insert build: %w", err)
 	}

@@ -114,3 +114,30 @@ func TestRestartOfStopped(t *testing.T) {
 		t.Errorf("start that became impossible: build %d is %s, want 4 stopped", got.BuildNumber, got.Status)
 	}
 }
+
+// A build tells which preset its parameters came from.
+func TestPresetOfBuild(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", process())
+	presets, err := w.As("ann").TemplateVersionPresets(t.Context(), template.ActiveVersionID)
+	if err != nil || len(presets) != 1 {
+		t.Fatalf("presets: %v, %v", presets, err)
+	}
+	ws, err := w.As("ann").CreateWorkspace(t.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateID: template.ID, Name: "dev", TemplateVersionPresetID: presets[0].ID})
+	if err != nil || ws.LatestBuild.TemplateVersionPresetID == nil || *ws.LatestBuild.TemplateVersionPresetID != presets[0].ID {
+		t.Fatalf("build with a preset: %v, %v", ws.LatestBuild.TemplateVersionPresetID, err)
+	}
+	w.Daemon.Next().Finish(worldtest.Built("s"))
+	if _, err := w.As("ann").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{TemplateVersionPresetID: presets[0].ID}); err != nil {
+		t.Fatal(err)
+	}
+	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon.Next().Finish(worldtest.Built("s"))
+	if got := w.Get(ws.ID).LatestBuild.TemplateVersionPresetID; got == nil || *got != presets[0].ID {
+		t.Errorf("restart with a preset: %v", got)
+	}
+	if build := w.Build("ann", ws.ID, sdk.TransitionStop); build.TemplateVersionPresetID != nil {
+		t.Errorf("stop: preset %v, want none", build.TemplateVersionPresetID)
+	}
+}

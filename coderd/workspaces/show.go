@@ -110,7 +110,7 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 		out[i] = sdk.WorkspaceBuild{
 			ID: row.ID, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt, WorkspaceID: row.WorkspaceID, WorkspaceName: row.WorkspaceName,
 			WorkspaceOwnerID: row.WorkspaceOwnerID, WorkspaceOwnerName: row.WorkspaceOwnerName, TemplateVersionID: row.TemplateVersionID,
-			TemplateVersionName: row.TemplateVersionName, BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition),
+			TemplateVersionPresetID: row.TemplateVersionPresetID, TemplateVersionName: row.TemplateVersionName, BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition),
 			InitiatorID: row.InitiatorID, InitiatorName: row.InitiatorName, Job: job, Reason: sdk.BuildReason(row.Reason), Resources: resources[row.JobID],
 			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
 		}

@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -74,7 +75,7 @@ func (f facts) public() map[string]string {
 		"CODER_WORKSPACE_NAME":        m.GetWorkspaceName(),
 		"CODER_WORKSPACE_OWNER":       m.GetOwnerName(),
 		"CODER_WORKSPACE_OWNER_EMAIL": m.GetOwnerEmail(),
-		"CODER_WORKSPACE_OWNER_NAME":  m.GetOwnerFullName(),
+		"CODER_WORKSPACE_OWNER_NAME":  cmp.Or(m.GetOwnerFullName(), m.GetOwnerName()),
 		"CODER_WORKSPACE_ID":          uuidText(m.GetWorkspaceId()),
 		"CODER_WORKSPACE_OWNER_ID":    uuidText(m.GetOwnerId()),
 	}

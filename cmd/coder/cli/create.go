@@ -47,7 +47,7 @@ Parameters without a value are asked for on a terminal. Elsewhere, and with --ye
 	f := cmd.Flags()
 	f.StringVarP(&o.template, "template", "t", "", "template")
 	f.StringVar(&o.version, "template-version", "", "version of the template (default the active one)")
-	f.StringVar(&o.preset, "preset", "", "preset with values for parameters")
+	f.StringVar(&o.preset, "preset", "", `preset with values for parameters, "none" for none (default: the template's own, if it has one)`)
 	f.StringVar(&o.copyFrom, "copy-parameters-from", "", "workspace to take parameter values from")
 	f.DurationVar(&o.stopAfter, "stop-after", 0, "stop the workspace this long after each start")
 	f.StringVar(&o.startAt, "start-at", "", "schedule of automatic starts, in cron form")
@@ -230,11 +230,11 @@ func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, name work
 			}
 		}
 	}
-	if o.preset != "" {
-		preset, err := a.preset(ctx, client, version, o.preset)
-		if err != nil {
-			return err
-		}
+	preset, err := a.choosePreset(ctx, client, version, o)
+	if err != nil {
+		return err
+	}
+	if preset.ID != uuid.Nil {
 		req.TemplateVersionPresetID = preset.ID
 		q.preset = map[string]string{}
 		for _, p := range preset.Parameters {

@@ -133,6 +133,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	for _, cmd := range extra {
 		adopt(root, cmd)
 	}
+	checkArguments(root)
 	return root
 }
 
@@ -201,7 +202,7 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 		line := f.Error()
 		for _, field := range f.Fields {
 			if !strings.Contains(line, field.Detail) {
-				line += fmt.Sprintf("; %s: %s", field.Field, field.Detail)
+				line = fmt.Sprintf("%s; %s: %s", strings.TrimSuffix(line, "."), field.Field, field.Detail)
 			}
 		}
 		lines = append(lines, line)
@@ -220,7 +221,7 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	case fault.CodeOf(err) == fault.Unauthenticated:
 		hint = "coder login"
 	case fault.CodeOf(err) == fault.Unavailable:
-		hint = "coder whoami, once the server answers again"
+		hint = "coder doctor"
 	}
 	// What templates and programs said may be in it.
 	fmt.Fprintf(s.Err, "%s %s\n", s.Red("error:"), strings.ReplaceAll(tty.Clean(strings.Join(lines, "; ")), "\n", " "))

@@ -395,11 +395,26 @@ func (a *app) asker(ctx context.Context, silent bool) func(tty.Question) (string
 	return func(q tty.Question) (string, error) { return s.Ask(ctx, q) }
 }
 
-// preset finds a version's preset by name.
-func (a *app) preset(ctx context.Context, client *sdk.Client, version uuid.UUID, name string) (sdk.Preset, error) {
+const noPreset = "none"
+
+// choosePreset finds the preset that create's flags name, or else the template's default. The zero preset means none: when the flags
+// say so, or when values are copied from another workspace.
+func (a *app) choosePreset(ctx context.Context, client *sdk.Client, version uuid.UUID, o *createOptions) (sdk.Preset, error) {
+	name := o.preset
+	if name == noPreset || name == "" && o.copyFrom != "" {
+		return sdk.Preset{}, nil
+	}
 	presets, err := client.TemplateVersionPresets(ctx, version)
 	if err != nil {
 		return sdk.Preset{}, err
+	}
+	if name == "" {
+		i := slices.IndexFunc(presets, func(p sdk.Preset) bool { return p.Default })
+		if i < 0 {
+			return sdk.Preset{}, nil
+		}
+		fmt.Fprintf(a.streams().Err, "Using the template's default preset %s (--preset none to use none).\n", tty.Clean(presets[i].Name))
+		return presets[i], nil
 	}
 	var names []string
 	for _, p := range presets {

@@ -184,25 +184,26 @@ func (q *Queries) GetLatestBuild(ctx context.Context, workspaceID uuid.UUID) (Ge
 }
 
 const insertBuild = `-- name: InsertBuild :one
-INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags)
+INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-	COALESCE($12::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11)
+	COALESCE($13::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12)
 RETURNING id
 `
 
 type InsertBuildParams struct {
-	ID                uuid.UUID
-	WorkspaceID       uuid.UUID
-	BuildNumber       int32
-	TemplateVersionID uuid.UUID
-	JobID             uuid.UUID
-	Transition        string
-	Reason            string
-	InitiatorID       uuid.UUID
-	LogLevel          string
-	MaxDeadline       *time.Time
-	ProvisionerTags   []byte
-	State             []byte
+	ID                      uuid.UUID
+	WorkspaceID             uuid.UUID
+	BuildNumber             int32
+	TemplateVersionID       uuid.UUID
+	JobID                   uuid.UUID
+	Transition              string
+	Reason                  string
+	InitiatorID             uuid.UUID
+	LogLevel                string
+	MaxDeadline             *time.Time
+	ProvisionerTags         []byte
+	TemplateVersionPresetID *uuid.UUID
+	State                   []byte
 }
 
 // The state starts as the previous build's: it is carried over even when this job never reports one.
@@ -219,6 +220,7 @@ func (q *Queries) InsertBuild(ctx context.Context, arg InsertBuildParams) (uuid.
 		arg.LogLevel,
 		arg.MaxDeadline,
 		arg.ProvisionerTags,
+		arg.TemplateVersionPresetID,
 		arg.State,
 	)
 	var id uuid.UUID
@@ -273,7 +275,7 @@ func (q *Queries) ListBuildParameters(ctx context.Context, workspaceBuildID uuid
 
 const listBuildRows = `-- name: ListBuildRows :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.deadline, b.max_deadline, b.created_at, b.updated_at, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -300,28 +302,29 @@ type ListBuildRowsParams struct {
 }
 
 type ListBuildRowsRow struct {
-	ID                     uuid.UUID
-	WorkspaceID            uuid.UUID
-	BuildNumber            int32
-	TemplateVersionID      uuid.UUID
-	JobID                  uuid.UUID
-	Transition             string
-	Reason                 string
-	InitiatorID            uuid.UUID
-	DailyCost              int32
-	Deadline               *time.Time
-	MaxDeadline            *time.Time
-	CreatedAt              time.Time
-	UpdatedAt              time.Time
-	TemplateVersionName    string
-	WorkspaceName          string
-	WorkspaceOwnerID       uuid.UUID
-	WorkspaceDeletedAt     *time.Time
-	WorkspaceOwnerName     string
-	WorkspaceOwnerFullName string
-	InitiatorName          string
-	JobStatus              string
-	JobStartedAt           *time.Time
+	ID                      uuid.UUID
+	WorkspaceID             uuid.UUID
+	BuildNumber             int32
+	TemplateVersionID       uuid.UUID
+	JobID                   uuid.UUID
+	Transition              string
+	Reason                  string
+	InitiatorID             uuid.UUID
+	DailyCost               int32
+	TemplateVersionPresetID *uuid.UUID
+	Deadline                *time.Time
+	MaxDeadline             *time.Time
+	CreatedAt               time.Time
+	UpdatedAt               time.Time
+	TemplateVersionName     string
+	WorkspaceName           string
+	WorkspaceOwnerID        uuid.UUID
+	WorkspaceDeletedAt      *time.Time
+	WorkspaceOwnerName      string
+	WorkspaceOwnerFullName  string
+	InitiatorName           string
+	JobStatus               string
+	JobStartedAt            *time.Time
 }
 
 // What a build's JSON shows besides its job and resources, newest first. page_limit 0: all.
@@ -351,6 +354,7 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 			&i.Reason,
 			&i.InitiatorID,
 			&i.DailyCost,
+			&i.TemplateVersionPresetID,
 			&i.Deadline,
 			&i.MaxDeadline,
 			&i.CreatedAt,

@@ -343,24 +343,25 @@ type WorkspaceApp struct {
 }
 
 type WorkspaceBuild struct {
-	ID                uuid.UUID
-	WorkspaceID       uuid.UUID
-	BuildNumber       int32
-	TemplateVersionID uuid.UUID
-	JobID             uuid.UUID
-	Transition        string
-	Reason            string
-	InitiatorID       uuid.UUID
-	LogLevel          string
-	State             []byte
-	DailyCost         int32
-	Deadline          *time.Time
-	MaxDeadline       *time.Time
-	CreatedAt         time.Time
-	UpdatedAt         time.Time
-	ProvisionerTags   []byte
-	StateKey          []byte
-	StateRemovedAt    *time.Time
+	ID                      uuid.UUID
+	WorkspaceID             uuid.UUID
+	BuildNumber             int32
+	TemplateVersionID       uuid.UUID
+	JobID                   uuid.UUID
+	Transition              string
+	Reason                  string
+	InitiatorID             uuid.UUID
+	LogLevel                string
+	State                   []byte
+	DailyCost               int32
+	Deadline                *time.Time
+	MaxDeadline             *time.Time
+	CreatedAt               time.Time
+	UpdatedAt               time.Time
+	ProvisionerTags         []byte
+	StateKey                []byte
+	StateRemovedAt          *time.Time
+	TemplateVersionPresetID *uuid.UUID
 }
 
 type WorkspaceBuildParameter struct {

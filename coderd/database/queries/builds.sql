@@ -1,8 +1,8 @@
 -- name: InsertBuild :one
 -- The state starts as the previous build's: it is carried over even when this job never reports one.
-INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags)
+INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-	COALESCE(sqlc.narg(state)::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11)
+	COALESCE(sqlc.narg(state)::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12)
 RETURNING id;
 
 -- name: GetBuild :one
@@ -22,7 +22,7 @@ WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1;
 -- name: ListBuildRows :many
 -- What a build's JSON shows besides its job and resources, newest first. page_limit 0: all.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.deadline, b.max_deadline, b.created_at, b.updated_at, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b

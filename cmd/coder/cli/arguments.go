@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// checkArguments makes every command below root answer arguments that it does not take with an error in the program's own words and
+// a failing exit status. A group of commands that is called with an unknown one would otherwise print its help and succeed.
+func checkArguments(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		checkArguments(sub)
+	}
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE, cmd.DisableFlagsInUseLine = cobra.ArbitraryArgs, group, true
+		return
+	}
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return explainArguments(cmd, args, check(cmd, args)) }
+	}
+}
+
+// group runs a command that only holds others.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	err := fault.New(fault.Invalid, "%s has no command %q", cmd.CommandPath(), args[0])
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return Try(err, "%s %s", cmd.CommandPath(), strings.Join(near, " or "+cmd.CommandPath()+" "))
+	}
+	return Try(err, "%s --help", cmd.CommandPath())
+}
+
+// explainArguments replaces cobra's own errors, which count arguments and name none.
+func explainArguments(cmd *cobra.Command, args []string, err error) error {
+	if err == nil || fault.As(err) != nil || errors.As(err, new(hinted)) {
+		return err
+	}
+	got := "no arguments"
+	if len(args) > 0 {
+		got = fmt.Sprintf("%q", strings.Join(args, " "))
+	}
+	if _, takes, _ := strings.Cut(cmd.Use, " "); takes == "" {
+		return Try(fault.New(fault.Invalid, "%s takes no arguments, but got %s", cmd.CommandPath(), got), "%s", cmd.UseLine())
+	}
+	return Try(fault.New(fault.Invalid, "%s expects other arguments than %s", cmd.CommandPath(), got), "%s", cmd.UseLine())
+}

@@ -1,0 +1,18 @@
+package terraform
+
+import (
+	"testing"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// An owner without a full name is called by the user name: templates sign commits with it.
+func TestOwnerNameFallsBack(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ full, want string }{{"", "ada"}, {"Ada Lovelace", "Ada Lovelace"}} {
+		f := facts{metadata: &provisionerpb.Metadata{OwnerName: "ada", OwnerFullName: tt.full}}
+		if got := f.public()["CODER_WORKSPACE_OWNER_NAME"]; got != tt.want {
+			t.Errorf("full name %q: the template sees %q, want %q", tt.full, got, tt.want)
+		}
+	}
+}
