@@ -33,7 +33,7 @@ const (
 	APIKey             Resource = "API key"
 	Deployment         Resource = "deployment"
 	ExternalAuth       Resource = "login elsewhere" // a user's account at a git host, and the like
-	File               Resource = "file"
+	File               Resource = "template file"
 	Mesh               Resource = "mesh"
 	Organization       Resource = "organization"
 	OrganizationMember Resource = "organization member" // name and id only
@@ -106,8 +106,17 @@ func NotFound(resource Resource) error {
 }
 
 func forbidden(action Action, resource Resource) error {
-	return fault.New(fault.Forbidden, "You may not %s this %s.", action, resource).
-		WithDetail("Ask an owner of this deployment for the role that allows it.")
+	f := fault.New(fault.Forbidden, "You may not %s this %s.", action, resource)
+	g, ok := table[resource][action]
+	switch {
+	case !ok:
+		return f
+	case g.templateAdmin == all:
+		return f.WithDetail("This needs the role %s. Ask an owner of this deployment.", RoleTemplateAdmin)
+	case g.member == own:
+		return f.WithDetail("Only its owner may, or an owner of this deployment.")
+	}
+	return f.WithDetail("This needs the role %s.", RoleOwner)
 }
 
 func (a Actor) allowed(action Action, resource Resource, own bool) bool {

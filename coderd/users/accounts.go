@@ -104,7 +104,7 @@ type newUser struct {
 // insert checks and stores a new user, with a key pair for git.
 func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 	n.Email, n.Username, n.Name = strings.TrimSpace(n.Email), strings.TrimSpace(n.Username), strings.TrimSpace(n.Name)
-	f := fault.New(fault.Invalid, "The account cannot be created like that.")
+	f := fault.New(fault.Invalid, "The account cannot be created.")
 	check(f, "username", checkUsername(n.Username))
 	check(f, "email", checkEmail(n.Email))
 	check(f, "name", checkName(n.Name))
@@ -161,9 +161,9 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 func taken(err error) error {
 	switch {
 	case database.IsUniqueViolation(err, "users_username"):
-		return fault.New(fault.Conflict, "Somebody has this username.").WithField("username", "is taken")
+		return fault.New(fault.Conflict, "This username is taken.").WithField("username", "is taken")
 	case database.IsUniqueViolation(err, "users_email"):
-		return fault.New(fault.Conflict, "Somebody has this email address.").WithField("email", "is taken")
+		return fault.New(fault.Conflict, "This email address is taken.").WithField("email", "is taken")
 	case err != nil:
 		return fmt.Errorf("store user: %w", err)
 	}

@@ -88,7 +88,7 @@ func (q Question) resolve(typed string) (string, error) {
 		case q.Default != "" || q.HasDefault:
 			typed = q.Default
 		default:
-			return "", errors.New("An answer is needed.")
+			return "", errors.New("This is required.")
 		}
 	} else if len(q.Choices) > 0 {
 		value, ok := pick(q.Choices, typed)

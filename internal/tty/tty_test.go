@@ -36,7 +36,7 @@ func TestAsk(t *testing.T) {
 		{"plain", " ada \n", tty.Question{Text: "Name"}, "ada", "Name: "},
 		{"default", "\n", tty.Question{Text: "Name", Default: "bob"}, "bob", "Name [bob]: "},
 		{"empty default", "\n", tty.Question{Text: "Name", HasDefault: true}, "", "Name: "},
-		{"needed", "\nada\n", tty.Question{Text: "Name"}, "ada", "An answer is needed."},
+		{"needed", "\nada\n", tty.Question{Text: "Name"}, "ada", "This is required."},
 		{"checked", "abcdef\nabc\n", tty.Question{Text: "Name", Check: short}, "abc", "too long"},
 		{"by number", "2\n", tty.Question{Text: "Region", Choices: choices}, "as", "2) Asia"},
 		{"by label", "europe\n", tty.Question{Text: "Region", Choices: choices}, "eu", ""},

@@ -85,7 +85,7 @@ it("makes a new version and goes back to the old one", async () => {
   await page.getByLabel("Template folder").setInputFiles(dir);
   await page.getByLabel("Message").fill("other resource");
   await page.getByRole("button", { name: "Import" }).click();
-  await page.getByRole("button", { name: "Make it the active version" }).click({ timeout: 60_000 });
+  await page.getByRole("button", { name: "Activate version" }).click({ timeout: 60_000 });
   await page.waitForURL("**/templates/asking");
   await page.getByRole("link", { name: "Versions" }).click();
   const rows = page.getByRole("table").getByRole("row");

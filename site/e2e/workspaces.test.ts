@@ -70,7 +70,7 @@ it("says when somebody else has deleted what is on screen", async () => {
   await run(place, ["create", "gone", "-t", "process", "-y"]);
   const { page } = await open(place, token);
   await page.goto("/@ada/gone?tab=settings");
-  await page.getByRole("heading", { name: "Stop by itself" }).waitFor();
+  await page.getByRole("heading", { name: "Autostop" }).waitFor();
   await run(place, ["delete", "gone", "-y"]);
   await page.getByText("gone has been deleted").waitFor();
   await page.goto("/@ada/never-there");
@@ -100,7 +100,7 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   await page.getByLabel("Time zone").selectOption("Europe/Berlin");
   await page.getByLabel("Sat").check({ force: true });
   await axe(page, "a workspace's settings");
-  await page.locator("section", { has: page.getByRole("heading", { name: "Start by itself" }) }).getByRole("button", { name: "Save" }).click();
+  await page.locator("section", { has: page.getByRole("heading", { name: "Autostart" }) }).getByRole("button", { name: "Save" }).click();
   await page.getByText("07:30 Mon, Tue, Wed, Thu, Fri, Sat (Europe/Berlin)").waitFor();
   expect(await workspace("list")).toMatchObject({ autostart_schedule: "CRON_TZ=Europe/Berlin 30 7 * * 1,2,3,4,5,6" });
   // Immediately with other parameters.

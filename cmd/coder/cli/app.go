@@ -53,9 +53,9 @@ func (a *app) globalFlags(root *cobra.Command) {
 	f.StringVar(&a.headerCommand, "header-command", "", "command that prints more headers, one key=value per line")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log to standard error")
 	f.BoolVar(&a.disableDirect, "disable-direct-connections", false, "reach workspaces through the relay only")
-	f.BoolVar(&a.noVersionWarning, "no-version-warning", false, "say nothing when server and program differ in version")
+	f.BoolVar(&a.noVersionWarning, "no-version-warning", false, "suppress the version mismatch warning")
 	f.BoolVar(&a.forceTTY, "force-tty", false, "treat the standard streams as terminals")
-	f.StringVar(&a.tlsCA, "client-tls-ca-file", "", "PEM file with further authorities to trust")
+	f.StringVar(&a.tlsCA, "client-tls-ca-file", "", "PEM file with more CA certificates to trust")
 	f.StringVar(&a.tlsCert, "client-tls-cert-file", "", "PEM file with a client certificate")
 	f.StringVar(&a.tlsKey, "client-tls-key-file", "", "PEM file with its key")
 	for flag, env := range map[string]string{"token": "CODER_SESSION_TOKEN", "global-config": "CODER_CONFIG_DIR"} {

@@ -34,19 +34,19 @@ func givenTags(tags []string) (map[string]string, error) {
 	return parsePairs("provisioner-tag", tags)
 }
 
-// sayWaiting tells why a job that nobody follows does not begin.
+// sayWaiting prints why a job that is not followed does not begin.
 func (a *app) sayWaiting(job sdk.ProvisionerJob) {
 	if line := waitingLine(job); line != "" {
 		fmt.Fprintln(a.streams().Err, line)
 	}
 }
 
-// waitingLine is empty for a job that does not wait, or not for anything that is known.
+// waitingLine is empty for a job that does not wait, and when the reason is unknown.
 func waitingLine(job sdk.ProvisionerJob) string {
 	if job.Status != sdk.JobPending || job.WaitingReason == "" {
 		return ""
 	}
-	return fmt.Sprintf("It waits in the queue, position %d of %d: %s", job.QueuePosition, job.QueueSize, job.WaitingReason)
+	return fmt.Sprintf("Queued, position %d of %d: %s", job.QueuePosition, job.QueueSize, job.WaitingReason)
 }
 
 const interruptHelp = "An interrupt cancels the build."
@@ -183,7 +183,7 @@ func (a *app) startParameters(cmd *cobra.Command, client *sdk.Client, ws sdk.Wor
 // finish follows an ordered build, unless nobody wants to wait.
 func (a *app) finish(ctx context.Context, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, noWait bool) error {
 	if noWait {
-		fmt.Fprintf(a.streams().Err, "The %s of %s has been ordered.\n", build.Transition, fullName(ws))
+		fmt.Fprintf(a.streams().Err, "The %s of %s is queued.\n", build.Transition, fullName(ws))
 		a.sayWaiting(build.Job)
 		return nil
 	}

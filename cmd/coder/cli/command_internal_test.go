@@ -117,12 +117,12 @@ func TestLoginFirstUser(t *testing.T) {
 		t.Errorf("login token: %+v", r)
 	}
 
-	// On a terminal it asks, and again when the passwords differ.
-	r = run(t, "", "ada\nada@example.com\npw\nother\npw\n", "login", srv.url)
-	if r.fault != nil || !strings.Contains(r.err, "The two differ.") {
+	// On a terminal it asks. A password that is too short is asked for at once, and a typo in the first of two can be corrected.
+	r = run(t, "", "ada\nada@example.com\nshort\nWrong-Horse\nRight-Horse\nRight-Horse\nRight-Horse\n", "login", srv.url)
+	if r.fault != nil || !strings.Contains(r.err, "at least 8 characters") || !strings.Contains(r.err, "The passwords do not match.") {
 		t.Errorf("prompts: %v\n%s", r.fault, r.err)
 	}
-	want := `POST users/first {"email":"ada@example.com","username":"ada","name":"","password":"pw","trial":false}`
+	want := `POST users/first {"email":"ada@example.com","username":"ada","name":"","password":"Right-Horse","trial":false}`
 	if !slices.Contains(srv.calls, want) {
 		t.Errorf("calls %q lack %q", srv.calls, want)
 	}
@@ -285,6 +285,7 @@ func TestCreateWithoutTerminal(t *testing.T) {
 				Validations: []sdk.ParameterValidation{{Min: ptr(int64(1)), Max: ptr(int64(8))}}},
 		}},
 		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth": []sdk.TemplateVersionExternalAuth{},
+		"GET templateversions/" + template.ActiveVersionID.String() + "/presets":       []sdk.Preset{},
 		"POST users/me/workspaces": testWorkspace,
 	})
 	at := []string{"--url", srv.url, "--token", "t", "create", "dev", "-y", "--no-wait"}

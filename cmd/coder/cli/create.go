@@ -52,8 +52,8 @@ Parameters without a value are asked for on a terminal. Elsewhere, and with --ye
 	f.DurationVar(&o.stopAfter, "stop-after", 0, "stop the workspace this long after each start")
 	f.StringVar(&o.startAt, "start-at", "", "schedule of automatic starts, in cron form")
 	f.StringVar(&o.updates, "automatic-updates", string(sdk.UpdatesNever), "use new versions at each start: always or never")
-	f.BoolVar(&o.noWait, "no-wait", false, "end when the build has been ordered")
-	f.BoolVar(&o.wait, "wait", false, "end when the agents have connected, also without a terminal")
+	f.BoolVar(&o.noWait, "no-wait", false, "return without waiting for the build")
+	f.BoolVar(&o.wait, "wait", false, "wait for the agents to connect, also without a terminal")
 	SetEnv(f.Lookup("template"), "CODER_TEMPLATE_NAME")
 	SetEnv(f.Lookup("template-version"), "CODER_TEMPLATE_VERSION")
 	SetEnv(f.Lookup("preset"), "CODER_PRESET_NAME")
@@ -116,7 +116,7 @@ func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error 
 		return a.createError(err, name, template.Name)
 	}
 	if o.noWait {
-		fmt.Fprintf(a.streams().Err, "The build of %s has been ordered.\n", fullName(ws))
+		fmt.Fprintf(a.streams().Err, "The build of %s is queued.\n", fullName(ws))
 		a.sayWaiting(ws.LatestBuild.Job)
 		return nil
 	}
@@ -128,7 +128,26 @@ func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error 
 			return err
 		}
 	}
-	fmt.Fprintf(a.streams().Err, "The workspace %s is ready: coder ssh %s\n", fullName(ws), ws.Name)
+	return a.reportCreated(ctx, client, ws.ID, name.Owner == sdk.Me)
+}
+
+// reportCreated says what the new workspace is good for now. Only its owner can connect.
+func (a *app) reportCreated(ctx context.Context, client *sdk.Client, id uuid.UUID, own bool) error {
+	ws, err := client.Workspace(ctx, id)
+	if err != nil {
+		return err
+	}
+	out := a.streams().Err
+	fmt.Fprintf(out, "Created the workspace %s.", fullName(ws))
+	agents := agentsOf(ws.LatestBuild)
+	waiting := slices.IndexFunc(agents, func(agent sdk.WorkspaceAgent) bool { return agent.Status != sdk.AgentConnected })
+	switch {
+	case waiting >= 0:
+		fmt.Fprintf(out, " Its agent %s has not connected yet: coder show %s", agents[waiting].Name, fullName(ws))
+	case len(agents) > 0 && own:
+		fmt.Fprintf(out, " Connect: coder ssh %s", ws.Name)
+	}
+	fmt.Fprintln(out)
 	return nil
 }
 
@@ -293,7 +312,7 @@ func (a *app) waitAgents(ctx context.Context, client *sdk.Client, id uuid.UUID) 
 		if waiting.Status == sdk.AgentTimeout {
 			return agentTimeout(ws, *waiting)
 		}
-		p.Stage("Waiting for the agent " + waiting.Name)
+		p.Stage("Waiting for agent " + waiting.Name)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

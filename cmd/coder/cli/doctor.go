@@ -49,7 +49,7 @@ func (a *app) doctorCmd() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what stands between this machine and its workspaces",
+		Short: "Diagnose connection problems",
 		Long: `Check what stands between this machine and its workspaces: the server's URL, TLS, proxies, the clock, the session, the coordinator's
 websocket, the relay, UDP and the MTU. Each line is a pass, or says what to do.
 

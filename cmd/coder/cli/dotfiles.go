@@ -34,7 +34,7 @@ func (a *app) dotfilesCmd() *cobra.Command {
 	var o dotfilesOptions
 	cmd := &cobra.Command{
 		Use:   "dotfiles REPOSITORY",
-		Short: "Make this home folder yours: clone a repository of dotfiles and install it",
+		Short: "Install dotfiles from a Git repository",
 		Long: `Clone a repository of dotfiles, or update it, and install it: by its own script (` + strings.Join(dotfilesScripts, ", ") + `),
 or, where it has none, by symbolic links to its files whose names begin with a dot. A file in the way is kept as NAME.bak.`,
 		Example: `  coder dotfiles https://github.com/me/dotfiles

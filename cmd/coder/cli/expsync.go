@@ -18,7 +18,7 @@ import (
 func (a *app) expCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "exp",
-		Short:   "What may still change: order between a workspace's scripts, terminals that last",
+		Short:   "Experimental commands",
 		Example: "  coder exp sync start tools",
 		Args:    cobra.NoArgs,
 	}

@@ -80,7 +80,7 @@ func writeStarter(files fs.FS, dir string) error {
 			return err
 		}
 		if _, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(name))); err == nil {
-			return Try(fault.New(fault.Conflict, "%s is there already", filepath.Join(dir, name)), "coder templates init FOLDER --id STARTER")
+			return Try(fault.New(fault.Conflict, "%s already exists", filepath.Join(dir, name)), "coder templates init FOLDER --id STARTER")
 		}
 		names = append(names, name)
 		return nil

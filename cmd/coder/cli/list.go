@@ -70,8 +70,7 @@ func (a *app) listCmd() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List workspaces",
-		Long: `List workspaces. While clients are connected to some, the column "path" tells how they reach them: directly or relayed, and the
-round trip.`,
+		Long: `List workspaces. The column "path" shows how connected clients reach each workspace, directly or relayed, and the round trip.`,
 		Example: `  coder list
   coder list --all --search status:running -o json`,
 		Args: cobra.NoArgs,
@@ -121,7 +120,7 @@ round trip.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "of all users whose workspaces one may see")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include other users' workspaces")
 	cmd.Flags().StringVar(&search, "search", search, "only those that match: owner:me name:x template:y status:running")
 	out.flags(cmd)
 	return cmd

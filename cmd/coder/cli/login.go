@@ -7,6 +7,7 @@ import (
 	"net/mail"
 	"net/url"
 	"os"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -153,7 +154,11 @@ func (a *app) createFirstUser(ctx context.Context, client *sdk.Client, o *loginO
 		if *field.value != "" {
 			continue
 		}
-		answer, err := s.Ask(ctx, field.q)
+		ask := func() (string, error) { return s.Ask(ctx, field.q) }
+		if field.q.Secret {
+			ask = func() (string, error) { return a.askPassword(ctx) }
+		}
+		answer, err := ask()
 		if errors.Is(err, tty.ErrNotTerminal) {
 			return Try(fault.New(fault.Invalid, "%s has no users yet, and --%s is missing to create the first", client.URL(), field.flag),
 				"coder login %s --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", client.URL())
@@ -162,25 +167,36 @@ func (a *app) createFirstUser(ctx context.Context, client *sdk.Client, o *loginO
 			return err
 		}
 		*field.value = answer
-		if field.q.Secret {
-			if err := a.confirmPassword(ctx, answer); err != nil {
-				return err
-			}
-		}
 	}
 	_, err := client.CreateFirstUser(ctx, o.first)
 	return err
 }
 
-// confirmPassword asks for the password again.
-func (a *app) confirmPassword(ctx context.Context, password string) error {
-	_, err := a.streams().Ask(ctx, tty.Question{Text: "Password again", Secret: true, Check: func(again string) error {
-		if again != password {
-			return errors.New("The two differ.")
+// minPassword is the server's minimum, checked here so that nothing has to be typed twice.
+const minPassword = 8
+
+// askPassword asks for a new password twice, and again for both when they differ.
+func (a *app) askPassword(ctx context.Context) (string, error) {
+	s := a.streams()
+	for {
+		password, err := s.Ask(ctx, tty.Question{Text: "Password", Secret: true, Check: func(password string) error {
+			if utf8.RuneCountInString(password) < minPassword {
+				return fmt.Errorf("The password must have at least %d characters.", minPassword)
+			}
+			return nil
+		}})
+		if err != nil {
+			return "", err
 		}
-		return nil
-	}})
-	return err
+		again, err := s.Ask(ctx, tty.Question{Text: "Password again", Secret: true})
+		if err != nil {
+			return "", err
+		}
+		if again == password {
+			return password, nil
+		}
+		fmt.Fprintln(s.Err, s.Red("The passwords do not match."))
+	}
 }
 
 // askCredentials asks for what the flags lack of e-mail address and password.

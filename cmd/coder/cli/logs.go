@@ -17,14 +17,14 @@ func (a *app) logsCmd() *cobra.Command {
 	var number int
 	cmd := &cobra.Command{
 		Use:   "logs WORKSPACE",
-		Short: "Print the log of a workspace's build and what its agents' scripts said",
+		Short: "Show build and agent logs",
 		Example: `  coder logs dev
   coder logs dev -f
   coder logs dev -n -1    # the build before the latest`,
 		Args: argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.logs(cmd, args[0], number, follow) },
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the log grows; ends with an interrupt")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new output (Ctrl-C to stop)")
 	cmd.Flags().IntVarP(&number, "build-number", "n", 0, "build; negative counts back from the latest (default the latest)")
 	return cmd
 }

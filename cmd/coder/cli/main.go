@@ -220,6 +220,8 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	case cmd != nil && cmd.Annotations[keepMemory] != "": // a daemon: its flags, not a session, are what helps
 	case fault.CodeOf(err) == fault.Unauthenticated:
 		hint = "coder login"
+	case fault.CodeOf(err) == fault.Forbidden:
+		hint = "coder whoami"
 	case fault.CodeOf(err) == fault.Unavailable:
 		hint = "coder doctor"
 	}

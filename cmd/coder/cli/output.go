@@ -140,7 +140,7 @@ func (a *app) confirm(cmd *cobra.Command, yes bool, text string, def bool) error
 		return err
 	}
 	if !ok {
-		return &ExitError{Code: exitFailed, Err: Try(fault.New(fault.Invalid, "nothing was done"), "%s --help", cmd.CommandPath())}
+		return &ExitError{Code: exitFailed, Err: Try(fault.New(fault.Invalid, "canceled"), "%s --help", cmd.CommandPath())}
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func argument(name string) cobra.PositionalArgs {
 		case len(args) == 0:
 			return Try(fault.New(fault.Invalid, "the %s is missing", name), "%s", cmd.UseLine())
 		case len(args) > 1:
-			return Try(fault.New(fault.Invalid, "one %s is wanted, not %q", name, args), "%s", cmd.UseLine())
+			return Try(fault.New(fault.Invalid, "expected one %s, got %q", name, args), "%s", cmd.UseLine())
 		}
 		return nil
 	}

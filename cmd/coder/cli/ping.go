@@ -42,7 +42,7 @@ when nothing answers.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.ping(cmd.Context(), args[0], o) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.provisioner, "provisioner", false, "the name is a provisioner's, also where a workspace has the same")
+	f.BoolVar(&o.provisioner, "provisioner", false, "treat NAME as a provisioner")
 	f.IntVarP(&o.count, "num", "n", 10, "how many pings; 0 goes on until interrupted")
 	f.DurationVarP(&o.timeout, "timeout", "t", 5*time.Second, "how long to wait for an answer")
 	f.DurationVar(&o.wait, "wait", time.Second, "pause between two pings")

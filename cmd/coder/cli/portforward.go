@@ -27,7 +27,7 @@ func (a *app) portForwardCmd() *cobra.Command {
 	var noAutostart bool
 	cmd := &cobra.Command{
 		Use:   "port-forward WORKSPACE",
-		Short: "Make ports of a workspace reachable on this machine",
+		Short: "Forward workspace ports to this machine",
 		Long: `Make ports of a workspace reachable on this machine until interrupted. A forward is [address:]local[:remote], where local and
 remote are ports or ranges of the same length; several are separated by commas. The address is 127.0.0.1 unless given.
 

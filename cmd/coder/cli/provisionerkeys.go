@@ -10,7 +10,7 @@ import (
 
 func (a *app) provisionerKeysCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "keys", Aliases: []string{"key"}, Short: "Look after the keys with which provisioners join",
+		Use: "keys", Aliases: []string{"key"}, Short: "Manage provisioner keys",
 		Long: `Look after the keys with which provisioners join. A key has a name and fixed tags: its provisioners have those and no others. The server
 keeps only its hash.`,
 		Example: "  coder provisioner keys create chicago --tag environment=on_prem --tag data_center=chicago",
@@ -42,7 +42,7 @@ CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url URL`,
 			if err != nil {
 				return Try(err, "coder provisioner keys list")
 			}
-			fmt.Fprintf(a.streams().Err, "The key %s has been made. It is not shown again:\n", args[0])
+			fmt.Fprintf(a.streams().Err, "Created the key %s. It is not shown again:\n", args[0])
 			_, err = fmt.Fprintln(a.streams().Out, made.Key)
 			return err
 		},

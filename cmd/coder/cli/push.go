@@ -254,7 +254,7 @@ func (a *app) publish(ctx context.Context, client *sdk.Client, name string, temp
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(s.Err, "The template %s has been made: coder create NAME --template %s\n", t.Name, t.Name)
+		fmt.Fprintf(s.Err, "Created the template %s. Next: coder create NAME --template %s\n", t.Name, t.Name)
 		return nil
 	}
 	if !activate {

@@ -184,14 +184,14 @@ func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
 		case sdk.AgentConnected:
 			p.Stage("Waiting for an introduction to the agent " + agent.Name)
 		case sdk.AgentDisconnected:
-			p.Stage("Waiting for the agent " + agent.Name + ", which lost its connection " + agoPtr(agent.DisconnectedAt))
+			p.Stage("Waiting for agent " + agent.Name + ", which lost its connection " + agoPtr(agent.DisconnectedAt))
 		case sdk.AgentTimeout:
-			p.Stage("Waiting for the agent " + agent.Name + ", which is later than its template allows")
+			p.Stage("Waiting for agent " + agent.Name + " (past its timeout)")
 			if agent.TroubleshootingURL != "" {
 				p.Note("see " + agent.TroubleshootingURL)
 			}
 		default:
-			p.Stage("Waiting for the agent " + agent.Name + " to connect")
+			p.Stage("Waiting for agent " + agent.Name + " to connect")
 		}
 	}
 }

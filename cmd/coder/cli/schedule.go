@@ -16,7 +16,7 @@ import (
 func (a *app) scheduleCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "schedule",
-		Short:   "Say when workspaces start and stop by themselves",
+		Short:   "Schedule automatic start and stop",
 		Example: "  coder schedule start dev 9:30 Mon-Fri Europe/Berlin\n  coder schedule stop dev 8h",
 	}
 	cmd.AddCommand(a.scheduleShowCmd(), a.scheduleStartCmd(), a.scheduleStopCmd(), a.scheduleExtendCmd())
@@ -26,7 +26,8 @@ func (a *app) scheduleCmd() *cobra.Command {
 func (a *app) scheduleShowCmd() *cobra.Command {
 	out := output[sdk.Workspace]{columns: []column[sdk.Workspace]{
 		{"workspace", fullName},
-		{"starts at", func(ws sdk.Workspace) string { return orNone(ws.AutostartSchedule) }},
+		{"starts at", func(ws sdk.Workspace) string { return startsAt(ws.AutostartSchedule) }},
+		{"starts next", startsNext},
 		{"stops after", stopsAfter},
 		{"stops at", stopsAt},
 	}}
@@ -51,11 +52,45 @@ func (a *app) scheduleShowCmd() *cobra.Command {
 	return cmd
 }
 
-func orNone(text *string) string {
-	if text == nil || *text == "" {
+func startsAt(schedule *string) string {
+	if schedule == nil || *schedule == "" {
 		return "–"
 	}
-	return *text
+	return readable(*schedule)
+}
+
+func startsNext(ws sdk.Workspace) string {
+	if ws.NextStartAt == nil {
+		return "–"
+	}
+	return ws.NextStartAt.Local().Format("Mon 2006-01-02 15:04")
+}
+
+var (
+	daily    = regexp.MustCompile(`^(?:CRON_TZ=(\S+) )?(\d{1,2}) (\d{1,2}) \* \* (\S+)$`)
+	dayDigit = regexp.MustCompile(`[0-7]`)
+)
+
+// readable writes a schedule of one time on some days of the week as people do, "09:30 Mon-Fri (Europe/Berlin)". Every other one
+// stays in cron's form.
+func readable(schedule string) string {
+	m := daily.FindStringSubmatch(schedule)
+	if m == nil || strings.Contains(m[4], "/") {
+		return schedule
+	}
+	days := dayDigit.ReplaceAllStringFunc(m[4], func(digit string) string {
+		return time.Weekday((digit[0] - '0') % 7).String()[:3]
+	})
+	if days == "*" {
+		days = "every day"
+	}
+	minute, _ := strconv.Atoi(m[2]) // digits, by the expression
+	hour, _ := strconv.Atoi(m[3])
+	text := fmt.Sprintf("%02d:%02d %s", hour, minute, days)
+	if m[1] != "" {
+		text += " (" + m[1] + ")"
+	}
+	return text
 }
 
 func stopsAfter(ws sdk.Workspace) string {
@@ -111,9 +146,9 @@ this machine's. "manual" ends that. A schedule in cron's form is understood too,
 				return err
 			}
 			if schedule == nil {
-				fmt.Fprintf(a.streams().Err, "%s starts only when somebody starts it.\n", fullName(ws))
+				fmt.Fprintf(a.streams().Err, "Autostart is off for %s.\n", fullName(ws))
 			} else {
-				fmt.Fprintf(a.streams().Err, "%s starts by the schedule %s.\n", fullName(ws), *schedule)
+				fmt.Fprintf(a.streams().Err, "%s starts at %s.\n", fullName(ws), readable(*schedule))
 			}
 			return nil
 		},
@@ -186,7 +221,7 @@ func (a *app) scheduleStopCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "stop WORKSPACE {DURATION | manual}",
 		Short:   "Stop a workspace some time after each start",
-		Long:    `Stop a workspace some time after each start, from the next one on. "manual" ends that, at once.`,
+		Long:    `Stop a workspace some time after each start. This takes effect at the next start; "manual" turns it off now.`,
 		Example: "  coder schedule stop dev 8h30m\n  coder schedule stop dev manual",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -211,9 +246,9 @@ func (a *app) scheduleStopCmd() *cobra.Command {
 				return err
 			}
 			if req.TTLMillis == nil {
-				fmt.Fprintf(a.streams().Err, "%s stops only when somebody stops it.\n", fullName(ws))
+				fmt.Fprintf(a.streams().Err, "Autostop is off for %s.\n", fullName(ws))
 			} else {
-				fmt.Fprintf(a.streams().Err, "%s stops %s after each start, from the next one on.\n", fullName(ws), args[1])
+				fmt.Fprintf(a.streams().Err, "%s will stop %s after its next start.\n", fullName(ws), args[1])
 			}
 			return nil
 		},
@@ -224,7 +259,7 @@ func (a *app) scheduleExtendCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "extend WORKSPACE DURATION",
 		Aliases: []string{"override-stop"},
-		Short:   "Let a running workspace stop later, or sooner: so long from now",
+		Short:   "Change when a running workspace stops",
 		Example: `  coder schedule extend dev 2h`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -253,7 +288,7 @@ func (a *app) scheduleExtendCmd() *cobra.Command {
 func (a *app) autoupdateCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "autoupdate WORKSPACE {always | never}",
-		Short:   "Say whether starts take a template's newest version",
+		Short:   "Turn automatic updates on or off",
 		Example: `  coder autoupdate dev always`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -32,3 +32,20 @@ func TestParseStart(t *testing.T) {
 		t.Errorf("cron: got %v, %v, want it as it is", got, err)
 	}
 }
+
+func TestReadableSchedule(t *testing.T) {
+	t.Parallel()
+	for schedule, want := range map[string]string{
+		"CRON_TZ=Europe/Berlin 30 9 * * 1-5":     "09:30 Mon-Fri (Europe/Berlin)",
+		"CRON_TZ=Europe/Berlin 5 21 * * Mon,Wed": "21:05 Mon,Wed (Europe/Berlin)",
+		"0 7 * * *":                              "07:00 every day",
+		"0 7 * * 0,6,7":                          "07:00 Sun,Sat,Sun",
+		"CRON_TZ=UTC */5 7 * * *":                "CRON_TZ=UTC */5 7 * * *",
+		"0 7 1 * *":                              "0 7 1 * *",
+		"0 7 * * */2":                            "0 7 * * */2",
+	} {
+		if got := readable(schedule); got != want {
+			t.Errorf("%q: got %q, want %q", schedule, got, want)
+		}
+	}
+}

@@ -25,7 +25,7 @@ import (
 )
 
 func (a *app) supportCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "support", Short: "Gather what whoever helps you needs to know", Example: `  coder support bundle dev --yes`}
+	cmd := &cobra.Command{Use: "support", Short: "Collect diagnostics for support", Example: `  coder support bundle dev --yes`}
 	cmd.AddCommand(a.supportBundleCmd())
 	return cmd
 }
@@ -35,7 +35,7 @@ func (a *app) supportBundleCmd() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "bundle [WORKSPACE]",
-		Short: "Write one file with what is needed to look into a problem",
+		Short: "Create a support bundle",
 		Long: `Write a zip file with what is needed to look into a problem: the findings of "coder doctor", what the network allows, versions, settings,
 the server's health where you may see it, and of the workspace, if one is named, its state, its last build's log and its agents' logs.
 

@@ -46,7 +46,7 @@ func (a *app) favoriteCmd() *cobra.Command {
 }
 
 func (a *app) unfavoriteCmd() *cobra.Command {
-	return a.favoriteOf("unfavorite", "Take a workspace off the favorites", (*sdk.Client).UnfavoriteWorkspace, "is no favorite any more")
+	return a.favoriteOf("unfavorite", "Remove a workspace from your favorites", (*sdk.Client).UnfavoriteWorkspace, "is no favorite any more")
 }
 
 func (a *app) favoriteOf(name, short string, set func(*sdk.Client, context.Context, uuid.UUID) error, done string) *cobra.Command {

@@ -143,8 +143,8 @@ function Connect({ workspace, agent }: { workspace: Workspace; agent: WorkspaceA
     <div className="grid gap-3 lg:grid-cols-2">
       <Labelled label="A shell"><CopyLine label="SSH command" text={`coder ssh ${name}`} /></Labelled>
       <Labelled label="OpenSSH, after coder config-ssh"><CopyLine label="OpenSSH command" text={ssh?.hostname_suffix ? `ssh ${agent.name}.${workspace.name}.${workspace.owner_name}.${ssh.hostname_suffix}` : `ssh ${ssh?.hostname_prefix ?? "coder."}${name}`} /></Labelled>
-      <Labelled label="A port of the workspace on this computer"><CopyLine label="port-forward command" text={`coder port-forward ${name} --tcp 8080:8080`} /></Labelled>
-      <Labelled label="How good the connection is"><CopyLine label="ping command" text={`coder ping ${name}`} /></Labelled>
+      <Labelled label="Forward a port"><CopyLine label="port-forward command" text={`coder port-forward ${name} --tcp 8080:8080`} /></Labelled>
+      <Labelled label="Test the connection"><CopyLine label="ping command" text={`coder ping ${name}`} /></Labelled>
       <p className="text-[13px] text-muted lg:col-span-2">
         Once on your computer: <code>coder login {location.origin}</code>, and for OpenSSH and editors <code>coder config-ssh</code>.
         {agent.expanded_directory && <> Sessions begin in <code>{agent.expanded_directory}</code>.</>}

@@ -139,8 +139,8 @@ function Parameter({ p, form, existing }: { p: PreviewParameter; form: Parameter
         {p.icon && <Icon src={p.icon} name={label} />}
         <label htmlFor={`${base}-input`} className="font-medium">{label}</label>
         {p.required && <span className="text-[13px] text-muted">required</span>}
-        {!p.mutable && <Badge title="It is chosen once, when the workspace is made">cannot be changed later</Badge>}
-        {p.ephemeral && <Badge title="It holds for one build and is forgotten">for one build</Badge>}
+        {!p.mutable && <Badge title="Set once, when the workspace is created">cannot be changed later</Badge>}
+        {p.ephemeral && <Badge title="Applies to one build only">for one build</Badge>}
       </div>
       {p.description && <p id={`${base}-about`} className="max-w-prose text-[13px] whitespace-pre-line text-muted">{p.description}</p>}
       <ParameterInput

@@ -116,7 +116,7 @@ function ConnectionNote() {
   if (server === "ok") return null;
   return (
     <div role="alert" className="sticky top-12 z-20 flex items-center justify-center gap-2 bg-warn-soft px-3 py-1.5 text-warn">
-      <WifiOff className="size-4" aria-hidden /> The server does not answer. What you see may be old; this page goes on by itself.
+      <WifiOff className="size-4" aria-hidden /> The server does not answer. Data may be out of date. Reconnecting…
     </div>
   );
 }

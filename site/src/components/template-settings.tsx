@@ -37,17 +37,17 @@ export function TemplateSettings({ template: t }: { template: Template }) {
             <TextField label="Display name" value={form.display_name} onChange={set("display_name")} error={error("display_name")} />
             <TextField label="Description" value={form.description} onChange={set("description")} error={error("description")} />
             <TextField label="Icon" value={form.icon} onChange={set("icon")} error={error("icon")} placeholder="/icon/terminal.svg" hint="The path of a picture on this server, such as /icon/docker.svg or /emojis/1f680.png." />
-            <TextField label="Deprecation" value={form.deprecation_message} onChange={set("deprecation_message")} hint="When it says something, no new workspaces can be made and people read this instead." />
+            <TextField label="Deprecation" value={form.deprecation_message} onChange={set("deprecation_message")} hint="Blocks new workspaces and shows this message instead." />
           </div>
         </Card>
         <Card title="Workspaces">
           <div className="flex flex-col gap-4">
             <TextField label="Stop after (hours)" type="number" min="0" step="0.5" value={form.ttl} onChange={set("ttl")} error={error("default_ttl_ms")} hint="Empty: they run until they are stopped." />
-            <TextField label="Use prolongs by (hours)" type="number" min="0" step="0.5" value={form.bump} onChange={set("bump")} error={error("activity_bump_ms")} />
+            <TextField label="Extend on activity (hours)" type="number" min="0" step="0.5" value={form.bump} onChange={set("bump")} error={error("activity_bump_ms")} />
             {check("allow_user_autostart", "People may set when a workspace starts by itself")}
-            {check("allow_user_autostop", "People may set when it stops by itself")}
+            {check("allow_user_autostop", "Let users change autostop")}
             {check("allow_user_cancel_workspace_jobs", "People may cancel builds")}
-            {check("require_active_version", "Every start uses the active version")}
+            {check("require_active_version", "Always update on start")}
           </div>
         </Card>
       </div>

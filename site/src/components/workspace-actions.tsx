@@ -54,7 +54,7 @@ export function ActionMenu({ actions }: { actions: Actions }) {
       <Item icon={<CircleStop />} disabled={!actions.canStop} onSelect={() => ask("stop")}>Stop</Item>
       <Item icon={<RefreshCw />} disabled={!actions.canStop} onSelect={() => actions.again.mutate(undefined)}>Restart</Item>
       {workspace.outdated && <Item icon={<Rocket />} disabled={!idle} onSelect={() => ask("update")}>Update to the active version</Item>}
-      <Item icon={<Star />} onSelect={() => actions.favorite.mutate()}>{workspace.favorite ? "No favorite any more" : "Make a favorite"}</Item>
+      <Item icon={<Star />} onSelect={() => actions.favorite.mutate()}>{workspace.favorite ? "Remove from favorites" : "Add to favorites"}</Item>
       <Separator />
       <Item icon={<Trash2 />} danger disabled={!idle} onSelect={() => ask("delete")}>Delete…</Item>
       {workspace.latest_build.status === "failed" && keeper && <Item icon={<Trash2 />} danger disabled={!idle} onSelect={() => ask("orphan")}>Forget without destroying…</Item>}
@@ -69,25 +69,25 @@ export function ActionDialogs({ actions }: { actions: Actions }) {
     case "stop":
       return (
         <Confirm title={`Stop ${workspace.name}?`} action="Stop" onConfirm={actions.stop} onClose={close}>
-          Programs in it end. What its template keeps, the home folder for most, is there at the next start.
+          Running programs stop. What the template keeps, usually the home folder, stays.
         </Confirm>
       );
     case "update":
       return (
         <Confirm title={`Update ${workspace.name}?`} action="Update" onConfirm={actions.update} onClose={close}>
-          It is built anew from the template's active version, with the same parameters. Programs in it may end.
+          The workspace is rebuilt from the template's active version with the same parameters. Running programs may stop.
         </Confirm>
       );
     case "delete":
       return (
         <Confirm title={`Delete ${workspace.name}?`} action="Delete" danger typed={workspace.name} onConfirm={() => actions.remove(false)} onClose={close}>
-          Everything that its template made for it is destroyed, its files included. This cannot be undone.
+          All its resources are destroyed, including its files. This cannot be undone.
         </Confirm>
       );
     case "orphan":
       return (
         <Confirm title={`Forget ${workspace.name}?`} action="Forget" danger typed={workspace.name} onConfirm={() => actions.remove(true)} onClose={close}>
-          The workspace goes, but nothing is destroyed: what its template made stays behind and must be cleaned up by hand.
+          The workspace is removed, but its resources keep running and must be cleaned up by hand.
         </Confirm>
       );
   }

@@ -50,7 +50,7 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
   });
   const time = `${String(form.hour).padStart(2, "0")}:${String(form.minute).padStart(2, "0")}`;
   return (
-    <Card title="Start by itself">
+    <Card title="Autostart">
       <Saved change={change} disabled={on && form.days.length === 0}>
         <p className="text-muted">{describeSchedule(w.autostart_schedule)}{w.next_start_at && `, next ${ago(w.next_start_at)}`}.</p>
         <label className="flex items-center gap-2"><input type="checkbox" className="accent-fill" checked={on} onChange={(e) => setOn(e.target.checked)} /> Start on a schedule</label>
@@ -83,13 +83,13 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
   const { deadline, status } = w.latest_build;
   const limited = status === "running" && deadline && !deadline.startsWith("0001-");
   return (
-    <Card title="Stop by itself">
+    <Card title="Autostop">
       <Saved change={change}>
         {limited && (
           <p className="flex flex-wrap items-center gap-2 text-muted">Stops {ago(deadline)}. <Button small busy={extend.isPending} onClick={() => extend.mutate()}>One hour more</Button></p>
         )}
         <ErrorNote error={extend.error} />
-        <Field label="Hours after its start" hint="Leave it empty to keep the workspace running. It holds from the next start on." error={fieldError(change.error, "ttl_ms")}>
+        <Field label="Hours after its start" hint="Leave it empty to keep the workspace running. It takes effect at the next start." error={fieldError(change.error, "ttl_ms")}>
           {(props) => <Input {...props} type="number" min="0" max="720" step="0.5" value={hours} onChange={(e) => setHours(e.target.value)} />}
         </Field>
       </Saved>

@@ -42,7 +42,7 @@ export function formatSchedule(s: Schedule): string {
 }
 
 export function describeSchedule(text: string | null | undefined): string {
-  if (!text) return "It is started by hand only";
+  if (!text) return "Autostart is off";
   const s = parseSchedule(text);
   if (!s) return text;
   const time = `${String(s.hour).padStart(2, "0")}:${String(s.minute).padStart(2, "0")}`;

@@ -10,7 +10,7 @@ const option = (value: string) => ({ name: value, description: "", icon: "", val
 describe("validate", () => {
   it.each([
     ["empty", p({}), "", undefined, ""],
-    ["needed", p({ required: true }), "", undefined, "A value is needed."],
+    ["needed", p({ required: true }), "", undefined, "A value is required."],
     ["number", p({ type: "number" }), "1e", undefined, "This is not a number."],
     ["least", p({ type: "number" }, { validation_min: 2 }), "1", undefined, "This must be at least 2."],
     ["most, in the template's words", p({ type: "number" }, { validation_max: 4, validation_error: "{value} is above {max}" }), "5", undefined, "5 is above 4"],

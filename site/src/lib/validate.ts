@@ -3,7 +3,7 @@ import type { PreviewParameter } from "~/api/types";
 
 // validate returns what is wrong with a value; "" when nothing is. before is the value of the last build.
 export function validate(p: PreviewParameter, value: string, before?: string): string {
-  if (value === "") return p.required && p.form_type !== "checkbox" && p.form_type !== "switch" ? "A value is needed." : "";
+  if (value === "") return p.required && p.form_type !== "checkbox" && p.form_type !== "switch" ? "A value is required." : "";
   if (p.type === "list(string)") {
     const list = parseList(value);
     if (!list) return "This is not a list of texts.";

@@ -19,7 +19,7 @@ export default function Mesh() {
     <Page title="Mesh" subtitle={mesh.data && `${plural(online, "peer")} connected, of ${peers.length} that you may see`}>
       <ErrorNote error={mesh.error} />
       {mesh.isPending && !mesh.error && <Loading what="mesh" />}
-      {mesh.data && peers.length === 0 && <Card><Empty icon={<Waypoints />} title="Nobody is in the mesh">Agents of running workspaces, provisioners and computers with an open session appear here.</Empty></Card>}
+      {mesh.data && peers.length === 0 && <Card><Empty icon={<Waypoints />} title="No peers connected">Agents of running workspaces, provisioners and computers with an open session appear here.</Empty></Card>}
       {peers.length > 0 && (
         <>
           <Card flush><Picture peers={peers} chosen={chosen} onChoose={choose} /></Card>

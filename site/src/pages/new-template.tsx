@@ -119,7 +119,7 @@ function Import({ version: id, name: given, template }: { version: string; name:
             {template && <p className="text-muted">Workspaces use it from their next update on, new ones at once.</p>}
             <ErrorNote error={finish.error} />
             <div className="flex gap-2">
-              <Button type="submit" look="primary" busy={finish.isPending}>{template ? "Make it the active version" : "Create template"}</Button>
+              <Button type="submit" look="primary" busy={finish.isPending}>{template ? "Activate version" : "Create template"}</Button>
               {template && <LinkButton href={`${paths.template(template.name)}/versions`}>Not now</LinkButton>}
             </div>
           </form>

@@ -33,7 +33,7 @@ export default function Users() {
       {users.isPending && !users.error && <Loading what="users" />}
       {users.data && (
         <Card flush>
-          {shown.length === 0 ? <Empty title="Nobody matches" /> : (
+          {shown.length === 0 ? <Empty title="No users found" /> : (
             <Table label="Users" head={["User", "Roles", "Status", "Last seen", ""]}>
               {shown.map((u) => (
                 <tr key={u.id}>

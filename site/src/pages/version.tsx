@@ -48,7 +48,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
     <Page
       title={<span className="flex flex-wrap items-center gap-2"><span className="font-mono">{v.name}</span>{active && <Badge tone="ok">active</Badge>}</span>}
       subtitle={<>Version of {template.data.display_name || name} · {v.created_by.username} · <Ago at={v.created_at} />{v.message && ` · ${v.message}`}</>}
-      actions={<>{editor && !active && v.job.status === "succeeded" && <Button look="primary" busy={promote.isPending} onClick={() => promote.mutate()}>Make it the active version</Button>}<LinkButton href={`${paths.template(name)}/versions`}>All versions</LinkButton></>}
+      actions={<>{editor && !active && v.job.status === "succeeded" && <Button look="primary" busy={promote.isPending} onClick={() => promote.mutate()}>Activate version</Button>}<LinkButton href={`${paths.template(name)}/versions`}>All versions</LinkButton></>}
     >
       <ErrorNote error={promote.error} />
       <TabsNav label="Version" current={tab} tabs={tabs} />
