@@ -97,8 +97,8 @@ type Server struct {
 	mux        *httpapi.Mux
 	// revocations end what sessions have open when they end.
 	revocations *revocations
-	http       *http.Server
-	builtIn    []*provisionerd.Participant
+	http        *http.Server
+	builtIn     []*provisionerd.Participant
 
 	failed  chan error // capacity 1
 	running sync.WaitGroup
@@ -135,6 +135,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return key.Public, key.Private, err
 		},
 		ExternalAuth: s.extauth,
+		Contested:    func(agent uuid.UUID) bool { return s.mesh.AgentContested(agent) },
 		PortURL:      func(owner, workspace, agent string) string { return s.apps.PortURL(owner, workspace, agent) },
 	})
 	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
@@ -148,7 +149,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			a, err := s.agents.AuthenticateAgent(ctx, token)
 			return mesh.Agent{ID: a.ID, Name: a.Name}, err
 		},
-		MayConnect:      s.agents.MayConnect,
+		MayConnect:   s.agents.MayConnect,
 		Authenticate: accounts.Authenticate,
 		Sealer:       sealer,
 		AgentOwners:  s.agents.Owners,

@@ -221,7 +221,7 @@ func TestRestartedAgent(t *testing.T) {
 		s := newServer(t, coordinator.Options{Relay: relay})
 		a, c := pair(t, s)
 		again := connect(t, s, agent(1), key(101))
-		a.expect(two, "error conflict")
+		a.expect(two, "error unavailable")
 		again.expect(two, "welcome", "peer client 1 #1 ack")
 		c.expect(two, "gone agent 1")
 		again.announce(1)

@@ -64,11 +64,21 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 		}
 	}
 	var b, old *binding
+	var silent *session // of the same agent, does not answer
 	for {
 		s.mu.Lock()
 		if err := s.admissible(p, h); err != nil {
 			s.mu.Unlock()
 			return nil, err
+		}
+		if rival := s.rival(p, h); rival != nil && rival != silent {
+			s.mu.Unlock()
+			if answers(ctx, rival) {
+				s.contested(p.ID)
+				return nil, errTwoAgents()
+			}
+			silent = rival
+			continue
 		}
 		b = s.bindings[h.Key]
 		if b == nil || b.released == nil {
@@ -108,7 +118,11 @@ func (s *Server) attach(x *session) (old *binding) {
 	id := x.principal.ID
 	p := s.table.peer(id)
 	if p.session != nil {
-		p.session.end(ErrorMessage{fault.Conflict, "a newer connection of the same participant has taken this one's place"}, websock.StatusPolicy)
+		code := fault.Conflict
+		if x.principal.Kind == KindAgent {
+			code = fault.Unavailable // an agent that was silent for a moment tries again
+		}
+		p.session.end(ErrorMessage{code, "a newer connection of the same participant has taken this one's place"}, websock.StatusPolicy)
 	}
 	if p.state != absent && p.key != x.key {
 		old = s.remove(p)

@@ -67,10 +67,10 @@ func (c *Client) loop(ctx context.Context) error {
 				outage = time.Now()
 			}
 		} else if time.Since(complained) >= complainEvery {
-			c.log.Warn("server not reached, trying on", "url", c.opts.URL, "err", err)
+			c.log.Warn("not connected to the server, trying again", "url", c.opts.URL, "err", err)
 			complained = time.Now()
 		} else {
-			c.log.Debug("server not reached", "err", err, "tries", tries)
+			c.log.Debug("not connected to the server", "err", err, "tries", tries)
 		}
 		timer := time.NewTimer(backoff.Outage(time.Since(outage)))
 		select {

@@ -31,6 +31,7 @@ type peer struct {
 	since     time.Time     // of the connection, or of its loss
 	lastSeen  time.Time     // while lost
 	waiting   bool          // a timer for its removal is set
+	contested time.Time     // when another process last tried to be this agent
 
 	tunnels map[uuid.UUID]*tunnel // by partner
 	wants   int                   // tunnels that it subscribed to

@@ -519,10 +519,10 @@ func TestProvisionerBeforeServer(t *testing.T) {
 	d.extra = append(d.extra, "CODER_PROVISIONER_DAEMON_PSK="+provisionerKey)
 	p := d.prepareProvisioner("early")
 	p.begin()
-	p.says("server not reached, trying on", 1)
+	p.says("not connected to the server, trying again", 1)
 	d.begin()
 	p.says("provisioner started", 1)
-	if n := strings.Count(p.text(), "server not reached"); n != 1 {
+	if n := strings.Count(p.text(), "not connected to the server"); n != 1 {
 		t.Errorf("the server's absence of some seconds was said %d times\n%s", n, p.text())
 	}
 	d.push("empty", "terraform {}\n")

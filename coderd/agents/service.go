@@ -50,6 +50,8 @@ type Deps struct {
 	Dial func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
 	// MayStillConnect returns a fault for a user that was suspended or removed. nil: nobody ever is.
 	MayStillConnect func(ctx context.Context, user uuid.UUID) error
+	// Contested reports whether two processes want to be the agent. nil: never.
+	Contested func(agent uuid.UUID) bool
 	// GitSSHKey returns a user's key pair for git: authorized_keys and OpenSSH's PEM form. nil means that there are none.
 	GitSSHKey func(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error)
 	// ExternalAuth has what signs users in at git hosts. nil: nobody has any.
@@ -114,6 +116,9 @@ func New(deps Deps) *Service {
 	}
 	if deps.MayStillConnect == nil {
 		deps.MayStillConnect = func(context.Context, uuid.UUID) error { return nil }
+	}
+	if deps.Contested == nil {
+		deps.Contested = func(uuid.UUID) bool { return false }
 	}
 	if deps.RelayRegion == "" {
 		deps.RelayRegion = "default"

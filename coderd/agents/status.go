@@ -21,8 +21,8 @@ func Status(now time.Time, a dbsqlc.WorkspaceAgent) sdk.AgentStatus {
 	}
 }
 
-// health says whether a person has to look after the agent, and why.
-func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, accessURL string) sdk.AgentHealth {
+// health says whether a person has to act, and why. contested: another process has the agent's token.
+func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, accessURL string, contested bool) sdk.AgentHealth {
 	lifecycle := sdk.AgentLifecycle(a.LifecycleState)
 	var reason string
 	switch {
@@ -33,6 +33,8 @@ func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, accessURL string) s
 	case status == sdk.AgentTimeout:
 		reason = "agent is taking too long to connect: nothing was heard from its start script. Has the workspace curl, wget or busybox? " +
 			"Does it trust the server's certificate, and is its clock right? Can it reach " + accessURL + " (DNS, firewall, proxy)?"
+	case contested:
+		reason = "two agents use this agent's token: a second process, such as one in a copy of the workspace, tries to connect and is refused. Stop one of them"
 	case status == sdk.AgentDisconnected:
 		reason = "agent has lost connection"
 	case lifecycle == sdk.LifecycleStartError:

@@ -25,7 +25,7 @@ type Sessions struct {
 	ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
 
 	mu         sync.Mutex
-	generation uint64                // guarded by mu: grows with every Recheck
+	generation uint64               // guarded by mu: grows with every Recheck
 	open       map[*served]struct{} // guarded by mu
 }
 

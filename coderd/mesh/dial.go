@@ -83,6 +83,11 @@ func (s *Service) AgentConnected(agentID uuid.UUID) bool {
 	return s.coord.Online(agentID)
 }
 
+// AgentContested reports whether another process than the connected one has tried to be this agent lately.
+func (s *Service) AgentContested(agentID uuid.UUID) bool {
+	return s.coord.Contested(agentID)
+}
+
 // introduce makes this server's node know the agent, and keeps it so until release is called and a while after that.
 func (s *Service) introduce(ctx context.Context, agentID uuid.UUID) (release func(), err error) {
 	select {

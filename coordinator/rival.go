@@ -1,0 +1,70 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Two processes that have the same agent token (a cloned machine or container, a start script that ran twice) cannot both be the
+// agent. The one that is connected stays for as long as it answers, and the other is refused and tries again with growing pauses: so
+// neither ends the other, and one takes over when the other is gone. A process that was restarted is let in at once:
+// its predecessor's connection has ended, or does not answer. A connection with the same node key is the same process.
+
+const (
+	// rivalTime is how long a connected agent may take to show that it lives when another process shows its token.
+	rivalTime = 2 * time.Second
+	// contestedTime is how long an agent counts as contested after another process was refused: that one tries again within 15 s.
+	contestedTime = 45 * time.Second
+)
+
+func errTwoAgents() *fault.Error {
+	return fault.New(fault.Unavailable, "another agent with the same token is connected").
+		WithDetail("Two machines or processes run the same agent, such as a copy of the workspace. Stop one of them. This one tries again in a while.")
+}
+
+// rival is the connection of the same agent's other process, nil if there is none. Called with mu held.
+func (s *Server) rival(p Principal, h Hello) *session {
+	row := s.peers[p.ID]
+	if p.Kind != KindAgent || row == nil || row.state != online || row.key == h.Key {
+		return nil
+	}
+	return row.session
+}
+
+// answers reports whether a connection's other end is there.
+func answers(ctx context.Context, x *session) bool {
+	conn, ok := x.conn.(interface{ Ping(context.Context) error })
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, rivalTime)
+	defer cancel()
+	return conn.Ping(ctx) == nil
+}
+
+// contested notes that another process was refused.
+func (s *Server) contested(id uuid.UUID) {
+	s.mu.Lock()
+	row := s.peers[id]
+	first := false
+	if row != nil {
+		first = time.Since(row.contested) > contestedTime
+		row.contested = time.Now()
+	}
+	s.mu.Unlock()
+	if first {
+		s.log.Warn("two agents use one token, the second is refused", "node", id)
+	}
+}
+
+// Contested reports whether a process other than the connected one has tried to be this agent lately.
+func (s *Server) Contested(id uuid.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row := s.peers[id]
+	return row != nil && row.state == online && time.Since(row.contested) <= contestedTime
+}
