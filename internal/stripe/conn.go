@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -50,15 +51,16 @@ var chunks = sync.Pool{New: func() any { return new(chunk) }}
 
 // Conn is one end of a stream: a net.Conn with CloseWrite. Its addresses are those of its first connection.
 type Conn struct {
-	first net.Conn
+	addrs net.Conn // the first connection
 	name  [nameSize]byte
 	done  chan struct{} // closed when the stream is over
 	wg    sync.WaitGroup
 
 	mu      sync.Mutex // guards everything below
-	stripes []*outlet
-	err     error // why the stream is over
-	closing bool  // Close was called
+	stripes []*outlet  // that carry the stream, or did
+	joining []*outlet  // opened here, and not confirmed by the other end yet
+	err     error      // why the stream is over
+	closing bool       // Close was called
 
 	// The sending side.
 	maxQueued int // how many chunks may wait in queue
@@ -88,8 +90,8 @@ type Conn struct {
 	rdl   deadline
 }
 
-func newConn(first net.Conn) *Conn {
-	c := &Conn{first: first, done: make(chan struct{}), arrived: make(map[uint64]*piece), maxQueued: writeBuffer / MaxChunk}
+func newConn(raw net.Conn) *Conn {
+	c := &Conn{addrs: raw, done: make(chan struct{}), arrived: make(map[uint64]*piece), maxQueued: writeBuffer / MaxChunk}
 	for _, cond := range []*sync.Cond{&c.room, &c.data, &c.moved} {
 		cond.L = &c.mu
 	}
@@ -97,27 +99,82 @@ func newConn(first net.Conn) *Conn {
 	return c
 }
 
-// add makes a connection carry the stream. It closes raw and returns false if the stream is over or has enough of them. head is
-// what is to be sent before the first chunk.
-func (c *Conn) add(raw net.Conn, head []byte) bool {
+// How a connection comes to its stream.
+type entry int
+
+const (
+	first    entry = iota // begins it
+	opened                // joins it, from this end: it counts when the other end confirms it
+	accepted              // joins it, from the other end
+)
+
+// add gives a connection to the stream. It closes raw and returns false if the stream is over or has enough of them. hello is what is
+// sent first.
+func (c *Conn) add(raw net.Conn, how entry, hello []byte) (*outlet, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil || c.closing || len(c.stripes) >= MaxStripes {
+	if c.err != nil || c.closing || len(c.stripes)+len(c.joining) >= MaxStripes {
 		raw.Close()
-		return false
+		return nil, false
 	}
+	out := &outlet{Conn: raw, how: how, settled: make(chan struct{}), wake: sync.Cond{L: &c.mu}}
+	if how != first && !c.reporting {
+		c.reporting, c.due = true, true // what came before was not reported
+	}
+	if how == opened {
+		c.joining = append(c.joining, out)
+	} else {
+		c.count(out)
+	}
+	if how == accepted {
+		hello = c.reportNow() // confirms it
+	}
+	c.reading++
+	c.wg.Go(func() { c.send(out, hello) })
+	c.wg.Go(func() { c.receive(out) })
+	return out, true
+}
+
+// count makes a connection carry the stream. From the second on, this end relies on the other's reports. c.mu must be held.
+func (c *Conn) count(out *outlet) {
 	if len(c.stripes) == 1 && len(c.queue) > 0 {
 		c.acked = c.queue[0].offset // what was sent before arrives in order, and is not reported
 	} else if len(c.stripes) == 1 {
 		c.acked = c.next
 	}
-	out := &outlet{Conn: raw, bit: 1 << len(c.stripes), wake: sync.Cond{L: &c.mu}}
-	if c.stripes = append(c.stripes, out); len(c.stripes) == 2 {
-		c.due = true // what came before was not reported
+	out.bit, out.counted = 1<<len(c.stripes), true
+	close(out.settled)
+	c.stripes = append(c.stripes, out)
+}
+
+// heard notes that the other end has taken a connection in: it has sent something on it.
+func (c *Conn) heard(out *outlet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out.heard = true
+	if !out.counted && c.err == nil {
+		c.joining = slices.DeleteFunc(c.joining, func(o *outlet) bool { return o == out })
+		c.count(out)
+		out.wake.Signal()
 	}
-	c.reading++
-	c.wg.Go(func() { c.send(out, head) })
-	c.wg.Go(func() { c.receive(raw) })
+}
+
+// drop lets go of a joined connection that the other end has not taken in, as far as is known. It returns false for others: without
+// them the stream cannot go on.
+func (c *Conn) drop(out *outlet) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if out.how == first || out.heard {
+		return false
+	}
+	if !out.dropped && !out.counted && c.err == nil {
+		close(out.settled)
+	}
+	out.dropped = true
+	c.joining = slices.DeleteFunc(c.joining, func(o *outlet) bool { return o == out })
+	out.Close()
+	c.wakeSenders() // what it carried is late soon, and others send it
+	out.wake.Signal()
 	return true
 }
 
@@ -146,8 +203,12 @@ func (c *Conn) failLocked(err error) {
 		}
 	}
 	close(c.done)
-	for _, raw := range c.stripes {
-		raw.Close()
+	for _, out := range c.joining {
+		close(out.settled)
+	}
+	for _, out := range slices.Concat(c.stripes, c.joining) {
+		out.Close()
+		out.wake.Signal()
 	}
 	c.wakeAll()
 }
@@ -171,7 +232,7 @@ func (c *Conn) wakeSenders() {
 func (c *Conn) poke() {
 	var least *outlet
 	for _, o := range c.stripes {
-		if o.idle && (least == nil || o.carries < least.carries) {
+		if o.idle && !o.dropped && (least == nil || o.carries < least.carries) {
 			least = o
 		}
 	}
@@ -267,7 +328,7 @@ func (c *Conn) newChunk() *chunk {
 func (c *Conn) take(o *outlet) (frame []byte, ck *chunk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.err == nil {
+	for c.err == nil && !o.dropped {
 		if frame = c.reportLocked(); frame != nil {
 			return frame, nil
 		}
@@ -281,7 +342,7 @@ func (c *Conn) take(o *outlet) (frame []byte, ck *chunk) {
 			return ck.frame(), ck
 		}
 		o.idle = true
-		for o.idle && c.err == nil {
+		for o.idle && c.err == nil && !o.dropped {
 			o.wake.Wait()
 		}
 	}
@@ -334,12 +395,13 @@ func (c *Conn) release(ck *chunk) {
 	}
 }
 
-// send writes to one connection what take has for it. The first chunk goes with head in one packet.
+// send writes to one connection what take has for it. The first chunk goes with head in one packet, on a connection that is known to be
+// taken in.
 func (c *Conn) send(o *outlet, head []byte) {
 	if len(head) > 0 {
 		c.mu.Lock()
 		var ck *chunk
-		if c.err == nil && c.mayTake() {
+		if c.err == nil && o.counted && c.mayTake() {
 			ck = c.takeLocked(o)
 		}
 		c.mu.Unlock()
@@ -351,9 +413,12 @@ func (c *Conn) send(o *outlet, head []byte) {
 			c.written(ck)
 		}
 		if err != nil {
-			c.fail(fmt.Errorf("write stripe: %w", err))
+			c.broken(o, err)
 			return
 		}
+	}
+	if o.how == opened && !c.confirmed(o) {
+		return
 	}
 	for {
 		frame, ck := c.take(o)
@@ -364,12 +429,42 @@ func (c *Conn) send(o *outlet, head []byte) {
 		if ck != nil {
 			c.written(ck)
 		} else if err != nil {
-			return // the other end is done, or never took this connection in: it needs no report
+			return // the other end is done: it needs no report
 		}
 		if err != nil {
-			c.fail(fmt.Errorf("write stripe: %w", err))
+			c.broken(o, err)
 			return
 		}
+	}
+}
+
+// confirmed waits until the other end has taken in a connection that was opened here, and confirms it in turn. It returns false when
+// the connection or the stream is over before.
+func (c *Conn) confirmed(o *outlet) bool {
+	c.mu.Lock()
+	for c.err == nil && !o.dropped && !o.counted {
+		o.wake.Wait()
+	}
+	over := c.err != nil || o.dropped
+	var report []byte
+	if !over {
+		report = c.reportNow()
+	}
+	c.mu.Unlock()
+	if over {
+		return false
+	}
+	if _, err := o.Write(report); err != nil {
+		c.broken(o, err)
+		return false
+	}
+	return true
+}
+
+// broken ends the stream for a connection that cannot be written to, unless the stream can do without it.
+func (c *Conn) broken(o *outlet, err error) {
+	if !c.drop(o) {
+		c.fail(fmt.Errorf("write stripe: %w", err))
 	}
 }
 
@@ -410,8 +505,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-func (c *Conn) LocalAddr() net.Addr  { return c.first.LocalAddr() }
-func (c *Conn) RemoteAddr() net.Addr { return c.first.RemoteAddr() }
+func (c *Conn) LocalAddr() net.Addr  { return c.addrs.LocalAddr() }
+func (c *Conn) RemoteAddr() net.Addr { return c.addrs.RemoteAddr() }
 
 func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))

@@ -21,6 +21,11 @@
 //	length  4 bytes               0xffffff00 + n, n at most 16
 //	offsets n × 8 bytes           of chunks that have arrived
 //
+// A connection that joins carries chunks when it is known that the other end took it in: the listener answers the preamble with a
+// report, at once, and the client answers that with one. A connection that ends before that is dropped, and the stream goes on: what
+// the listener has sent on it is sent again by another. Both ends report from then on whenever a connection has joined or been
+// asked to, so neither waits for reports that the other does not send.
+//
 // What is not reported after twice the usual time is sent again by another connection; the copy that comes later is dropped. The
 // sender goes no further than Window beyond the last report's offset, and has less under way when chunks begin to take longer
 // (pace.go). TCP does the rest: a stream is reliable while its connections are, and ends with an error when one of them breaks.

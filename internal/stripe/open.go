@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// New begins a stream on first, which is the stream's from then on. Bytes may be written at once.
-func New(first net.Conn) *Conn {
-	c := newConn(first)
+// New begins a stream on raw, which is the stream's from then on. Bytes may be written at once.
+func New(raw net.Conn) *Conn {
+	c := newConn(raw)
 	rand.Read(c.name[:])
-	c.add(first, c.hello(begins))
+	c.add(raw, first, c.hello(begins))
 	return c
 }
 
@@ -40,8 +40,9 @@ func (c *Conn) hello(is byte) []byte {
 	return append(append([]byte{version}, c.name[:]...), is)
 }
 
-// Widen opens n more connections for a stream that New began, at the same time, and returns when all are open. A connection that
-// cannot be opened is an error, and the stream goes on without it.
+// Widen opens n more connections for a stream that New began, at the same time, and returns when the other end has answered all of
+// them, or ctx ends. A connection that cannot be opened is an error, and the stream goes on without it, as it does without one that
+// the other end refuses.
 func (c *Conn) Widen(ctx context.Context, n int, dial func(context.Context) (net.Conn, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -54,7 +55,15 @@ func (c *Conn) Widen(ctx context.Context, n int, dial func(context.Context) (net
 				errs[i] = fmt.Errorf("widen stream: %w", err)
 				return
 			}
-			c.add(raw, c.hello(joins)) // a stream that is over meanwhile needs no more
+			out, ok := c.add(raw, opened, c.hello(joins))
+			if !ok {
+				return // the stream is over meanwhile, or has enough
+			}
+			select {
+			case <-out.settled:
+			case <-ctx.Done():
+				errs[i] = fmt.Errorf("widen stream: wait for the other end: %w", ctx.Err())
+			}
 		})
 	}
 	done := make(chan struct{})
@@ -164,7 +173,7 @@ func (l *Listener) greet(raw net.Conn) error {
 		if err := raw.SetReadDeadline(time.Time{}); err != nil {
 			return err
 		}
-		c.add(raw, nil)
+		c.add(raw, accepted, nil)
 		return nil
 	}
 	if err := raw.SetReadDeadline(time.Time{}); err != nil {
@@ -189,7 +198,7 @@ func (l *Listener) begin(k key, raw net.Conn) error {
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	c.add(raw, nil)
+	c.add(raw, first, nil)
 	l.wg.Go(func() {
 		select {
 		case <-c.done:

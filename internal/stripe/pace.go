@@ -21,11 +21,16 @@ const (
 // outlet is a connection as the sending side sees it.
 type outlet struct {
 	net.Conn
-	bit uint32 // its own
+	how     entry
+	settled chan struct{} // closed when it is counted or dropped, or the stream is over
 
 	// Guarded by Conn.mu.
-	carries int  // chunks that it was the last to take and that have not arrived
-	idle    bool // its sender waits for wake
+	bit     uint32 // its own, once it is counted
+	counted bool   // in Conn.stripes
+	heard   bool   // the other end has sent something on it
+	dropped bool   // it is over, and the stream goes on
+	carries int    // chunks that it was the last to take and that have not arrived
+	idle    bool   // its sender waits for wake
 	wake    sync.Cond
 }
 

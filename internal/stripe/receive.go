@@ -43,15 +43,19 @@ func (p *piece) free() {
 }
 
 // receive reads chunks from one connection until it ends.
-func (c *Conn) receive(raw net.Conn) {
-	in := bufio.NewReaderSize(raw, readBuffer)
+func (c *Conn) receive(out *outlet) {
+	in := bufio.NewReaderSize(out, readBuffer)
 	for heard := false; ; heard = true {
-		if err := c.receiveChunk(in); err != nil {
-			if !heard && raw != c.first {
-				err = io.EOF // the stream was over before the other end took this connection in
+		err := c.receiveChunk(in)
+		if err != nil {
+			if c.drop(out) && !errors.Is(err, errProtocol) {
+				err = io.EOF // the other end did not take this connection in, or the stream was over before
 			}
 			c.lost(err)
 			return
+		}
+		if !heard {
+			c.heard(out)
 		}
 	}
 }

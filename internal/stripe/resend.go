@@ -23,6 +23,8 @@ const (
 	lookoutEvery = 25 * time.Millisecond
 	// maxDoubling is how often the time doubles until a chunk is sent once more.
 	maxDoubling = 4
+	// maxNews bounds what was not reported. An honest end has not that much under way.
+	maxNews = 4 * maxPieces
 	// The bounds of how long a chunk may take before it is late, and how long before that is known.
 	minPatience   = 100 * time.Millisecond
 	maxPatience   = 3 * time.Second
@@ -41,10 +43,12 @@ type resend struct {
 
 // report is the receiving side's part. It is guarded by Conn.mu.
 type report struct {
-	news []uint64 // offsets of chunks that arrived and were not reported
-	due  bool     // a report is due, whatever is in news
-	said uint64   // up to where the last report said that everything is here
-	tell *time.Timer
+	// reporting tells that the other end may rely on reports: a connection has joined, or may have.
+	reporting bool
+	news      []uint64 // offsets of chunks that arrived and were not reported
+	due       bool     // a report is due, whatever is in news
+	said      uint64   // up to where the last report said that everything is here
+	tell      *time.Timer
 }
 
 // keep remembers a chunk that was handed out until it arrives.
@@ -151,7 +155,11 @@ func (c *Conn) sample(d time.Duration) {
 
 // arrivedLocked notes a chunk for the next report.
 func (c *Conn) arrivedLocked(offset uint64) {
-	if len(c.stripes) == 1 {
+	if !c.reporting {
+		return
+	}
+	if len(c.news) >= maxNews {
+		c.failLocked(errProtocol) // it sends what is here again and again, and reads no reports
 		return
 	}
 	switch c.news = append(c.news, offset); {
@@ -179,6 +187,11 @@ func (c *Conn) reportLocked() []byte {
 	if len(c.news) < soon && !c.due {
 		return nil
 	}
+	return c.reportNow()
+}
+
+// reportNow is the next report, whether one is due or not. c.mu must be held.
+func (c *Conn) reportNow() []byte {
 	n := min(len(c.news), maxReport)
 	c.said = c.needed()
 	frame := binary.BigEndian.AppendUint64(make([]byte, 0, headerSize+8*n), c.said)
@@ -196,7 +209,7 @@ func (c *Conn) reportLocked() []byte {
 
 // consumedLocked has it reported that the reader has made room, when that is much.
 func (c *Conn) consumedLocked() {
-	if len(c.stripes) > 1 && !c.due && c.needed()-c.said >= Window/4 {
+	if c.reporting && !c.due && c.needed()-c.said >= Window/4 {
 		c.due = true
 		c.poke()
 	}

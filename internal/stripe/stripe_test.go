@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -357,6 +358,168 @@ func TestReaderThatRests(t *testing.T) {
 	if n, err := server.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("at the end: %d, %v", n, err)
 	}
+}
+
+// TestRefusedJoin: a connection that the other end refuses neither breaks the stream nor makes it wait, whenever that happens.
+func TestRefusedJoin(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(net.Conn){
+		"at once":            func(c net.Conn) { c.Close() },
+		"after the preamble": func(c net.Conn) { io.ReadFull(c, make([]byte, 18)); c.Close() },
+		"with a reset": func(c net.Conn) {
+			io.ReadFull(c, make([]byte, 18))
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t)
+			no, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer no.Close()
+			go func() {
+				for {
+					c, err := no.Accept()
+					if err != nil {
+						return
+					}
+					refuse(c)
+				}
+			}()
+			first, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := stripe.New(first)
+			defer client.Close()
+			server, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Close()
+			const size = 64 << 20
+			got := make(chan error, 2)
+			read := func(c net.Conn) {
+				n, err := io.Copy(io.Discard, c)
+				if err == nil && n != size {
+					err = fmt.Errorf("%d bytes came, want %d", n, size)
+				}
+				got <- err
+			}
+			write := func(c net.Conn) {
+				for range size >> 20 {
+					if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				c.(interface{ CloseWrite() error }).CloseWrite()
+			}
+			go read(server)
+			go read(client)
+			go write(server)
+			err = client.Widen(t.Context(), 3, func(ctx context.Context) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "tcp", no.Addr().String())
+			})
+			if err != nil || client.Stripes() != 1 {
+				t.Errorf("widen: %v, %d connections carry the stream, want 1", err, client.Stripes())
+			}
+			write(client)
+			for range 2 {
+				select {
+				case err := <-got:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(time.Minute):
+					t.Fatal("the stream stands still")
+				}
+			}
+		})
+	}
+}
+
+// TestJoinLostAtTheListener: a connection that the listener took in, and whose client is gone before it heard of that, takes
+// nothing with it.
+func TestJoinLostAtTheListener(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	name := [16]byte{3}
+	first := raw(t, l, 0, name)
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	second := raw(t, l, 1, name)
+	if _, err := io.ReadFull(second, make([]byte, 12)); err != nil { // the confirmation
+		t.Fatal(err)
+	}
+	data := random(1, 4<<20)
+	go func() {
+		s.Write(data)
+		s.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	if _, err := io.ReadFull(second, make([]byte, 1)); err != nil { // it carries something
+		t.Fatal(err)
+	}
+	second.Close()
+	got, missing := make([]byte, len(data)), len(data)
+	for here := map[uint64]bool{}; missing > 0; {
+		var header [12]byte
+		if _, err := io.ReadFull(first, header[:]); err != nil {
+			t.Fatalf("%d bytes are missing: %v", missing, err)
+		}
+		offset, n := binary.BigEndian.Uint64(header[:]), binary.BigEndian.Uint32(header[8:])
+		if n > stripe.MaxChunk {
+			io.CopyN(io.Discard, first, int64(n&0xff)*8)
+			continue
+		}
+		if n == 0 {
+			continue
+		}
+		if _, err := io.ReadFull(first, got[offset:offset+uint64(n)]); err != nil {
+			t.Fatal(err)
+		}
+		if !here[offset] {
+			here[offset] = true
+			missing -= int(n)
+		}
+		if _, err := first.Write(report(0, offset)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(got, data) {
+		t.Error("other bytes came than were written")
+	}
+}
+
+// TestRepeatedChunks: a peer that repeats what is here and reads no reports does not fill the memory.
+func TestRepeatedChunks(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe() // nothing that is not read is taken from its writer
+	c := stripe.New(near)
+	defer c.Close()
+	go c.Widen(t.Context(), 1, func(context.Context) (net.Conn, error) {
+		one, other := net.Pipe()
+		t.Cleanup(func() { other.Close() })
+		go io.ReadFull(other, make([]byte, 18))
+		return one, nil
+	})
+	io.ReadFull(far, make([]byte, 18))
+	far.SetDeadline(time.Now().Add(time.Minute))
+	for range 1 << 20 {
+		if _, err := far.Write(chunk(0, []byte("a"))); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal(err)
+			}
+			return // cut
+		}
+	}
+	t.Error("a million repeated chunks were taken in")
 }
 
 // A stranger's connection joins nothing: the name is known to the two ends only.
