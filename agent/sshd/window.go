@@ -1,6 +1,7 @@
 package sshd
 
 import (
+	"fmt"
 	"sync"
 	"time"
 	"unsafe"
@@ -27,6 +28,17 @@ const (
 //go:linkname adjustWindow golang.org/x/crypto/ssh.(*channel).adjustWindow
 func adjustWindow(channel unsafe.Pointer, bytes uint32) error
 
+// channelType is what the method is called on.
+const channelType = "*ssh.channel"
+
+// checkChannel panics unless a channel is what adjustWindow takes: memory would be overwritten otherwise. The version of the
+// library is fixed in go.mod, so a test finds it out.
+func checkChannel(channel gossh.Channel) {
+	if got := fmt.Sprintf("%T", channel); got != channelType {
+		panic("sshd: a channel of golang.org/x/crypto/ssh is a " + got + ", not a " + channelType + ": the window cannot be widened with this version")
+	}
+}
+
 // widen credits a channel of the library's with more bytes.
 func widen(channel gossh.Channel, bytes uint32) error {
 	return adjustWindow((*[2]unsafe.Pointer)(unsafe.Pointer(&channel))[1], bytes) // the value behind the interface is a pointer
@@ -44,6 +56,7 @@ type wideChannel struct {
 
 // wide wraps a channel of the SSH library's.
 func (s *Server) wide(channel gossh.Channel) *wideChannel {
+	checkChannel(channel)
 	return &wideChannel{Channel: channel, server: s, window: firstWindow, from: time.Now()}
 }
 

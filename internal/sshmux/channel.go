@@ -79,7 +79,7 @@ func (ch *channel) handle(k kind, body []byte) error {
 		if len(body) != 4 {
 			return errProtocol
 		}
-		return ch.widen(int(binary.BigEndian.Uint32(body)))
+		return ch.widen(binary.BigEndian.Uint32(body))
 	case kindEOF:
 		ch.mu.Lock()
 		ch.eof = true
@@ -115,13 +115,14 @@ func (ch *channel) handle(k kind, body []byte) error {
 	return nil
 }
 
-// widen lets n bytes more be sent.
-func (ch *channel) widen(n int) error {
+// widen lets n bytes more be sent. n is the other end's: it may not fit into an int of 32 bits.
+func (ch *channel) widen(n uint32) error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if ch.room += n; ch.room > 2*MaxWindow {
+	if n > 2*MaxWindow || ch.room+int(n) > 2*MaxWindow {
 		return errProtocol
 	}
+	ch.room += int(n)
 	ch.change.Broadcast()
 	return nil
 }

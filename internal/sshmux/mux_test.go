@@ -219,6 +219,9 @@ func TestHostileClient(t *testing.T) {
 		"an answer to no question":     frame(10, 0, 0, 0, 0, 1, 1),
 		"a window that is half a word": append(bytes.Clone(open), frame(5, 1, 0, 0)...),
 		"endless room":                 append(bytes.Clone(open), frame(5, 1, 0x7f, 0xff, 0xff, 0xff)...),
+		"room of 2 GiB":                append(bytes.Clone(open), frame(5, 1, 0x80, 0, 0, 0)...),
+		"room of 4 GiB":                append(bytes.Clone(open), frame(5, 1, 0xff, 0xff, 0xff, 0xff)...),
+		"room that wraps around":       append(append(bytes.Clone(open), frame(5, 1, 1, 0, 0, 0)...), frame(5, 1, 0xff, 0xff, 0xff, 0xff)...),
 		"an unknown kind":              append(bytes.Clone(open), frame(77, 1)...),
 	} {
 		t.Run(what, func(t *testing.T) {
