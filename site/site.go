@@ -31,7 +31,7 @@ type asset struct {
 	contentType  string
 }
 
-// Handler serves the dashboard: its files by name, and its page for every other path, which the page's own program resolves.
+// Handler serves the dashboard: its files by name, and its page for the paths that the page's own program knows.
 type Handler struct {
 	assets map[string]asset // by path without the leading slash
 }
@@ -96,15 +96,23 @@ func contentType(name string) string {
 
 // ServeHTTP answers GET and HEAD.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "The dashboard's pages can only be read.", http.StatusMethodNotAllowed)
-		return
-	}
 	name := strings.TrimPrefix(path.Clean("/"+r.URL.Path), "/")
 	a, ok := h.assets[name]
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	status := http.StatusOK
+	if !ok && !IsPage(r.URL.Path) {
+		if !read || !wantsPage(r) {
+			noSuchPath(w, r)
+			return
+		}
+		status = http.StatusNotFound // the page says so, too
+	} else if !read {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "The dashboard's pages can only be read.", http.StatusMethodNotAllowed)
+		return
+	}
 	switch {
 	case ok && strings.HasPrefix(name, "assets/"): // their names change with their content
 		header.Set("Cache-Control", "public, max-age=31536000, immutable")
@@ -124,10 +132,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a = h.assets[index]
 		header.Set("Cache-Control", "no-cache")
 	}
-	h.write(w, r, a)
+	h.write(w, r, status, a)
 }
 
-func (h *Handler) write(w http.ResponseWriter, r *http.Request, a asset) {
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, a asset) {
 	header := w.Header()
 	header.Set("Content-Type", a.contentType)
 	header.Add("Vary", "Accept-Encoding")
@@ -144,16 +152,19 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, a asset) {
 		body, encoding = plain, ""
 	}
 	// Each encoding is a representation of its own.
-	etag := strings.TrimSuffix(a.etag, `"`) + encoding + `"`
-	header.Set("ETag", etag)
-	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
-		w.WriteHeader(http.StatusNotModified)
-		return
+	if status == http.StatusOK {
+		etag := strings.TrimSuffix(a.etag, `"`) + encoding + `"`
+		header.Set("ETag", etag)
+		if strings.Contains(r.Header.Get("If-None-Match"), etag) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
 	}
 	if encoding != "" {
 		header.Set("Content-Encoding", encoding)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
 	if r.Method == http.MethodHead {
 		return
 	}

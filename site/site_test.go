@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -67,11 +69,12 @@ func TestServes(t *testing.T) {
 		{"named by content", "/assets/a-123.css", "br", "css in brotli", "text/css; charset=utf-8", "public, max-age=31536000, immutable", "br", 200},
 		{"of an older build", "/assets/b-1.js", "br", "404 page not found\n", "text/plain; charset=utf-8", "", "", 404},
 		{"no such picture", "/icon/none.svg", "br", "404 page not found\n", "text/plain; charset=utf-8", "", "", 404},
-		{"outside", "/assets/../../site.go", "br", "page in brotli", "text/html; charset=utf-8", "no-cache", "br", 200},
+		{"outside", "/assets/../../site.go", "br", "page in brotli", "text/html; charset=utf-8", "no-cache", "br", 404},
+		{"no such page", "/oauth2/authorize", "br", "page in brotli", "text/html; charset=utf-8", "no-cache", "br", 404},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			w := get(h, http.MethodGet, tc.path, "Accept-Encoding", tc.accept)
+			w := get(h, http.MethodGet, tc.path, "Accept-Encoding", tc.accept, "Accept", "text/html,*/*;q=0.8")
 			got := []any{w.Code, w.Body.String(), w.Header().Get("Content-Type"), w.Header().Get("Cache-Control"), w.Header().Get("Content-Encoding")}
 			want := []any{tc.status, tc.body, tc.kind, tc.cache, tc.encoding}
 			for i := range got {
@@ -125,4 +128,99 @@ func TestDamaged(t *testing.T) {
 	if _, err := site.NewFrom(fstest.MapFS{"index.html.gz": packed(t, "x")}); err == nil {
 		t.Error("a file without its brotli form was accepted")
 	}
+}
+
+// Programs that look for what other servers have are told that it is not here. A page would be taken for the answer: for metrics,
+// for a script to run, for a server that signs people in.
+func TestUnknownPaths(t *testing.T) {
+	t.Parallel()
+	h := handler(t)
+	for _, p := range []string{
+		"/metrics", "/install.sh", "/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource", "/oauth2/token",
+		"/scim/v2/Users", "/latency-check", "/swagger/index.html", "/templates/a/b/c", "/@ada", "/@/dev", "/wp-login.php", "/a\x00b",
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.URL.Path = p
+		r.Header.Set("Accept", "*/*")
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodHead} {
+			r.Method = method
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != http.StatusNotFound || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
+				t.Errorf("%s %s: got %d %s", method, p, w.Code, w.Header().Get("Content-Type"))
+			}
+			if method == http.MethodGet && !strings.Contains(w.Body.String(), `{"message":"This server has no /`) {
+				t.Errorf("%s: got %s", p, w.Body)
+			}
+		}
+		// Who goes there with a browser sees the dashboard say so.
+		r.Method = http.MethodGet
+		r.Header.Set("Accept", "text/html,application/xhtml+xml")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusNotFound || w.Body.String() != "the page" || w.Header().Get("ETag") != "" {
+			t.Errorf("%s in a browser: got %d %q, ETag %q", p, w.Code, w.Body, w.Header().Get("ETag"))
+		}
+	}
+	// Pages are pages for everybody: monitors ask without naming a type.
+	for _, p := range []string{"/", "/login", "/@ada/dev", "/@ada/dev/", "/@ada/dev.main/terminal", "/templates/x/files", "/external-auth/github", "/cli-auth"} {
+		if w := get(h, http.MethodGet, p); w.Code != http.StatusOK {
+			t.Errorf("%s: got %d", p, w.Code)
+		}
+	}
+	if w := get(h, http.MethodDelete, "/workspaces"); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("DELETE of a page: got %d", w.Code)
+	}
+}
+
+// The server's list of pages is the dashboard's.
+func TestRoutesAreTheDashboards(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("src/app.tsx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, m := range regexp.MustCompile(`<Route path=(?:"([^"]*)"|\{/\^?(.*?)\$?/\})`).FindAllStringSubmatch(string(source), -1) {
+		found++
+		route := m[1]
+		if route == "" { // a regular expression: its groups are names, its optional parts stay out or come in
+			route = strings.NewReplacer(`\/?`, "", `\/`, "/", `(?<owner>[^/]+)`, ":owner", `(?<name>[^/.]+)`, ":name", `(?:\.(?<agent>[^/]+))?`, "").Replace(m[2])
+		}
+		route = strings.ReplaceAll(route, `(?:/builds/(?<build>\d+))?`, "/:build?")
+		for _, p := range []string{sample(route, false), sample(route, true)} {
+			p = strings.Replace(p, "/@x/x/build", "/@x/x/builds/build", 1)
+			if !site.IsPage(p) {
+				t.Errorf("the dashboard has a page at %s (%s), and the server does not know it: see routes.go", p, route)
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d routes found in app.tsx: does the expression still fit?", found)
+	}
+	for _, gone := range []string{"/nonsense", "/templates/a/versions/b/c", "/users/ada"} {
+		if site.IsPage(gone) {
+			t.Errorf("%s is a page", gone)
+		}
+	}
+}
+
+// sample is a path of a route, with its optional segments or without.
+func sample(route string, whole bool) string {
+	var out []string
+	for segment := range strings.SplitSeq(route, "/") {
+		name, optional := strings.CutSuffix(segment, "?")
+		prefix, value, variable := strings.Cut(name, ":")
+		switch {
+		case optional && !whole:
+			continue
+		case variable && value == "build":
+			out = append(out, "build")
+		case variable:
+			out = append(out, prefix+"x")
+		default:
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, "/")
 }

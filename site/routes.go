@@ -1,0 +1,78 @@
+package site
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+)
+
+// routes are the paths of the dashboard's pages, as src/app.tsx knows them: a test compares the two. A segment that begins with a
+// colon stands for any name.
+var routes = []string{
+	"/",
+	"/login",
+	"/setup",
+	"/workspaces",
+	"/@:owner/:name",
+	"/@:owner/:name/builds/:build",
+	"/@:owner/:name/terminal",
+	"/templates",
+	"/templates/new",
+	"/templates/:template",
+	"/templates/:template/:tab",
+	"/templates/:template/workspace",
+	"/templates/:template/versions/:version",
+	"/provisioners",
+	"/users",
+	"/account",
+	"/external-auth/:id",
+	"/health",
+	"/mesh",
+	"/cli-auth",
+}
+
+// IsPage reports whether the dashboard has a page at a path. What it does not have is answered with 404: a program that asks for
+// /metrics, /install.sh or another server's API would take a page for the answer.
+func IsPage(p string) bool {
+	segments := strings.Split(strings.Trim(path.Clean("/"+p), "/"), "/")
+	return slices.ContainsFunc(routes, func(route string) bool {
+		pattern := strings.Split(strings.Trim(route, "/"), "/")
+		return len(pattern) == len(segments) && !slices.ContainsFunc(zip(pattern, segments), func(pair [2]string) bool { return !fits(pair[0], pair[1]) })
+	})
+}
+
+func zip(a, b []string) [][2]string {
+	out := make([][2]string, len(a))
+	for i := range a {
+		out[i] = [2]string{a[i], b[i]}
+	}
+	return out
+}
+
+// fits reports whether a path's segment is one that the pattern's stands for.
+func fits(pattern, segment string) bool {
+	prefix, name, variable := strings.Cut(pattern, ":")
+	if !variable || name == "" {
+		return pattern == segment
+	}
+	return strings.HasPrefix(segment, prefix) && len(segment) > len(prefix)
+}
+
+// wantsPage reports whether a browser goes to an address, rather than a program or a page's script asking for data.
+func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+// noSuchPath answers a program, in the form that the API's errors have.
+func noSuchPath(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNotFound)
+	if r.Method == http.MethodHead {
+		return
+	}
+	shown := url.URL{Path: r.URL.Path}
+	// An error means that the reader has left.
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": "This server has no " + shown.EscapedPath() + "."})
+}
