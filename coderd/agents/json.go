@@ -156,6 +156,9 @@ func appJSON(app dbsqlc.WorkspaceApp, agent string, place Place) sdk.WorkspaceAp
 		Hidden: app.Hidden, OpenIn: sdk.AppOpenIn(app.OpenIn), Tooltip: app.Tooltip,
 		Healthcheck: sdk.AppHealthcheck{URL: app.HealthcheckUrl, Interval: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold},
 	}
+	if out.External && CheckExternalURL(out.URL) != "" {
+		out.URL = "" // of a template that was imported when this was not checked
+	}
 	if app.Subdomain && place.Workspace != "" {
 		out.SubdomainName = app.Slug + "--" + agent + "--" + place.Workspace + "--" + place.Owner
 	}

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
 // raw sends JSON as a client that is not ours would, and returns the status and the refused fields.
@@ -112,5 +114,26 @@ func TestZeroTemplate(t *testing.T) {
 	body["template_id"] = uuid.New()
 	if status, fields := raw(t, w, "tom", "POST", "/api/v2/organizations/default/templateversions", body); status != 400 || fields["template_id"] == "" {
 		t.Errorf("a version of a template that does not exist: %d %v", status, fields)
+	}
+}
+
+// An app that would run a script in the dashboard fails its template's import, with the reason.
+func TestUnsafeApp(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	tom := w.As("tom")
+	for address, want := range map[string]sdk.JobStatus{"java\tscript:alert(1)": sdk.JobFailed, "https://example.com": sdk.JobSucceeded} {
+		made, err := tom.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{StorageMethod: "file", FileID: w.File("tom"), Provisioner: "terraform"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resource := worldtest.Resource(uuid.Nil)
+		resource.Agents[0].Apps = []*provisionerpb.App{{Slug: "trap", External: true, Url: address}}
+		job := w.Daemon.Next()
+		job.Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: &provisionerpb.ImportResult{StartResources: []*provisionerpb.Resource{resource}}}})
+		v, err := tom.TemplateVersion(t.Context(), made.ID)
+		if err != nil || v.Job.Status != want || want == sdk.JobFailed && !strings.Contains(v.Job.Error, `"trap"`) {
+			t.Errorf("%q: %s %q, %v", address, v.Job.Status, v.Job.Error, err)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/templates/formdeps"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -103,6 +104,9 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	}
 	if result.GetError() != "" || result.GetCanceled() {
 		return nil
+	}
+	if err := agents.CheckExternalApps(slices.Concat(found.GetStartResources(), found.GetStopResources())); err != nil {
+		return &jobs.Rejected{Reason: err.Error()}
 	}
 	if err := storeTags(ctx, q, v.ID, job, found); err != nil {
 		return err

@@ -1,0 +1,65 @@
+package agents_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+func TestExternalURL(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{
+		"javascript:alert(1)", "JavaScript:alert(1)", "java\tscript:alert(1)", "java\nscript:alert(1)", " javascript:alert(1)", "javascript:alert(1)\r",
+		"\x01javascript:alert(1)", "data:text/html,<script>", "vbscript:x", "blob:https://x/y", "file:///etc/passwd", "view-source:https://x",
+		"java\u200bscript:alert(1)", "https://x/\x00", "\u2028javascript:x", "1nvalid:x", ":x",
+	} {
+		if agents.CheckExternalURL(bad) == "" {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	for _, good := range []string{
+		"", "https://example.com/a b?c=d", "http://localhost:8080", "vscode://coder.coder-remote/open?owner=a&token=$SESSION_TOKEN", "jetbrains-gateway://connect#type=coder",
+		"cursor://x", "mailto:ops@example.com", "/@ada/dev/apps/code?x=javascript:1", "ssh://host", "web+thing:x", "docs/readme.html",
+	} {
+		if problem := agents.CheckExternalURL(good); problem != "" {
+			t.Errorf("%q %s", good, problem)
+		}
+	}
+	app := func(external bool, u string) []*provisionerpb.Resource {
+		return []*provisionerpb.Resource{{Agents: []*provisionerpb.Agent{{Apps: []*provisionerpb.App{{Slug: "x", External: external, Url: u}}}}}}
+	}
+	if err := agents.CheckExternalApps(app(true, "javascript:alert(1)")); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("an external app: %v", err)
+	}
+	for _, fine := range [][]*provisionerpb.Resource{app(false, "javascript:alert(1)"), app(true, "https://example.com"), nil} {
+		if err := agents.CheckExternalApps(fine); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// FuzzExternalURL: what is taken has no scheme that a browser would run, however it is written.
+func FuzzExternalURL(f *testing.F) {
+	for _, seed := range []string{"javascript:x", "java\tscript:x", "https://x", "vscode://a", "/x", "data:,", "DATA:,"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if agents.CheckExternalURL(text) != "" {
+			return
+		}
+		// As the URL standard has it: without tabs and line ends, and without controls and blanks around.
+		seen := strings.Trim(strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(text), "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f ")
+		for _, scheme := range []string{"javascript", "data", "vbscript", "blob", "file"} {
+			if strings.HasPrefix(strings.ToLower(seen), scheme+":") {
+				t.Errorf("%q is taken", text)
+			}
+		}
+		if u, err := url.Parse(seen); err == nil && strings.EqualFold(u.Scheme, "javascript") {
+			t.Errorf("%q is taken", text)
+		}
+	})
+}
