@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -38,12 +39,23 @@ func (s *Service) database(ctx context.Context) sdk.HealthSection {
 		"latency_ms": millis(first), "version": facts.Version, "in_recovery": facts.InRecovery,
 		"connections_used": pool.AcquiredConns(), "connections_max": pool.MaxConns(),
 	}
+	if err := s.deps.DB.ProbeWrite(ctx, probe()); err != nil {
+		return bad(section, sdk.HealthError, CodeDatabaseNoWrite, "The database answers, but cannot write: "+err.Error()+".",
+			"Make room on the disk of PostgreSQL's data, or see why it takes no writes: until then nothing can be built or changed. The server goes on without a restart.")
+	}
 	section.Message = fmt.Sprintf("PostgreSQL %s answers in %.1f ms.", facts.Version, millis(first))
 	if first > slowDatabase {
 		return bad(section, sdk.HealthWarning, CodeDatabaseSlow, fmt.Sprintf("The database takes %.0f ms to answer.", millis(first)),
 			"Run PostgreSQL in the same network as the server, and look at its load.")
 	}
 	return section
+}
+
+// probe is more than fits into the room that a row leaves, so that a full disk shows. It does not compress.
+func probe() []byte {
+	data := make([]byte, 16<<10)
+	rand.Read(data)
+	return data
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

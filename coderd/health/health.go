@@ -1,5 +1,6 @@
 // Package health has the server look at itself: its database, the address by which others reach it, the relay, websockets, and
-// whether jobs get done. Each finding has a stable code and says what to do. It changes nothing.
+// whether jobs get done. Each finding has a stable code and says what to do. It changes nothing but a row of its own, by which it
+// learns whether the database can write.
 package health
 
 import (
@@ -24,6 +25,7 @@ import (
 const (
 	CodeDatabaseUnreachable  = "database_unreachable"
 	CodeDatabaseSlow         = "database_slow"
+	CodeDatabaseNoWrite      = "database_cannot_write"
 	CodeAccessURLUnreachable = "access_url_unreachable"
 	CodeAccessURLOther       = "access_url_other_server"
 	CodeAccessURLLoopback    = "access_url_loopback"

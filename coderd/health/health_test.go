@@ -159,6 +159,12 @@ func TestFindings(t *testing.T) {
 				VALUES ($1, $2, $3, 'template_version_import', $4, now() - interval '1 hour')`, uuid.New(), w.org, user, file)
 		}},
 		{"no database", "database", health.CodeDatabaseUnreachable, sdk.HealthError, func(_ *testing.T, w *world) { w.db.Pool.Close() }},
+		// As PostgreSQL answers when its disk is full: it reads, and refuses to write.
+		{"a full disk", "database", health.CodeDatabaseNoWrite, sdk.HealthError, func(t *testing.T, w *world) {
+			w.exec(t, `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$`)
+			w.exec(t, `CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON settings FOR EACH ROW EXECUTE FUNCTION full_disk()`)
+		}},
 		{"a proxy that knows no websockets", "websocket", health.CodeWebsocketRefused, sdk.HealthError, func(_ *testing.T, w *world) {
 			w.wrap = func(h http.Handler) http.Handler {
 				return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

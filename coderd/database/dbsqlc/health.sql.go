@@ -45,3 +45,13 @@ func (q *Queries) GetWaitingJobs(ctx context.Context, organizationID uuid.UUID) 
 	err := row.Scan(&i.Waiting, &i.OldestSeconds)
 	return i, err
 }
+
+const probeWrite = `-- name: ProbeWrite :exec
+INSERT INTO settings (key, value) VALUES ('health_probe', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+`
+
+// Writes what a full disk or a standby refuses.
+func (q *Queries) ProbeWrite(ctx context.Context, value []byte) error {
+	_, err := q.db.Exec(ctx, probeWrite, value)
+	return err
+}
