@@ -195,6 +195,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, s.apps, s.extauth, report} {
 		service.Routes(s.mux)
 	}
+	s.foreignRoutes()
 	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
 	dashboard, err := site.New()
 	if err != nil {
@@ -202,7 +203,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.mux.Handle("/", rbac.Public, httpapi.Serve(dashboard)) // every other path is a page, and resolved by the page's own program
 	s.http = &http.Server{
-		Handler:           s.apps.Handler(s.mux),
+		Handler:           httpapi.BoundBodies(s.apps.Handler(s.mux), 0),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),

@@ -45,7 +45,7 @@ var public = map[string]string{
 	"GET /api/v2/applications/auth-redirect":          "sends whoever is not signed in to the sign-in page; gives a code to those only who may open the app",
 }
 
-func newTestServer(t *testing.T) (*Server, *url.URL) {
+func newTestServer(t testing.TB) (*Server, *url.URL) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

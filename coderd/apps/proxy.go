@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -114,6 +115,7 @@ func (s *Service) forward(w http.ResponseWriter, r *http.Request, who visitor, a
 	}
 	defer leave()
 	s.used(ctx, who, a)
+	httpapi.UnboundBody(r) // what a visitor may send to an app has no end that we know
 	s.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, routeKey{}, route{m, a})))
 	return nil
 }
@@ -153,6 +155,9 @@ func (s *Service) rewrite(p *httputil.ProxyRequest) {
 	}
 	h := p.Out.Header
 	h.Del(sessionHeader)
+	if httpapi.BearerToken(h) != "" {
+		h.Del("Authorization")
+	}
 	for _, name := range []string{"Forwarded", "X-Real-Ip"} {
 		h.Del(name)
 	}
@@ -240,6 +245,8 @@ func confinePath(h http.Header) {
 		"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Cross-Origin-Opener-Policy",
 		"Cross-Origin-Embedder-Policy", "Cross-Origin-Resource-Policy", "Report-To", "Reporting-Endpoints", "Nel", "Origin-Agent-Cluster",
 		"Content-Security-Policy-Report-Only",
+		// Alt-Svc would send the dashboard's own requests elsewhere; a password prompt would be under the dashboard's name.
+		"Alt-Svc", "WWW-Authenticate", "Proxy-Authenticate",
 	} {
 		h.Del(name)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -51,10 +52,32 @@ func ClientAddr(ctx context.Context) netip.Addr {
 const (
 	tokenHeader = "Coder-Session-Token"
 	tokenName   = "coder_session_token"
+	hostPrefix  = "__Host-"
+	bearer      = "Bearer "
 )
 
+// tokenForm is that of a session token.
+var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
+
+// CookieName is the name of the cookie that keeps a browser's session. Over HTTPS it has the prefix by which browsers let no
+// neighbouring host set it.
+func CookieName(secure bool) string {
+	if secure {
+		return hostPrefix + tokenName
+	}
+	return tokenName
+}
+
+// Planted reports whether the request's session is in a cookie that a neighbouring host's page could have set in the visitor's
+// browser: one without the prefix. On a server with HTTPS it signs nobody in. Programs may use it: they have no neighbours.
+func Planted(r *http.Request) bool {
+	_, fromCookie := Token(r)
+	return fromCookie && len(r.CookiesNamed(CookieName(true))) == 0 && FromBrowser(r)
+}
+
 // Token is the session token that a request shows, and whether its browser added it by itself (the cookie). Only one place
-// is looked at: the header, else the query, else the cookie.
+// is looked at: the header, else the query, else the cookie, else "Authorization: Bearer" with what looks like one: a proxy may
+// put credentials of its own there.
 func Token(r *http.Request) (token secret.Token, fromCookie bool) {
 	if t := r.Header.Get(tokenHeader); t != "" {
 		return secret.Token(t), false
@@ -63,7 +86,10 @@ func Token(r *http.Request) (token secret.Token, fromCookie bool) {
 		return secret.Token(t), false
 	}
 	// Two different ones mean that the page of a neighbouring host has planted one: whose session it is cannot be told.
-	cookies := r.CookiesNamed(tokenName)
+	cookies := r.CookiesNamed(CookieName(true))
+	if len(cookies) == 0 {
+		cookies = r.CookiesNamed(CookieName(false))
+	}
 	for _, c := range cookies {
 		if c.Value != cookies[0].Value {
 			return "", false
@@ -72,23 +98,40 @@ func Token(r *http.Request) (token secret.Token, fromCookie bool) {
 	if len(cookies) > 0 {
 		return secret.Token(cookies[0].Value), true
 	}
-	return "", false
+	return BearerToken(r.Header), false
 }
 
-// clientAddr walks X-Forwarded-For from the right for as long as the hops are trusted.
+// BearerToken is the session token in an Authorization header, "" when there is none.
+func BearerToken(h http.Header) secret.Token {
+	text := h.Get("Authorization")
+	if len(text) > len(bearer) && strings.EqualFold(text[:len(bearer)], bearer) && tokenForm.MatchString(text[len(bearer):]) {
+		return secret.Token(text[len(bearer):])
+	}
+	return ""
+}
+
+// clientAddr is the peer's address, or what a trusted proxy says that it stands for. A header that names one address is taken as
+// it is; a list is walked from the right for as long as the hops are trusted.
 func (m *Mux) clientAddr(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
 	}
 	addr := peer.Addr().Unmap()
-	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(hops) - 1; i >= 0 && m.trusted(addr); i-- {
-		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
-		if err != nil {
-			break
+	for _, name := range m.headers {
+		values := r.Header.Values(name)
+		if len(values) == 0 {
+			continue
 		}
-		addr = hop.Unmap()
+		hops := strings.Split(strings.Join(values, ","), ",")
+		for i := len(hops) - 1; i >= 0 && m.trusted(addr); i-- {
+			hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+			if err != nil {
+				break
+			}
+			addr = hop.Unmap()
+		}
+		break
 	}
 	return addr
 }

@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -149,6 +151,15 @@ func TestHeadersAndActor(t *testing.T) {
 		"header": withToken,
 		"cookie": func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "coder_session_token", Value: goodToken}) },
 		"query":  func(r *http.Request) { r.URL.RawQuery = "coder_session_token=" + goodToken },
+		"bearer": func(r *http.Request) { r.Header.Set("Authorization", "bearer "+goodToken) },
+		"header beside a proxy's own": func(r *http.Request) {
+			r.Header.Set("Coder-Session-Token", goodToken)
+			r.Header.Set("Authorization", "Bearer eyJhbGciOi")
+		},
+		"cookie beside a proxy's own": func(r *http.Request) {
+			r.AddCookie(&http.Cookie{Name: "coder_session_token", Value: goodToken})
+			r.Header.Set("Authorization", "Bearer eyJhbGciOi")
+		},
 	} {
 		w := do(mux, "GET", "/api/v2/whoami", edit)
 		if w.Code != 200 || strings.TrimSpace(w.Body.String()) != `"alice"` {
@@ -185,10 +196,13 @@ func TestPagesAreConfined(t *testing.T) {
 func TestPlantedCookie(t *testing.T) {
 	t.Parallel()
 	for cookies, want := range map[string]secret.Token{
-		"coder_session_token=a":                        "a",
-		"coder_session_token=a; coder_session_token=a": "a",
-		"coder_session_token=b; coder_session_token=a": "",
-		"coder_session_token=a; coder_session_token=":  "",
+		"coder_session_token=a":                                      "a",
+		"coder_session_token=a; coder_session_token=a":               "a",
+		"coder_session_token=b; coder_session_token=a":               "",
+		"coder_session_token=a; coder_session_token=":                "",
+		"__Host-coder_session_token=a; coder_session_token=b":        "a",
+		"coder_session_token=b; __Host-coder_session_token=a":        "a",
+		"__Host-coder_session_token=a; __Host-coder_session_token=b": "",
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Cookie", cookies)
@@ -342,49 +356,75 @@ func TestQueryAndPath(t *testing.T) {
 	}
 }
 
-func TestLimit(t *testing.T) {
+// A client behind a trusted proxy has its own address; one that is no proxy cannot choose its.
+func TestClientAddr(t *testing.T) {
 	t.Parallel()
-	mux := newMux(t, io.Discard)
-	limit := httpapi.NewLimiter(3, time.Hour)
-	mux.Handle("POST /api/v2/login", rbac.Public, limit.Wrap(func(w http.ResponseWriter, _ *http.Request) error {
-		w.WriteHeader(204)
-		return nil
-	}))
-	from := func(addr, forwarded string) *httptest.ResponseRecorder {
-		return do(mux, "POST", "/api/v2/login", func(r *http.Request) {
-			r.RemoteAddr = addr
-			if forwarded != "" {
-				r.Header.Set("X-Forwarded-For", forwarded)
-			}
+	for _, row := range []struct {
+		headers           []string
+		peer, name, value string
+		want              string
+	}{
+		{nil, "203.0.113.7:1000", "X-Forwarded-For", "198.51.100.1", "203.0.113.7"},
+		{nil, "10.0.0.1:1", "X-Forwarded-For", "1.2.3.4, 198.51.100.1", "198.51.100.1"},
+		{nil, "10.0.0.1:1", "X-Forwarded-For", "1.2.3.4, 198.51.100.1, 10.1.1.1", "198.51.100.1"},
+		{nil, "10.0.0.1:1", "X-Forwarded-For", "nonsense", "10.0.0.1"},
+		{nil, "10.0.0.1:1", "X-Real-Ip", "198.51.100.1", "10.0.0.1"},
+		{[]string{"X-Real-Ip"}, "10.0.0.1:1", "X-Real-Ip", "198.51.100.1", "198.51.100.1"},
+		{[]string{"X-Real-Ip"}, "10.0.0.1:1", "X-Forwarded-For", "198.51.100.1", "10.0.0.1"},
+		{[]string{"Cf-Connecting-Ip", "X-Forwarded-For"}, "[::ffff:10.0.0.1]:1", "X-Forwarded-For", "2001:db8::1", "2001:db8::1"},
+	} {
+		mux := httpapi.NewMux(httpapi.Options{Logger: slog.New(slog.DiscardHandler), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, TrustedHeaders: row.headers})
+		mux.Handle("GET /addr", rbac.Public, func(w http.ResponseWriter, r *http.Request) error {
+			_, err := io.WriteString(w, httpapi.ClientAddr(r.Context()).String())
+			return err
 		})
-	}
-	for i := range 5 {
-		// A client that is no proxy cannot choose its address.
-		w := from("203.0.113.7:1000", fmt.Sprintf("198.51.100.%d", i))
-		want := 204
-		if i >= 3 {
-			want = 429
-		}
-		if w.Code != want {
-			t.Errorf("try %d: got %d, want %d", i, w.Code, want)
-		}
-		if w.Header().Get("X-RateLimit-Limit") != "3" || w.Header().Get("X-RateLimit-Remaining") != fmt.Sprint(max(2-i, 0)) {
-			t.Errorf("try %d: headers %v", i, w.Header())
+		w := do(mux, "GET", "/addr", func(r *http.Request) {
+			r.RemoteAddr = row.peer
+			r.Header.Set(row.name, row.value)
+		})
+		if w.Body.String() != row.want {
+			t.Errorf("%+v: got %s", row, w.Body)
 		}
 	}
-	if w := from("203.0.113.8:1000", ""); w.Code != 204 {
-		t.Errorf("another address: got %d", w.Code)
+}
+
+// Requests are counted by their route, however many addresses they ask for.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	mux := httpapi.NewMux(httpapi.Options{Logger: slog.New(slog.DiscardHandler), Authenticate: authenticate, Metrics: registry})
+	mux.Handle("GET /api/v2/things/{thing}", rbac.SignedIn, func(w http.ResponseWriter, _ *http.Request) error { w.WriteHeader(204); return nil })
+	mux.Handle("/", rbac.Public, func(http.ResponseWriter, *http.Request) error { panic("broken") })
+	for _, path := range []string{"/api/v2/things/a", "/api/v2/things/b/", "/api/v2/none", "/api/v2/none/2"} {
+		do(mux, "GET", path, withToken)
 	}
-	for i := range 4 { // one /64
-		w := from(fmt.Sprintf("[2001:db8::%d]:1", i), "")
-		if want := map[bool]int{true: 429, false: 204}[i == 3]; w.Code != want {
-			t.Errorf("IPv6 try %d: got %d, want %d", i, w.Code, want)
+	do(mux, "GET", "/api/v2/things/a", nil)
+	do(mux, "BREW", "/page", nil)
+	do(mux, "GET", "/api/v2/things/a", func(r *http.Request) { r.Header.Set("Upgrade", "websocket") })
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	var got []string
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "coderd_api_requests_processed_total") || strings.HasPrefix(line, "coderd_api_concurrent") || strings.Contains(line, "_count") {
+			got = append(got, strings.TrimSpace(line))
 		}
 	}
-	for i := range 4 { // clients behind a trusted proxy are told apart; what they write themselves does not count
-		if w := from("10.0.0.1:1", fmt.Sprintf("1.2.3.4, 198.51.100.%d", i)); w.Code != 204 {
-			t.Errorf("behind the proxy, client %d: got %d", i, w.Code)
-		}
+	want := []string{
+		`coderd_api_concurrent_requests{method="GET",path="/api/v2/things/{thing}"} 0`,
+		`coderd_api_concurrent_requests{method="GET",path="unmatched"} 0`,
+		`coderd_api_concurrent_requests{method="other",path="/"} 0`,
+		`coderd_api_concurrent_websockets{path="/api/v2/things/{thing}"} 0`,
+		`coderd_api_request_latencies_seconds_count{method="GET",path="/api/v2/things/{thing}"} 3`,
+		`coderd_api_request_latencies_seconds_count{method="GET",path="unmatched"} 2`,
+		`coderd_api_request_latencies_seconds_count{method="other",path="/"} 1`,
+		`coderd_api_requests_processed_total{code="204",method="GET",path="/api/v2/things/{thing}"} 2`,
+		`coderd_api_requests_processed_total{code="401",method="GET",path="/api/v2/things/{thing}"} 2`,
+		`coderd_api_requests_processed_total{code="404",method="GET",path="unmatched"} 2`,
+		`coderd_api_requests_processed_total{code="500",method="other",path="/"} 1`,
+		`coderd_api_websocket_durations_seconds_count{path="/api/v2/things/{thing}"} 1`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -55,8 +55,42 @@ func writeError(w http.ResponseWriter, f *fault.Error) {
 
 // Read decodes the request's JSON body into v. Its faults name the field where that is known. Unknown fields are ignored:
 // newer clients send more.
-func Read(w http.ResponseWriter, r *http.Request, v any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+func Read(w http.ResponseWriter, r *http.Request, v any) error { return ReadUpTo(w, r, maxBody, v) }
+
+// ReadUpTo is Read with another bound on the body, in bytes.
+func ReadUpTo(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
+	data, err := body(w, r, limit)
+	if err != nil {
+		return err
+	}
+	if f := checkText(data); f != nil {
+		return f
+	}
+	return decode(data, v)
+}
+
+// ReadAnyText is Read for a handler that stores nothing and judges each text itself: it may hold a NUL.
+func ReadAnyText(w http.ResponseWriter, r *http.Request, v any) error {
+	data, err := body(w, r, maxBody)
+	if err != nil {
+		return err
+	}
+	return decode(data, v)
+}
+
+func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if err := checkContentType(r); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err != nil {
+		return nil, bodyFault(err)
+	}
+	return data, nil
+}
+
+func decode(data []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(v); err != nil {
 		return bodyFault(err)
 	}
@@ -67,12 +101,12 @@ func Read(w http.ResponseWriter, r *http.Request, v any) error {
 }
 
 func bodyFault(err error) error {
-	var tooLarge *http.MaxBytesError
+	if f := BodyFault(err); f != nil {
+		return f
+	}
 	var wrongType *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {
-	case errors.As(err, &tooLarge):
-		return fault.New(fault.TooLarge, "The body is larger than %d bytes.", tooLarge.Limit)
 	case errors.As(err, &wrongType):
 		f := fault.New(fault.Invalid, "The body does not have the expected form.")
 		if wrongType.Field == "" {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/buildinfo"
@@ -43,8 +44,12 @@ type Options struct {
 	Sessions *Sessions
 	// AccessURL is the address that users' browsers know; pages from its origin may use the API. Nil: only the same origin.
 	AccessURL *url.URL
-	// TrustedProxies may name the client's address in X-Forwarded-For. Nil: nobody may.
+	// TrustedProxies may name the client's address in TrustedHeaders. Nil: no proxy may.
 	TrustedProxies []netip.Prefix
+	// TrustedHeaders are where they name it, the first that is there. Nil: X-Forwarded-For.
+	TrustedHeaders []string
+	// Metrics gets the counts of requests. Nil: nothing does.
+	Metrics prometheus.Registerer
 }
 
 // Route is one pattern that the mux serves.
@@ -60,6 +65,8 @@ type Mux struct {
 	sessions     *Sessions
 	crossOrigin  *http.CrossOriginProtection
 	proxies      []netip.Prefix
+	headers      []string // by which proxies name the client
+	metrics      *metrics
 	mux          *http.ServeMux
 	routes       []Route
 }
@@ -72,7 +79,12 @@ func NewMux(o Options) *Mux {
 		sessions:     o.Sessions,
 		crossOrigin:  http.NewCrossOriginProtection(),
 		proxies:      o.TrustedProxies,
+		headers:      o.TrustedHeaders,
+		metrics:      newMetrics(o.Metrics),
 		mux:          http.NewServeMux(),
+	}
+	if len(m.headers) == 0 {
+		m.headers = []string{"X-Forwarded-For"}
 	}
 	if m.authenticate == nil {
 		m.authenticate = func(*http.Request) (rbac.Actor, error) { return rbac.Actor{}, nil }
@@ -100,11 +112,18 @@ func (m *Mux) Handle(pattern string, perm rbac.Permission, h HandlerFunc) {
 func (m *Mux) Routes() []Route { return slices.Clone(m.routes) }
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission, h HandlerFunc) error {
-	if err := m.checkOrigin(r); err != nil {
-		return err
-	}
 	if perm.IsPublic() {
+		if err := m.checkOrigin(r); err != nil {
+			return err
+		}
 		return h(w, r)
+	}
+	// A request that names its token itself cannot be made by another site's page, which does not know one of the visitor's. On a
+	// public route any token can be named, so there it proves nothing.
+	if token, fromCookie := Token(r); token == "" || fromCookie {
+		if err := m.checkOrigin(r); err != nil {
+			return err
+		}
 	}
 	generation := m.sessions.now()
 	actor, err := m.authenticate(r)
@@ -128,11 +147,8 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission
 }
 
 // checkOrigin refuses what another site's page makes a browser send: such a request carries the session's cookie without its
-// user knowing. One that names its token itself cannot be made that way. Opening a websocket is as good as writing.
+// user knowing, or signs the user in as somebody else. Opening a websocket is as good as writing.
 func (m *Mux) checkOrigin(r *http.Request) error {
-	if token, fromCookie := Token(r); token != "" && !fromCookie {
-		return nil
-	}
 	checked := r
 	if r.Header.Get("Upgrade") != "" {
 		checked = &http.Request{Method: http.MethodPost, URL: r.URL, Header: r.Header, Host: r.Host}
@@ -147,12 +163,19 @@ func (m *Mux) checkOrigin(r *http.Request) error {
 // ServeHTTP answers one request.
 func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	start := time.Now()
+	r = slashless(r)
 	req := &request{id: uuid.NewString(), addr: m.clientAddr(r)}
 	w := &response{ResponseWriter: rw}
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
 	w.Header().Set("X-Coder-Build-Version", buildinfo.Version())
 	w.Header().Set("X-Coder-Request-Id", req.id)
 	secure(w.Header())
+	_, pattern := m.mux.Handler(r)
+	unmatched := strings.HasPrefix(r.URL.Path, "/api/") && !strings.Contains(pattern, "/api/")
+	if unmatched {
+		pattern = ""
+	}
+	end := m.metrics.begin(r, pattern)
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler {
@@ -163,10 +186,15 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 				writeError(w, internal(req.id))
 			}
 		}
+		end(w)
 		m.log.Debug("request", "request", req.id, "method", r.Method, "path", r.URL.Path, "status", w.status,
 			"bytes", w.bytes, "addr", req.addr, "duration", time.Since(start))
 	}()
-	if _, pattern := m.mux.Handler(r); strings.HasPrefix(r.URL.Path, "/api/") && !strings.Contains(pattern, "/api/") {
+	if f := checkAddress(r.URL); f != nil {
+		writeError(w, f)
+		return
+	}
+	if unmatched {
 		writeError(w, m.noRoute(r))
 		return
 	}

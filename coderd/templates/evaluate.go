@@ -62,7 +62,7 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req sdk.EvaluateParametersRequest
-	if err := httpapi.Read(w, r, &req); err != nil {
+	if err := httpapi.ReadAnyText(w, r, &req); err != nil {
 		return err
 	}
 	if err := checkInputs(req.Inputs); err != nil {

@@ -127,7 +127,7 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 	}
 	var err error
 	if n.LoginType == sdk.LoginPassword {
-		if hash, err = s.passwords.hash(ctx, n.Password); err != nil {
+		if hash, err = s.passwords.hash(ctx, newPair("", httpapi.ClientAddr(ctx)), n.Password); err != nil {
 			return dbsqlc.User{}, fmt.Errorf("hash password: %w", err)
 		}
 	}
@@ -258,6 +258,9 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := keepOwner(ctx, q, user); err != nil {
 			return err
 		}
+		if _, err := q.LockUser(ctx, user.ID); err != nil { // keepOwner has seen them: they are there
+			return err
+		}
 		n, err := q.CountLivingWorkspaces(ctx, user.ID)
 		if err != nil {
 			return err
@@ -269,6 +272,9 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if err := q.DeleteUserExternalAuthLinks(ctx, user.ID); err != nil {
+			return err
+		}
+		if err := q.DeleteGitSSHKey(ctx, user.ID); err != nil {
 			return err
 		}
 		return q.DeleteUser(ctx, user.ID)

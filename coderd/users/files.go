@@ -29,9 +29,13 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
 	if err := actor.May(rbac.Create, rbac.Of(rbac.File, actor.UserID)); err != nil {
 		return err
 	}
+	httpapi.AllowUpload(r)
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxFile))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return archiveTooLarge()
+	}
+	if f := httpapi.BodyFault(err); f != nil {
+		return f
 	}
 	if err != nil {
 		return fault.New(fault.Invalid, "The upload was cut off: %w", err)

@@ -37,7 +37,11 @@ func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
 	if all && httpapi.ActorFrom(r.Context()).Sees(rbac.APIKey) {
 		only = nil
 	}
-	rows, err := s.db.ListTokens(r.Context(), only)
+	expired, err := httpapi.QueryBool(r, "include_expired")
+	if err != nil {
+		return err
+	}
+	rows, err := s.db.ListTokens(r.Context(), dbsqlc.ListTokensParams{UserID: only, IncludeExpired: expired})
 	if err != nil {
 		return fmt.Errorf("list tokens: %w", err)
 	}
@@ -175,6 +179,24 @@ func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	n, err := s.db.DeleteAPIKey(r.Context(), dbsqlc.DeleteAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
 	if err != nil {
 		return fmt.Errorf("delete key: %w", err)
+	}
+	if n == 0 {
+		return rbac.NotFound(rbac.APIKey)
+	}
+	s.tellRevoked(user.ID)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// expireKey ends a session or token and keeps its row, so that lists can show that it was.
+func (s *Service) expireKey(w http.ResponseWriter, r *http.Request) error {
+	user, err := s.target(r, rbac.Delete, rbac.APIKey)
+	if err != nil {
+		return err
+	}
+	n, err := s.db.ExpireAPIKey(r.Context(), dbsqlc.ExpireAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
+	if err != nil {
+		return fmt.Errorf("expire key: %w", err)
 	}
 	if n == 0 {
 		return rbac.NotFound(rbac.APIKey)

@@ -4,13 +4,16 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"context"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -117,6 +120,56 @@ func TestUserWithWorkspacesStays(t *testing.T) {
 	owner.want(204, "DELETE", "users/alice", nil)
 	if links, err := a.db.ListExternalAuthLinks(t.Context(), alice.id); err != nil || len(links) != 0 {
 		t.Errorf("what is left of her logins: %v, %v", links, err)
+	}
+	var keys int
+	if err := a.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM git_ssh_keys WHERE user_id = $1", alice.id).Scan(&keys); err != nil || keys != 0 {
+		t.Errorf("what is left of her key for Git: %d, %v", keys, err)
+	}
+}
+
+// A workspace that is being made while its owner is deleted is counted, though its transaction has not ended.
+func TestUserDeletedWhileWorkspaceIsMade(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	alice := owner.add("alice")
+	id := a.workspace(alice.id)
+	a.exec("UPDATE workspaces SET deleted_at = now()")
+	tx, err := a.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if held, err := dbsqlc.New(tx).HoldUser(t.Context(), alice.id); err != nil || held != alice.id {
+		t.Fatalf("hold: %s, %v", held, err)
+	}
+	if _, err := tx.Exec(t.Context(), "UPDATE workspaces SET deleted_at = NULL WHERE id = $1", id); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan int, 1)
+	go func() {
+		status, _ := owner.send("DELETE", "users/alice", nil)
+		answer <- status
+	}()
+	a.awaitBlocked(t)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answer; got != 409 {
+		t.Errorf("deletion: got %d, want 409", got)
+	}
+	alice.want(200, "GET", "users/me", nil)
+}
+
+// awaitBlocked waits until a transaction of this database waits for another's lock.
+func (a *api) awaitBlocked(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for blocked := 0; blocked == 0; {
+		if err := a.db.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked); err != nil {
+			t.Fatalf("nothing waits: %v", err)
+		}
 	}
 }
 

@@ -6,13 +6,10 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/argon2"
-
-	"github.com/codermesh/codermesh/internal/fault"
 )
 
 // Argon2id's costs: the least that OWASP's password storage cheat sheet recommends, because of the memory.
@@ -27,60 +24,32 @@ const (
 const (
 	minPassword = 8
 	maxPassword = 128 // characters
-	// maxWaiting bounds the sign-ins that wait for their turn.
-	maxWaiting = 32
 )
 
-// hasher computes one hash at a time: each takes 19 MiB.
-type hasher struct {
-	turn    chan struct{} // holds a token while a hash is computed
-	waiting chan struct{} // holds a token for each that waits or computes
-}
-
-func newHasher() *hasher {
-	return &hasher{turn: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
-}
-
-func (h *hasher) key(ctx context.Context, password string, salt []byte, time, memory uint32, threads uint8) ([]byte, error) {
-	select {
-	case h.waiting <- struct{}{}:
-		defer func() { <-h.waiting }()
-	default:
-		return nil, fault.New(fault.Unavailable, "Too many people sign in at this moment.").WithDetail("Try again in a few seconds.")
-	}
-	select {
-	case h.turn <- struct{}{}:
-		defer func() { <-h.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	key := argon2.IDKey([]byte(password), salt, time, memory, threads, argonKey)
-	if len(h.waiting) == 1 {
-		debug.FreeOSMemory() // sign-ins are rare: do not keep what they needed
-	}
-	return key, nil
-}
-
-// hash is what is stored of a password, in PHC form.
-func (h *hasher) hash(ctx context.Context, password string) (string, error) {
-	salt := make([]byte, argonSalt)
-	rand.Read(salt)
-	key, err := h.key(ctx, password, salt, argonTime, argonMemory, argonThreads)
+// hash is what is stored of a password, in PHC form. It waits for a turn of the asker.
+func (h *hasher) hash(ctx context.Context, asker pair, password string) (string, error) {
+	release, err := h.enter(ctx, asker)
 	if err != nil {
 		return "", err
 	}
+	defer release()
+	salt := make([]byte, argonSalt)
+	rand.Read(salt)
+	key := argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, argonKey)
 	b64 := base64.RawStdEncoding
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
 }
 
-// verify reports whether a password is the one that was stored. For "" it takes as long and says no.
-func (h *hasher) verify(ctx context.Context, password, stored string) (bool, error) {
+// verify reports whether a password is the one that was stored. An empty hash costs the same time and never matches. The caller
+// has a turn of the hasher.
+func verify(password, stored string) (bool, error) {
 	if utf8.RuneCountInString(password) > maxPassword {
-		return false, nil
+		password = password[:maxPassword] // as costly as any other, and no account has it
+		stored = ""
 	}
 	if stored == "" {
-		_, err := h.key(ctx, password, make([]byte, argonSalt), argonTime, argonMemory, argonThreads)
-		return false, err
+		argon2.IDKey([]byte(password), make([]byte, argonSalt), argonTime, argonMemory, argonThreads, argonKey)
+		return false, nil
 	}
 	var version int
 	var memory, time uint32
@@ -100,10 +69,7 @@ func (h *hasher) verify(ctx context.Context, password, stored string) (bool, err
 	if err != nil {
 		return false, fmt.Errorf("read stored password's key: %w", err)
 	}
-	got, err := h.key(ctx, password, salt, time, memory, threads)
-	if err != nil {
-		return false, err
-	}
+	got := argon2.IDKey([]byte(password), salt, time, memory, threads, argonKey)
 	return subtle.ConstantTimeCompare(got, want) == 1, nil
 }
 

@@ -52,7 +52,7 @@ func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	actor := httpapi.ActorFrom(ctx)
 	if actor.UserID == user.ID && user.PasswordHash != "" {
-		good, err := s.passwords.verify(ctx, req.OldPassword, user.PasswordHash)
+		good, err := s.checkPair(w, r, user.Email, req.OldPassword, user.PasswordHash)
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password
 	if problem := checkPassword(password, user.Username, user.Email); problem != "" {
 		return fault.New(fault.Invalid, "The new password %s.", problem).WithField("password", problem)
 	}
-	hash, err := s.passwords.hash(ctx, password)
+	hash, err := s.passwords.hash(ctx, newPair(user.Email, httpapi.ClientAddr(ctx)), password)
 	if err != nil {
 		return fmt.Errorf("hash password: %w", err)
 	}

@@ -43,7 +43,7 @@ var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 // Authenticate says who sent a request, with one query. Its faults are Unauthenticated and Unavailable.
 func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
 	token, _ := httpapi.Token(r)
-	if token == "" {
+	if token == "" || s.secure() && httpapi.Planted(r) {
 		return rbac.Actor{}, unauthenticated("You are not signed in.")
 	}
 	return s.AuthenticateToken(r.Context(), token)
@@ -165,7 +165,7 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("look up user: %w", err)
 	}
 	// For a user that does not exist the same work is done, so that the time does not tell.
-	good, verifyErr := s.passwords.verify(ctx, req.Password, user.PasswordHash)
+	good, verifyErr := s.checkPair(w, r, req.Email, req.Password, user.PasswordHash)
 	if verifyErr != nil {
 		return verifyErr
 	}
@@ -195,7 +195,7 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("sign in: %w", err)
 	}
 	s.log.Info("user signed in", "user", user.Username, "addr", httpapi.ClientAddr(ctx))
-	http.SetCookie(w, s.cookie(token.Reveal(), int(sessionLifetime/time.Second)))
+	s.setCookie(w, token.Reveal(), int(sessionLifetime/time.Second))
 	return httpapi.Write(w, http.StatusCreated, sdk.LoginResponse{SessionToken: token.Reveal()})
 }
 
@@ -206,14 +206,24 @@ func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("end session: %w", err)
 	}
 	s.tellRevoked(actor.UserID)
-	http.SetCookie(w, s.cookie("", -1))
+	s.setCookie(w, "", -1)
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "You are signed out."})
 }
 
-func (s *Service) cookie(value string, maxAge int) *http.Cookie {
-	return &http.Cookie{
-		Name: "coder_session_token", Value: value, Path: "/", MaxAge: maxAge,
-		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.accessURL != nil && s.accessURL.Scheme == "https",
+// secure reports whether browsers reach the server by HTTPS.
+func (s *Service) secure() bool { return s.accessURL != nil && s.accessURL.Scheme == "https" }
+
+// setCookie keeps the session in the browser, or with a negative age ends it there: also under the name without the prefix, which
+// an earlier version or another host may have left.
+func (s *Service) setCookie(w http.ResponseWriter, value string, maxAge int) {
+	cookie := http.Cookie{
+		Name: httpapi.CookieName(s.secure()), Value: value, Path: "/", MaxAge: maxAge,
+		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.secure(),
+	}
+	http.SetCookie(w, &cookie)
+	if maxAge < 0 && s.secure() {
+		cookie.Name = httpapi.CookieName(false)
+		http.SetCookie(w, &cookie)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -21,9 +20,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
-
-// Tries to sign in that one address has per minute.
-const loginTries = 60
 
 // Deps are what a Service needs.
 type Deps struct {
@@ -39,6 +35,7 @@ type Service struct {
 	log       *slog.Logger
 	accessURL *url.URL
 	passwords *hasher
+	tries     *tries
 
 	mu      sync.Mutex
 	revoked []func(uuid.UUID) // guarded by mu
@@ -46,7 +43,7 @@ type Service struct {
 
 // New returns the service.
 func New(d Deps) *Service {
-	return &Service{db: d.DB, log: d.Logger, accessURL: d.AccessURL, passwords: newHasher()}
+	return &Service{db: d.DB, log: d.Logger, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries()}
 }
 
 // OnRevoked has fn called, after the change is stored, with a user who was suspended or deleted, whose roles changed, or whose
@@ -69,7 +66,6 @@ func (s *Service) tellRevoked(userID uuid.UUID) {
 // Routes registers the routes.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	const v2 = "/api/v2/"
-	login := httpapi.NewLimiter(loginTries, time.Minute)
 	needs := rbac.Needs
 
 	mux.Handle("GET /healthz", rbac.Public, s.health)
@@ -81,8 +77,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"deployment/ssh", rbac.SignedIn, s.sshConfig)
 
 	mux.Handle("GET "+v2+"users/first", rbac.Public, s.hasFirst)
-	mux.Handle("POST "+v2+"users/first", rbac.Public, login.Wrap(s.createFirst))
-	mux.Handle("POST "+v2+"users/login", rbac.Public, login.Wrap(s.login))
+	mux.Handle("POST "+v2+"users/first", rbac.Public, s.createFirst)
+	mux.Handle("POST "+v2+"users/login", rbac.Public, s.login)
 	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout)
 	mux.Handle("GET "+v2+"users/authmethods", rbac.Public, s.authMethods)
 
@@ -96,7 +92,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"users/{user}/roles", needs(rbac.Read, rbac.User), s.getRoles)
 	mux.Handle("PUT "+v2+"users/{user}/roles", needs(rbac.Manage, rbac.User), s.setRoles)
 	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile)
-	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), login.Wrap(s.setPassword))
+	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), s.setPassword)
 
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens", needs(rbac.Read, rbac.APIKey), s.listTokens)
 	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken)
@@ -105,6 +101,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession)
 	mux.Handle("GET "+v2+"users/{user}/keys/{key}", needs(rbac.Read, rbac.APIKey), s.getKey)
 	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey)
+	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey)
 
 	mux.Handle("GET "+v2+"users/{user}/gitsshkey", needs(rbac.Read, rbac.SSHKey), s.getSSHKey)
 	mux.Handle("PUT "+v2+"users/{user}/gitsshkey", needs(rbac.Update, rbac.SSHKey), s.replaceSSHKey)

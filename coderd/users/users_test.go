@@ -246,13 +246,98 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
+// from is send to the sign-in page from an address, with the status.
+func (a *api) signInFrom(addr, email, password string) (int, http.Header) {
+	a.t.Helper()
+	text, err := json.Marshal(sdk.LoginRequest{Email: email, Password: password})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	r := httptest.NewRequest("POST", "/api/v2/users/login", bytes.NewReader(text))
+	r.RemoteAddr = addr + ":1000"
+	w := httptest.NewRecorder()
+	a.mux.ServeHTTP(w, r)
+	return w.Code, w.Header()
+}
+
+// Who guesses is stopped, and keeps nobody else out: not people at other addresses, nor other people at the same one.
 func TestLoginLimit(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	for range 60 {
+	owner := a.first()
+	owner.add("bob")
+	for range 100 { // what is no try counts for nothing
 		a.nobody().want(400, "POST", "users/login", raw{"", []byte("{")})
 	}
-	a.nobody().want(429, "POST", "users/login", sdk.LoginRequest{Email: "x", Password: "y"})
+	const proxy, elsewhere = "192.0.2.1", "198.51.100.9"
+	for i := range 12 {
+		want := 401
+		if i >= 10 {
+			want = 429
+		}
+		status, h := a.signInFrom(proxy, "ADMIN@example.com", "wrong password")
+		if status != want {
+			t.Errorf("try %d: got %d, want %d", i, status, want)
+		}
+		if want == 429 && (h.Get("Retry-After") == "" || h.Get("X-RateLimit-Remaining") != "0") || h.Get("X-RateLimit-Limit") != "10" {
+			t.Errorf("try %d: headers %v", i, h)
+		}
+	}
+	if status, _ := a.signInFrom(proxy, "admin@example.com", password); status != 429 {
+		t.Errorf("the guesser with the right password: got %d, want 429", status)
+	}
+	if status, _ := a.signInFrom(proxy, "bob@example.com", password); status != 201 {
+		t.Errorf("another account behind the same address: got %d", status)
+	}
+	if status, _ := a.signInFrom(elsewhere, "admin@example.com", password); status != 201 {
+		t.Errorf("the owner elsewhere: got %d", status)
+	}
+	// The same bound holds where a session asks for the old password.
+	bob := person{a, "bob", uuid.Nil, a.login("bob@example.com")}
+	change := func(old string) any {
+		return sdk.UpdateUserPasswordRequest{OldPassword: old, Password: "Another-Horse-7-Stable"}
+	}
+	for range 10 {
+		bob.want(400, "PUT", "users/me/password", change("wrong password"))
+	}
+	bob.want(429, "PUT", "users/me/password", change("wrong password"))
+}
+
+// A page of another site cannot sign its visitor in, whatever token its address names and whatever type the body has.
+func TestLoginCSRF(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.first()
+	text, err := json.Marshal(sdk.LoginRequest{Email: "admin@example.com", Password: password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func(path string, header ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("POST", "https://mesh.example.com/api/v2/users/"+path, bytes.NewReader(text))
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		w := httptest.NewRecorder()
+		a.mux.ServeHTTP(w, r)
+		return w
+	}
+	for _, path := range []string{"login", "login?coder_session_token=x", "first?coder_session_token=x"} {
+		for _, kind := range []string{"text/plain", "application/json"} {
+			w := post(path, "Content-Type", kind, "Origin", "https://evil.example.net", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate")
+			if w.Code != 403 || w.Header().Get("Set-Cookie") != "" {
+				t.Errorf("%s as %s from another site: %d, cookie %q", path, kind, w.Code, w.Header().Get("Set-Cookie"))
+			}
+		}
+	}
+	if w := post("login", "Content-Type", "text/plain", "Origin", "https://mesh.example.com", "Sec-Fetch-Site", "same-origin"); w.Code != 400 {
+		t.Errorf("a form of the own site: %d", w.Code)
+	}
+	if w := post("login", "Content-Type", "application/json", "Origin", "https://mesh.example.com", "Sec-Fetch-Site", "same-origin"); w.Code != 201 {
+		t.Errorf("the sign-in page: %d %s", w.Code, w.Body)
+	}
+	if w := post("login", "Content-Type", "application/x-www-form-urlencoded", "User-Agent", "curl/8.5.0"); w.Code != 201 {
+		t.Errorf("curl: %d %s", w.Code, w.Body)
+	}
 }
 
 func TestCookie(t *testing.T) {
@@ -266,7 +351,7 @@ func TestCookie(t *testing.T) {
 	w := httptest.NewRecorder()
 	a.mux.ServeHTTP(w, httptest.NewRequest("POST", "/api/v2/users/login", bytes.NewReader(text)))
 	cookies := w.Result().Cookies()
-	if len(cookies) != 1 || cookies[0].Name != "coder_session_token" || !cookies[0].HttpOnly || !cookies[0].Secure || cookies[0].SameSite != http.SameSiteLaxMode {
+	if len(cookies) != 1 || cookies[0].Name != "__Host-coder_session_token" || cookies[0].Domain != "" || !cookies[0].HttpOnly || !cookies[0].Secure || cookies[0].SameSite != http.SameSiteLaxMode {
 		t.Fatalf("cookies: %v", cookies)
 	}
 	for origin, want := range map[string]int{"https://mesh.example.com": 201, "https://evil.example": 403} {
@@ -278,6 +363,38 @@ func TestCookie(t *testing.T) {
 		if w.Code != want {
 			t.Errorf("a page of %s makes a session by the cookie: got %d, want %d", origin, w.Code, want)
 		}
+	}
+
+	// A neighbouring host's page can plant the other name. It signs no browser in, also not one that is signed out. Programs in the
+	// field send it themselves.
+	me := func(cookie *http.Cookie, header, value string) int {
+		r := httptest.NewRequest("GET", "/api/v2/users/me", nil)
+		r.AddCookie(cookie)
+		r.Header.Set(header, value)
+		w := httptest.NewRecorder()
+		a.mux.ServeHTTP(w, r)
+		return w.Code
+	}
+	planted := &http.Cookie{Name: "coder_session_token", Value: cookies[0].Value}
+	if got := me(planted, "Sec-Fetch-Site", "none"); got != 401 {
+		t.Errorf("a planted cookie: got %d, want 401", got)
+	}
+	if got := me(cookies[0], "Sec-Fetch-Site", "none"); got != 200 {
+		t.Errorf("the server's own cookie: got %d", got)
+	}
+	if got := me(planted, "User-Agent", "Go-http-client/1.1"); got != 200 {
+		t.Errorf("a program: got %d", got)
+	}
+	r := httptest.NewRequest("POST", "/api/v2/users/logout", nil)
+	r.AddCookie(cookies[0])
+	out := httptest.NewRecorder()
+	a.mux.ServeHTTP(out, r)
+	ended := map[string]bool{}
+	for _, c := range out.Result().Cookies() {
+		ended[c.Name] = c.MaxAge < 0
+	}
+	if out.Code != 200 || !ended["__Host-coder_session_token"] || !ended["coder_session_token"] {
+		t.Errorf("log out: %d, cookies %v", out.Code, ended)
 	}
 }
 
@@ -568,6 +685,23 @@ func TestTokens(t *testing.T) {
 	}
 	if key := call[sdk.APIKey](alice, 200, "GET", "users/me/keys/"+made.Key[:10], nil); key.TokenName != "ci" {
 		t.Errorf("key: %+v", key)
+	}
+	// An expired token is refused at once, and listed to who asks for those too.
+	over := person{a, "expired", uuid.Nil, call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "over"}).Key}
+	over.want(200, "GET", "users/me", nil)
+	a.wasRevoked(alice.id)
+	alice.want(204, "PUT", "users/me/keys/"+over.token[:10]+"/expire", nil)
+	over.want(401, "GET", "users/me", nil)
+	if !a.wasRevoked(alice.id) {
+		t.Error("nobody was told that the token has ended")
+	}
+	alice.want(204, "PUT", "users/me/keys/"+over.token[:10]+"/expire", nil)
+	alice.want(404, "PUT", "users/me/keys/0123456789/expire", nil)
+	if all := call[[]sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens?include_expired=true", nil); len(all) != 3 {
+		t.Errorf("with the expired: %+v", all)
+	}
+	if good := call[[]sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens", nil); len(good) != 2 {
+		t.Errorf("without: %+v", good)
 	}
 	call[sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens/ci", nil)
 	session := person{a, "new session", alice.id, call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys", nil).Key}

@@ -118,10 +118,8 @@ func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
 
 // readState is httpapi.Read for bodies with a state in them.
 func readState(w http.ResponseWriter, r *http.Request, v any) error {
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxState)).Decode(v); err != nil {
-		return fault.New(fault.Invalid, "The body cannot be read.").WithDetail("%v", err)
-	}
-	return nil
+	httpapi.AllowUpload(r)
+	return httpapi.ReadUpTo(w, r, maxState, v)
 }
 
 func (s *Service) writeBuild(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {

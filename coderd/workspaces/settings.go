@@ -15,6 +15,15 @@ import (
 
 // change runs fn in a transaction with the workspace in the path, locked, tells its watchers, and answers with no content.
 func (s *Service) change(w http.ResponseWriter, r *http.Request, action rbac.Action, fn func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error) error {
+	if err := s.apply(r, action, fn); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// apply is change without an answer.
+func (s *Service) apply(r *http.Request, action rbac.Action, fn func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error) error {
 	ws, err := s.workspace(r, action)
 	if err != nil {
 		return err
@@ -32,7 +41,6 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, action rbac.Act
 	if err != nil {
 		return fmt.Errorf("change workspace: %w", err)
 	}
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
@@ -113,7 +121,7 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	return s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+	err := s.apply(r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
 		latest, err := q.GetLatestBuild(r.Context(), ws.ID)
 		if err != nil {
 			return err
@@ -130,6 +138,10 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 		}
 		return q.UpdateBuildDeadline(r.Context(), dbsqlc.UpdateBuildDeadlineParams{ID: latest.ID, Deadline: &req.Deadline})
 	})
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The workspace now stops at " + req.Deadline.UTC().Format(time.RFC3339) + "."})
 }
 
 func checkUpdates(u sdk.AutomaticUpdates) error {

@@ -84,6 +84,12 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	if err := CheckName(req.Name); err != nil {
 		return err
 	}
+	// Their deletion counts their workspaces: it sees this one, or this one does not come to be.
+	if _, err := q.HoldUser(ctx, owner.ID); database.IsNotFound(err) {
+		return rbac.NotFound(rbac.User)
+	} else if err != nil {
+		return fmt.Errorf("hold owner: %w", err)
+	}
 	if owner.Status == string(sdk.UserSuspended) {
 		return fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
 	}

@@ -38,6 +38,15 @@ func (q *Queries) DeleteExpiredKeys(ctx context.Context, userID uuid.UUID) error
 	return err
 }
 
+const deleteGitSSHKey = `-- name: DeleteGitSSHKey :exec
+DELETE FROM git_ssh_keys WHERE user_id = $1
+`
+
+func (q *Queries) DeleteGitSSHKey(ctx context.Context, userID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteGitSSHKey, userID)
+	return err
+}
+
 const deleteUserKeys = `-- name: DeleteUserKeys :exec
 DELETE FROM api_keys WHERE user_id = $1 AND kind = ANY ($2::text[]) AND id <> $3::text
 `
@@ -52,6 +61,27 @@ type DeleteUserKeysParams struct {
 func (q *Queries) DeleteUserKeys(ctx context.Context, arg DeleteUserKeysParams) error {
 	_, err := q.db.Exec(ctx, deleteUserKeys, arg.UserID, arg.Kinds, arg.KeptID)
 	return err
+}
+
+const expireAPIKey = `-- name: ExpireAPIKey :execrows
+WITH ended AS (
+	UPDATE api_keys SET expires_at = least(expires_at, now()) WHERE id = $1 AND user_id = $2 RETURNING user_id
+)
+SELECT pg_notify('users_revoked', user_id::text) FROM ended
+`
+
+type ExpireAPIKeyParams struct {
+	ID     string
+	UserID uuid.UUID
+}
+
+// Ends a key and keeps its row, and tells every server. A key that has expired before keeps its time.
+func (q *Queries) ExpireAPIKey(ctx context.Context, arg ExpireAPIKeyParams) (int64, error) {
+	result, err := q.db.Exec(ctx, expireAPIKey, arg.ID, arg.UserID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const getAPIKey = `-- name: GetAPIKey :one
@@ -222,18 +252,23 @@ func (q *Queries) InsertGitSSHKeyOnce(ctx context.Context, arg InsertGitSSHKeyOn
 
 const listTokens = `-- name: ListTokens :many
 SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
-WHERE k.kind = 'token' AND k.expires_at > now() AND ($1::uuid IS NULL OR k.user_id = $1)
+WHERE k.kind = 'token' AND ($1::boolean OR k.expires_at > now()) AND ($2::uuid IS NULL OR k.user_id = $2)
 ORDER BY k.created_at, k.id LIMIT 1000
 `
+
+type ListTokensParams struct {
+	IncludeExpired bool
+	UserID         *uuid.UUID
+}
 
 type ListTokensRow struct {
 	ApiKey   ApiKey
 	Username string
 }
 
-// Long-lived tokens that are still good, of one user or (null) of all.
-func (q *Queries) ListTokens(ctx context.Context, userID *uuid.UUID) ([]ListTokensRow, error) {
-	rows, err := q.db.Query(ctx, listTokens, userID)
+// Long-lived tokens, of one user or (null) of all: those that are still good, or the expired ones too.
+func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListTokensRow, error) {
+	rows, err := q.db.Query(ctx, listTokens, arg.IncludeExpired, arg.UserID)
 	if err != nil {
 		return nil, err
 	}

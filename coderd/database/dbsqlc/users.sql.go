@@ -127,6 +127,17 @@ func (q *Queries) HasUsers(ctx context.Context) (bool, error) {
 	return exists, err
 }
 
+const holdUser = `-- name: HoldUser :one
+SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
+`
+
+// The living user, for a transaction that gives them something which their deletion asks for.
+func (q *Queries) HoldUser(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
+	row := q.db.QueryRow(ctx, holdUser, id)
+	err := row.Scan(&id)
+	return id, err
+}
+
 const insertUser = `-- name: InsertUser :one
 INSERT INTO users (id, username, email, name, password_hash, login_type, status, roles)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at
@@ -237,6 +248,17 @@ func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUse
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockUser = `-- name: LockUser :one
+SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
+`
+
+// The living user, for a transaction that deletes them: what HoldUser holds them for comes before, or not at all.
+func (q *Queries) LockUser(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
+	row := q.db.QueryRow(ctx, lockUser, id)
+	err := row.Scan(&id)
+	return id, err
 }
 
 const lockUsers = `-- name: LockUsers :exec

@@ -21,13 +21,23 @@ SELECT * FROM api_keys WHERE id = $1 AND user_id = $2;
 SELECT * FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token';
 
 -- name: ListTokens :many
--- Long-lived tokens that are still good, of one user or (null) of all.
+-- Long-lived tokens, of one user or (null) of all: those that are still good, or the expired ones too.
 SELECT sqlc.embed(k), u.username FROM api_keys k JOIN users u ON u.id = k.user_id
-WHERE k.kind = 'token' AND k.expires_at > now() AND (sqlc.narg(user_id)::uuid IS NULL OR k.user_id = sqlc.narg(user_id))
+WHERE k.kind = 'token' AND (sqlc.arg(include_expired)::boolean OR k.expires_at > now()) AND (sqlc.narg(user_id)::uuid IS NULL OR k.user_id = sqlc.narg(user_id))
 ORDER BY k.created_at, k.id LIMIT 1000;
 
 -- name: DeleteAPIKey :execrows
 DELETE FROM api_keys WHERE id = $1 AND user_id = $2;
+
+-- name: ExpireAPIKey :execrows
+-- Ends a key and keeps its row, and tells every server. A key that has expired before keeps its time.
+WITH ended AS (
+	UPDATE api_keys SET expires_at = least(expires_at, now()) WHERE id = $1 AND user_id = $2 RETURNING user_id
+)
+SELECT pg_notify('users_revoked', user_id::text) FROM ended;
+
+-- name: DeleteGitSSHKey :exec
+DELETE FROM git_ssh_keys WHERE user_id = $1;
 
 -- name: DeleteUserKeys :exec
 -- Of the named kinds, but keep one ("": none).

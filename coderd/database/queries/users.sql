@@ -48,6 +48,14 @@ UPDATE users SET status = $2, updated_at = now() WHERE id = $1 AND deleted_at IS
 -- name: UpdateUserRoles :one
 UPDATE users SET roles = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING *;
 
+-- name: LockUser :one
+-- The living user, for a transaction that deletes them: what HoldUser holds them for comes before, or not at all.
+SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR UPDATE;
+
+-- name: HoldUser :one
+-- The living user, for a transaction that gives them something which their deletion asks for.
+SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE;
+
 -- name: DeleteUser :exec
 -- The row stays: what the user made refers to it. The name and the address are free again.
 UPDATE users SET deleted_at = now(), updated_at = now(), password_hash = '', roles = '{}', status = 'suspended' WHERE id = $1 AND deleted_at IS NULL;

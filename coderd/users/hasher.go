@@ -1,0 +1,168 @@
+package users
+
+import (
+	"context"
+	"net/netip"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+const (
+	// maxWaiting bounds the password checks that wait for their turn, and maxWaitingPair those of one asker.
+	maxWaiting     = 128
+	maxWaitingPair = 16
+)
+
+// hasher hands out turns to compute a password's hash, each of which takes 19 MiB and some dozens of milliseconds. Askers take
+// turns: one that sends many requests waits for its own. When too many wait, the address with the most of them gives way.
+type hasher struct {
+	turns int
+
+	mu      sync.Mutex
+	free    int                // guarded by mu: turns that are not taken
+	lanes   []*lane            // guarded by mu: in the order of their turns, none is empty
+	waiting map[*turn]struct{} // guarded by mu: those in lanes
+}
+
+// lane is one asker's queue.
+type lane struct {
+	asker pair
+	turns []*turn
+}
+
+// turn is one that waits. Its channel says whether it may go on, once.
+type turn struct{ granted chan bool }
+
+func newHasher() *hasher {
+	turns := max(1, runtime.GOMAXPROCS(0)/2)
+	return &hasher{turns: turns, free: turns, waiting: map[*turn]struct{}{}}
+}
+
+// enter waits for a turn, until ctx ends. The caller ends it with release. The fault Unavailable says that too many wait.
+func (h *hasher) enter(ctx context.Context, asker pair) (release func(), err error) {
+	t, err := h.queue(asker)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return h.release, nil
+	}
+	select {
+	case granted := <-t.granted:
+		if !granted {
+			return nil, tooMany()
+		}
+		return h.release, nil
+	case <-ctx.Done():
+		if h.leave(t) {
+			return nil, ctx.Err()
+		}
+		if <-t.granted { // it came at the same time
+			h.release()
+		}
+		return nil, ctx.Err()
+	}
+}
+
+func tooMany() error {
+	return fault.New(fault.Unavailable, "Too many people are signing in.").WithDetail("Try again in a few seconds.")
+}
+
+// queue takes a free turn, which is nil, or a place in the asker's lane.
+func (h *hasher) queue(asker pair) (*turn, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.free > 0 {
+		h.free--
+		return nil, nil
+	}
+	i := slices.IndexFunc(h.lanes, func(l *lane) bool { return l.asker == asker })
+	if i >= 0 && len(h.lanes[i].turns) >= maxWaitingPair {
+		return nil, tooMany()
+	}
+	if len(h.waiting) >= maxWaiting && !h.giveWayLocked(asker.from) {
+		return nil, tooMany()
+	}
+	if i = slices.IndexFunc(h.lanes, func(l *lane) bool { return l.asker == asker }); i < 0 {
+		i = len(h.lanes)
+		h.lanes = append(h.lanes, &lane{asker: asker})
+	}
+	t := &turn{granted: make(chan bool, 1)}
+	h.lanes[i].turns = append(h.lanes[i].turns, t)
+	h.waiting[t] = struct{}{}
+	return t, nil
+}
+
+// giveWayLocked ends the last that waits of the address with the most, if that is not the given one.
+func (h *hasher) giveWayLocked(from netip.Prefix) bool {
+	counts := map[netip.Prefix]int{}
+	for _, l := range h.lanes {
+		counts[l.asker.from] += len(l.turns)
+	}
+	last := -1
+	for i, l := range h.lanes {
+		if last < 0 || counts[l.asker.from] >= counts[h.lanes[last].asker.from] {
+			last = i
+		}
+	}
+	if last < 0 || counts[h.lanes[last].asker.from] <= counts[from]+1 {
+		return false
+	}
+	turns := h.lanes[last].turns
+	t := turns[len(turns)-1]
+	h.removeLocked(t)
+	t.granted <- false
+	return true
+}
+
+func (h *hasher) removeLocked(t *turn) bool {
+	if _, ok := h.waiting[t]; !ok {
+		return false
+	}
+	delete(h.waiting, t)
+	for i, l := range h.lanes {
+		if at := slices.Index(l.turns, t); at >= 0 {
+			if l.turns = slices.Delete(l.turns, at, at+1); len(l.turns) == 0 {
+				h.lanes = slices.Delete(h.lanes, i, i+1)
+			}
+			break
+		}
+	}
+	return true
+}
+
+// leave takes a turn out of its lane. It reports false when it has been granted or refused already.
+func (h *hasher) leave(t *turn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.removeLocked(t)
+}
+
+// release hands the turn to the first lane, which goes to the end of the line.
+func (h *hasher) release() {
+	if h.pass() {
+		debug.FreeOSMemory() // sign-ins are rare: do not keep what they needed
+	}
+}
+
+// pass reports whether nothing is left to do.
+func (h *hasher) pass() (idle bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.lanes) == 0 {
+		h.free++
+		return h.free == h.turns
+	}
+	first := h.lanes[0]
+	t := first.turns[0]
+	h.removeLocked(t)
+	if len(first.turns) > 0 {
+		h.lanes = append(h.lanes[1:], first)
+	}
+	t.granted <- true // has room for it
+	return false
+}

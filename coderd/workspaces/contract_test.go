@@ -1,0 +1,86 @@
+package workspaces_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Clients read the answer to an extension: one without a body fails them, though the deadline is set.
+func TestExtendAnswers(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", process())
+	if _, err := w.As("tom").UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{DefaultTTLMillis: ptr(time.Hour.Milliseconds())}); err != nil {
+		t.Fatal(err)
+	}
+	ws, _ := w.Running("ann", "dev", template.ID)
+	body, err := json.Marshal(sdk.ExtendRequest{Deadline: time.Now().Add(3 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With a slash at the end, as some clients write it.
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.URL.JoinPath("/api/v2/workspaces", ws.ID.String(), "extend/").String(), bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Coder-Session-Token", "ann")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var answer sdk.Response
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil || res.StatusCode != 200 || answer.Message == "" {
+		t.Errorf("extend: %d %+v, %v", res.StatusCode, answer, err)
+	}
+}
+
+// A workspace is not made for a user whose deletion is under way.
+func TestWorkspaceOfDeletedUser(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", process())
+	tx, err := w.DB.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	q := dbsqlc.New(tx)
+	if _, err := q.LockUser(t.Context(), w.Users["bob"]); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan error, 1)
+	olga := w.As("olga")
+	go func() {
+		_, err := olga.CreateWorkspace(context.WithoutCancel(t.Context()), "bob", sdk.CreateWorkspaceRequest{Name: "dev", TemplateID: template.ID})
+		answer <- err
+	}()
+	worldtest.Await(t, "the creation to wait for the deletion", func(ctx context.Context) bool {
+		var blocked int
+		err := w.DB.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked)
+		return err == nil && blocked > 0
+	})
+	if err := q.DeleteUser(t.Context(), w.Users["bob"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answer; fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("a workspace for a user who is gone: %v, want not found", err)
+	}
+	var left int
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM workspaces").Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d workspaces, %v", left, err)
+	}
+	w.Workspace("ann", "dev", template.ID) // others go on
+}
