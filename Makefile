@@ -5,7 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GO      ?= go
-VERSION ?= v2.31.0-codermesh.1
+# The patch number is 10000 and the number of our release: raise it with each (docs/decisions, "Version numbers").
+VERSION ?= v2.31.10001+codermesh
 LDFLAGS := -s -w -X github.com/codermesh/codermesh/internal/buildinfo.version=$(VERSION)
 TOOL    := $(GO) tool -modfile=tools/go.mod
 HOST    := $(shell $(GO) env GOOS)-$(shell $(GO) env GOARCH)
