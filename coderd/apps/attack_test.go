@@ -43,6 +43,13 @@ func TestAppsSeeNoCredential(t *testing.T) {
 	if seen.Header.Get("Cookie") != "theme=dark" || seen.URL.RawQuery != "a=b" {
 		t.Errorf("the app's own things did not come through: %s", text)
 	}
+	// A session may be shown as a bearer token too; what an app asks for in that header is its own.
+	for value, want := range map[string]string{"Bearer abcdefghij-0123456789012345678901": "", "Bearer of-the-app": "Bearer of-the-app", "Basic eDp5": "Basic eDp5"} {
+		b.send("GET", host("code")+"/x", http.Header{"Authorization": {value}})
+		if seen := w.got(); seen == nil || seen.Header.Get("Authorization") != want {
+			t.Errorf("%s: the app was told %v", value, seen)
+		}
+	}
 }
 
 // TestAppsSetOwnCookiesOnly: an app cannot sign its visitors in or out, nor reach another app's cookies.
@@ -59,6 +66,8 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 		h.Set("Clear-Site-Data", `"*"`)
 		h.Set("Service-Worker-Allowed", "/")
 		h.Set("Access-Control-Allow-Credentials", "true")
+		h.Set("Alt-Svc", `h3="evil.example:443"`)
+		h.Set("WWW-Authenticate", `Basic realm="Sign in to the dashboard again"`)
 	}
 	w := newWorld(t, nil)
 	w.answers(answer)
@@ -72,7 +81,7 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 	byPath := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
 	byPath.answers(answer)
 	_, _, h = byPath.browser("").open(dashboard + "/@ann/dev/apps/all/")
-	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Strict-Transport-Security"} {
+	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Strict-Transport-Security", "Alt-Svc", "WWW-Authenticate"} {
 		if h.Get(name) != "" {
 			t.Errorf("by path the browser is given %s: %q", name, h.Values(name))
 		}

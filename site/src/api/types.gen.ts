@@ -1321,6 +1321,7 @@ export type Route =
   | "POST /api/v2/workspaces/{workspace}/restart"
   | "POST /api/v2/workspaces/{workspace}/usage"
   | "PUT /api/v2/users/{user}/gitsshkey"
+  | "PUT /api/v2/users/{user}/keys/{key}/expire"
   | "PUT /api/v2/users/{user}/password"
   | "PUT /api/v2/users/{user}/profile"
   | "PUT /api/v2/users/{user}/roles"
