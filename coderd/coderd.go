@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/apps"
@@ -32,6 +33,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
+	"github.com/codermesh/codermesh/coderd/metrics"
 	"github.com/codermesh/codermesh/coderd/provisioners"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -77,6 +79,11 @@ type Options struct {
 	States *states.Keyring
 	// ExternalAuth are the services that users link accounts of.
 	ExternalAuth []extauth.Provider
+	// TrustedProxies and TrustedHeaders are as in httpapi.Options.
+	TrustedProxies []netip.Prefix
+	TrustedHeaders []string
+	// Metrics gets the server's metrics. Nil: nothing does.
+	Metrics prometheus.Registerer
 }
 
 // Server is one coderd. It goes through New, Start and Stop once.
@@ -191,7 +198,15 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	accounts.OnRevoked(func(user uuid.UUID) { s.revocations.doubt(user) })
 	s.pubsub.Subscribe("users_revoked", s.revocations.announced)
 
-	s.mux = httpapi.NewMux(httpapi.Options{Logger: opts.Logger, Authenticate: accounts.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL})
+	s.mux = httpapi.NewMux(httpapi.Options{
+		Logger: opts.Logger, Authenticate: accounts.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
+		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics,
+	})
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(metrics.New(opts.DB, opts.Logger)); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
 	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, s.apps, s.extauth, report} {
 		service.Routes(s.mux)
 	}

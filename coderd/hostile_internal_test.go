@@ -150,6 +150,19 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
+// What other servers have is not answered with a page, and metrics have an address of their own.
+func TestUnknownPaths(t *testing.T) {
+	s, base := newTestServer(t)
+	for _, path := range []string{"/metrics", "/install.sh", "/.well-known/oauth-authorization-server", "/oauth2/token", "/scim/v2/Users", "/latency-check", "/swagger"} {
+		r := httptest.NewRequest("GET", base.String()+path, nil)
+		w := httptest.NewRecorder()
+		s.http.Handler.ServeHTTP(w, r)
+		if w.Code != 404 || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Header().Get("Content-Type"))
+		}
+	}
+}
+
 // Programs of another mesh are told which one they need.
 func TestForeignRoutes(t *testing.T) {
 	s, base := newTestServer(t)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
@@ -48,6 +49,10 @@ type serverOptions struct {
 	terraform        terraformOptions
 	logs             logOptions
 	shutdownDeadline time.Duration
+	proxyOrigins     []string
+	proxyHeaders     []string
+	metrics          bool
+	metricsAddress   string
 }
 
 func serverCmd() *cobra.Command {
@@ -93,6 +98,10 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 	f.StringVar(&o.stateKeys, "state-encryption-key", "", "base64 of 32 bytes with which Terraform's states are encrypted; several with commas, the first encrypts (better given by the environment)")
 	f.StringVar(&o.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one a line (default: state-encryption.key in the configuration folder, made by the first start)")
 	f.DurationVar(&o.shutdownDeadline, "shutdown-deadline", time.Minute, "how long running builds may take to finish when the server is stopped")
+	f.StringSliceVar(&o.proxyOrigins, "proxy-trusted-origins", nil, "networks of the proxies in front, such as 10.0.0.0/8, that may name the client's address")
+	f.StringSliceVar(&o.proxyHeaders, "proxy-trusted-headers", nil, "headers in which they name it, the first that is present (default X-Forwarded-For)")
+	f.BoolVar(&o.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
+	f.StringVar(&o.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on, without authentication: keep it private")
 	o.terraform.flags(f)
 	o.logs.flags(f)
 	cli.SetEnvPrefix(cmd, "CODER_")
@@ -121,6 +130,10 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	proxies, err := trustedProxies(o.proxyOrigins, o.proxyHeaders)
+	if err != nil {
+		return err
+	}
 	logins, err := extauth.ParseEnv(os.Environ())
 	if err != nil {
 		return err
@@ -130,6 +143,15 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, listeners.close()) }()
+	var registry prometheus.Registerer
+	if o.metrics {
+		served, metricsErr := serveMetrics(o.metricsAddress, log)
+		if metricsErr != nil {
+			return metricsErr
+		}
+		defer func() { err = errors.Join(err, served.close()) }()
+		registry = served.registry
+	}
 	accessURL, err := listeners.accessURL(o.accessURL)
 	if err != nil {
 		return err
@@ -193,6 +215,9 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		ProvisionerGrace: o.provisionerGrace,
 		States:           keys,
 		ExternalAuth:     logins,
+		TrustedProxies:   proxies,
+		TrustedHeaders:   o.proxyHeaders,
+		Metrics:          registry,
 	})
 	if err != nil {
 		return err

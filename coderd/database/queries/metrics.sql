@@ -1,0 +1,36 @@
+-- name: CountAgentsUp :many
+-- Connected agents of each workspace that has agents: zero where none is connected.
+SELECT u.username, w.name AS workspace_name, t.name AS template_name, v.name AS template_version,
+	count(*) FILTER (WHERE a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL) AS up
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
+JOIN users u ON u.id = w.owner_id
+JOIN templates t ON t.id = w.template_id
+JOIN LATERAL (
+	SELECT wb.template_version_id FROM workspace_builds wb WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+JOIN template_versions v ON v.id = b.template_version_id
+WHERE a.token_hash IS NOT NULL
+GROUP BY w.id, u.username, w.name, t.name, v.name;
+
+-- name: CountLatestBuilds :many
+-- Living workspaces by what became of their latest build.
+SELECT b.status, b.transition, t.name AS template_name, v.name AS template_version, u.username, count(*) AS workspaces
+FROM workspaces w
+JOIN users u ON u.id = w.owner_id
+JOIN templates t ON t.id = w.template_id
+JOIN LATERAL (
+	SELECT wb.transition, wb.template_version_id, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+	WHERE wb.workspace_id = w.id ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+JOIN template_versions v ON v.id = b.template_version_id
+WHERE w.deleted_at IS NULL
+GROUP BY b.status, b.transition, t.name, v.name, u.username;
+
+-- name: CountForMetrics :one
+-- Numbers of the whole deployment.
+SELECT
+	(SELECT count(*) FROM users WHERE deleted_at IS NULL AND last_seen_at > now() - interval '1 hour') AS active_users,
+	(SELECT count(*) FROM provisioner_jobs WHERE status = 'pending') AS jobs_pending,
+	(SELECT count(*) FROM provisioner_jobs WHERE status = 'running') AS jobs_running,
+	(SELECT count(*) FROM provisioner_daemons WHERE online) AS provisioners_online;

@@ -1,0 +1,118 @@
+// Package metrics counts what the database knows, for Prometheus: workspaces, agents, jobs, users, and the connections to the
+// database itself. Their names are those that dashboards for this API expect where it has such a number, else they begin with
+// codermesh. Every server of a deployment reports the same numbers, but for its own connections. It changes nothing.
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+)
+
+const (
+	// freshFor is how long the numbers are given again: several scrapers cost no more than one.
+	freshFor = 10 * time.Second
+	// timeout bounds the queries of a scrape.
+	timeout = 5 * time.Second
+)
+
+var (
+	agentsUp = prometheus.NewDesc("coderd_agents_up", "Connected agents of a workspace.",
+		[]string{"username", "workspace_name", "template_name", "template_version"}, nil)
+	latestBuild = prometheus.NewDesc("coderd_workspace_latest_build_status", "Workspaces by what became of their latest build.",
+		[]string{"status", "template_name", "template_version", "workspace_owner", "workspace_transition"}, nil)
+	latestBuilds   = prometheus.NewDesc("coderd_api_workspace_latest_build", "Workspaces by the status of their latest build's job.", []string{"status"}, nil)
+	activeUsers    = prometheus.NewDesc("coderd_api_active_users_duration_hour", "Users who were active within the last hour.", nil, nil)
+	jobs           = prometheus.NewDesc("codermesh_jobs", "Jobs that wait for a provisioner or run.", []string{"status"}, nil)
+	provisioners   = prometheus.NewDesc("codermesh_provisioners_online", "Provisioners that are connected to any server.", nil, nil)
+	databaseUp     = prometheus.NewDesc("codermesh_database_up", "1 if the database has answered this scrape's queries.", nil, nil)
+	connections    = prometheus.NewDesc("codermesh_database_connections", "This server's connections to the database.", []string{"state"}, nil)
+	connectionsMax = prometheus.NewDesc("codermesh_database_connections_max", "How many of them there may be.", nil, nil)
+)
+
+// Collector is a prometheus.Collector. Safe for concurrent use.
+type Collector struct {
+	db  *database.DB
+	log *slog.Logger
+
+	mu   sync.Mutex // held while the database is asked, so that it is asked by one scrape at a time
+	last []prometheus.Metric
+	at   time.Time
+}
+
+// New returns the collector.
+func New(db *database.DB, log *slog.Logger) *Collector { return &Collector{db: db, log: log} }
+
+// Describe names the metrics.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{agentsUp, latestBuild, latestBuilds, activeUsers, jobs, provisioners, databaseUp, connections, connectionsMax} {
+		out <- d
+	}
+}
+
+// Collect asks the database, or answers as it did a few seconds ago. Without the database the numbers that it has are left out.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	stat := c.db.Pool.Stat()
+	out <- gauge(connections, float64(stat.AcquiredConns()), "used")
+	out <- gauge(connections, float64(stat.IdleConns()), "idle")
+	out <- gauge(connectionsMax, float64(stat.MaxConns()))
+	for _, m := range c.numbers() {
+		out <- m
+	}
+}
+
+func gauge(d *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+func (c *Collector) numbers() []prometheus.Metric {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) < freshFor {
+		return c.last
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	all, err := read(ctx, c.db.Queries)
+	if err != nil {
+		c.log.Warn("cannot read metrics", "err", err)
+		return []prometheus.Metric{gauge(databaseUp, 0)}
+	}
+	c.last, c.at = append(all, gauge(databaseUp, 1)), time.Now()
+	return c.last
+}
+
+func read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.Metric, error) {
+	var out []prometheus.Metric
+	agents, err := q.CountAgentsUp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range agents {
+		out = append(out, gauge(agentsUp, float64(a.Up), a.Username, a.WorkspaceName, a.TemplateName, a.TemplateVersion))
+	}
+	builds, err := q.CountLatestBuilds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byStatus := map[string]int64{}
+	for _, b := range builds {
+		byStatus[b.Status] += b.Workspaces
+		out = append(out, gauge(latestBuild, float64(b.Workspaces), b.Status, b.TemplateName, b.TemplateVersion, b.Username, b.Transition))
+	}
+	for status, n := range byStatus {
+		out = append(out, gauge(latestBuilds, float64(n), status))
+	}
+	all, err := q.CountForMetrics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(out, gauge(activeUsers, float64(all.ActiveUsers)), gauge(jobs, float64(all.JobsPending), "pending"),
+		gauge(jobs, float64(all.JobsRunning), "running"), gauge(provisioners, float64(all.ProvisionersOnline))), nil
+}

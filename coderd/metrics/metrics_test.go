@@ -1,0 +1,81 @@
+package metrics_test
+
+import (
+	"log/slog"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/coderd/metrics"
+	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scrape is what Prometheus reads, without the help.
+func scrape(t *testing.T, c prometheus.Collector) []string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("scrape: %d %s", w.Code, w.Body)
+	}
+	var out []string
+	for line := range strings.Lines(w.Body.String()) {
+		if !strings.HasPrefix(line, "#") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	template := w.Template("process", &provisionerpb.ImportResult{StartResources: []*provisionerpb.Resource{worldtest.Resource(uuid.Nil)}})
+	version, err := w.As("tom").TemplateVersion(t.Context(), template.ActiveVersionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, agent := w.Running("ann", "dev", template.ID)
+	w.Exec("UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now() WHERE id = $1", agent)
+	w.Exec("UPDATE users SET last_seen_at = now() - interval '2 hours' WHERE username <> 'ann'")
+	w.Exec("UPDATE users SET last_seen_at = now() WHERE username = 'ann'")
+	got := scrape(t, metrics.New(w.DB, slog.New(slog.DiscardHandler)))
+	for _, want := range []string{
+		`coderd_agents_up{template_name="process",template_version="` + version.Name + `",username="ann",workspace_name="` + ws.Name + `"} 1`,
+		`coderd_workspace_latest_build_status{status="succeeded",template_name="process",template_version="` + version.Name + `",workspace_owner="ann",workspace_transition="start"} 1`,
+		`coderd_api_workspace_latest_build{status="succeeded"} 1`,
+		"coderd_api_active_users_duration_hour 1", `codermesh_jobs{status="pending"} 0`, `codermesh_jobs{status="running"} 0`,
+		"codermesh_provisioners_online 1", "codermesh_database_up 1",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+}
+
+// Without the database there is still an answer, which says so.
+func TestNoDatabase(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	c := metrics.New(w.DB, slog.New(slog.DiscardHandler))
+	w.Exec("ALTER TABLE provisioner_daemons RENAME TO gone")
+	got := scrape(t, c)
+	w.Exec("ALTER TABLE gone RENAME TO provisioner_daemons")
+	if !slices.Contains(got, "codermesh_database_up 0") || slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, "codermesh_jobs") }) {
+		t.Errorf("without the database:\n%s", strings.Join(got, "\n"))
+	}
+	if got = scrape(t, c); !slices.Contains(got, "codermesh_database_up 1") {
+		t.Errorf("with it again:\n%s", strings.Join(got, "\n"))
+	}
+}
