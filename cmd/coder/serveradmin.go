@@ -165,7 +165,7 @@ the server's machine, or with --postgres-url.`,
 func postgresBuiltinURLCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "postgres-builtin-url",
-		Short:   "Print how to connect to the PostgreSQL that a running server runs itself",
+		Short:   "Print the address of the server's own PostgreSQL, with its password",
 		Example: `  psql "$(coder server postgres-builtin-url)"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

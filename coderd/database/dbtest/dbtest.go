@@ -132,7 +132,7 @@ func start() (socket string, err error) {
 	if err := os.Remove(parent); err != nil {
 		return "", err
 	}
-	if err := install.InitDB(ctx, data, false); err != nil {
+	if err := install.InitDB(ctx, data, "", false); err != nil {
 		return "", err
 	}
 	cmd, closeAfter, err := install.Command(data, append([]string{"max_connections=400", "wal_init_zero=off", "wal_recycle=off"}, embedded.Volatile...)...)

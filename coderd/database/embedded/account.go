@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -19,35 +20,102 @@ import (
 // account is the user whom PostgreSQL runs as. Nil: whoever we are.
 type account struct{ uid, gid uint32 }
 
-// accounts are users without powers that most systems have, the fittest first.
-var accounts = []string{"postgres", "nobody", "daemon"}
+// Where a machine has no user postgres, PostgreSQL runs as the first of these numbers that no user has. systemd's documentation
+// leaves them unused, and they fit into the numbers of a container.
+const (
+	firstNumber = 61100
+	lastNumber  = 61183
+)
 
-// unprivileged is nil unless we are root: then it is the user that owns the data folder, or the first of accounts.
-func unprivileged(data string) (*account, error) {
+// makers are users that PostgreSQL's programs for one task run as where the folder belongs to a number: they insist on a name for
+// the account that they run as.
+var makers = []string{"daemon", "bin", "sys", "adm", "games"}
+
+// unprivileged is nil unless we are root: then it is the user that owns the data folder, unless that one is shared, or the user
+// postgres, or a number of PostgreSQL's own. maker is whom initdb runs as, nil for the same.
+func unprivileged(data string) (acc, maker *account, err error) {
 	if os.Geteuid() != 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	info, err := os.Stat(data)
 	if err == nil {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-			return &account{st.Uid, st.Gid}, nil
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && !isShared(st.Uid) {
+			return &account{st.Uid, st.Gid}, nil, nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, folderFault(err, data)
+		return nil, nil, folderFault(err, data)
 	}
-	for _, name := range accounts {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
-		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
-		if uidErr == nil && gidErr == nil && uid != 0 {
-			return &account{uint32(uid), uint32(gid)}, nil
+	if acc := named("postgres"); acc != nil {
+		return acc, nil, nil
+	}
+	for _, name := range makers {
+		if maker = named(name); maker != nil {
+			break
 		}
 	}
-	return nil, fault.New(fault.Unavailable, "PostgreSQL does not run as root, and this machine has no user %q to run it as.", accounts[0]).
+	for number := uint32(firstNumber); maker != nil && number <= lastNumber; number++ {
+		if _, err := user.LookupId(strconv.Itoa(int(number))); errors.As(err, new(user.UnknownUserIdError)) {
+			return &account{number, number}, maker, nil
+		}
+	}
+	return nil, nil, fault.New(fault.Unavailable, "PostgreSQL does not run as root, and this machine has no user postgres to run it as.").
 		WithDetail("Add the user (useradd --system postgres), or start the server as a user of its own.")
+}
+
+// named is a user's account; nil when there is none, or it is root's.
+func named(name string) *account {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil
+	}
+	uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+	if uidErr != nil || gidErr != nil || uid == 0 {
+		return nil
+	}
+	return &account{uint32(uid), uint32(gid)}
+}
+
+// isShared reports whether others run programs as a user: those of templates run as nobody. PostgreSQL never runs as one of these,
+// and takes data folders from them that older releases made, or that a task has left behind.
+func isShared(uid uint32) bool {
+	return slices.ContainsFunc(append([]string{"nobody"}, makers...), func(name string) bool {
+		acc := named(name)
+		return acc != nil && acc.uid == uid
+	})
+}
+
+// takeOver gives the account a folder and all in it that may belong to another. The folder itself comes last, so that a takeover
+// that was interrupted is done again. A folder that is not there is fine.
+func (a *account) takeOver(dir string) error {
+	if a == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid == a.uid {
+		return nil
+	}
+	err = fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		return root.Lchown(name, int(a.uid), int(a.gid))
+	})
+	if err != nil {
+		return err
+	}
+	return root.Lchown(".", int(a.uid), int(a.gid))
 }
 
 // attributes make a child run as the account, in a process group of its own: a terminal's Ctrl-C is for the server, which

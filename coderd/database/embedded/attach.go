@@ -30,6 +30,9 @@ func Attach(ctx context.Context, o Options) (*Server, error) {
 		return nil, folderFault(err, o.Dir)
 	}
 	s = &Server{log: o.Logger, data: data, finished: make(chan struct{})}
+	if s.password, err = readPassword(filepath.Dir(data)); err != nil {
+		return nil, err
+	}
 	if s.socket, err = socketFolder(data); err != nil {
 		return nil, err
 	}
@@ -43,7 +46,8 @@ func Attach(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// RunningURL is how to connect to the PostgreSQL that a server runs below dir now. A fault says when there is none.
+// RunningURL is how to connect to the PostgreSQL that a server runs below dir now, with its password. A fault says when there is
+// none, or when the caller may not read the password.
 func RunningURL(dir string) (string, error) {
 	data, err := filepath.Abs(filepath.Join(dir, "postgres", "data"))
 	if err != nil {
@@ -57,5 +61,9 @@ func RunningURL(dir string) (string, error) {
 		return "", fault.New(fault.Unavailable, "The name of the folder %s is too long for a socket's address.", data).
 			WithDetail("Make a short symbolic link to it, and connect to that as host.")
 	}
-	return urlOf(data), nil
+	password, err := readPassword(filepath.Dir(data))
+	if err != nil {
+		return "", err
+	}
+	return urlOf(data, password), nil
 }

@@ -1,18 +1,22 @@
 //go:build unix
 
 // Package embedded runs PostgreSQL for a server that was given no database: it finds the programs, makes a data folder,
-// starts them as a child that only this machine's user can reach (a unix socket in that folder), and keeps them running. It
-// knows nothing of what is stored.
+// starts them as a child that only this machine's user can reach (a unix socket in that folder) and that asks for a password, and
+// keeps them running. It knows nothing of what is stored.
 //
 // Layout below Options.Dir:
 //
+//	postgres/password   of PostgreSQL's superuser; for the server's account only
 //	postgres/lock       held by the process that runs PostgreSQL here
 //	postgres/data       PostgreSQL's own, with its socket; never group or world readable
 //	postgres/data.new   a data folder being made; thrown away at the next start
 //	pg/<version>        programs that Fetch brought
 //
-// PostgreSQL refuses to run as root. Started by root, it runs as the user postgres or nobody, who then owns postgres/data. The
-// folders above may be closed to that user: on Linux the data folder is handed over as an open file instead of a path.
+// The socket's permissions alone are not enough: where the server is not root, the programs of templates run as its account. They
+// are kept from reading the password's file.
+//
+// PostgreSQL refuses to run as root. Started by root, it runs as the user postgres, or as a number that no user has, which then
+// owns postgres/data. The folders above may be closed to that user: on Linux the data folder is handed over as an open file instead of a path.
 package embedded
 
 import (
@@ -57,6 +61,8 @@ type Server struct {
 	socket  string   // the folder that the URL names: data, or a short link to it
 	lock    *os.File // held until the end; nil: another process runs PostgreSQL
 
+	password string // of the superuser
+
 	stop     context.CancelFunc
 	finished chan struct{} // closed when nothing runs any more
 }
@@ -94,14 +100,20 @@ func (s *Server) start(ctx context.Context, o Options) (err error) {
 	if err := stopOrphan(ctx, s.data, s.log); err != nil {
 		return err
 	}
+	if err := s.install.account.takeOver(s.data); err != nil {
+		return folderFault(err, s.data)
+	}
 	if err := s.ensureData(ctx); err != nil {
+		return err
+	}
+	if err := s.secure(ctx); err != nil {
 		return err
 	}
 	if s.socket, err = socketFolder(s.data); err != nil {
 		return err
 	}
 	began := time.Now()
-	p, err := s.launch(ctx)
+	p, err := s.launchVerified(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,11 +124,11 @@ func (s *Server) start(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// URL is how to connect. It holds no password: who can reach the socket may connect.
-func (s *Server) URL() string { return urlOf(s.socket) }
+// URL is how to connect. It holds the password: it belongs neither in logs nor in arguments.
+func (s *Server) URL() string { return urlOf(s.socket, s.password) }
 
-func urlOf(socket string) string {
-	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/postgres"}
+func urlOf(socket, password string) string {
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(superuser, password), Path: "/postgres"}
 	u.RawQuery = url.Values{"host": {socket}, "port": {"5432"}}.Encode()
 	return u.String()
 }
@@ -167,6 +179,28 @@ func (s *Server) supervise(ctx context.Context, p *process) {
 	}
 }
 
+// launchVerified is launch, and sets the password when PostgreSQL has another.
+func (s *Server) launchVerified(ctx context.Context) (*process, error) {
+	p, err := s.launch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fits, err := s.verify(ctx)
+	if err != nil {
+		p.end(s.log)
+		return nil, err
+	}
+	if fits {
+		return p, nil
+	}
+	s.log.Warn("PostgreSQL has another password than the file: setting it", "path", s.data)
+	p.end(s.log)
+	if err := s.install.setPassword(ctx, s.data, s.password); err != nil {
+		return nil, err
+	}
+	return s.launch(ctx)
+}
+
 // launch starts PostgreSQL and waits until it accepts connections.
 func (s *Server) launch(ctx context.Context) (*process, error) {
 	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
@@ -209,7 +243,15 @@ func (s *Server) ensureData(ctx context.Context) error {
 		return folderFault(err, fresh)
 	}
 	began := time.Now()
-	if err := s.install.InitDB(ctx, fresh, true); err != nil {
+	// The password is on disk first: a folder that is complete has it already.
+	password, err := readPassword(filepath.Dir(s.data))
+	if err == nil && password == "" {
+		password, err = makePassword(filepath.Dir(s.data))
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.install.InitDB(ctx, fresh, password, true); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, s.data); err != nil {

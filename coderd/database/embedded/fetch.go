@@ -38,7 +38,7 @@ const (
 // minutes.
 func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	parent := filepath.Join(dir, "pg")
-	acc, err := unprivileged(filepath.Join(dir, "postgres", "data"))
+	acc, _, err := unprivileged(filepath.Join(dir, "postgres", "data"))
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type Install struct {
 	Version string // "15.18"
 	Major   int
 	account *account // nil: as whoever we are
+	maker   *account // whom initdb runs as; nil: as the account
 }
 
 // folders are where distributions put the programs.
@@ -50,14 +51,14 @@ var folders = []string{
 // dir. With a data folder below dir it takes the major version that made it, else the newest from 13 on. When there is none
 // the fault says how to get one.
 func Find(ctx context.Context, dir, binDir string) (Install, error) {
-	acc, err := unprivileged(filepath.Join(dir, "postgres", "data"))
+	acc, maker, err := unprivileged(filepath.Join(dir, "postgres", "data"))
 	if err != nil {
 		return Install{}, err
 	}
 	var found []Install
 	for _, bin := range candidates(ctx, dir, binDir) {
 		if in, ok := inspect(ctx, bin); ok && acc.reaches(bin) {
-			in.account = acc
+			in.account, in.maker = acc, maker
 			found = append(found, in)
 		}
 	}

@@ -50,20 +50,34 @@ func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfte
 }
 
 // InitDB makes a data folder at dir, which must not exist, owned by the user PostgreSQL runs as. With durable it is on disk
-// when InitDB returns.
-func (in Install) InitDB(ctx context.Context, dir string, durable bool) error {
+// when InitDB returns. With no password whoever reaches the socket is its superuser, which is for tests alone.
+func (in Install) InitDB(ctx context.Context, dir, password string, durable bool) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return folderFault(err, dir)
 	}
-	if err := in.account.own(dir); err != nil {
+	maker := in
+	if in.maker != nil {
+		maker.account = in.maker
+	}
+	if err := maker.account.own(dir); err != nil {
 		return folderFault(err, dir)
 	}
-	cmd, closeAfter, err := in.program("initdb", dir)
+	cmd, closeAfter, err := maker.program("initdb", dir)
 	if err != nil {
 		return err
 	}
 	defer closeAfter()
-	cmd.Args = append(cmd.Args, "--username="+superuser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions")
+	auth := "trust"
+	if password != "" {
+		file, release, err := secretFile(cmd, password+"\n", maker.account)
+		if err != nil {
+			return fmt.Errorf("hand PostgreSQL its password: %w", err)
+		}
+		defer release()
+		auth = "scram-sha-256"
+		cmd.Args = append(cmd.Args, "--pwfile="+file)
+	}
+	cmd.Args = append(cmd.Args, "--username="+superuser, "--auth="+auth, "--encoding=UTF8", "--locale=C", "--no-instructions")
 	if !durable {
 		cmd.Args = append(cmd.Args, "--no-sync")
 	}
@@ -76,6 +90,53 @@ func (in Install) InitDB(ctx context.Context, dir string, durable bool) error {
 			return fault.New(fault.Unavailable, "The disk that holds %s is full.", dir).WithDetail("PostgreSQL needs 50 MB at the start.")
 		}
 		return fault.New(fault.Unavailable, "PostgreSQL cannot make its data folder %s: %w", dir, err).WithDetail("%s", lastLines(text, 5))
+	}
+	if err := in.account.takeOver(dir); err != nil {
+		return folderFault(err, dir)
+	}
+	return nil
+}
+
+// setPassword sets the superuser's password in a data folder that no PostgreSQL runs on. It runs one without a socket, which
+// reads the statement from its standard input; the statement holds no password, only what verifies it.
+func (in Install) setPassword(ctx context.Context, data, password string) (err error) {
+	check, err := verifier(password)
+	if err != nil {
+		return err
+	}
+	if in.maker != nil {
+		owner := in.account
+		// When this process ends before it gives the folder back, the next start does.
+		if err := in.maker.takeOver(data); err != nil {
+			return folderFault(err, data)
+		}
+		defer func() {
+			if back := owner.takeOver(data); err == nil && back != nil {
+				err = folderFault(back, data)
+			}
+		}()
+		in.account = in.maker
+	}
+	cmd, closeAfter, err := in.Command(data)
+	if err != nil {
+		return err
+	}
+	defer closeAfter()
+	cmd.Args = append(append([]string{cmd.Args[0], "--single"}, cmd.Args[1:]...), "postgres")
+	cmd.Stdin = strings.NewReader("ALTER ROLE " + superuser + " PASSWORD '" + check + "'\n")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = killGrace
+	err = runUntil(ctx, cmd)
+	// What a statement does wrong does not change the exit status.
+	for line := range strings.Lines(out.String()) {
+		line = strings.TrimPrefix(line, "backend> ") // its prompt
+		if level, _, _ := strings.Cut(line, ":"); err == nil && (level == "ERROR" || level == "FATAL" || level == "PANIC") {
+			err = errors.New(strings.TrimSpace(line))
+		}
+	}
+	if err != nil {
+		return fault.New(fault.Unavailable, "PostgreSQL cannot set its password: %w", err).WithDetail("%s", lastLines(strings.TrimSpace(out.String()), 5))
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ package embedded
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,4 +21,25 @@ func endWithParent(*syscall.SysProcAttr) {}
 func serves(pid int, data string) bool {
 	out, err := output(context.Background(), "ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid))
 	return err == nil && strings.Contains(out, "postgres") && strings.Contains(out, data)
+}
+
+// secretFile makes a file that only a child's account can read, until release.
+func secretFile(_ *exec.Cmd, text string, reader *account) (name string, release func(), err error) {
+	file, err := os.CreateTemp("", "codermesh-")
+	if err != nil {
+		return "", nil, err
+	}
+	release = func() { os.Remove(file.Name()) }
+	_, err = file.WriteString(text)
+	if err == nil && reader != nil {
+		err = file.Chown(int(reader.uid), int(reader.gid))
+	}
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		release()
+		return "", nil, err
+	}
+	return file.Name(), release, nil
 }
