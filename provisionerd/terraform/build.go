@@ -39,7 +39,7 @@ func (e *codedError) Unwrap() error { return e.err }
 
 // failed is the result of a job that could not do its work.
 func failed(err error) *provisionerpb.Result {
-	result := &provisionerpb.Result{Error: err.Error()}
+	result := &provisionerpb.Result{Error: printable(err.Error())}
 	if coded, ok := errors.AsType[*codedError](err); ok {
 		result.ErrorCode = coded.code
 	}

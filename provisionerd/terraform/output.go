@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -67,7 +68,28 @@ func (l *logger) write(level provisionerpb.LogLevel, source provisionerpb.LogSou
 	}
 }
 
-// cleanLine makes a line fit for a database: valid text of at most maxLine bytes, with a note when some of it is gone.
+// sequences are what terminals act upon: ESC [ … (cursor, colour), ESC ] … (title, clipboard) and the like, in both spellings.
+var sequences = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[]PX^_]|[\u0090\u0098\u009d\u009e\u009f])[^\x07\x1b\u009c]*(?:\x07|\x1b\\\\|\u009c)|\x1b[ -/]*[0-~]")
+
+// printable is text without what a terminal would act upon: control characters, but for tabs and line ends, and escape sequences. A
+// template's output, and with it whatever its programs print, is shown in people's terminals.
+func printable(text string) string {
+	text = sequences.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t' || r == '\n':
+			return r
+		case r == '\r':
+			return ' '
+		case unicode.IsControl(r):
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// cleanLine makes a line fit for a database and a terminal: valid, printable text of at most maxLine bytes, with a note when some
+// of it is gone.
 func cleanLine(line string) string {
 	line = strings.TrimRight(line, "\r")
 	note := ""
@@ -81,8 +103,7 @@ func cleanLine(line string) string {
 			line = line[:len(line)-1]
 		}
 	}
-	line = strings.ReplaceAll(line, "\x00", "")
-	return strings.ToValidUTF8(line, "\uFFFD") + note
+	return printable(line) + note
 }
 
 // diagnostic is an error or a warning of Terraform.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/codermesh/codermesh/internal/fault"
@@ -54,6 +55,36 @@ func TestCleanLineCuts(t *testing.T) {
 	if got := cleanLine("a\x00b\xff\r"); got != "ab\uFFFD" {
 		t.Errorf("cleanLine = %q", got)
 	}
+}
+
+func TestCleanLineTerminal(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"\x1b[31mred\x1b[0m":                     "red",
+		"\x1b]0;title\x07a\x1b]52;c;eA==\x1b\\b": "ab",
+		"\u009b2Ja\u009d0;t\u009cb":              "ab",
+		"\x1bPq\x1b\\a\x1b(Bb\x1bcc":             "abc",
+		"a\tb\x08\x7f\x07\u0085c":                "a\tbc",
+		"10%\r100%":                              "10% 100%",
+		"\x1b]unfinished":                        "unfinished",
+		"\x9b31m":                                "\uFFFD31m",
+		"größe → 1\n2":                           "größe → 1\n2",
+	} {
+		if got := cleanLine(line); got != want {
+			t.Errorf("cleanLine(%q) = %q, want %q", line, got, want)
+		}
+	}
+}
+
+func FuzzCleanLine(f *testing.F) {
+	f.Add("\x1b]0;title\x07a\x1b[1mb\u009bK")
+	f.Add("\x1b\x1b[[mm")
+	f.Fuzz(func(t *testing.T, line string) {
+		got := cleanLine(line)
+		if strings.ContainsFunc(got, func(r rune) bool { return r != '\t' && r != '\n' && unicode.IsControl(r) }) || !utf8.ValidString(got) {
+			t.Errorf("cleanLine(%q) = %q", line, got)
+		}
+	})
 }
 
 func TestStripIndexes(t *testing.T) {
