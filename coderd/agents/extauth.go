@@ -37,6 +37,9 @@ func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.Ext
 	if err != nil {
 		return nil, r.fail(ctx, id, "read agent", err)
 	}
+	if !admitted.UserData {
+		return nil, errNoUserData()
+	}
 	if err := r.deps.MayStillConnect(query, admitted.OwnerID); err != nil {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace's owner is not active"))
 	}

@@ -55,7 +55,12 @@ func newHostKey() (private, public string, err error) {
 	return string(pem.EncodeToMemory(block)), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(sshPub))), nil
 }
 
-// GitSSHKey gives an agent its workspace's owner's key for git. The agent holds it in memory only.
+// errNoUserData answers an agent whose template keeps its owner's data from it.
+func errNoUserData() error {
+	return connect.NewError(connect.CodePermissionDenied, errors.New(`the template gives this agent no data of the workspace's owner (api_key_scope = "no_user_data")`))
+}
+
+// GitSSHKey gives an agent its workspace's owner's key for git, unless its template forbids that. The agent holds it in memory only.
 func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
@@ -66,6 +71,9 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	admitted, err := r.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &id})
 	if err != nil {
 		return nil, r.fail(ctx, id, "read agent", err)
+	}
+	if !admitted.UserData {
+		return nil, errNoUserData()
 	}
 	if r.deps.GitSSHKey == nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this server keeps no keys for git"))

@@ -2,6 +2,7 @@ package agents_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -63,5 +64,28 @@ func TestGitSSHKey(t *testing.T) {
 	w.revoke(b.workspace)
 	if _, err := c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("a revoked agent: %v, want permission denied", err)
+	}
+}
+
+// TestNoUserData has an agent whose template says api_key_scope = "no_user_data": it gets nothing of its owner's.
+func TestNoUserData(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.deps.GitSSHKey = func(context.Context, uuid.UUID) (string, secret.Token, error) { return "public", "private", nil }
+	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
+	id := uuid.New()
+	r := resource(id)
+	r.Agents[0].NoUserData = true
+	w.store(b, true, r)
+	c := serve(t, agents.New(w.deps)).client(id)
+	if got, err := c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("the key for git: %v, %v, want permission denied", got, err)
+	}
+	login := &agentpb.ExternalAuthRequest{Of: &agentpb.ExternalAuthRequest_ProviderId{ProviderId: "forge"}}
+	if got, err := c.ExternalAuth(t.Context(), connect.NewRequest(login)); connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "no_user_data") {
+		t.Errorf("a login: %v, %v, want permission denied", got, err)
+	}
+	if _, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{})); err != nil {
+		t.Errorf("the manifest: %v", err)
 	}
 }

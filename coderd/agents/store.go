@@ -197,6 +197,7 @@ func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc
 	return dbsqlc.UpsertAgentParams{
 		ID: id, ResourceID: resource, Name: clean(a.GetName()), OperatingSystem: clean(a.GetOs()), Architecture: clean(a.GetArch()),
 		Directory: clean(a.GetDirectory()), Environment: environment, StartupScriptBehavior: behavior, MotdFile: clean(a.GetMotdFile()),
+		UserData:           !a.GetNoUserData(),
 		TroubleshootingUrl: clean(a.GetTroubleshootingUrl()), ConnectionTimeoutSeconds: a.GetConnectionTimeoutSeconds(),
 		DisplayApps: apps, DisplayOrder: a.GetOrder(), Metadata: metadata,
 	}, nil

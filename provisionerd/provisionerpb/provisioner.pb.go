@@ -3246,7 +3246,8 @@ type Agent struct {
 	Apps                     []*App                 `protobuf:"bytes,14,rep,name=apps,proto3" json:"apps,omitempty"`
 	Scripts                  []*Script              `protobuf:"bytes,15,rep,name=scripts,proto3" json:"scripts,omitempty"`
 	Metadata                 []*AgentMetadata       `protobuf:"bytes,16,rep,name=metadata,proto3" json:"metadata,omitempty"`
-	Auth                     string                 `protobuf:"bytes,17,opt,name=auth,proto3" json:"auth,omitempty"` // token
+	Auth                     string                 `protobuf:"bytes,17,opt,name=auth,proto3" json:"auth,omitempty"`                                  // token
+	NoUserData               bool                   `protobuf:"varint,18,opt,name=no_user_data,json=noUserData,proto3" json:"no_user_data,omitempty"` // the agent gets neither its owner's key for git nor logins elsewhere
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
@@ -3398,6 +3399,13 @@ func (x *Agent) GetAuth() string {
 		return x.Auth
 	}
 	return ""
+}
+
+func (x *Agent) GetNoUserData() bool {
+	if x != nil {
+		return x.NoUserData
+	}
+	return false
 }
 
 type App struct {
@@ -4025,7 +4033,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1c\n" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\x12\x17\n" +
-	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xbc\x05\n" +
+	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xde\x05\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4044,7 +4052,9 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x04apps\x18\x0e \x03(\v2\x1d.codermesh.provisioner.v1.AppR\x04apps\x12:\n" +
 	"\ascripts\x18\x0f \x03(\v2 .codermesh.provisioner.v1.ScriptR\ascripts\x12C\n" +
 	"\bmetadata\x18\x10 \x03(\v2'.codermesh.provisioner.v1.AgentMetadataR\bmetadata\x12\x12\n" +
-	"\x04auth\x18\x11 \x01(\tR\x04auth\x1a6\n" +
+	"\x04auth\x18\x11 \x01(\tR\x04auth\x12 \n" +
+	"\fno_user_data\x18\x12 \x01(\bR\n" +
+	"noUserData\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe4\x03\n" +

@@ -18,6 +18,7 @@ func newAgent(n *node) (*provisionerpb.Agent, error) {
 		OS                    string             `json:"os"`
 		Arch                  string             `json:"arch"`
 		Auth                  string             `json:"auth"`
+		APIKeyScope           string             `json:"api_key_scope"`
 		Dir                   string             `json:"dir"`
 		Env                   map[string]*string `json:"env"`
 		StartupScript         string             `json:"startup_script"`
@@ -43,6 +44,7 @@ func newAgent(n *node) (*provisionerpb.Agent, error) {
 	a := &provisionerpb.Agent{
 		Name: n.name, Token: attrs.Token, Os: attrs.OS, Arch: attrs.Arch, Auth: attrs.Auth, Directory: attrs.Dir,
 		StartupScriptBehavior: attrs.StartupScriptBehavior, MotdFile: attrs.MOTDFile,
+		NoUserData:         attrs.APIKeyScope == "no_user_data",
 		TroubleshootingUrl: attrs.TroubleshootingURL, ConnectionTimeoutSeconds: attrs.ConnectionTimeout, Order: attrs.Order,
 	}
 	if attrs.ID != "" {

@@ -276,6 +276,7 @@ type WorkspaceAgent struct {
 	LogsOverflowed           bool
 	StartupProblem           string
 	StartupProblemAt         *time.Time
+	UserData                 bool
 }
 
 type WorkspaceAgentLog struct {
