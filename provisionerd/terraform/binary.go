@@ -24,6 +24,10 @@ import (
 // minVersion is the oldest Terraform and OpenTofu with `init -json`.
 var minVersion = version.Must(version.NewVersion("1.9.0"))
 
+// registryVersion is the oldest Terraform that evaluates the right of || and && only when it must, which modules of the public
+// registry rely on.
+var registryVersion = version.Must(version.NewVersion("1.12.0"))
+
 // tooNew is the first release that may change the format of the state and of the output.
 var tooNew = version.Must(version.NewVersion("2.0.0"))
 
@@ -44,6 +48,15 @@ type binary struct {
 }
 
 func (b binary) name() string { return b.product + " " + b.version }
+
+// concern is a sentence about templates that may not work with this version; empty for none.
+func (b binary) concern() string {
+	found, err := version.NewVersion(b.version)
+	if b.product != "terraform" || err != nil || found.Core().GreaterThanOrEqual(registryVersion) {
+		return ""
+	}
+	return "Terraform " + b.version + " runs here: many modules of the public registry need 1.12 or newer"
+}
 
 // findBinary returns the program at path, else in PATH, else installed earlier into dir, else downloads it there if allowed.
 func findBinary(ctx context.Context, path string, download bool, dir string, log *slog.Logger) (binary, error) {

@@ -17,7 +17,11 @@ import (
 func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.TemplateImport) *provisionerpb.Result {
 	found := &provisionerpb.ImportResult{}
 	result := &provisionerpb.Result{}
-	if err := r.importInto(ctx, work, found); err != nil {
+	err := r.importInto(ctx, work, found)
+	if concern := r.e.binary.concern(); concern != "" && err != nil && !errors.Is(err, errCanceled) {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", concern)
+	}
+	if err != nil {
 		result = failed(err)
 	}
 	result.Of = &provisionerpb.Result_TemplateImport{TemplateImport: found}
@@ -32,6 +36,9 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	}
 	found.Variables, found.Readme = t.variables, t.readme
 	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey = t.token, t.key
+	if t.impossible != nil {
+		return t.impossible
+	}
 	if err := t.checkVariables(work.GetVariables()); err != nil {
 		return err
 	}
@@ -57,6 +64,9 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	r.log.enter(stagePlan)
 	start, err := r.plan(ctx, in, nil)
 	if err != nil {
+		return err
+	}
+	if err := r.checkSupport(t, start); err != nil {
 		return err
 	}
 	in.facts.transition = "stop"

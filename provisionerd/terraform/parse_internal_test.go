@@ -362,3 +362,15 @@ func TestLoopsInDefaults(t *testing.T) {
 		t.Errorf("got %.100s, %v", values, err)
 	}
 }
+
+func TestConcern(t *testing.T) {
+	t.Parallel()
+	for b, old := range map[binary]bool{
+		{product: "terraform", version: "1.9.0"}: true, {product: "terraform", version: "1.11.4"}: true, {product: "terraform", version: "1.12.0-rc1"}: false,
+		{product: "terraform", version: "1.13.3"}: false, {product: "tofu", version: "1.9.0"}: false,
+	} {
+		if got := b.concern(); (got != "") != old {
+			t.Errorf("%s: got %q", b.name(), got)
+		}
+	}
+}

@@ -34,6 +34,10 @@ type template struct {
 	json      bool // parts are written in JSON
 	token     bool // names the owner's session token
 	key       bool // names the owner's private SSH key
+
+	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
+	ignored    []string          // sentences about what has no effect here
+	impossible error             // why an agent could never connect; nil: none is known
 }
 
 // moduleSchema is what of a module's top level we look at.
@@ -54,7 +58,7 @@ func readTemplate(dir string) (*template, error) {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
 	defer root.Close()
-	t := &template{dir: dir, parameters: map[string]string{}}
+	t := &template{dir: dir, parameters: map[string]string{}, places: map[string]string{}}
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
@@ -108,11 +112,15 @@ func (t *template) readFile(parser *syntax.Parser, name string, text []byte) err
 			t.readVariable(block, text)
 		case "module":
 			t.modules = true
+			t.places["module."+block.Labels[0]] = fmt.Sprintf("%s:%d", name, block.DefRange.Start.Line)
 		case "provider":
 			t.needsInit = t.needsInit || !servedHere(block.Labels[0])
 		default:
 			provider, _, _ := strings.Cut(block.Labels[0], "_")
 			t.needsInit = t.needsInit || !servedHere(provider)
+			if provider == "coder" && block.Type != "ephemeral" {
+				t.readSupport(block)
+			}
 			if block.Type == "data" && block.Labels[0] == "coder_parameter" {
 				t.readParameter(block)
 			}

@@ -154,6 +154,9 @@ func (e *Executor) Concerns() []string { return slices.Clone(e.isolation.concern
 // of one process have the same to say.
 func (e *Executor) Announce() {
 	e.log.Info("terraform is ready", "program", e.binary.name(), "isolation", e.isolation.String())
+	if concern := e.binary.concern(); concern != "" {
+		e.log.Warn("old Terraform", "reason", concern)
+	}
 	for _, concern := range e.isolation.concerns {
 		e.log.Warn(concern)
 	}

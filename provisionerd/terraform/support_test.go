@@ -1,0 +1,114 @@
+package terraform_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// TestImpossibleAgents imports templates whose agents could never connect.
+func TestImpossibleAgents(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	agent := func(attrs string) string {
+		return "resource \"coder_agent\" \"main\" {\n  arch = \"amd64\"\n" + attrs + "}\n"
+	}
+	module := func(attrs string) map[string]string {
+		all := files("module \"far\" {\n  source = \"./far\"\n}\n")
+		all["far/main.tf"] = files(agent(attrs))["main.tf"]
+		return all
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  []string // in the error; none: the import succeeds
+	}{
+		"windows":           {files(agent("os = \"windows\"\n")), []string{`main.tf:6: coder_agent.main has os = "windows"`, `os = "linux"`}},
+		"darwin":            {files(agent("os = \"darwin\"\n")), []string{`main.tf:6: coder_agent.main has os = "darwin"`}},
+		"instance identity": {files(agent("os = \"linux\"\nauth = \"aws-instance-identity\"\n")), []string{`main.tf:6: coder_agent.main has auth = "aws-instance-identity"`, "CODER_AGENT_TOKEN"}},
+		"computed":          {files("locals {\n  os = lower(\"WINDOWS\")\n}\n" + agent("os = local.os\n")), []string{`main.tf:9: coder_agent.main has os = "windows"`}},
+		"in a module":       {module("os = \"windows\"\n"), []string{`main.tf:6: in module.far: module.far.coder_agent.main has os = "windows"`}},
+		"in JSON":           {map[string]string{"main.tf.json": "{\"terraform\": {\"required_providers\": {\"coder\": {\"source\": \"coder/coder\"}}},\n\"resource\": {\"coder_agent\": {\"main\": {\"arch\": \"amd64\", \"os\": \"windows\"}}}}"}, []string{"main.tf.json:2: coder_agent.main"}},
+		"none of them made": {files(agent("os = \"windows\"\ncount = 0\n") + strings.Replace(agent("os = \"linux\"\nauth = \"token\"\n"), "main", "other", 1)), nil},
+		"linux in a module": {module("os = \"linux\"\n"), nil},
+	} {
+		t.Run(name, func(t *testing.T) { // one after the other: they have one slot
+			j := newTrial(t, c.files)
+			got := j.importIt(e, &provisionerpb.TemplateImport{}).GetError()
+			if c.want == nil && got != "" || c.want != nil && got == "" {
+				t.Errorf("error %q, want %q\n%s", got, c.want, j.sink.text())
+			}
+			for _, want := range c.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("error %q does not have %q", got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestIgnoredFeatures imports what has no effect here: each is named once, with file and line, and the import succeeds.
+func TestIgnoredFeatures(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	all := files(`resource "coder_agent" "main" {
+  arch          = "amd64"
+  os            = "linux"
+  api_key_scope = "no_user_data"
+  resources_monitoring {
+    memory {
+      enabled   = true
+      threshold = 80
+    }
+  }
+}
+resource "coder_devcontainer" "dc" {
+  count            = 2
+  agent_id         = coder_agent.main.id
+  workspace_folder = "/w${count.index}"
+}
+data "coder_workspace_preset" "p" {
+  name = "p"
+  prebuilds {
+    instances = 1
+  }
+}
+module "far" {
+  source = "./far"
+}
+resource "coder_env" "fine" {
+  agent_id = coder_agent.main.id
+  name     = "A"
+  value    = "b"
+}
+`)
+	all["far/main.tf"] = files("resource \"coder_external_agent\" \"x\" {\n  agent_id = \"11111111-1111-4111-8111-111111111111\"\n}\n")["main.tf"]
+	j := newTrial(t, all)
+	result := j.importIt(e, &provisionerpb.TemplateImport{})
+	log := j.sink.text()
+	if result.GetError() != "" {
+		t.Fatalf("import: %s\n%s", result.GetError(), log)
+	}
+	for _, want := range []string{
+		"main.tf:10: resources_monitoring of coder_agent.main has no effect on this server",
+		"main.tf:17: coder_devcontainer has no effect on this server",
+		"main.tf:24: prebuilds of data.coder_workspace_preset.p has no effect on this server",
+		"main.tf:28: in module.far: coder_external_agent has no effect on this server",
+	} {
+		if strings.Count(log, want) != 1 {
+			t.Errorf("the log does not have once: %s", want)
+		}
+	}
+	if strings.Count(log, "has no effect on this server") != 4 {
+		t.Errorf("the log:\n%s", log)
+	}
+	found := false
+	for _, r := range result.GetTemplateImport().GetStartResources() {
+		for _, a := range r.GetAgents() {
+			found = found || a.GetNoUserData()
+		}
+	}
+	if !found {
+		t.Error(`no agent has api_key_scope = "no_user_data"`)
+	}
+}
