@@ -71,6 +71,8 @@ type Options struct {
 	StateDir string
 	// Executors run the jobs of the built-in provisioners, one each. None: only external provisioners.
 	Executors []job.Executor
+	// Concerns are what the health report tells about the confinement of the built-in provisioners' templates, as sentences.
+	Concerns []string
 	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
 	ProvisionerPSK secret.Token
 	// ProvisionerGrace is as Grace in jobs.Deps.
@@ -184,7 +186,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		Authenticate: accounts.Authenticate, AuthenticateToken: accounts.AuthenticateToken, Holder: accounts.Holder,
 		Admitted: s.agents.Admitted, Dial: s.mesh.DialAgent,
 	})
-	report := health.New(health.Deps{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays})
+	report := health.New(health.Deps{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays, Concerns: opts.Concerns})
 	s.events = events.New(events.Deps{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, accounts.Session)
 	s.revocations = newRevocations(opts.DB, opts.Logger)

@@ -34,8 +34,11 @@ type terraformOptions struct {
 	cacheDir  string
 	isolation string
 	docker    string
+	limits    terraform.JobLimits
 	env       []string
-	metrics   prometheus.Registerer // of a single executor; nil for nowhere
+	// mayRunUnconfined is as in terraform.Options.
+	mayRunUnconfined func(context.Context) error
+	metrics          prometheus.Registerer // of a single executor; nil for nowhere
 }
 
 func (o *terraformOptions) flags(f *pflag.FlagSet) {
@@ -44,6 +47,7 @@ func (o *terraformOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.cacheDir, "cache-dir", "", "folder for what can be made again (default $CACHE_DIRECTORY, else in the user's cache folder)")
 	f.StringVar(&o.isolation, "provisioner-isolation", "auto", `"auto" confines templates as far as this machine can, "none" does not`)
 	f.StringVar(&o.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker's socket, given to templates that use a docker provider; empty for none")
+	jobLimitFlags(f, &o.limits)
 	f.StringArrayVar(&o.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
 	cli.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
 	cli.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
@@ -83,13 +87,17 @@ func (o *terraformOptions) executor(log *slog.Logger, runDir string) (terraform.
 		RunDir:    runDir,
 		Worker:    []string{exe, workerCommand},
 		Isolation: o.isolation, DockerSocket: o.docker,
+		JobLimits: o.limits, MayRunUnconfined: o.mayRunUnconfined,
 		ExtraEnv: o.env,
 		Metrics:  o.metrics,
 	}, nil
 }
 
 // executors are what runs the jobs of a process, one for each daemon.
-type executors struct{ each []job.Executor }
+type executors struct {
+	each     []job.Executor
+	concerns []string // about the confinement of templates
+}
 
 // newExecutors makes n executors with the given number of slots. runDir belongs to this process's data: what a killed one
 // left is found there.
@@ -129,6 +137,7 @@ func newExecutors(ctx context.Context, log *slog.Logger, o terraformOptions, run
 	}
 	if n > 0 {
 		made[0].Announce()
+		all.concerns = made[0].Concerns()
 	}
 	return &all, nil
 }

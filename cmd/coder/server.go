@@ -167,6 +167,8 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		return err
 	}
 	state := filepath.Join(o.configDir, "provisioners")
+	alone := newAlone()
+	o.terraform.mayRunUnconfined = alone.check
 	executors, err := newExecutors(ctx, log, o.terraform, filepath.Join(state, "run"), o.provisioners, 1)
 	if err != nil {
 		return err
@@ -197,6 +199,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		return err
 	}
 	defer db.Close()
+	alone.use(db)
 
 	server, err := coderd.New(ctx, coderd.Options{
 		Logger:           log,
@@ -211,6 +214,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		CacheDir:         o.terraform.cacheDir,
 		StateDir:         filepath.Join(state, "journal"),
 		Executors:        executors.each,
+		Concerns:         executors.concerns,
 		ProvisionerPSK:   secret.Token(o.provisionerPSK),
 		ProvisionerGrace: o.provisionerGrace,
 		States:           keys,

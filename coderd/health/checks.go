@@ -153,6 +153,9 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	case len(others) > 0:
 		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, "Provisioners of another version are connected: "+strings.Join(others, ", ")+".",
 			"Upgrade them to "+buildinfo.Version()+".")
+	case len(s.deps.Concerns) > 0:
+		return bad(section, sdk.HealthWarning, CodeTemplatesUnconfined, "Built-in provisioners do not confine templates fully: "+strings.Join(s.deps.Concerns, "; ")+".",
+			"Install bubblewrap on the server's machine and restart it; docs/provisioners.md says what each part is for.")
 	}
 	return section
 }

@@ -36,6 +36,7 @@ const (
 	CodeProvisionersNone     = "provisioners_none"
 	CodeProvisionersVersion  = "provisioners_version"
 	CodeJobsWaiting          = "jobs_waiting"
+	CodeTemplatesUnconfined  = "templates_not_confined"
 )
 
 const (
@@ -55,6 +56,8 @@ type Deps struct {
 	Organization uuid.UUID
 	// Relays are this server's node's, with whether a STUN address is announced.
 	Relays func() (links []tailnet.RelayLink, stun bool)
+	// Concerns are what keeps the built-in provisioners from confining templates, as sentences.
+	Concerns []string
 	// Client reaches the access URL as everybody else does. Nil: a plain one.
 	Client *http.Client
 }

@@ -226,7 +226,9 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 	}
 	tf.SetStderr(stderrLines{r.log})
 	defer discardOutput(tf)
-	return supervise(ctx, r.stop, r.slot.pidFile(), func(gentle context.Context) error { return command(gentle, tf) })
+	return r.slot.bounded(ctx, func(ctx context.Context) error {
+		return supervise(ctx, r.stop, r.slot.pidFile(), func(gentle context.Context) error { return command(gentle, tf) })
+	})
 }
 
 // reattach tells Terraform where the worker serves, also when there is a lock file that names another version.
@@ -234,6 +236,9 @@ func reattach(where tfexec.ReattachInfo) *tfexec.ReattachOption { return tfexec.
 
 // commandError turns the failure of a Terraform command into words for people. t may be nil.
 func (r *runner) commandError(doing string, err error, out *output, t *template) error {
+	if limit, ok := errors.AsType[*fault.Error](err); ok {
+		return limit
+	}
 	if stopped(r.stop) || errors.Is(err, context.Canceled) {
 		return errCanceled
 	}

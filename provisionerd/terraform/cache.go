@@ -257,7 +257,7 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 			env[name] = value
 		}
 	}
-	g := grant{write: append([]string{src, env["HOME"], env["TMPDIR"], r.slot.tmp()}, c.e.isolation.caches...)}
+	g := grant{cgroup: r.slot.cgroup, write: append([]string{src, env["HOME"], env["TMPDIR"], r.slot.tmp()}, c.e.isolation.caches...)}
 	if text := c.e.isolation.initText; text != nil {
 		// The operator's may hold credentials: it is the account's that runs init, for as long as that takes.
 		config := filepath.Join(tmp, "terraformrc")
@@ -291,8 +291,8 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 	bounded, cancel := context.WithTimeoutCause(ctx, c.e.opts.InitTimeout, errInitTimeout)
 	defer cancel()
 	began := time.Now()
-	err = supervise(bounded, r.stop, pidFile, func(gentle context.Context) error {
-		return tf.InitJSON(gentle, out, reattach(where))
+	err = r.slot.bounded(bounded, func(ctx context.Context) error {
+		return supervise(ctx, r.stop, pidFile, func(gentle context.Context) error { return tf.InitJSON(gentle, out, reattach(where)) })
 	})
 	if err != nil && ctx.Err() == nil && !stopped(r.stop) && errors.Is(context.Cause(bounded), errInitTimeout) {
 		return fault.New(fault.Unavailable, "the template was not initialized within %s: terraform init waits for something that does not answer, such as a module's repository or a provider's registry", c.e.opts.InitTimeout)

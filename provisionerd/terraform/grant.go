@@ -13,15 +13,26 @@ type grant struct {
 	sockets       []string // unix sockets to connect to
 	passwd, group string   // what is shown as /etc/passwd and /etc/group; empty for the host's
 	groups        []int
+	cgroup        *cgroup
 	workspace     bool // it is a workspace's process, not a job's
 }
 
 // policyOf is the sandbox of a command that runs as uid and may use what g says.
 func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) policy {
 	p := policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, Outlive: g.workspace}
-	if g.workspace {
-		p.Limits = Limits{}
+	bounds := e.opts.JobLimits
+	switch {
+	case g.workspace:
+		p.Limits, bounds = Limits{}, JobLimits{}
+	case g.cgroup != nil:
+		p.Cgroups = g.cgroup.procs()
+	default:
+		p.Limits.Memory = lesser(p.Limits.Memory, bounds.Memory)
+		if uid != 0 {
+			p.Limits.Processes = bounds.Processes
+		}
 	}
+	p.Limits.File = lesser(p.Limits.File, bounds.Disk)
 	if !i.confined() {
 		return p
 	}
@@ -32,12 +43,20 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) polic
 		read = slices.Concat(read, i.mirrors, []string{filepath.Join(e.runDir, "terraformrc")})
 	}
 	if i.bubblewrap != "" {
-		v := view{write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group}
+		v := view{write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group, temporary: bounds.Disk}
 		p.Bwrap = i.bwrap(v, e.opts.Worker[0])
 	}
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
 	p.Read = slices.Concat(read, systemDirs, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(innerProgram), e.opts.Worker[0]})
 	return p
+}
+
+// lesser is the lesser of two bounds, of which 0 is none.
+func lesser(a, b uint64) uint64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // socketGroup is the group that may use a unix socket, and whether there is a socket at all.

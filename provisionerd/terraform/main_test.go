@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -31,6 +32,9 @@ import (
 
 // TestMain makes the test binary stand for the whole program: it is also the provider worker and the sandbox.
 func TestMain(m *testing.M) {
+	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark+"evil") {
+		_ = exec.Command("setsid", "sh", "./evil.sh").Start() // where there is no such file it is an honest provider
+	}
 	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark) {
 		plugin.Serve(&plugin.ServeOpts{ProviderFunc: provider.New})
 		return

@@ -37,6 +37,8 @@ type slot struct {
 	n   int
 	dir string
 	uid int // the account of its jobs; 0 for the daemon's own
+	// cgroup bounds its jobs; nil where there is none.
+	cgroup *cgroup
 
 	mu      sync.Mutex // guards what follows; a slot is prepared in the background
 	tf      *tfexec.Terraform
@@ -62,6 +64,13 @@ func newSlot(e *Executor, n int) (*slot, error) {
 		if err := writeAccountFiles(s.beside("u"), s.beside("g"), "job", uid, s.home(), "/bin/sh"); err != nil {
 			return nil, err
 		}
+	}
+	if e.cgroups {
+		group, err := openCgroup(e.cgroupName(n), e.opts.JobLimits)
+		if err != nil {
+			return nil, err
+		}
+		s.cgroup = group
 	}
 	s.killLeft()
 	if err := s.reset(); err != nil {
@@ -100,6 +109,7 @@ func (s *slot) allow(g grant) error {
 	if s.uid != 0 {
 		g.passwd, g.group = s.beside("u"), s.beside("g")
 	}
+	g.cgroup = s.cgroup
 	return s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile()).writeCommand(s.command(), s.e.opts.Worker[0])
 }
 
@@ -280,7 +290,11 @@ func (s *slot) close() error {
 		s.worker.close()
 		s.worker = nil
 	}
-	return errors.Join(s.closeProcess(), os.RemoveAll(s.dir))
+	err := errors.Join(s.closeProcess(), os.RemoveAll(s.dir))
+	if s.cgroup != nil {
+		s.cgroup.close()
+	}
+	return err
 }
 
 // supervise runs one Terraform command of the job. When the job is asked to stop, Terraform is interrupted; when ctx ends, its

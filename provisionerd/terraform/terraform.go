@@ -60,6 +60,8 @@ type Options struct {
 	DockerSocket string
 	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
 	ExtraEnv []string
+	// JobLimits bound the processes of a job together, when they are confined.
+	JobLimits JobLimits
 	// Limits bound each process of a job. Builds have none: what a provider needs is not known.
 	Limits Limits
 	// Metrics is where the executor's metrics are registered. Nil means nowhere.
@@ -77,6 +79,7 @@ type Executor struct {
 	cache     *cache
 	baseEnv   map[string]string // of Terraform, without what is the slot's
 	initEnv   map[string]string // in addition for init
+	cgroups   bool              // jobs are bounded by cgroups
 
 	mu     sync.Mutex // guards slots and closed
 	slots  map[int]*slot
@@ -125,6 +128,7 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if !e.isolation.confined() && !e.isolation.none && opts.MayRunUnconfined == nil {
 		return nil, errors.Join(errUnconfined(e.isolation.concerns), e.lock.Close())
 	}
+	e.chooseCgroups()
 	workspaces := ""
 	if !e.isolation.confined() {
 		workspaces = e.opts.WorkspacesDir
@@ -176,6 +180,8 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	if err := s.begin(run.Offer); err != nil {
 		return failed(err)
 	}
+	ctx, endTime := r.limitTime(ctx)
+	defer endTime()
 	var result *provisionerpb.Result
 	switch work := run.Offer.GetJob().(type) {
 	case *provisionerpb.Offer_WorkspaceBuild:
@@ -187,7 +193,10 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	default:
 		result = failed(fault.New(fault.Invalid, "this provisioner does not know the kind of job that it was offered: upgrade it"))
 	}
-	if result.GetError() != "" && (ctx.Err() != nil || stopped(stop)) {
+	if result.GetError() != "" && r.tookTooLong(stop) {
+		result.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner", e.opts.JobLimits.Timeout).Error()
+		result.ErrorCode = ""
+	} else if result.GetError() != "" && (ctx.Err() != nil || stopped(stop)) {
 		result.Canceled, result.ErrorCode = true, codeCanceled
 	}
 	return result

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// jobLimitFlags are the flags of what one job may use.
+func jobLimitFlags(f *pflag.FlagSet, l *terraform.JobLimits) {
+	*l = terraform.DefaultJobLimits()
+	f.Var((*bytesValue)(&l.Memory), "provisioner-job-memory", "memory that one job may use, such as 4GiB (default half of this machine's); 0 for no limit")
+	f.Uint64Var(&l.Processes, "provisioner-job-processes", l.Processes, "processes and threads that one job may have at a time; 0 for no limit")
+	f.Float64Var(&l.CPUs, "provisioner-job-cpus", l.CPUs, "processors that one job may use, such as 1.5; 0 for no limit")
+	f.Var((*bytesValue)(&l.Disk), "provisioner-job-disk", "bytes that one job may write to its folders, such as 2GiB; 0 for no limit")
+	f.DurationVar(&l.Timeout, "provisioner-job-timeout", l.Timeout, "time after which a job is interrupted; 0 for no limit")
+	for name, variable := range map[string]string{
+		"provisioner-job-memory": "CODER_PROVISIONER_JOB_MEMORY", "provisioner-job-processes": "CODER_PROVISIONER_JOB_PROCESSES",
+		"provisioner-job-cpus": "CODER_PROVISIONER_JOB_CPUS", "provisioner-job-disk": "CODER_PROVISIONER_JOB_DISK",
+		"provisioner-job-timeout": "CODER_PROVISIONER_JOB_TIMEOUT",
+	} {
+		cli.SetEnv(f.Lookup(name), variable)
+	}
+	f.Lookup("provisioner-job-memory").DefValue = "" // it depends on the machine
+}
+
+// bytesValue is a number of bytes as a flag: 4GiB, 512MiB, 1000.
+type bytesValue uint64
+
+// Type implements pflag.Value.
+func (*bytesValue) Type() string { return "bytes" }
+
+// String implements pflag.Value.
+func (b *bytesValue) String() string {
+	for _, unit := range byteUnits {
+		if n := uint64(*b); n >= unit.size && n%unit.size == 0 {
+			return strconv.FormatUint(n/unit.size, 10) + unit.name
+		}
+	}
+	return strconv.FormatUint(uint64(*b), 10)
+}
+
+// Set implements pflag.Value.
+func (b *bytesValue) Set(text string) error {
+	factor := uint64(1)
+	number := strings.TrimSpace(text)
+	for _, unit := range byteUnits {
+		if digits, ok := strings.CutSuffix(number, unit.name); ok {
+			number, factor = strings.TrimSpace(digits), unit.size
+			break
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || n > 1<<62/factor {
+		return fmt.Errorf("%q is no number of bytes: use one such as 4GiB or 512MiB", text)
+	}
+	*b = bytesValue(n * factor)
+	return nil
+}
+
+var byteUnits = []struct {
+	name string
+	size uint64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package terraform
+
+import "errors"
+
+type cgroup struct{}
+
+func openCgroup(string, JobLimits) (*cgroup, error) { return nil, errors.ErrUnsupported }
+
+func (c *cgroup) procs() []string { return nil }
+
+func (c *cgroup) hits() (memory, processes uint64) { return 0, 0 }
+
+func (c *cgroup) close() {}
+
+func machineMemory() uint64 { return 0 }

@@ -1,0 +1,203 @@
+package terraform
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// JobLimits bound all processes of a job together; 0 means no bound. Where the kernel's control groups are not to be had, memory
+// and processes are bounded for each process, or each account, instead.
+type JobLimits struct {
+	Memory    uint64        // bytes, with what lies in its private temporary folders
+	Processes uint64        // at one time, threads included
+	CPUs      float64       // processors' worth of time
+	Disk      uint64        // bytes in the job's folders, in each of its temporary ones, and in one file
+	Timeout   time.Duration // from the start of the job; Terraform is interrupted then, and killed a minute later
+}
+
+// DefaultJobLimits fit a provisioner's machine: half of its memory and, for all else, more than a build needs.
+func DefaultJobLimits() JobLimits {
+	return JobLimits{Memory: machineMemory() / 2, Processes: 4096, Disk: 2 << 30, Timeout: 4 * time.Hour}
+}
+
+const (
+	// timeoutGrace is how long a job that took too long may take to end.
+	timeoutGrace = time.Minute
+	// diskEvery is the time between two looks at what a job has written.
+	diskEvery = 250 * time.Millisecond
+	// maxJobFiles is how many files a job's folders may hold.
+	maxJobFiles = 1 << 20
+)
+
+// limitTime has the job stopped when its time is over, and killed when it does not end then. The function that it returns frees
+// what that takes.
+func (r *runner) limitTime(ctx context.Context) (context.Context, func()) {
+	limit := r.e.opts.JobLimits.Timeout
+	if limit <= 0 {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	asked, merged := r.stop, make(chan struct{})
+	r.stop = merged
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return
+		case <-asked:
+			close(merged)
+			return
+		case <-timer.C:
+			close(merged)
+		}
+		timer.Reset(timeoutGrace)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			cancel()
+		}
+	})
+	return ctx, func() {
+		cancel()
+		watcher.Wait()
+	}
+}
+
+// tookTooLong reports whether the job was stopped for its time alone.
+func (r *runner) tookTooLong(asked <-chan struct{}) bool { return stopped(r.stop) && !stopped(asked) }
+
+// cgroupName is the name of a slot's control groups.
+func (e *Executor) cgroupName(n int) string {
+	sum := sha256.Sum256([]byte(e.runDir))
+	return fmt.Sprintf("%x-%d", sum[:5], n)
+}
+
+// chooseCgroups finds out whether control groups bound jobs here.
+func (e *Executor) chooseCgroups() {
+	l := e.opts.JobLimits
+	if !e.isolation.confined() || l.Memory == 0 && l.Processes == 0 && l.CPUs == 0 {
+		return
+	}
+	group, err := openCgroup(e.cgroupName(-1), l)
+	if group != nil {
+		group.close()
+	}
+	if e.cgroups = err == nil; err != nil {
+		e.isolation.concerns = append(e.isolation.concerns, "the memory of a job is bounded for each of its processes only, and its processors not at all: "+err.Error())
+	}
+}
+
+// over is the failure of a job that went beyond a limit.
+func over(what, bound, flag string) error {
+	return fault.New(fault.Invalid, "the job used more than %s of %s: make it smaller, or raise --%s of the provisioner", bound, what, flag)
+}
+
+// size is a number of bytes for people.
+func size(n uint64) string {
+	switch {
+	case n >= 1<<30 && n%(1<<30) == 0:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	default:
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+}
+
+// bounded runs one Terraform command within the job's limits. The error names the limit that ended it.
+func (s *slot) bounded(ctx context.Context, run func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l := s.e.opts.JobLimits
+	var killed, refused uint64
+	if s.cgroup != nil {
+		killed, refused = s.cgroup.hits()
+	}
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		if l.Disk == 0 {
+			return
+		}
+		again := time.NewTicker(diskEvery)
+		defer again.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+			}
+			if s.full(l.Disk) {
+				cancel(over("disk", size(l.Disk), "provisioner-job-disk"))
+				return
+			}
+		}
+	}()
+	err := run(ctx)
+	full := l.Disk > 0 && err != nil && s.full(l.Disk-l.Disk/64)
+	if cause, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok && err != nil {
+		err = errors.Join(cause, err)
+	}
+	cancel(nil)
+	<-watching
+	if err == nil || s.cgroup == nil && !full {
+		return err
+	}
+	var nowKilled, nowRefused uint64
+	if s.cgroup != nil {
+		nowKilled, nowRefused = s.cgroup.hits()
+	}
+	switch {
+	case nowKilled > killed:
+		return errors.Join(over("memory", size(l.Memory), "provisioner-job-memory"), err)
+	case nowRefused > refused:
+		return errors.Join(over("the processes that may run at one time", fmt.Sprint(l.Processes), "provisioner-job-processes"), err)
+	case full:
+		return errors.Join(over("disk", size(l.Disk), "provisioner-job-disk"), err)
+	}
+	return err
+}
+
+// full reports whether the job's folders hold more than bound, or more files than anyone needs.
+func (s *slot) full(bound uint64) bool {
+	var used, files uint64
+	for _, dir := range []string{s.work(), s.home(), s.tmp()} {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			continue // between two commands of the job
+		}
+		err = fs.WalkDir(root.FS(), ".", func(_ string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return nil // it went away while we looked
+			}
+			info, err := entry.Info()
+			if err != nil {
+				return nil
+			}
+			files++
+			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+				used += uint64(stat.Blocks) * 512
+			}
+			if used > bound || files > maxJobFiles {
+				return fs.SkipAll
+			}
+			return nil
+		})
+		root.Close()
+		if err != nil {
+			continue
+		}
+	}
+	return used > bound || files > maxJobFiles
+}
