@@ -452,11 +452,13 @@ func sshForwards(t *testing.T, s *shell) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil { // the agent is another user
-		t.Fatal(err)
+	// The workspace has temporary folders of its own, but its home folder is here, too.
+	home, stderr, err := output(s.client(t.Context(), "ssh", "coder.dev", "pwd"))
+	if home = strings.TrimSpace(home); err != nil || !filepath.IsAbs(home) {
+		t.Fatalf("home folder %q: %v\n%s", home, err, stderr)
 	}
 	target := echo(t, "tcp", "127.0.0.1:0").Addr().String()
-	socket := filepath.Join(dir, "target.sock")
+	socket := filepath.Join(home, "target.sock")
 	echo(t, "unix", socket)
 	if err := os.Chmod(socket, 0o777); err != nil {
 		t.Fatal(err)
@@ -464,7 +466,7 @@ func sshForwards(t *testing.T, s *shell) {
 	local, remote, dynamic, ours := freePort(), freePort(), freePort(), freePort()
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := s.client(ctx, "ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-L", local+":"+target, "-R", remote+":"+target, "-D", dynamic,
-		"-L", filepath.Join(dir, "l.sock")+":"+socket, "-R", filepath.Join(dir, "r.sock")+":"+socket, "coder.dev")
+		"-L", filepath.Join(dir, "l.sock")+":"+socket, "-R", filepath.Join(home, "r.sock")+":"+socket, "coder.dev")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +474,7 @@ func sshForwards(t *testing.T, s *shell) {
 	ask(t, "tcp", "127.0.0.1:"+local)
 	ask(t, "tcp", "127.0.0.1:"+remote)
 	ask(t, "unix", filepath.Join(dir, "l.sock"))
-	ask(t, "unix", filepath.Join(dir, "r.sock")) // root may, though its mode is the account's own
+	ask(t, "unix", filepath.Join(home, "r.sock")) // root may, though its mode is the account's own
 	curl := exec.CommandContext(t.Context(), "curl", "-sS", "-m", "30", "-x", "socks5h://127.0.0.1:"+dynamic, s.url()+"/healthz")
 	if out, err := curl.CombinedOutput(); err != nil {
 		t.Errorf("through -D: %v\n%s", err, out)

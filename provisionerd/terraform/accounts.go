@@ -104,8 +104,11 @@ func mapped(uid int) bool {
 }
 
 // writeAccountFiles writes what a sandbox sees as /etc/passwd and /etc/group: the host's, and before it the one account that the
-// sandbox runs as.
+// sandbox runs as; a uid of 0 stands for our own.
 func writeAccountFiles(passwd, group, name string, uid int, home, shell string) error {
+	if uid == 0 {
+		uid = os.Geteuid()
+	}
 	home, shell = strings.NewReplacer(":", "", "\n", "").Replace(home), strings.NewReplacer(":", "", "\n", "").Replace(shell)
 	for file, line := range map[string]string{
 		passwd: fmt.Sprintf("%s:x:%d:%d::%s:%s\n", name, uid, uid, home, shell),

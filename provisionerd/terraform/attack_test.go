@@ -48,12 +48,27 @@ func TestAttacksAsPlainUser(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("copy: %v\n%s", err, out)
 	}
-	if err := os.Chown(dir, uid, uid); err != nil {
+	// Its own folder is not below one that is private to sandboxes, so that writing there is an attack.
+	home, err := os.MkdirTemp("/run", "cmu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(home); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, mode := range map[string]os.FileMode{dir: 0o755, home: 0o700} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(home, uid, uid); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "-test.run", plainTests)
-	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir}
+	cmd.Dir = home
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("as a plain user: %v\n%s", err, out)

@@ -47,6 +47,9 @@ type slot struct {
 	process *processServer
 }
 
+// jobAccount is what a job's account is called in its sandbox.
+const jobAccount = "job"
+
 // note is what is known about a job besides its files.
 type note struct {
 	JobID string `json:"job_id"` // hex
@@ -61,7 +64,9 @@ func newSlot(e *Executor, n int) (*slot, error) {
 			return nil, err
 		}
 		s.uid = uid
-		if err := writeAccountFiles(s.beside("u"), s.beside("g"), "job", uid, s.home(), "/bin/sh"); err != nil {
+	}
+	if e.isolation.bubblewrap != "" {
+		if err := writeAccountFiles(s.beside("u"), s.beside("g"), jobAccount, s.uid, s.home(), "/bin/sh"); err != nil {
 			return nil, err
 		}
 	}
@@ -106,7 +111,7 @@ func (s *slot) own(name string) error {
 func (s *slot) allow(g grant) error {
 	g.write = append([]string{s.work(), s.home(), s.tmp()}, g.write...)
 	g.sockets = append([]string{s.processSocket()}, g.sockets...)
-	if s.uid != 0 {
+	if s.e.isolation.bubblewrap != "" {
 		g.passwd, g.group = s.beside("u"), s.beside("g")
 	}
 	g.cgroup = s.cgroup
@@ -244,8 +249,8 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfex
 		jobEnv[name] = value
 	}
 	jobEnv["HOME"], jobEnv["TMPDIR"] = s.home(), s.tmp()
-	if s.uid != 0 {
-		jobEnv["USER"], jobEnv["LOGNAME"] = "job", "job"
+	if s.e.isolation.bubblewrap != "" {
+		jobEnv["USER"], jobEnv["LOGNAME"] = jobAccount, jobAccount
 	}
 	if err := s.offerProcess(f, jobEnv); err != nil {
 		return nil, nil, err

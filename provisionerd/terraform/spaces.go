@@ -52,9 +52,8 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 		return err
 	}
 	g := grant{write: []string{home}, workspace: true}
-	account := os.Getenv("USER")
-	if uid != 0 {
-		account = spaceAccount
+	account := spaceAccount
+	if s.e.isolation.bubblewrap != "" {
 		g.passwd, g.group = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
 		shell := r.Env["SHELL"]
 		if shell == "" {
