@@ -43,6 +43,9 @@ type Options struct {
 	StopGrace time.Duration
 	// Heir makes a daemon that takes no jobs: it delivers what a killed one left in StateDir. See Delivered.
 	Heir bool
+	// PieceBytes is how much of a state one message carries; a smaller state is sent whole. 0 means 4 MiB, which is also the
+	// most. Tests set less.
+	PieceBytes int
 	// Metrics is where the daemon's metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
 }
@@ -93,6 +96,9 @@ func New(opts Options) *Daemon {
 	}
 	if opts.Slots <= 0 {
 		opts.Slots = 1
+	}
+	if opts.PieceBytes <= 0 {
+		opts.PieceBytes = defaultPieceBytes
 	}
 	if opts.StopGrace <= 0 {
 		opts.StopGrace = DefaultStopGrace

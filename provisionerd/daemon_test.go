@@ -56,8 +56,8 @@ type executor func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Res
 
 func (executor) Name() string { return "test" }
 func (executor) Close() error { return nil }
-func (executor) Recover(_ context.Context, _ [16]byte, _ uint64, checkpoint []byte) (job.Remains, error) {
-	return job.Remains{State: checkpoint}, nil
+func (executor) Recover(_ context.Context, _ [16]byte, _ uint64, known job.Known) (job.Remains, error) {
+	return job.Remains{State: known.Checkpoint}, nil
 }
 func (e executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
 	return e(ctx, stop, run)

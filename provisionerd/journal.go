@@ -19,15 +19,17 @@ import (
 //	magic | record | record | …        record: length u32 | CRC-32C u32 | kind u8, message
 //
 // Integers are big-endian; length and checksum cover kind and message. The first record is the job's offer (without values
-// and state), the others are its events, with sequence numbers that grow by one. A job that was recovered after a kill ends
-// with a result whose sequence number is 0: it gets its number when the server has said how far it had come. Reading stops at
-// the first record that is not whole: that is where the process was killed.
+// and state), the others are its events, with sequence numbers that grow by one, and between them what the job began to change:
+// a change is written as soon as it is known, before the event that tells the server of it. A job that was recovered after a kill
+// ends with a result, and perhaps the pieces of its state before it, whose sequence numbers are 0: they get their numbers when the
+// server has said how far it had come. Reading stops at the first record that is not whole: that is where the process was killed.
 const (
 	journalMagic = "cmjrnl1\n"
 	recordHead   = 8
 	kindOffer    = 'O'
 	kindEvent    = 'E'
-	// maxMessage bounds an event and an offer, in bytes; Terraform's state is the largest part of both.
+	kindChange   = 'C'
+	// maxMessage bounds an event and an offer, in bytes. States that are larger than a piece are not in them.
 	maxMessage = 64 << 20
 )
 
@@ -47,9 +49,17 @@ type contents struct {
 	offer    *provisionerpb.Offer
 	records  []record
 	finished bool
-	tail     bool   // the result has no number yet
-	state    []byte // of the last checkpoint, nil for none
-	size     int64  // up to where the file is whole
+	size     int64 // up to where the file is whole
+	changes  []*provisionerpb.Change
+
+	// The last checkpoint: its state, or where the pieces of that are, and what they must make.
+	state []byte
+	parts []record
+	ref   *provisionerpb.StateRef
+
+	pieces []record // of the state whose checkpoint or result is to come
+	tail   int      // records without a number, at the end
+	before int64    // size before the first of them
 }
 
 // last is the sequence number of the last numbered event.
@@ -122,20 +132,54 @@ func (c *contents) add(payload []byte) bool {
 		c.offer = offer
 		return true
 	}
+	if payload[0] == kindChange {
+		change := &provisionerpb.Change{}
+		if proto.Unmarshal(payload[1:], change) != nil {
+			return false
+		}
+		c.changes = append(c.changes, change)
+		return true
+	}
 	event := &provisionerpb.Event{}
 	if payload[0] != kindEvent || proto.Unmarshal(payload[1:], event) != nil {
 		return false
 	}
-	isResult := event.GetResult() != nil
-	if seq := event.GetSeq(); seq != c.last()+1 && (seq != 0 || !isResult) {
+	result, piece := event.GetResult(), event.GetStatePiece()
+	if seq := event.GetSeq(); seq == 0 {
+		if result == nil && piece == nil {
+			return false
+		}
+		if c.tail == 0 {
+			c.before = c.size
+		}
+		c.tail++
+	} else if c.tail > 0 || seq != c.last()+1 {
 		return false
 	}
-	c.records = append(c.records, record{seq: event.GetSeq(), offset: c.size + recordHead, length: len(payload)})
-	c.finished, c.tail = isResult, isResult && event.GetSeq() == 0
+	at := record{seq: event.GetSeq(), offset: c.size + recordHead, length: len(payload)}
+	c.records = append(c.records, at)
+	c.finished = result != nil
+	if piece != nil {
+		if piece.GetOffset() == 0 {
+			c.pieces = nil
+		}
+		c.pieces = append(c.pieces, at)
+	}
 	if checkpoint := event.GetCheckpoint(); checkpoint != nil {
-		c.state = checkpoint.GetState()
+		c.state, c.parts, c.ref = checkpoint.GetState(), nil, checkpoint.GetStateInPieces()
+		if c.ref != nil {
+			c.parts, c.pieces = c.pieces, nil
+		}
 	}
 	return true
+}
+
+// drop forgets the records without a number when no result follows them: the process that wrote them was killed over it.
+func (c *contents) drop() {
+	if c.finished || c.tail == 0 {
+		return
+	}
+	c.records, c.size, c.tail = c.records[:len(c.records)-c.tail], c.before, 0
 }
 
 // journal is a file open for appending. Appends are for one goroutine at a time; reads are safe beside them.
@@ -176,6 +220,7 @@ func openJournal(path string) (*journal, *contents, error) {
 		if err != nil {
 			return nil, err
 		}
+		c.drop()
 		if c.size < info.Size() {
 			err = f.Truncate(c.size)
 		}
@@ -211,6 +256,25 @@ func (j *journal) append(kind byte, m proto.Message, sync bool) (record, error) 
 	at := record{offset: j.size + recordHead, length: len(payload)}
 	j.size += int64(len(buf))
 	return at, nil
+}
+
+// checkpoint is the state of the last checkpoint, nil for none.
+func (j *journal) checkpoint(c *contents) ([]byte, error) {
+	if c.ref == nil {
+		return c.state, nil
+	}
+	var state []byte
+	for _, at := range c.parts {
+		event, err := j.event(at)
+		if err != nil {
+			return nil, err
+		}
+		state = append(state, event.GetStatePiece().GetData()...)
+	}
+	if err := checkState(state, c.ref); err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
+	return state, nil
 }
 
 // event reads one event back.

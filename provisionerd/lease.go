@@ -1,8 +1,10 @@
 package provisionerd
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,7 +50,9 @@ type lease struct {
 
 	writing sync.Mutex // orders appends to the journal; guards broken and noted
 	broken  bool       // the disk takes no more
-	noted   []byte     // the last checkpoint
+	noted   []byte     // the hash of the last checkpoint
+
+	pieceBytes int // a larger state is sent in pieces
 
 	mu       sync.Mutex // guards everything below
 	records  []record
@@ -63,9 +67,10 @@ type lease struct {
 	stopped  bool
 	forced   bool
 	pending  []*provisionerpb.LogLine
-	waiting  int // bytes of pending
-	logged   int // bytes of log so far
-	errors   int // bytes of error lines beyond maxLog
+	changes  []*provisionerpb.Change // that wait with pending
+	waiting  int                     // bytes of pending
+	logged   int                     // bytes of log so far
+	errors   int                     // bytes of error lines beyond maxLog
 	full     bool
 	dropped  int // lines that were not kept
 }
@@ -73,7 +78,8 @@ type lease struct {
 func newLease(key leaseKey, offer *provisionerpb.Offer, disk *journal, log *slog.Logger, wake func()) *lease {
 	return &lease{
 		key: key, offer: offer, log: log.With("job", key.job), wake: wake, disk: disk, broken: disk == nil,
-		stop: make(chan struct{}), force: make(chan struct{}), dirty: make(chan struct{}, 1), memory: map[uint64]*provisionerpb.Event{},
+		pieceBytes: defaultPieceBytes,
+		stop:       make(chan struct{}), force: make(chan struct{}), dirty: make(chan struct{}, 1), memory: map[uint64]*provisionerpb.Event{},
 	}
 }
 
@@ -126,26 +132,69 @@ func (l *lease) addLocked(line *provisionerpb.LogLine, size int) {
 	l.logged += size
 }
 
+// Change journals a step of a change at once, and sends it with the next log lines. Together with those it is synced to the disk.
+func (l *lease) Change(change *provisionerpb.Change) {
+	change = &provisionerpb.Change{Address: validText(change.GetAddress()), Creates: change.GetCreates(), End: change.GetEnd()}
+	l.writing.Lock()
+	if !l.broken {
+		if _, err := l.disk.append(kindChange, change, false); err != nil {
+			l.log.Warn("journal not writable, keeping the rest of this job in memory", "err", err)
+			l.broken = true
+		}
+	}
+	l.writing.Unlock()
+	l.mu.Lock()
+	if l.finished {
+		l.mu.Unlock()
+		return
+	}
+	l.changes = append(l.changes, change)
+	l.waiting += len(change.GetAddress()) + lineCost
+	now := l.waiting >= batchBytes
+	l.mu.Unlock()
+	if now {
+		l.flush()
+		return
+	}
+	select {
+	case l.dirty <- struct{}{}:
+	default:
+	}
+}
+
 // Checkpoint journals a state. It is on the disk when Checkpoint returns, unless the disk failed.
 func (l *lease) Checkpoint(state []byte) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	l.flushLocked()
-	if l.noted != nil && string(l.noted) == string(state) {
+	ref := refOf(state)
+	if bytes.Equal(l.noted, ref.GetSha256()) {
 		return
 	}
-	event := &provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{State: state}}}
-	if proto.Size(event) > maxMessage-1024 {
-		l.log.Warn("state too large for a checkpoint", "bytes", len(state))
-		return
+	l.noted = ref.GetSha256()
+	checkpoint := &provisionerpb.Checkpoint{State: state}
+	if len(state) > l.pieceBytes {
+		l.appendPiecesLocked(state)
+		checkpoint = &provisionerpb.Checkpoint{StateInPieces: ref}
 	}
-	l.noted = append(make([]byte, 0, len(state)), state...)
-	l.appendLocked(event, true)
+	l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: checkpoint}}, true)
+}
+
+// appendPiecesLocked journals the pieces of a state. The event that follows them is synced, and they with it. Called with writing
+// held.
+func (l *lease) appendPiecesLocked(state []byte) {
+	_ = pieces(state, l.pieceBytes, func(event *provisionerpb.Event) error {
+		l.appendLocked(event, false)
+		return nil
+	})
 }
 
 // Resources journals what exists by now.
 func (l *lease) Resources(resources []*provisionerpb.Resource) {
 	event := &provisionerpb.Event{Event: &provisionerpb.Event_Resources{Resources: &provisionerpb.Resources{Resources: resources}}}
+	if _, err := proto.Marshal(event); err != nil {
+		cleanMessage(event.ProtoReflect())
+	}
 	if _, err := proto.Marshal(event); err != nil || proto.Size(event) > maxMessage-1024 {
 		l.log.Warn("resources not reported", "err", err, "bytes", proto.Size(event))
 		return
@@ -160,14 +209,10 @@ func (l *lease) Resources(resources []*provisionerpb.Resource) {
 func (l *lease) finish(result *provisionerpb.Result) {
 	l.writing.Lock()
 	l.flushLocked()
-	event := &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: result}}
-	if _, err := proto.Marshal(event); err != nil || proto.Size(event) > maxMessage-1024 {
-		l.log.Error("result cannot be sent", "err", err, "bytes", proto.Size(event))
-		event = &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: &provisionerpb.Result{
-			Error: fmt.Sprintf("The job's result cannot be sent: it has %d bytes, or text that is not UTF-8.", proto.Size(event)),
-		}}}
+	if state := takeOut(result, l.pieceBytes); state != nil {
+		l.appendPiecesLocked(state)
 	}
-	l.appendLocked(event, true)
+	l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: sendable(result)}}, true)
 	l.writing.Unlock()
 	l.wake()
 }
@@ -182,11 +227,12 @@ func (l *lease) flush() {
 // flushLocked is called with writing held.
 func (l *lease) flushLocked() {
 	l.mu.Lock()
-	lines := l.pending
-	l.pending, l.waiting = nil, 0
+	lines, changes := l.pending, l.changes
+	l.pending, l.changes, l.waiting = nil, nil, 0
 	l.mu.Unlock()
-	if len(lines) > 0 {
-		l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: lines}}}, false)
+	if len(lines)+len(changes) > 0 {
+		// What was begun must outlive a power cut.
+		l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: lines, Changes: changes}}}, len(changes) > 0)
 	}
 }
 
@@ -243,10 +289,13 @@ func (l *lease) next(seq uint64) (*provisionerpb.Event, error) {
 func (l *lease) acknowledge(seq uint64) (start, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := len(l.records); n > 0 && l.records[n-1].seq == 0 {
+	if i := slices.IndexFunc(l.records, func(r record) bool { return r.seq == 0 }); i >= 0 {
 		// The result of a recovered job. After a power cut the server may have events that the disk has not.
-		l.last = max(seq, l.last) + 1
-		l.records[n-1].seq = l.last
+		l.last = max(seq, l.last)
+		for ; i < len(l.records); i++ {
+			l.last++
+			l.records[i].seq = l.last
+		}
 	}
 	for s := range l.memory {
 		if s <= seq {
@@ -324,5 +373,9 @@ func cleanText(text string, limit int) string {
 	if len(text) > limit {
 		text = fmt.Sprintf("%s … [cut: %d bytes]", text[:limit-64], len(text))
 	}
+	return validText(text)
+}
+
+func validText(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

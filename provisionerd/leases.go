@@ -38,7 +38,7 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 		disk = nil
 	}
 	l := newLease(key, offer, disk, d.log, d.wakeSession)
-	l.slot, l.holds = slot, true
+	l.slot, l.holds, l.pieceBytes = slot, true, d.opts.PieceBytes
 	d.mu.Lock()
 	d.leases[key] = l
 	d.order = append(d.order, l)

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	protocolVersion = 1
+	protocolVersion = 2
 
 	dialTimeout    = 30 * time.Second
 	welcomeTimeout = 15 * time.Second

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 const (
@@ -69,6 +71,9 @@ func (d *Daemon) execute(ctx context.Context, l *lease) (result *provisionerpb.R
 	case <-l.stop: // before it began
 		return &provisionerpb.Result{Error: "The job was stopped before it began."}
 	default:
+	}
+	if err := d.fetchState(ctx, l); err != nil {
+		return &provisionerpb.Result{Error: err.Error()}
 	}
 	result = d.opts.Executor.Run(ctx, l.stop, job.Run{Offer: l.offer, Slot: l.slot, Source: d.source(l), Sink: l})
 	if result == nil {
@@ -137,6 +142,7 @@ func (d *Daemon) recoverJournals() error {
 			continue
 		}
 		l := newLease(key, found.offer, disk, d.log, d.wakeSession)
+		l.pieceBytes = d.opts.PieceBytes
 		l.records, l.last, l.finished, l.started = found.records, found.last(), found.finished, true
 		if !found.finished {
 			kept, err := d.recoverJob(l, found)
@@ -163,39 +169,54 @@ func (d *Daemon) recoverJournals() error {
 func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, recoverTime)
 	defer cancel()
-	left, err := d.opts.Executor.Recover(ctx, l.key.job, l.key.epoch, found.state)
+	checkpoint, cerr := l.disk.checkpoint(found)
+	left, err := d.opts.Executor.Recover(ctx, l.key.job, l.key.epoch, job.Known{Checkpoint: checkpoint, Changes: found.changes})
 	if d.ctx.Err() != nil {
 		return false, d.ctx.Err() // stopping: the next start does it
 	}
+	err = errors.Join(cerr, err)
 	if err != nil {
 		l.log.Error("killed job not recovered, its last checkpoint stays", "err", err)
 	}
 	state := left.State
 	if state == nil {
-		state = found.state
+		state = checkpoint
 	}
 	if state == nil && err == nil && len(found.records) == 0 {
 		return false, nil
 	}
 	result := &provisionerpb.Result{Error: fmt.Sprintf("The provisioner was killed while it was %s. The last state it wrote is kept; the next build goes on from it.", doing(found.offer))}
 	if found.offer.GetWorkspaceBuild() != nil {
-		inFlight := strings.Join(left.InFlight, ", ")
-		if inFlight != "" {
-			result.Error += fmt.Sprintf(" In flight when it was killed, so maybe made without being in the state: %s.", inFlight)
+		if sentence := (tfstate.Outcome{Unknown: left.Unknown, Tainted: left.Tainted}).Sentence(); sentence != "" {
+			result.Error += " " + sentence
 		}
-		if state != nil {
-			result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: state, InFlight: inFlight}}
-		}
+		result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
+			State: state, InFlight: strings.Join(slices.Concat(left.Unknown, left.Tainted), ", "), Unknown: left.Unknown, Tainted: left.Tainted,
+		}}
 	}
-	event := &provisionerpb.Event{JobId: l.key.job[:], Epoch: l.key.epoch, Event: &provisionerpb.Event_Result{Result: result}}
-	at, err := l.disk.append(kindEvent, event, true)
-	if err != nil {
+	if err := l.appendTail(result); err != nil {
 		return false, fmt.Errorf("journal the end of a killed job: %w", err)
 	}
-	l.records = append(l.records, at) // numbered when the server says how far it is
 	l.finished = true
-	l.log.Warn("job of a killed provisioner recovered", "state_bytes", len(state))
+	l.log.Warn("job of a killed provisioner recovered", "state_bytes", len(state), "unknown", len(left.Unknown), "tainted", len(left.Tainted))
 	return true, nil
+}
+
+// appendTail writes the result of a recovered job, without numbers: those follow when the server says how far it is.
+func (l *lease) appendTail(result *provisionerpb.Result) error {
+	write := func(event *provisionerpb.Event, sync bool) error {
+		event.JobId, event.Epoch = l.key.job[:], l.key.epoch
+		at, err := l.disk.append(kindEvent, event, sync)
+		if err == nil {
+			l.records = append(l.records, at)
+		}
+		return err
+	}
+	err := pieces(takeOut(result, l.pieceBytes), l.pieceBytes, func(event *provisionerpb.Event) error { return write(event, false) })
+	if err != nil {
+		return err
+	}
+	return write(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: sendable(result)}}, true)
 }
 
 // doing says what a job does, for people.

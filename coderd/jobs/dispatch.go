@@ -181,6 +181,7 @@ func (s *Service) payload(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pro
 	if err := handler.Offer(ctx, q, job, offer); err != nil {
 		return nil, err
 	}
+	refer(offer)
 	return offer, nil
 }
 

@@ -107,8 +107,10 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 		return fmt.Errorf("event: %w", err)
 	}
 	var over bool
+	size := inPieces(e).GetSize()
+	defer x.busy(size)()
 	apply := func(e *provisionerpb.Event) error {
-		query, cancel := context.WithTimeout(ctx, queryTimeout)
+		query, cancel := context.WithTimeout(ctx, queryTimeout+time.Duration(min(size, maxState)/stateRate)*time.Second)
 		defer cancel()
 		return s.deps.DB.InTx(query, func(q *dbsqlc.Queries) (err error) {
 			over, err = s.apply(query, q, x, id, e)
@@ -139,8 +141,8 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 	return nil
 }
 
-// fallbacks are what to store instead of an event that cannot be stored, the best first: of a result at least its state and the
-// job's end, of anything else a line in the log.
+// fallbacks are what to store instead of an event that cannot be stored, the best first: of a result at least its state and what
+// that may lack, then the job's end alone, which names what the server itself knows; of anything else a line in the log.
 func fallbacks(e *provisionerpb.Event) []*provisionerpb.Event {
 	with := func(event *provisionerpb.Event) *provisionerpb.Event {
 		event.JobId, event.Epoch, event.Seq, event.At = e.GetJobId(), e.GetEpoch(), e.GetSeq(), e.GetAt()
@@ -158,8 +160,10 @@ func fallbacks(e *provisionerpb.Event) []*provisionerpb.Event {
 		broken.Error = result.GetError()
 	}
 	out := []*provisionerpb.Event{}
-	if state := result.GetWorkspaceBuild().GetState(); len(state) > 0 {
-		kept := &provisionerpb.Result{Error: broken.GetError(), Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: state}}}
+	if build := result.GetWorkspaceBuild(); len(build.GetState()) > 0 || build.GetStateInPieces() != nil {
+		kept := &provisionerpb.Result{Error: broken.GetError(), Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
+			State: build.GetState(), StateInPieces: build.GetStateInPieces(), InFlight: build.GetInFlight(), Unknown: build.GetUnknown(), Tainted: build.GetTainted(),
+		}}}
 		out = append(out, with(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: kept}}))
 	}
 	return append(out, with(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: broken}}))
@@ -198,18 +202,34 @@ func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id u
 	if handler == nil {
 		return false, fmt.Errorf("no handler for %s", job.Kind)
 	}
+	var whole []byte // the state that came in pieces
+	if ref := inPieces(e); ref != nil {
+		if whole, err = s.assemble(ctx, q, job, ref); err != nil {
+			return false, err
+		}
+	}
 	advance := dbsqlc.AdvanceJobParams{ID: id, LastSeq: int64(e.GetSeq())}
 	switch e := e.GetEvent().(type) {
 	case *provisionerpb.Event_Log:
 		if advance.Logged, advance.Overflowed, err = s.storeLogs(ctx, q, job, e.Log); err != nil {
 			return false, err
 		}
+		err = storeChanges(ctx, q, id, e.Log.GetChanges())
+	case *provisionerpb.Event_StatePiece:
+		err = s.storePiece(ctx, q, job, e.StatePiece)
 	case *provisionerpb.Event_Checkpoint:
-		err = handler.Checkpoint(ctx, q, job, e.Checkpoint.GetState())
+		if whole == nil {
+			whole = e.Checkpoint.GetState()
+		}
+		err = handler.Checkpoint(ctx, q, job, whole)
 	case *provisionerpb.Event_Resources:
 		err = handler.Resources(ctx, q, job, e.Resources.GetResources())
 	case *provisionerpb.Event_Result:
-		over, err = true, s.end(ctx, q, job, e.Result)
+		result := e.Result
+		if whole != nil {
+			result = withState(result, whole)
+		}
+		over, err = true, s.end(ctx, q, job, result)
 	default:
 		return false, fmt.Errorf("unexpected event %T", e)
 	}
@@ -217,6 +237,17 @@ func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id u
 		return false, err
 	}
 	return over, q.AdvanceJob(ctx, advance)
+}
+
+// withState is a build's result with the state that came in pieces. The given one is not changed.
+func withState(result *provisionerpb.Result, state []byte) *provisionerpb.Result {
+	build := result.GetWorkspaceBuild()
+	return &provisionerpb.Result{
+		Error: result.GetError(), ErrorCode: result.GetErrorCode(), Canceled: result.GetCanceled(),
+		Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
+			State: state, Resources: build.GetResources(), InFlight: build.GetInFlight(), Unknown: build.GetUnknown(), Tainted: build.GetTainted(),
+		}},
+	}
 }
 
 var levels = map[provisionerpb.LogLevel]string{

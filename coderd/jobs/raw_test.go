@@ -36,7 +36,7 @@ func (w *world) raw(t *testing.T, as jobs.Daemon, leases ...*provisionerpb.Lease
 	r := &raw{t: t, messages: make(chan *provisionerpb.ServerMessage, 1024)}
 	r.stream = provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: transport}, "http://server").Session(ctx)
 	over := make(chan struct{})
-	r.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 1, Version: "raw", Leases: leases}}})
+	r.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 2, Version: "raw", Leases: leases}}})
 	go func() {
 		defer close(over)
 		for {

@@ -297,6 +297,9 @@ func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provisi
 	case result.GetError() != "":
 		status = statusFailed
 	}
+	if err := s.settleLost(ctx, q, job, result); err != nil {
+		return err
+	}
 	// The row first: a handler that looks at its job sees how it ended.
 	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: clean(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
 		return fmt.Errorf("end job: %w", err)

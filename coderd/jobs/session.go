@@ -24,7 +24,7 @@ import (
 const outgoing = 256
 
 // protocolVersion is the only one there is.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // sendTimeout bounds one write to a daemon.
 const sendTimeout = 30 * time.Second

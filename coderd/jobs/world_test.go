@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +63,10 @@ type world struct {
 	addr    string
 	daemons map[netip.Addr]jobs.Daemon
 	failing func(what string) error // of the handler
+	state   []byte                  // what builds begin with
+	lost    []*provisionerpb.Change // what the handler was given to name
+	// finished is called with each result instead of recording it. nil: it is recorded.
+	finished func(*provisionerpb.Result)
 }
 
 func newWorld(t testing.TB, change func(*jobs.Deps)) *world {
@@ -235,9 +240,9 @@ func (r recorder) record(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Prov
 }
 
 func (r recorder) Offer(_ context.Context, _ *dbsqlc.Queries, _ dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error {
-	offer.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: &provisionerpb.WorkspaceBuild{Transition: provisionerpb.Transition_TRANSITION_START}}
 	r.w.mu.Lock()
-	failing := r.w.failing
+	failing, state := r.w.failing, r.w.state
+	offer.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: &provisionerpb.WorkspaceBuild{Transition: provisionerpb.Transition_TRANSITION_START, State: state}}
 	r.w.mu.Unlock()
 	if failing != nil {
 		return failing("offer")
@@ -254,7 +259,41 @@ func (r recorder) Resources(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 }
 
 func (r recorder) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+	r.w.mu.Lock()
+	finished := r.w.finished
+	r.w.mu.Unlock()
+	if finished != nil {
+		finished(result)
+		return nil
+	}
 	return r.record(ctx, q, job, "result "+string(result.GetWorkspaceBuild().GetState()))
+}
+
+// Seal turns bytes round, so that a test sees what was not opened.
+func (r recorder) Seal(_ context.Context, _ *dbsqlc.Queries, _ dbsqlc.ProvisionerJob, data []byte) ([]byte, error) {
+	data = slices.Clone(data)
+	slices.Reverse(data)
+	return data, nil
+}
+
+func (r recorder) Open(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error) {
+	return r.Seal(ctx, q, job, data)
+}
+
+func (r recorder) State(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob) ([]byte, error) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	return r.w.state, nil
+}
+
+func (r recorder) Lost(_ context.Context, _ *dbsqlc.Queries, _ dbsqlc.ProvisionerJob, changes []*provisionerpb.Change, result *provisionerpb.Result) error {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.lost = changes
+	if len(changes) > 0 {
+		result.Error += " Named."
+	}
+	return nil
 }
 
 // link is a daemon's connection to the server, which tests can cut and block.
@@ -409,6 +448,7 @@ func (p *provisioner) crash(exec *executor) *provisioner {
 type executor struct {
 	run     func(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result
 	recover func(id uuid.UUID, epoch uint64) ([]byte, error)
+	known   chan<- job.Known // gets what Recover is given; nil for nothing
 
 	mu     sync.Mutex
 	begun  []uint64 // epochs, in order
@@ -436,13 +476,16 @@ func (e *executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	return e.run(ctx, stop, run)
 }
 
-func (e *executor) Recover(_ context.Context, id [16]byte, epoch uint64, checkpoint []byte) (job.Remains, error) {
+func (e *executor) Recover(_ context.Context, id [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
+	if e.known != nil {
+		e.known <- known
+	}
 	if e.recover == nil {
-		return job.Remains{State: checkpoint}, nil
+		return job.Remains{State: known.Checkpoint}, nil
 	}
 	state, err := e.recover(id, epoch)
 	if state == nil {
-		state = checkpoint
+		state = known.Checkpoint
 	}
 	return job.Remains{State: state}, err
 }

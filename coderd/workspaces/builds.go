@@ -20,8 +20,9 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// maxState bounds Terraform's state as a request carries it, in bytes of JSON.
-const maxState = 64 << 20
+// maxState bounds Terraform's state as a request carries it, in bytes of JSON: 768 MiB of state. Only owners of the deployment send
+// one.
+const maxState = 1 << 30
 
 // buildRequestOf checks a request and turns it into a build to be made.
 func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest) (buildRequest, error) {

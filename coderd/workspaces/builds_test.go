@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
@@ -304,4 +305,61 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// What an interrupted build began stays known: with the build, to the next provisioner, and over failed builds, until one succeeds.
+func TestInterruptedBuildIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := worldtest.New(t)
+	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
+	next := func(transition sdk.Transition) *worldtest.Job {
+		t.Helper()
+		w.Build("ann", ws.ID, transition)
+		return w.Daemon.Next()
+	}
+	is := func(unknown, tainted []string) {
+		t.Helper()
+		b := w.Get(ws.ID).LatestBuild
+		if diff := cmp.Diff([][]string{unknown, tainted}, [][]string{b.UnknownResources, b.TaintedResources}, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("build %d, unknown and tainted (-want +got):\n%s", b.BuildNumber, diff)
+		}
+	}
+	begins := func(address string) *provisionerpb.Change {
+		return &provisionerpb.Change{Address: address, Creates: true}
+	}
+	// Its provisioner is lost: the server knows what it began, and marks what is in the state.
+	job := next(sdk.TransitionStart)
+	job.Changes(begins("t.half"), begins("t.gone"), begins("t.fine"), &provisionerpb.Change{Address: "t.fine", Creates: true, End: provisionerpb.Change_END_COMPLETE})
+	job.Checkpoint(`{"version":4,"serial":3,"lineage":"l","resources":[{"mode":"managed","type":"t","name":"half","instances":[{}]},{"mode":"managed","type":"t","name":"fine","instances":[{}]}]}`)
+	job.Finish(&provisionerpb.Result{Error: "The provisioner was lost."})
+	is([]string{"t.gone"}, []string{"t.half"})
+	if got := w.Get(ws.ID).LatestBuild.Job.Error; !strings.Contains(got, "t.gone") || !strings.Contains(got, "t.half") || strings.Contains(got, "t.fine") {
+		t.Errorf("the error is %q", got)
+	}
+	// The next begins from the marked state and knows; it fails for another reason and adds to the list.
+	job = next(sdk.TransitionStart)
+	work := job.GetWorkspaceBuild()
+	if diff := cmp.Diff([][]string{{"t.gone"}, {"t.half"}}, [][]string{work.GetUnknown(), work.GetTainted()}); diff != "" {
+		t.Errorf("the next build is told (-want +got):\n%s", diff)
+	}
+	if state := string(work.GetState()); !strings.Contains(state, `"status":"tainted"`) || !strings.Contains(state, `"serial":4`) {
+		t.Errorf("the next build begins from %s", state)
+	}
+	failed := worldtest.Built(string(work.GetState()))
+	failed.Error, failed.GetWorkspaceBuild().Unknown = "boom", []string{"t.more"}
+	job.Finish(failed)
+	is([]string{"t.gone", "t.more"}, []string{"t.half"})
+	// One that is canceled before it runs changes nothing.
+	b := w.Build("ann", ws.ID, sdk.TransitionStop)
+	if err := w.As("ann").CancelBuild(t.Context(), b.ID); err != nil {
+		t.Fatal(err)
+	}
+	is([]string{"t.gone", "t.more"}, []string{"t.half"})
+	next(sdk.TransitionStart).Finish(worldtest.Built(`{"version":4}`))
+	is(nil, nil)
+	job = next(sdk.TransitionStop)
+	if work := job.GetWorkspaceBuild(); len(work.GetUnknown())+len(work.GetTainted()) > 0 {
+		t.Errorf("after a success the next build is told %v", work)
+	}
+	job.Finish(worldtest.Built(`{"version":4}`))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 // buildHandler runs builds.
@@ -64,6 +65,11 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	for _, v := range previous {
 		build.PreviousParameters = append(build.PreviousParameters, &provisionerpb.ParameterValue{Name: v.Name, Value: v.Value})
 	}
+	unsettled, err := h.unsettledBefore(ctx, q, b)
+	if err != nil {
+		return err
+	}
+	build.Unknown, build.Tainted = unsettled.Unknown, unsettled.Tainted
 	offer.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: build}
 	if sdk.Transition(b.Transition) != sdk.TransitionStart {
 		if err := agents.Shutdown(ctx, q, w.ID); err != nil {
@@ -165,6 +171,9 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	succeeded := result.GetError() == "" && !result.GetCanceled()
 	built := result.GetWorkspaceBuild()
 	if err := h.storeState(ctx, q, b, built.GetState()); err != nil {
+		return err
+	}
+	if err := h.storeUnsettled(ctx, q, b, tfstate.Outcome{Unknown: built.GetUnknown(), Tainted: built.GetTainted()}, succeeded); err != nil {
 		return err
 	}
 	var kept []uuid.UUID

@@ -113,6 +113,7 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 			TemplateVersionPresetID: row.TemplateVersionPresetID, TemplateVersionName: row.TemplateVersionName, BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition),
 			InitiatorID: row.InitiatorID, InitiatorName: row.InitiatorName, Job: job, Reason: sdk.BuildReason(row.Reason), Resources: resources[row.JobID],
 			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
+			UnknownResources: row.UnknownResources, TaintedResources: row.TaintedResources,
 		}
 		if m, ok := matched[row.JobID]; ok {
 			out[i].MatchedProvisioners = &m

@@ -29,6 +29,7 @@ import (
 
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 // Event is one step of a job. Exactly one of its fields is set, but for Stage.
@@ -36,6 +37,7 @@ type Event struct {
 	Log        string            `json:"log,omitempty"`
 	Stage      string            `json:"stage,omitempty"`
 	Checkpoint string            `json:"checkpoint,omitempty"` // a state
+	Change     json.RawMessage   `json:"change,omitempty"`     // a step of a change to a resource
 	Resources  []json.RawMessage `json:"resources,omitempty"`
 	// WaitFile holds the job until the file exists, it is stopped, or its context ends.
 	WaitFile string `json:"wait_file,omitempty"`
@@ -98,15 +100,16 @@ func (e *Executor) Leave(jobID [16]byte, epoch uint64, state []byte) {
 }
 
 // Recover implements job.Executor.
-func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, checkpoint []byte) (job.Remains, error) {
+func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	state := e.left[lease{jobID, epoch}]
 	delete(e.left, lease{jobID, epoch})
 	if state == nil {
-		state = checkpoint
+		state = known.Checkpoint
 	}
-	return job.Remains{State: state}, nil
+	outcome, state := tfstate.Settle(state, known.Changes, false)
+	return job.Remains{State: state, Unknown: outcome.Unknown, Tainted: outcome.Tainted}, nil
 }
 
 type lease struct {
@@ -173,6 +176,12 @@ func perform(ctx context.Context, stop <-chan struct{}, sink job.Sink, event Eve
 			result.Of = given.Of
 		}
 		return true, nil
+	case event.Change != nil:
+		change := &provisionerpb.Change{}
+		if err := protojson.Unmarshal(event.Change, change); err != nil {
+			return false, fmt.Errorf("decode change: %w", err)
+		}
+		sink.Change(change)
 	case event.Checkpoint != "":
 		sink.Checkpoint([]byte(event.Checkpoint))
 	case event.Resources != nil:

@@ -30,7 +30,8 @@ func (s *sink) add(event string) {
 func (s *sink) Log(line *provisionerpb.LogLine) {
 	s.add("log " + line.GetStage() + ": " + line.GetOutput())
 }
-func (s *sink) Checkpoint(state []byte) { s.add("checkpoint " + string(state)) }
+func (s *sink) Change(c *provisionerpb.Change) { s.add("change " + c.GetAddress()) }
+func (s *sink) Checkpoint(state []byte)        { s.add("checkpoint " + string(state)) }
 func (s *sink) Resources(r []*provisionerpb.Resource) {
 	s.add("resources " + r[0].GetName() + " " + r[0].GetAgents()[0].GetName())
 }
@@ -101,7 +102,7 @@ func TestRecover(t *testing.T) {
 	id := [16]byte{1}
 	e.Leave(id, 7, []byte("left"))
 	for _, want := range []string{"left", ""} {
-		if left, err := e.Recover(t.Context(), id, 7, nil); err != nil || string(left.State) != want {
+		if left, err := e.Recover(t.Context(), id, 7, job.Known{}); err != nil || string(left.State) != want {
 			t.Errorf("Recover: %q, %v; want %q", left.State, err, want)
 		}
 	}

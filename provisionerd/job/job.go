@@ -17,21 +17,27 @@ type Executor interface {
 	// that was reached. Closing stop asks for a graceful end (Terraform's interrupt), the end of ctx for an end at once. When
 	// Run returns, no process that it started lives and none of its files is left but caches.
 	Run(ctx context.Context, stop <-chan struct{}, run Run) *provisionerpb.Result
-	// Recover looks at what is left on disk of a job that a killed process of this host had been running. checkpoint is the
-	// last state that it handed to its Sink, nil for none. It ends processes the job left and removes its files. With an error
-	// it still returns what it knows.
-	Recover(ctx context.Context, jobID [16]byte, epoch uint64, checkpoint []byte) (Remains, error)
+	// Recover looks at what is left on disk of a job that a killed process of this host had been running. It ends processes the
+	// job left and removes its files. With an error it still returns what it knows.
+	Recover(ctx context.Context, jobID [16]byte, epoch uint64, known Known) (Remains, error)
 	// Close frees what the executor keeps warm. Idempotent.
 	Close() error
 }
 
+// Known is what a killed process had handed to its Sink.
+type Known struct {
+	Checkpoint []byte // the last state, nil for none
+	Changes    []*provisionerpb.Change
+}
+
 // Remains are what a killed process left of a job.
 type Remains struct {
-	// State is the newest complete one, the checkpoint included; nil when there is none.
+	// State is the newest complete one, the checkpoint included; nil when there is none. Resources that were begun and not
+	// finished are marked in it.
 	State []byte
-	// InFlight are the addresses of resources that may exist in another form than State says: the job had begun to change them,
-	// and the state does not show how that ended.
-	InFlight []string
+	// Unknown are the addresses of resources that may exist in another form than State says, or without being in it: the job had
+	// begun to change them, and the state does not show how that ended. Tainted are those that State marks.
+	Unknown, Tainted []string
 }
 
 // Run is one job and its surroundings.
@@ -48,6 +54,8 @@ type Run struct {
 // concurrent use.
 type Sink interface {
 	Log(line *provisionerpb.LogLine)
+	// Change records a step of a change to a resource. It outlives the host, unless the disk fails.
+	Change(change *provisionerpb.Change)
 	// Checkpoint records Terraform's state as of now. Only complete, parsed states.
 	Checkpoint(state []byte)
 	// Resources reports what exists by now, so that agents are let in before the job ends.

@@ -210,6 +210,55 @@ func (LogSource) EnumDescriptor() ([]byte, []int) {
 	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{2}
 }
 
+type Change_End int32
+
+const (
+	Change_END_UNSPECIFIED Change_End = 0 // it begins
+	Change_END_COMPLETE    Change_End = 1
+	Change_END_ERRORED     Change_End = 2 // with Terraform there to write down what became of it
+)
+
+// Enum value maps for Change_End.
+var (
+	Change_End_name = map[int32]string{
+		0: "END_UNSPECIFIED",
+		1: "END_COMPLETE",
+		2: "END_ERRORED",
+	}
+	Change_End_value = map[string]int32{
+		"END_UNSPECIFIED": 0,
+		"END_COMPLETE":    1,
+		"END_ERRORED":     2,
+	}
+)
+
+func (x Change_End) Enum() *Change_End {
+	p := new(Change_End)
+	*p = x
+	return p
+}
+
+func (x Change_End) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Change_End) Descriptor() protoreflect.EnumDescriptor {
+	return file_provisionerd_provisionerpb_provisioner_proto_enumTypes[3].Descriptor()
+}
+
+func (Change_End) Type() protoreflect.EnumType {
+	return &file_provisionerd_provisionerpb_provisioner_proto_enumTypes[3]
+}
+
+func (x Change_End) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Change_End.Descriptor instead.
+func (Change_End) EnumDescriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29, 0}
+}
+
 type DaemonMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -504,7 +553,7 @@ func (*ServerMessage_Refused) isServerMessage_Message() {}
 
 type Hello struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	ProtocolVersion uint32                 `protobuf:"varint,1,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // 1
+	ProtocolVersion uint32                 `protobuf:"varint,1,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // 2
 	Version         string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`                                         // of the program, semver
 	Hostname        string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	Leases          []*Lease               `protobuf:"bytes,4,rep,name=leases,proto3" json:"leases,omitempty"`     // jobs whose events are not all acknowledged
@@ -1221,6 +1270,102 @@ func (x *SourceChunk) GetData() []byte {
 	return nil
 }
 
+type StateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         []byte                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateRequest) Reset() {
+	*x = StateRequest{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateRequest) ProtoMessage() {}
+
+func (x *StateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
+func (*StateRequest) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *StateRequest) GetJobId() []byte {
+	if x != nil {
+		return x.JobId
+	}
+	return nil
+}
+
+func (x *StateRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+type StateChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateChunk) Reset() {
+	*x = StateChunk{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateChunk) ProtoMessage() {}
+
+func (x *StateChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateChunk.ProtoReflect.Descriptor instead.
+func (*StateChunk) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *StateChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Offer is a whole job: nothing else has to be asked for but the source archive, which is cached by its hash.
 type Offer struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -1240,7 +1385,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[15]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1397,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[15]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1410,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{15}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Offer) GetJobId() []byte {
@@ -1363,7 +1508,7 @@ type VariableValue struct {
 
 func (x *VariableValue) Reset() {
 	*x = VariableValue{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[16]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1520,7 @@ func (x *VariableValue) String() string {
 func (*VariableValue) ProtoMessage() {}
 
 func (x *VariableValue) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[16]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1533,7 @@ func (x *VariableValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VariableValue.ProtoReflect.Descriptor instead.
 func (*VariableValue) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{16}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VariableValue) GetName() string {
@@ -1422,7 +1567,7 @@ type ParameterValue struct {
 
 func (x *ParameterValue) Reset() {
 	*x = ParameterValue{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[17]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1579,7 @@ func (x *ParameterValue) String() string {
 func (*ParameterValue) ProtoMessage() {}
 
 func (x *ParameterValue) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[17]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1592,7 @@ func (x *ParameterValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterValue.ProtoReflect.Descriptor instead.
 func (*ParameterValue) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{17}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ParameterValue) GetName() string {
@@ -1492,7 +1637,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[18]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1649,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[18]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1662,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{18}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Metadata) GetAccessUrl() string {
@@ -1657,7 +1802,7 @@ type TemplateImport struct {
 
 func (x *TemplateImport) Reset() {
 	*x = TemplateImport{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[19]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1814,7 @@ func (x *TemplateImport) String() string {
 func (*TemplateImport) ProtoMessage() {}
 
 func (x *TemplateImport) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[19]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1827,7 @@ func (x *TemplateImport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateImport.ProtoReflect.Descriptor instead.
 func (*TemplateImport) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{19}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TemplateImport) GetVariables() []*VariableValue {
@@ -1717,7 +1862,7 @@ type TemplateDryRun struct {
 
 func (x *TemplateDryRun) Reset() {
 	*x = TemplateDryRun{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[20]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1874,7 @@ func (x *TemplateDryRun) String() string {
 func (*TemplateDryRun) ProtoMessage() {}
 
 func (x *TemplateDryRun) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[20]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1887,7 @@ func (x *TemplateDryRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateDryRun.ProtoReflect.Descriptor instead.
 func (*TemplateDryRun) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{20}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TemplateDryRun) GetVariables() []*VariableValue {
@@ -1773,15 +1918,19 @@ type WorkspaceBuild struct {
 	Parameters         []*ParameterValue      `protobuf:"bytes,3,rep,name=parameters,proto3" json:"parameters,omitempty"`
 	PreviousParameters []*ParameterValue      `protobuf:"bytes,4,rep,name=previous_parameters,json=previousParameters,proto3" json:"previous_parameters,omitempty"`
 	Metadata           *Metadata              `protobuf:"bytes,5,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	State              []byte                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`                       // Terraform's, untouched; empty for none
-	LogLevel           string                 `protobuf:"bytes,7,opt,name=log_level,json=logLevel,proto3" json:"log_level,omitempty"` // "", "debug"
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	State              []byte                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`                                        // Terraform's, untouched; empty for none, and when state_in_pieces is set
+	LogLevel           string                 `protobuf:"bytes,7,opt,name=log_level,json=logLevel,proto3" json:"log_level,omitempty"`                  // "", "debug"
+	StateInPieces      *StateRef              `protobuf:"bytes,8,opt,name=state_in_pieces,json=stateInPieces,proto3" json:"state_in_pieces,omitempty"` // fetch the state with the State method
+	// What earlier builds began and nothing has settled since: addresses.
+	Unknown       []string `protobuf:"bytes,9,rep,name=unknown,proto3" json:"unknown,omitempty"`  // may exist without being in the state
+	Tainted       []string `protobuf:"bytes,10,rep,name=tainted,proto3" json:"tainted,omitempty"` // in the state, to be made anew
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkspaceBuild) Reset() {
 	*x = WorkspaceBuild{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[21]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1942,7 @@ func (x *WorkspaceBuild) String() string {
 func (*WorkspaceBuild) ProtoMessage() {}
 
 func (x *WorkspaceBuild) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[21]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1955,7 @@ func (x *WorkspaceBuild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceBuild.ProtoReflect.Descriptor instead.
 func (*WorkspaceBuild) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{21}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WorkspaceBuild) GetTransition() Transition {
@@ -1858,6 +2007,134 @@ func (x *WorkspaceBuild) GetLogLevel() string {
 	return ""
 }
 
+func (x *WorkspaceBuild) GetStateInPieces() *StateRef {
+	if x != nil {
+		return x.StateInPieces
+	}
+	return nil
+}
+
+func (x *WorkspaceBuild) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+func (x *WorkspaceBuild) GetTainted() []string {
+	if x != nil {
+		return x.Tainted
+	}
+	return nil
+}
+
+// StateRef stands for a state that travels in pieces.
+type StateRef struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          uint64                 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`    // bytes
+	Sha256        []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"` // of all of them, 32 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateRef) Reset() {
+	*x = StateRef{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateRef) ProtoMessage() {}
+
+func (x *StateRef) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateRef.ProtoReflect.Descriptor instead.
+func (*StateRef) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StateRef) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *StateRef) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+// StatePiece is a part of a state that is too large for one message. Its pieces come in order, each where the one before ended;
+// one with offset 0 begins a new state. The Checkpoint or Result that follows names the whole by its StateRef.
+type StatePiece struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"` // at most 4 MiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatePiece) Reset() {
+	*x = StatePiece{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatePiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatePiece) ProtoMessage() {}
+
+func (x *StatePiece) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
+func (*StatePiece) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StatePiece) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *StatePiece) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId []byte                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -1870,6 +2147,7 @@ type Event struct {
 	//	*Event_Checkpoint
 	//	*Event_Resources
 	//	*Event_Result
+	//	*Event_StatePiece
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1877,7 +2155,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[22]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2167,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[22]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2180,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{22}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Event) GetJobId() []byte {
@@ -1976,6 +2254,15 @@ func (x *Event) GetResult() *Result {
 	return nil
 }
 
+func (x *Event) GetStatePiece() *StatePiece {
+	if x != nil {
+		if x, ok := x.Event.(*Event_StatePiece); ok {
+			return x.StatePiece
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -1996,6 +2283,10 @@ type Event_Result struct {
 	Result *Result `protobuf:"bytes,8,opt,name=result,proto3,oneof"` // the last event
 }
 
+type Event_StatePiece struct {
+	StatePiece *StatePiece `protobuf:"bytes,9,opt,name=state_piece,json=statePiece,proto3,oneof"`
+}
+
 func (*Event_Log) isEvent_Event() {}
 
 func (*Event_Checkpoint) isEvent_Event() {}
@@ -2003,6 +2294,8 @@ func (*Event_Checkpoint) isEvent_Event() {}
 func (*Event_Resources) isEvent_Event() {}
 
 func (*Event_Result) isEvent_Event() {}
+
+func (*Event_StatePiece) isEvent_Event() {}
 
 type LogLine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2017,7 +2310,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[23]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2322,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[23]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2335,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{23}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogLine) GetAt() *timestamppb.Timestamp {
@@ -2080,16 +2373,18 @@ func (x *LogLine) GetOutput() string {
 	return ""
 }
 
+// LogBatch also carries what Terraform said that it began and ended to change, in order.
 type LogBatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lines         []*LogLine             `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
+	Changes       []*Change              `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2396,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2409,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{24}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogBatch) GetLines() []*LogLine {
@@ -2124,17 +2419,86 @@ func (x *LogBatch) GetLines() []*LogLine {
 	return nil
 }
 
+func (x *LogBatch) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// Change is one step of a change to a resource.
+type Change struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`  // as Terraform writes it, with indexes
+	Creates       bool                   `protobuf:"varint,2,opt,name=creates,proto3" json:"creates,omitempty"` // the step is to create the resource
+	End           Change_End             `protobuf:"varint,3,opt,name=end,proto3,enum=codermesh.provisioner.v1.Change_End" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Change) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Change) GetCreates() bool {
+	if x != nil {
+		return x.Creates
+	}
+	return false
+}
+
+func (x *Change) GetEnd() Change_End {
+	if x != nil {
+		return x.End
+	}
+	return Change_END_UNSPECIFIED
+}
+
 // Checkpoint is Terraform's state as of now.
 type Checkpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         []byte                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	StateInPieces *StateRef              `protobuf:"bytes,2,opt,name=state_in_pieces,json=stateInPieces,proto3" json:"state_in_pieces,omitempty"` // instead of state: the pieces before this event
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2510,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,12 +2523,19 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{25}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Checkpoint) GetState() []byte {
 	if x != nil {
 		return x.State
+	}
+	return nil
+}
+
+func (x *Checkpoint) GetStateInPieces() *StateRef {
+	if x != nil {
+		return x.StateInPieces
 	}
 	return nil
 }
@@ -2178,7 +2549,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2561,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2574,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{26}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Resources) GetResources() []*Resource {
@@ -2231,7 +2602,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2614,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2627,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{27}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Result) GetError() string {
@@ -2340,14 +2711,17 @@ type BuildResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         []byte                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
 	Resources     []*Resource            `protobuf:"bytes,2,rep,name=resources,proto3" json:"resources,omitempty"`
-	InFlight      string                 `protobuf:"bytes,3,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"` // address of the resource that was being changed when the job broke, if any
+	InFlight      string                 `protobuf:"bytes,3,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`                  // addresses of the resources that were being changed when the job broke, for people
+	StateInPieces *StateRef              `protobuf:"bytes,4,opt,name=state_in_pieces,json=stateInPieces,proto3" json:"state_in_pieces,omitempty"` // instead of state: the pieces before this event
+	Unknown       []string               `protobuf:"bytes,5,rep,name=unknown,proto3" json:"unknown,omitempty"`                                    // addresses of resources that may exist in another form than the state says
+	Tainted       []string               `protobuf:"bytes,6,rep,name=tainted,proto3" json:"tainted,omitempty"`                                    // addresses of resources that were begun, and that the state marks as tainted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BuildResult) Reset() {
 	*x = BuildResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2733,7 @@ func (x *BuildResult) String() string {
 func (*BuildResult) ProtoMessage() {}
 
 func (x *BuildResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2746,7 @@ func (x *BuildResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildResult.ProtoReflect.Descriptor instead.
 func (*BuildResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{28}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BuildResult) GetState() []byte {
@@ -2396,6 +2770,27 @@ func (x *BuildResult) GetInFlight() string {
 	return ""
 }
 
+func (x *BuildResult) GetStateInPieces() *StateRef {
+	if x != nil {
+		return x.StateInPieces
+	}
+	return nil
+}
+
+func (x *BuildResult) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+func (x *BuildResult) GetTainted() []string {
+	if x != nil {
+		return x.Tainted
+	}
+	return nil
+}
+
 type DryRunResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Resources     []*Resource            `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"`
@@ -2405,7 +2800,7 @@ type DryRunResult struct {
 
 func (x *DryRunResult) Reset() {
 	*x = DryRunResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2812,7 @@ func (x *DryRunResult) String() string {
 func (*DryRunResult) ProtoMessage() {}
 
 func (x *DryRunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2825,7 @@ func (x *DryRunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DryRunResult.ProtoReflect.Descriptor instead.
 func (*DryRunResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DryRunResult) GetResources() []*Resource {
@@ -2458,7 +2853,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2865,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2878,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ImportResult) GetVariables() []*TemplateVariable {
@@ -2570,7 +2965,7 @@ type TemplateVariable struct {
 
 func (x *TemplateVariable) Reset() {
 	*x = TemplateVariable{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2977,7 @@ func (x *TemplateVariable) String() string {
 func (*TemplateVariable) ProtoMessage() {}
 
 func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2990,7 @@ func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateVariable.ProtoReflect.Descriptor instead.
 func (*TemplateVariable) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TemplateVariable) GetName() string {
@@ -2662,7 +3057,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +3069,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +3082,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Parameter) GetName() string {
@@ -2800,7 +3195,7 @@ type ParameterOption struct {
 
 func (x *ParameterOption) Reset() {
 	*x = ParameterOption{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +3207,7 @@ func (x *ParameterOption) String() string {
 func (*ParameterOption) ProtoMessage() {}
 
 func (x *ParameterOption) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +3220,7 @@ func (x *ParameterOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterOption.ProtoReflect.Descriptor instead.
 func (*ParameterOption) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{33}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ParameterOption) GetName() string {
@@ -2869,7 +3264,7 @@ type ParameterValidation struct {
 
 func (x *ParameterValidation) Reset() {
 	*x = ParameterValidation{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +3276,7 @@ func (x *ParameterValidation) String() string {
 func (*ParameterValidation) ProtoMessage() {}
 
 func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +3289,7 @@ func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterValidation.ProtoReflect.Descriptor instead.
 func (*ParameterValidation) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{34}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ParameterValidation) GetRegex() string {
@@ -2945,7 +3340,7 @@ type Preset struct {
 
 func (x *Preset) Reset() {
 	*x = Preset{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3352,7 @@ func (x *Preset) String() string {
 func (*Preset) ProtoMessage() {}
 
 func (x *Preset) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3365,7 @@ func (x *Preset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preset.ProtoReflect.Descriptor instead.
 func (*Preset) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Preset) GetName() string {
@@ -3018,7 +3413,7 @@ type ExternalAuth struct {
 
 func (x *ExternalAuth) Reset() {
 	*x = ExternalAuth{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3425,7 @@ func (x *ExternalAuth) String() string {
 func (*ExternalAuth) ProtoMessage() {}
 
 func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3438,7 @@ func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuth.ProtoReflect.Descriptor instead.
 func (*ExternalAuth) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExternalAuth) GetId() string {
@@ -3076,7 +3471,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3483,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3496,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Resource) GetName() string {
@@ -3172,7 +3567,7 @@ type ResourceMetadata struct {
 
 func (x *ResourceMetadata) Reset() {
 	*x = ResourceMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3184,7 +3579,7 @@ func (x *ResourceMetadata) String() string {
 func (*ResourceMetadata) ProtoMessage() {}
 
 func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3197,7 +3592,7 @@ func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceMetadata.ProtoReflect.Descriptor instead.
 func (*ResourceMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResourceMetadata) GetKey() string {
@@ -3248,13 +3643,16 @@ type Agent struct {
 	Metadata                 []*AgentMetadata       `protobuf:"bytes,16,rep,name=metadata,proto3" json:"metadata,omitempty"`
 	Auth                     string                 `protobuf:"bytes,17,opt,name=auth,proto3" json:"auth,omitempty"`                                  // token
 	NoUserData               bool                   `protobuf:"varint,18,opt,name=no_user_data,json=noUserData,proto3" json:"no_user_data,omitempty"` // the agent gets neither its owner's key for git nor logins elsewhere
-	unknownFields            protoimpl.UnknownFields
-	sizeCache                protoimpl.SizeCache
+	// complete: the env, scripts and apps above are all that the build makes for this agent. While it is false the agent may
+	// connect, and waits for the rest.
+	Complete      bool `protobuf:"varint,19,opt,name=complete,proto3" json:"complete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3664,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3677,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Agent) GetId() []byte {
@@ -3408,6 +3806,13 @@ func (x *Agent) GetNoUserData() bool {
 	return false
 }
 
+func (x *Agent) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
 type App struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Id                   []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3433,7 +3838,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3850,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3863,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *App) GetId() []byte {
@@ -3598,7 +4003,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +4015,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +4028,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Script) GetId() []byte {
@@ -3710,7 +4115,7 @@ type AgentMetadata struct {
 
 func (x *AgentMetadata) Reset() {
 	*x = AgentMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +4127,7 @@ func (x *AgentMetadata) String() string {
 func (*AgentMetadata) ProtoMessage() {}
 
 func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +4140,7 @@ func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMetadata.ProtoReflect.Descriptor instead.
 func (*AgentMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AgentMetadata) GetKey() string {
@@ -3844,6 +4249,12 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x06job_id\x18\x01 \x01(\fR\x05jobId\x12\x17\n" +
 	"\afile_id\x18\x02 \x01(\fR\x06fileId\"!\n" +
 	"\vSourceChunk\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\";\n" +
+	"\fStateRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\fR\x05jobId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\" \n" +
+	"\n" +
+	"StateChunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\xf9\x02\n" +
 	"\x05Offer\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\fR\x05jobId\x12\x14\n" +
@@ -3900,7 +4311,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\n" +
 	"parameters\x18\x02 \x03(\v2(.codermesh.provisioner.v1.ParameterValueR\n" +
 	"parameters\x12>\n" +
-	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xb5\x03\n" +
+	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xb5\x04\n" +
 	"\x0eWorkspaceBuild\x12D\n" +
 	"\n" +
 	"transition\x18\x01 \x01(\x0e2$.codermesh.provisioner.v1.TransitionR\n" +
@@ -3912,7 +4323,18 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x13previous_parameters\x18\x04 \x03(\v2(.codermesh.provisioner.v1.ParameterValueR\x12previousParameters\x12>\n" +
 	"\bmetadata\x18\x05 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\fR\x05state\x12\x1b\n" +
-	"\tlog_level\x18\a \x01(\tR\blogLevel\"\xfc\x02\n" +
+	"\tlog_level\x18\a \x01(\tR\blogLevel\x12J\n" +
+	"\x0fstate_in_pieces\x18\b \x01(\v2\".codermesh.provisioner.v1.StateRefR\rstateInPieces\x12\x18\n" +
+	"\aunknown\x18\t \x03(\tR\aunknown\x12\x18\n" +
+	"\atainted\x18\n" +
+	" \x03(\tR\atainted\"6\n" +
+	"\bStateRef\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x04R\x04size\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"8\n" +
+	"\n" +
+	"StatePiece\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xc5\x03\n" +
 	"\x05Event\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\fR\x05jobId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x10\n" +
@@ -3923,19 +4345,31 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"checkpoint\x18\x06 \x01(\v2$.codermesh.provisioner.v1.CheckpointH\x00R\n" +
 	"checkpoint\x12C\n" +
 	"\tresources\x18\a \x01(\v2#.codermesh.provisioner.v1.ResourcesH\x00R\tresources\x12:\n" +
-	"\x06result\x18\b \x01(\v2 .codermesh.provisioner.v1.ResultH\x00R\x06resultB\a\n" +
+	"\x06result\x18\b \x01(\v2 .codermesh.provisioner.v1.ResultH\x00R\x06result\x12G\n" +
+	"\vstate_piece\x18\t \x01(\v2$.codermesh.provisioner.v1.StatePieceH\x00R\n" +
+	"statePieceB\a\n" +
 	"\x05event\"\xda\x01\n" +
 	"\aLogLine\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x128\n" +
 	"\x05level\x18\x02 \x01(\x0e2\".codermesh.provisioner.v1.LogLevelR\x05level\x12;\n" +
 	"\x06source\x18\x03 \x01(\x0e2#.codermesh.provisioner.v1.LogSourceR\x06source\x12\x14\n" +
 	"\x05stage\x18\x04 \x01(\tR\x05stage\x12\x16\n" +
-	"\x06output\x18\x05 \x01(\tR\x06output\"C\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\"\x7f\n" +
 	"\bLogBatch\x127\n" +
-	"\x05lines\x18\x01 \x03(\v2!.codermesh.provisioner.v1.LogLineR\x05lines\"\"\n" +
+	"\x05lines\x18\x01 \x03(\v2!.codermesh.provisioner.v1.LogLineR\x05lines\x12:\n" +
+	"\achanges\x18\x02 \x03(\v2 .codermesh.provisioner.v1.ChangeR\achanges\"\xb3\x01\n" +
+	"\x06Change\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
+	"\acreates\x18\x02 \x01(\bR\acreates\x126\n" +
+	"\x03end\x18\x03 \x01(\x0e2$.codermesh.provisioner.v1.Change.EndR\x03end\"=\n" +
+	"\x03End\x12\x13\n" +
+	"\x0fEND_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fEND_COMPLETE\x10\x01\x12\x0f\n" +
+	"\vEND_ERRORED\x10\x02\"n\n" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
-	"\x05state\x18\x01 \x01(\fR\x05state\"M\n" +
+	"\x05state\x18\x01 \x01(\fR\x05state\x12J\n" +
+	"\x0fstate_in_pieces\x18\x02 \x01(\v2\".codermesh.provisioner.v1.StateRefR\rstateInPieces\"M\n" +
 	"\tResources\x12@\n" +
 	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\"\xd8\x02\n" +
 	"\x06Result\x12\x14\n" +
@@ -3946,11 +4380,14 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x0ftemplate_import\x18\x04 \x01(\v2&.codermesh.provisioner.v1.ImportResultH\x00R\x0etemplateImport\x12R\n" +
 	"\x10template_dry_run\x18\x05 \x01(\v2&.codermesh.provisioner.v1.DryRunResultH\x00R\x0etemplateDryRun\x12P\n" +
 	"\x0fworkspace_build\x18\x06 \x01(\v2%.codermesh.provisioner.v1.BuildResultH\x00R\x0eworkspaceBuildB\x04\n" +
-	"\x02of\"\x82\x01\n" +
+	"\x02of\"\x82\x02\n" +
 	"\vBuildResult\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12@\n" +
 	"\tresources\x18\x02 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\x12\x1b\n" +
-	"\tin_flight\x18\x03 \x01(\tR\binFlight\"P\n" +
+	"\tin_flight\x18\x03 \x01(\tR\binFlight\x12J\n" +
+	"\x0fstate_in_pieces\x18\x04 \x01(\v2\".codermesh.provisioner.v1.StateRefR\rstateInPieces\x12\x18\n" +
+	"\aunknown\x18\x05 \x03(\tR\aunknown\x12\x18\n" +
+	"\atainted\x18\x06 \x03(\tR\atainted\"P\n" +
 	"\fDryRunResult\x12@\n" +
 	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\"\xf3\x05\n" +
 	"\fImportResult\x12H\n" +
@@ -4033,7 +4470,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1c\n" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\x12\x17\n" +
-	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xde\x05\n" +
+	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xfa\x05\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4054,7 +4491,8 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\bmetadata\x18\x10 \x03(\v2'.codermesh.provisioner.v1.AgentMetadataR\bmetadata\x12\x12\n" +
 	"\x04auth\x18\x11 \x01(\tR\x04auth\x12 \n" +
 	"\fno_user_data\x18\x12 \x01(\bR\n" +
-	"noUserData\x1a6\n" +
+	"noUserData\x12\x1a\n" +
+	"\bcomplete\x18\x13 \x01(\bR\bcomplete\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe4\x03\n" +
@@ -4113,10 +4551,11 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\tLogSource\x12\x1a\n" +
 	"\x16LOG_SOURCE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_SOURCE_DAEMON\x10\x01\x12\x17\n" +
-	"\x13LOG_SOURCE_EXECUTOR\x10\x022\xd1\x01\n" +
+	"\x13LOG_SOURCE_EXECUTOR\x10\x022\xaa\x02\n" +
 	"\x12ProvisionerService\x12_\n" +
 	"\aSession\x12'.codermesh.provisioner.v1.DaemonMessage\x1a'.codermesh.provisioner.v1.ServerMessage(\x010\x01\x12Z\n" +
-	"\x06Source\x12'.codermesh.provisioner.v1.SourceRequest\x1a%.codermesh.provisioner.v1.SourceChunk0\x01B;Z9github.com/codermesh/codermesh/provisionerd/provisionerpbb\x06proto3"
+	"\x06Source\x12'.codermesh.provisioner.v1.SourceRequest\x1a%.codermesh.provisioner.v1.SourceChunk0\x01\x12W\n" +
+	"\x05State\x12&.codermesh.provisioner.v1.StateRequest\x1a$.codermesh.provisioner.v1.StateChunk0\x01B;Z9github.com/codermesh/codermesh/provisionerd/provisionerpbb\x06proto3"
 
 var (
 	file_provisionerd_provisionerpb_provisioner_proto_rawDescOnce sync.Once
@@ -4130,133 +4569,147 @@ func file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP() []byte {
 	return file_provisionerd_provisionerpb_provisioner_proto_rawDescData
 }
 
-var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(Transition)(0),               // 0: codermesh.provisioner.v1.Transition
 	(LogLevel)(0),                 // 1: codermesh.provisioner.v1.LogLevel
 	(LogSource)(0),                // 2: codermesh.provisioner.v1.LogSource
-	(*DaemonMessage)(nil),         // 3: codermesh.provisioner.v1.DaemonMessage
-	(*ServerMessage)(nil),         // 4: codermesh.provisioner.v1.ServerMessage
-	(*Hello)(nil),                 // 5: codermesh.provisioner.v1.Hello
-	(*Lease)(nil),                 // 6: codermesh.provisioner.v1.Lease
-	(*Welcome)(nil),               // 7: codermesh.provisioner.v1.Welcome
-	(*Ready)(nil),                 // 8: codermesh.provisioner.v1.Ready
-	(*Accept)(nil),                // 9: codermesh.provisioner.v1.Accept
-	(*Ack)(nil),                   // 10: codermesh.provisioner.v1.Ack
-	(*Cancel)(nil),                // 11: codermesh.provisioner.v1.Cancel
-	(*Revoked)(nil),               // 12: codermesh.provisioner.v1.Revoked
-	(*Refused)(nil),               // 13: codermesh.provisioner.v1.Refused
-	(*Ping)(nil),                  // 14: codermesh.provisioner.v1.Ping
-	(*Pong)(nil),                  // 15: codermesh.provisioner.v1.Pong
-	(*SourceRequest)(nil),         // 16: codermesh.provisioner.v1.SourceRequest
-	(*SourceChunk)(nil),           // 17: codermesh.provisioner.v1.SourceChunk
-	(*Offer)(nil),                 // 18: codermesh.provisioner.v1.Offer
-	(*VariableValue)(nil),         // 19: codermesh.provisioner.v1.VariableValue
-	(*ParameterValue)(nil),        // 20: codermesh.provisioner.v1.ParameterValue
-	(*Metadata)(nil),              // 21: codermesh.provisioner.v1.Metadata
-	(*TemplateImport)(nil),        // 22: codermesh.provisioner.v1.TemplateImport
-	(*TemplateDryRun)(nil),        // 23: codermesh.provisioner.v1.TemplateDryRun
-	(*WorkspaceBuild)(nil),        // 24: codermesh.provisioner.v1.WorkspaceBuild
-	(*Event)(nil),                 // 25: codermesh.provisioner.v1.Event
-	(*LogLine)(nil),               // 26: codermesh.provisioner.v1.LogLine
-	(*LogBatch)(nil),              // 27: codermesh.provisioner.v1.LogBatch
-	(*Checkpoint)(nil),            // 28: codermesh.provisioner.v1.Checkpoint
-	(*Resources)(nil),             // 29: codermesh.provisioner.v1.Resources
-	(*Result)(nil),                // 30: codermesh.provisioner.v1.Result
-	(*BuildResult)(nil),           // 31: codermesh.provisioner.v1.BuildResult
-	(*DryRunResult)(nil),          // 32: codermesh.provisioner.v1.DryRunResult
-	(*ImportResult)(nil),          // 33: codermesh.provisioner.v1.ImportResult
-	(*TemplateVariable)(nil),      // 34: codermesh.provisioner.v1.TemplateVariable
-	(*Parameter)(nil),             // 35: codermesh.provisioner.v1.Parameter
-	(*ParameterOption)(nil),       // 36: codermesh.provisioner.v1.ParameterOption
-	(*ParameterValidation)(nil),   // 37: codermesh.provisioner.v1.ParameterValidation
-	(*Preset)(nil),                // 38: codermesh.provisioner.v1.Preset
-	(*ExternalAuth)(nil),          // 39: codermesh.provisioner.v1.ExternalAuth
-	(*Resource)(nil),              // 40: codermesh.provisioner.v1.Resource
-	(*ResourceMetadata)(nil),      // 41: codermesh.provisioner.v1.ResourceMetadata
-	(*Agent)(nil),                 // 42: codermesh.provisioner.v1.Agent
-	(*App)(nil),                   // 43: codermesh.provisioner.v1.App
-	(*Script)(nil),                // 44: codermesh.provisioner.v1.Script
-	(*AgentMetadata)(nil),         // 45: codermesh.provisioner.v1.AgentMetadata
-	nil,                           // 46: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	nil,                           // 47: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	nil,                           // 48: codermesh.provisioner.v1.Agent.EnvEntry
-	(*durationpb.Duration)(nil),   // 49: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
+	(Change_End)(0),               // 3: codermesh.provisioner.v1.Change.End
+	(*DaemonMessage)(nil),         // 4: codermesh.provisioner.v1.DaemonMessage
+	(*ServerMessage)(nil),         // 5: codermesh.provisioner.v1.ServerMessage
+	(*Hello)(nil),                 // 6: codermesh.provisioner.v1.Hello
+	(*Lease)(nil),                 // 7: codermesh.provisioner.v1.Lease
+	(*Welcome)(nil),               // 8: codermesh.provisioner.v1.Welcome
+	(*Ready)(nil),                 // 9: codermesh.provisioner.v1.Ready
+	(*Accept)(nil),                // 10: codermesh.provisioner.v1.Accept
+	(*Ack)(nil),                   // 11: codermesh.provisioner.v1.Ack
+	(*Cancel)(nil),                // 12: codermesh.provisioner.v1.Cancel
+	(*Revoked)(nil),               // 13: codermesh.provisioner.v1.Revoked
+	(*Refused)(nil),               // 14: codermesh.provisioner.v1.Refused
+	(*Ping)(nil),                  // 15: codermesh.provisioner.v1.Ping
+	(*Pong)(nil),                  // 16: codermesh.provisioner.v1.Pong
+	(*SourceRequest)(nil),         // 17: codermesh.provisioner.v1.SourceRequest
+	(*SourceChunk)(nil),           // 18: codermesh.provisioner.v1.SourceChunk
+	(*StateRequest)(nil),          // 19: codermesh.provisioner.v1.StateRequest
+	(*StateChunk)(nil),            // 20: codermesh.provisioner.v1.StateChunk
+	(*Offer)(nil),                 // 21: codermesh.provisioner.v1.Offer
+	(*VariableValue)(nil),         // 22: codermesh.provisioner.v1.VariableValue
+	(*ParameterValue)(nil),        // 23: codermesh.provisioner.v1.ParameterValue
+	(*Metadata)(nil),              // 24: codermesh.provisioner.v1.Metadata
+	(*TemplateImport)(nil),        // 25: codermesh.provisioner.v1.TemplateImport
+	(*TemplateDryRun)(nil),        // 26: codermesh.provisioner.v1.TemplateDryRun
+	(*WorkspaceBuild)(nil),        // 27: codermesh.provisioner.v1.WorkspaceBuild
+	(*StateRef)(nil),              // 28: codermesh.provisioner.v1.StateRef
+	(*StatePiece)(nil),            // 29: codermesh.provisioner.v1.StatePiece
+	(*Event)(nil),                 // 30: codermesh.provisioner.v1.Event
+	(*LogLine)(nil),               // 31: codermesh.provisioner.v1.LogLine
+	(*LogBatch)(nil),              // 32: codermesh.provisioner.v1.LogBatch
+	(*Change)(nil),                // 33: codermesh.provisioner.v1.Change
+	(*Checkpoint)(nil),            // 34: codermesh.provisioner.v1.Checkpoint
+	(*Resources)(nil),             // 35: codermesh.provisioner.v1.Resources
+	(*Result)(nil),                // 36: codermesh.provisioner.v1.Result
+	(*BuildResult)(nil),           // 37: codermesh.provisioner.v1.BuildResult
+	(*DryRunResult)(nil),          // 38: codermesh.provisioner.v1.DryRunResult
+	(*ImportResult)(nil),          // 39: codermesh.provisioner.v1.ImportResult
+	(*TemplateVariable)(nil),      // 40: codermesh.provisioner.v1.TemplateVariable
+	(*Parameter)(nil),             // 41: codermesh.provisioner.v1.Parameter
+	(*ParameterOption)(nil),       // 42: codermesh.provisioner.v1.ParameterOption
+	(*ParameterValidation)(nil),   // 43: codermesh.provisioner.v1.ParameterValidation
+	(*Preset)(nil),                // 44: codermesh.provisioner.v1.Preset
+	(*ExternalAuth)(nil),          // 45: codermesh.provisioner.v1.ExternalAuth
+	(*Resource)(nil),              // 46: codermesh.provisioner.v1.Resource
+	(*ResourceMetadata)(nil),      // 47: codermesh.provisioner.v1.ResourceMetadata
+	(*Agent)(nil),                 // 48: codermesh.provisioner.v1.Agent
+	(*App)(nil),                   // 49: codermesh.provisioner.v1.App
+	(*Script)(nil),                // 50: codermesh.provisioner.v1.Script
+	(*AgentMetadata)(nil),         // 51: codermesh.provisioner.v1.AgentMetadata
+	nil,                           // 52: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	nil,                           // 53: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	nil,                           // 54: codermesh.provisioner.v1.Agent.EnvEntry
+	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
 }
 var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
-	5,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
-	8,  // 1: codermesh.provisioner.v1.DaemonMessage.ready:type_name -> codermesh.provisioner.v1.Ready
-	9,  // 2: codermesh.provisioner.v1.DaemonMessage.accept:type_name -> codermesh.provisioner.v1.Accept
-	25, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
-	14, // 4: codermesh.provisioner.v1.DaemonMessage.ping:type_name -> codermesh.provisioner.v1.Ping
-	7,  // 5: codermesh.provisioner.v1.ServerMessage.welcome:type_name -> codermesh.provisioner.v1.Welcome
-	18, // 6: codermesh.provisioner.v1.ServerMessage.offer:type_name -> codermesh.provisioner.v1.Offer
-	10, // 7: codermesh.provisioner.v1.ServerMessage.ack:type_name -> codermesh.provisioner.v1.Ack
-	11, // 8: codermesh.provisioner.v1.ServerMessage.cancel:type_name -> codermesh.provisioner.v1.Cancel
-	12, // 9: codermesh.provisioner.v1.ServerMessage.revoked:type_name -> codermesh.provisioner.v1.Revoked
-	15, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
-	13, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
-	6,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
-	49, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
-	10, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
-	12, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
-	22, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
-	23, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
-	24, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
-	46, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	19, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	20, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	21, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	19, // 23: codermesh.provisioner.v1.TemplateDryRun.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	20, // 24: codermesh.provisioner.v1.TemplateDryRun.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	21, // 25: codermesh.provisioner.v1.TemplateDryRun.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	6,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
+	9,  // 1: codermesh.provisioner.v1.DaemonMessage.ready:type_name -> codermesh.provisioner.v1.Ready
+	10, // 2: codermesh.provisioner.v1.DaemonMessage.accept:type_name -> codermesh.provisioner.v1.Accept
+	30, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
+	15, // 4: codermesh.provisioner.v1.DaemonMessage.ping:type_name -> codermesh.provisioner.v1.Ping
+	8,  // 5: codermesh.provisioner.v1.ServerMessage.welcome:type_name -> codermesh.provisioner.v1.Welcome
+	21, // 6: codermesh.provisioner.v1.ServerMessage.offer:type_name -> codermesh.provisioner.v1.Offer
+	11, // 7: codermesh.provisioner.v1.ServerMessage.ack:type_name -> codermesh.provisioner.v1.Ack
+	12, // 8: codermesh.provisioner.v1.ServerMessage.cancel:type_name -> codermesh.provisioner.v1.Cancel
+	13, // 9: codermesh.provisioner.v1.ServerMessage.revoked:type_name -> codermesh.provisioner.v1.Revoked
+	16, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
+	14, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
+	7,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
+	55, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
+	11, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
+	13, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
+	25, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
+	26, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
+	27, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
+	52, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	22, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	23, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	24, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	22, // 23: codermesh.provisioner.v1.TemplateDryRun.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	23, // 24: codermesh.provisioner.v1.TemplateDryRun.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	24, // 25: codermesh.provisioner.v1.TemplateDryRun.metadata:type_name -> codermesh.provisioner.v1.Metadata
 	0,  // 26: codermesh.provisioner.v1.WorkspaceBuild.transition:type_name -> codermesh.provisioner.v1.Transition
-	19, // 27: codermesh.provisioner.v1.WorkspaceBuild.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	20, // 28: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	20, // 29: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	21, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	50, // 31: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
-	27, // 32: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
-	28, // 33: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
-	29, // 34: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
-	30, // 35: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
-	50, // 36: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 37: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
-	2,  // 38: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
-	26, // 39: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
-	40, // 40: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
-	33, // 41: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
-	32, // 42: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
-	31, // 43: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
-	40, // 44: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	40, // 45: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	34, // 46: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
-	35, // 47: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
-	38, // 48: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
-	39, // 49: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
-	47, // 50: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	40, // 51: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
-	40, // 52: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
-	36, // 53: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
-	37, // 54: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
-	20, // 55: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	41, // 56: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
-	42, // 57: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
-	48, // 58: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
-	43, // 59: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
-	44, // 60: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
-	45, // 61: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
-	3,  // 62: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
-	16, // 63: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
-	4,  // 64: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
-	17, // 65: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
-	64, // [64:66] is the sub-list for method output_type
-	62, // [62:64] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	22, // 27: codermesh.provisioner.v1.WorkspaceBuild.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	23, // 28: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	23, // 29: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	24, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	28, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	56, // 32: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
+	32, // 33: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
+	34, // 34: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
+	35, // 35: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
+	36, // 36: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
+	29, // 37: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
+	56, // 38: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 39: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
+	2,  // 40: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
+	31, // 41: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
+	33, // 42: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
+	3,  // 43: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
+	28, // 44: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	46, // 45: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
+	39, // 46: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
+	38, // 47: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
+	37, // 48: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
+	46, // 49: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	28, // 50: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	46, // 51: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	40, // 52: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
+	41, // 53: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
+	44, // 54: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
+	45, // 55: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
+	53, // 56: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	46, // 57: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
+	46, // 58: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
+	42, // 59: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
+	43, // 60: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
+	23, // 61: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	47, // 62: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
+	48, // 63: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
+	54, // 64: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
+	49, // 65: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
+	50, // 66: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
+	51, // 67: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
+	4,  // 68: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
+	17, // 69: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
+	19, // 70: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
+	5,  // 71: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
+	18, // 72: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
+	20, // 73: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
+	71, // [71:74] is the sub-list for method output_type
+	68, // [68:71] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_provisionerd_provisionerpb_provisioner_proto_init() }
@@ -4280,30 +4733,31 @@ func file_provisionerd_provisionerpb_provisioner_proto_init() {
 		(*ServerMessage_Pong)(nil),
 		(*ServerMessage_Refused)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[15].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[17].OneofWrappers = []any{
 		(*Offer_TemplateImport)(nil),
 		(*Offer_TemplateDryRun)(nil),
 		(*Offer_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[22].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26].OneofWrappers = []any{
 		(*Event_Log)(nil),
 		(*Event_Checkpoint)(nil),
 		(*Event_Resources)(nil),
 		(*Event_Result)(nil),
+		(*Event_StatePiece)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32].OneofWrappers = []any{
 		(*Result_TemplateImport)(nil),
 		(*Result_TemplateDryRun)(nil),
 		(*Result_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34].OneofWrappers = []any{}
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provisionerd_provisionerpb_provisioner_proto_rawDesc), len(file_provisionerd_provisionerpb_provisioner_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   46,
+			NumEnums:      4,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

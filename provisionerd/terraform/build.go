@@ -2,21 +2,22 @@ package terraform
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 // Codes of a result's error.
@@ -107,6 +108,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		return err
 	}
 	r.log.enter(stage)
+	r.sayUnsettled(work)
 	where, env, err := r.slot.serve(ctx, facts{
 		transition: transition, metadata: work.GetMetadata(), parameters: work.GetParameters(),
 		previous: work.GetPreviousParameters(), build: true, token: t.token, key: t.key,
@@ -114,15 +116,20 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if err != nil {
 		return err
 	}
-	changes, err := newTouched(r.slot.touchedFile())
+	folder, err := openFolder(r.slot.work())
 	if err != nil {
 		return err
 	}
-	defer changes.close()
-	watch := newWatch(r.slot.work(), r.run.Sink, work.GetState(), transition == "start")
+	defer folder.close()
+	changes := &touched{sink: r.run.Sink}
+	watch := newWatch(folder, r.run.Sink, work.GetState(), transition == "start")
+	var dump []byte // written by Terraform's output, read after its end
 	out := &output{log: r.log, on: func(e event) {
 		changes.event(e)
 		watch.event(e)
+		if e.dump != nil {
+			dump = e.dump
+		}
 	}}
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
 		if work.GetTransition() == provisionerpb.Transition_TRANSITION_DELETE {
@@ -130,23 +137,64 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		}
 		return tf.ApplyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
 	})
-	if reached := newestOf(watch.close(), stateFiles(r.slot.work())...); reached != nil {
+	found, unread := folder.states()
+	if unread != nil {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "A state file of the job cannot be used: %v", unread)
+	}
+	found = append(found, dump) // what Terraform prints because no file takes it is the newest
+	if reached := newestOf(watch.close(), found...); reached != nil {
 		outcome.State = reached
 	}
+	saved := unread == nil && endedItself(err) && (dump != nil || !out.unsaved())
+	if err != nil {
+		err = r.commandError(strings.ToLower(stage[:1])+stage[1:], err, out, t)
+	}
+	err = r.settle(outcome, changes.all(), err, unread, saved)
 	resources, rerr := resourcesOf(outcome.State)
 	outcome.Resources = resources
-	if err != nil {
-		failure := r.commandError(strings.ToLower(stage[:1])+stage[1:], err, out, t)
-		unknown, failed := changes.lost(outcome.State)
-		if len(unknown) == 0 {
-			outcome.InFlight = strings.Join(failed, ", ")
-			return failure
-		}
-		outcome.InFlight = strings.Join(unknown, ", ")
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "In flight when Terraform ended, so maybe made without being in the state: %s", outcome.InFlight)
-		return fmt.Errorf("%w. In flight, so maybe made without being in the state: %s", failure, outcome.InFlight)
+	return cmp.Or(err, rerr)
+}
+
+// settle marks in the state, and names in the result, what Terraform began and did not finish. unread is why a state file could
+// not be read, nil for none; saved means that Terraform ended in order and its last state was read. It returns the job's error.
+func (r *runner) settle(outcome *provisionerpb.BuildResult, changes []*provisionerpb.Change, failure, unread error, saved bool) error {
+	switch {
+	case failure == nil && unread == nil:
+		return nil
+	case failure == nil:
+		failure = fmt.Errorf("read the state: %w", unread)
 	}
-	return rerr
+	lost, state := tfstate.Settle(outcome.GetState(), changes, saved)
+	outcome.State, outcome.Unknown, outcome.Tainted = state, lost.Unknown, lost.Tainted
+	inFlight := slices.Concat(lost.Unknown, lost.Tainted)
+	if len(inFlight) == 0 {
+		inFlight = lost.Failed
+	}
+	outcome.InFlight = strings.Join(inFlight, ", ")
+	sentence := lost.Sentence()
+	if sentence == "" {
+		return failure
+	}
+	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", sentence)
+	return fmt.Errorf("%w. %s", failure, sentence)
+}
+
+// endedItself reports whether a Terraform command that returned err was not killed and did not crash.
+func endedItself(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	return !ok || exit.ExitCode() == 1
+}
+
+// sayUnsettled repeats in the log what earlier builds began and left: this one may begin it again.
+func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
+	if unknown := work.GetUnknown(); len(unknown) > 0 {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
+			"An earlier build was interrupted. These resources may exist without being in the state, and may be made a second time: %s. Look for them where they are made, and remove what is too many.",
+			strings.Join(unknown, ", "))
+	}
+	if tainted := work.GetTainted(); len(tainted) > 0 {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "An earlier build began these resources and did not finish them. They are made anew: %s.", strings.Join(tainted, ", "))
+	}
 }
 
 // fill makes the slot's working folder: the source, a link to what init made (unless linked is false), variables and state.
@@ -300,125 +348,4 @@ func resourcesOf(text []byte) ([]*provisionerpb.Resource, error) {
 		return nil, err
 	}
 	return deriveResources(s.nodes("managed"))
-}
-
-const (
-	checkpointEvery = time.Second
-	// Terraform writes its state shortly after it says that a resource is complete.
-	stateDelay    = 3 * time.Millisecond
-	stateAttempts = 20
-)
-
-// watch follows the state file of a running build: it sends checkpoints, at most one per checkpointEvery, and the resources
-// as soon as an agent's token is known, because the agent may knock before the build ends.
-type watch struct {
-	dir    string
-	sink   job.Sink
-	agents bool
-
-	wake chan bool // true: the state is about to change
-	done chan struct{}
-	over sync.WaitGroup
-	last []byte // the newest complete state seen; read it after over
-}
-
-func newWatch(dir string, sink job.Sink, initial []byte, agents bool) *watch {
-	w := &watch{dir: dir, sink: sink, agents: agents, wake: make(chan bool, 1), done: make(chan struct{}), last: initial}
-	w.over.Go(w.run)
-	return w
-}
-
-// event is called for each event of Terraform and does not block.
-func (w *watch) event(e event) {
-	changed := e.kind == "apply_complete" || e.kind == "apply_errored"
-	if !changed && e.kind != "apply_start" {
-		return
-	}
-	select {
-	case w.wake <- changed:
-	default: // one look is due anyway
-	}
-}
-
-// close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The file may
-// be torn by now. What the watch has not sent is in the result.
-func (w *watch) close() []byte {
-	close(w.done)
-	w.over.Wait()
-	return w.last
-}
-
-func (w *watch) run() {
-	var sent time.Time
-	var pending []byte
-	tokens := ""
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		select {
-		case <-w.done:
-			return
-		case <-timer.C:
-			if pending != nil {
-				w.sink.Checkpoint(pending)
-				pending, sent = nil, time.Now()
-			}
-			timer.Reset(time.Hour)
-			continue
-		case changed := <-w.wake:
-			text, s := w.look(w.last, changed)
-			if s == nil {
-				continue
-			}
-			w.last, pending = text, text
-			if w.agents {
-				tokens = w.report(s, tokens)
-			}
-		}
-		if wait := checkpointEvery - time.Since(sent); wait > 0 {
-			timer.Reset(wait)
-			continue
-		}
-		w.sink.Checkpoint(pending)
-		pending, sent = nil, time.Now()
-	}
-}
-
-// look reads the state until it differs from last; once only when no change is expected.
-func (w *watch) look(last []byte, expected bool) ([]byte, *state) {
-	for range stateAttempts {
-		select {
-		case <-w.done:
-			return nil, nil
-		case <-time.After(stateDelay):
-		}
-		text, err := os.ReadFile(filepath.Join(w.dir, "terraform.tfstate"))
-		if err == nil && !bytes.Equal(text, last) {
-			if s, err := parseState(text); err == nil {
-				return text, s
-			}
-		}
-		if !expected && err == nil {
-			return nil, nil
-		}
-	}
-	return nil, nil
-}
-
-// report sends the resources when the agents' tokens are others than known, and returns the tokens.
-func (w *watch) report(s *state, known string) string {
-	resources, err := deriveResources(s.nodes("managed"))
-	if err != nil {
-		return known // half-built states may be odd; the result reports what stays wrong
-	}
-	tokens := ""
-	for _, r := range resources {
-		for _, a := range r.GetAgents() {
-			tokens += a.GetToken() + "\n"
-		}
-	}
-	if tokens != known && tokens != "" {
-		w.sink.Resources(resources)
-	}
-	return tokens
 }

@@ -184,7 +184,11 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []node,
 	if err != nil {
 		return nil, nil, out, err
 	}
-	s, err := parseState(newestOf(nil, stateFiles(r.slot.work())...))
+	found, err := statesIn(r.slot.work())
+	if err != nil {
+		return nil, nil, out, err
+	}
+	s, err := parseState(newestOf(nil, found...))
 	if err != nil {
 		return nil, nil, out, err
 	}
@@ -195,6 +199,7 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []node,
 type discardSink struct{}
 
 func (discardSink) Log(*provisionerpb.LogLine)          {}
+func (discardSink) Change(*provisionerpb.Change)        {}
 func (discardSink) Checkpoint([]byte)                   {}
 func (discardSink) Resources([]*provisionerpb.Resource) {}
 

@@ -14,8 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
@@ -280,8 +282,26 @@ func runDoomed(args []string) error {
 	if err != nil {
 		return err
 	}
-	j := &trial{source: archive, sink: &recorder{}, stop: make(chan struct{}), ctx: context.Background(), id: id}
+	told := &recorder{onChange: func(c *provisionerpb.Change) {
+		if text, err := protojson.Marshal(c); err == nil {
+			fmt.Println(string(text))
+		}
+	}}
+	j := &trial{source: archive, sink: told, stop: make(chan struct{}), ctx: context.Background(), id: id}
 	return errors.New(j.build(e, &provisionerpb.WorkspaceBuild{Transition: start}).GetError())
+}
+
+// changesIn reads what a doomed process reported.
+func changesIn(t *testing.T, text string) (changes []*provisionerpb.Change) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		c := &provisionerpb.Change{}
+		if err := protojson.Unmarshal([]byte(line), c); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		changes = append(changes, c)
+	}
+	return changes
 }
 
 // TestRecover kills a process in the middle of a job; another one takes over its folders.
@@ -296,8 +316,8 @@ func TestRecover(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
 	id := uuid.New()
 	cmd := exec.CommandContext(t.Context(), opts.Worker[0], "doomed", string(text), hex.EncodeToString(tarOf(t, chain(mark))), id.String())
-	var problems strings.Builder
-	cmd.Stderr = &problems
+	var problems, told strings.Builder
+	cmd.Stderr, cmd.Stdout = &problems, &told
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -313,15 +333,16 @@ func TestRecover(t *testing.T) {
 	<-ended
 	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
 	vanish(t, "-e "+mark)
-	left, err := e.Recover(t.Context(), id, 1, nil)
+	known := job.Known{Changes: changesIn(t, told.String())}
+	left, err := e.Recover(t.Context(), id, 1, known)
 	if err != nil {
 		t.Fatal(err)
 	}
 	attribute(t, left.State, "a", "id")
-	if diff := cmp.Diff([]string{"terraform_data.b"}, left.InFlight); diff != "" {
+	if diff := cmp.Diff([]string{"terraform_data.b"}, left.Unknown); diff != "" {
 		t.Errorf("in flight (-want +got):\n%s", diff)
 	}
-	if left, err := e.Recover(t.Context(), id, 1, nil); left.State != nil || left.InFlight != nil || err != nil {
+	if left, err := e.Recover(t.Context(), id, 1, job.Known{}); left.State != nil || left.Unknown != nil || err != nil {
 		t.Errorf("recovered twice: %v, %v", left, err)
 	}
 }

@@ -178,12 +178,15 @@ func newExecutor(tb testing.TB, change ...func(*terraform.Options)) *terraform.E
 
 // recorder is a sink that keeps everything and tells about every line.
 type recorder struct {
-	mu          sync.Mutex
-	lines       []*provisionerpb.LogLine
-	checkpoints [][]byte
-	resources   [][]*provisionerpb.Resource
-	onLine      func(string)
-	onResources func([]*provisionerpb.Resource)
+	mu           sync.Mutex
+	lines        []*provisionerpb.LogLine
+	checkpoints  [][]byte
+	changes      []*provisionerpb.Change
+	resources    [][]*provisionerpb.Resource
+	onLine       func(string)
+	onChange     func(*provisionerpb.Change)
+	onCheckpoint func([]byte)
+	onResources  func([]*provisionerpb.Resource)
 }
 
 func (r *recorder) Log(line *provisionerpb.LogLine) {
@@ -196,10 +199,23 @@ func (r *recorder) Log(line *provisionerpb.LogLine) {
 	}
 }
 
-func (r *recorder) Checkpoint(state []byte) {
+func (r *recorder) Change(c *provisionerpb.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.changes = append(r.changes, c)
+	if r.onChange != nil {
+		r.onChange(c)
+	}
+}
+
+func (r *recorder) Checkpoint(state []byte) {
+	r.mu.Lock()
 	r.checkpoints = append(r.checkpoints, state)
+	on := r.onCheckpoint
+	r.mu.Unlock()
+	if on != nil {
+		on(state)
+	}
 }
 
 func (r *recorder) Resources(resources []*provisionerpb.Resource) {

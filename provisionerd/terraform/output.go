@@ -164,10 +164,24 @@ type event struct {
 	text       string // "" for none
 	kind       string // Terraform's type: apply_start, diagnostic, …; "" for a line that is not JSON
 	addr       string // of the resource that the event is about
-	action     string // what is done to it: create, update, delete
+	action     string // what is done to it, or planned: create, update, delete, …
 	resource   string // its type
 	diagnostic *diagnostic
+	dump       []byte // the state that Terraform could not save anywhere else
 }
+
+// subject is what an event is about.
+type subject struct {
+	Action   string `json:"action"`
+	Resource struct {
+		Addr string `json:"addr"`
+		Type string `json:"resource_type"`
+	} `json:"resource"`
+}
+
+// dumpMessage announces the state that Terraform could neither save where it belongs nor in errored.tfstate. No template can
+// write such a line: what its programs print is wrapped in events of Terraform.
+const dumpMessage = "Emergency state dump"
 
 // parseLine reads one line of `terraform … -json`. Lines that are not JSON come out as they are.
 func parseLine(line []byte) event {
@@ -177,23 +191,21 @@ func parseLine(line []byte) event {
 		return raw
 	}
 	var m struct {
-		Level      string      `json:"@level"`
-		Message    *string     `json:"@message"`
-		Type       string      `json:"type"`
-		Diagnostic *diagnostic `json:"diagnostic"`
-		Hook       struct {
-			Action   string `json:"action"`
-			Resource struct {
-				Addr string `json:"addr"`
-				Type string `json:"resource_type"`
-			} `json:"resource"`
-		} `json:"hook"`
+		Level      string          `json:"@level"`
+		Message    *string         `json:"@message"`
+		Type       string          `json:"type"`
+		Diagnostic *diagnostic     `json:"diagnostic"`
+		Hook       subject         `json:"hook"`
+		Change     subject         `json:"change"`
+		State      json.RawMessage `json:"state"`
 	}
 	if err := json.Unmarshal(line, &m); err != nil || m.Message == nil {
 		return raw
 	}
 	e := event{level: levelOf(m.Level), text: *m.Message, kind: m.Type, addr: m.Hook.Resource.Addr, action: m.Hook.Action, resource: m.Hook.Resource.Type}
 	switch m.Type {
+	case "planned_change":
+		e.addr, e.action, e.resource = m.Change.Resource.Addr, m.Change.Action, m.Change.Resource.Type
 	case "diagnostic":
 		if m.Diagnostic == nil {
 			return e
@@ -214,6 +226,9 @@ func parseLine(line []byte) event {
 		}
 	case "outputs":
 		e.text = "" // a template's outputs are nobody's business here, and may be secrets
+	}
+	if *m.Message == dumpMessage {
+		e.dump = m.State
 	}
 	return e
 }
@@ -256,6 +271,16 @@ func (o *output) Write(line []byte) (int, error) {
 		o.on(e)
 	}
 	return len(line), nil
+}
+
+// unsaved reports whether Terraform complained that it could not save its state.
+func (o *output) unsaved() bool {
+	for _, d := range o.diagnostics() {
+		if strings.HasPrefix(d.Summary, "Failed to") && strings.Contains(d.Summary, "state") {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *output) diagnostics() []diagnostic {

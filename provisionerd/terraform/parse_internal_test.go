@@ -3,9 +3,9 @@ package terraform
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,7 +127,11 @@ func TestNewestState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := string(newestOf([]byte(c.earlier), stateFiles(dir)...)); got != c.want {
+			found, err := statesIn(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(newestOf([]byte(c.earlier), found...)); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
@@ -157,8 +161,19 @@ func FuzzParseLine(f *testing.F) {
 	f.Add([]byte(`{"@level":"info","@message":"m","type":"apply_start","hook":{"resource":{"addr":"x"}}}`))
 	f.Add([]byte(`{"@message":"x","type":"diagnostic","diagnostic":{"severity":"error","range":{}}}`))
 	f.Add([]byte("\xff\x00"))
+	f.Add([]byte(`{"@level":"info","@message":"x: Plan to create","type":"planned_change","change":{"resource":{"addr":"x","resource_type":"coder_script"},"action":"create"}}`))
+	f.Add([]byte(`{"@level":"info","@message":"Emergency state dump","state":{"version":4,"lineage":"l"}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		e := parseLine(line)
+		if len(e.dump) > len(line) || e.dump != nil && !json.Valid(e.dump) {
+			t.Errorf("a dump of %d bytes", len(e.dump))
+		}
+		newestOf(nil, e.dump)
+		p := newPlan(e.dump)
+		p.event(e)
+		if s, err := parseState(e.dump); err == nil {
+			p.outstanding(s)
+		}
 		if got := cleanLine(e.text); !utf8.ValidString(got) || strings.Contains(got, "\x00") || len(got) > 3*maxLine+100 {
 			t.Errorf("line of %d bytes", len(got))
 		}
@@ -242,52 +257,6 @@ func FuzzGraph(f *testing.F) {
 		graph := parseGraph(dot)
 		for from := range graph {
 			reach(graph, from)
-		}
-	})
-}
-
-// What is named as in flight: changes that did not end, and resources that were made and are not in the state.
-func TestLostIn(t *testing.T) {
-	t.Parallel()
-	state := []byte(`{"version":4,"lineage":"l","serial":1,"resources":[
-		{"mode":"managed","type":"a","name":"one","instances":[{"index_key":0},{"index_key":"k\"${x}"}]},
-		{"module":"module.m[\"x\"]","mode":"managed","type":"a","name":"two","instances":[{}]},
-		{"mode":"data","type":"a","name":"three","instances":[{}]}]}`)
-	steps := []touch{
-		{Addr: "a.one[0]", Made: true}, {Addr: "a.one[0]", Made: true, End: "complete"},
-		{Addr: `a.one["k\"$${x}"]`, Made: true, End: "complete"},
-		{Addr: `module.m["x"].a.two`, Made: true, End: "complete"},
-		{Addr: "a.three", Made: true, End: "complete"}, // only a data source has that name in the state
-		{Addr: "a.begun"},
-		{Addr: "a.broken"}, {Addr: "a.broken", End: "errored"},
-		{Addr: "a.deleted"}, {Addr: "a.deleted", End: "complete"},
-		{Addr: "a.replaced"}, {Addr: "a.replaced", End: "complete"}, {Addr: "a.replaced", Made: true},
-	}
-	unknown, failed := lostIn(steps, state)
-	if want := []string{"a.begun", "a.replaced", "a.three"}; !slices.Equal(unknown, want) {
-		t.Errorf("unknown: got %q, want %q", unknown, want)
-	}
-	if want := []string{"a.broken"}; !slices.Equal(failed, want) {
-		t.Errorf("failed: got %q, want %q", failed, want)
-	}
-	// Without a state everything that was made is unknown.
-	if unknown, _ = lostIn(steps[:2], nil); !slices.Equal(unknown, []string{"a.one[0]"}) {
-		t.Errorf("without a state: got %q", unknown)
-	}
-}
-
-func FuzzReadTouched(f *testing.F) {
-	f.Add([]byte("{\"addr\":\"a.b\",\"made\":true}\n{\"addr\":\"a.b\",\"end\":\"complete\"}\n{\"ad"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		name := filepath.Join(t.TempDir(), "touched")
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		steps, _ := readTouched(name)
-		for _, step := range steps {
-			if step.Addr == "" {
-				t.Errorf("a step without an address: %+v", step)
-			}
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 // leftFor is how long the remains of a job wait for Recover.
@@ -49,12 +50,9 @@ func (e *Executor) putAside() error {
 				if err := errors.Join(os.RemoveAll(to), os.Rename(dir, to)); err != nil {
 					return fmt.Errorf("put aside: %w", err)
 				}
-				if err := os.Rename(beside("t"), filepath.Join(to, "touched")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					return fmt.Errorf("put aside: %w", err)
-				}
 			}
 		}
-		err := errors.Join(os.RemoveAll(dir), removeFile(beside("j")), removeFile(beside("p")), removeFile(beside("t")))
+		err := errors.Join(os.RemoveAll(dir), removeFile(beside("j")), removeFile(beside("p")))
 		if err != nil {
 			return fmt.Errorf("put aside: %w", err)
 		}
@@ -84,14 +82,27 @@ func remainsName(jobID string, epoch uint64) string {
 }
 
 // Recover implements job.Executor. It knows the jobs that a predecessor with the same RunDir left; a slot on a memory file
-// system does not outlive the host.
-func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, checkpoint []byte) (job.Remains, error) {
+// system does not outlive the host, and then what is known is all there is.
+func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
 	dir := filepath.Join(e.runDir, "left", remainsName(hex.EncodeToString(jobID[:]), epoch))
-	remains := job.Remains{State: newestOf(checkpoint, stateFiles(filepath.Join(dir, "w"))...)}
-	steps, err := readTouched(filepath.Join(dir, "touched"))
-	remains.InFlight, _ = lostIn(steps, remains.State)
+	found, err := statesIn(filepath.Join(dir, "w"))
+	outcome, state := tfstate.Settle(newestOf(known.Checkpoint, found...), known.Changes, false)
+	remains := job.Remains{State: state, Unknown: outcome.Unknown, Tainted: outcome.Tainted}
 	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return remains, fmt.Errorf("recover job: %w", err)
 	}
 	return remains, nil
+}
+
+// statesIn reads the states of a working folder, none when there is no such folder.
+func statesIn(dir string) ([][]byte, error) {
+	f, err := openFolder(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	return f.states()
 }

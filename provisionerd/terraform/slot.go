@@ -91,7 +91,6 @@ func (s *slot) processSocket() string { return filepath.Join(s.dir, "process") }
 func (s *slot) command() string       { return s.beside("x") }
 func (s *slot) pidFile() string       { return s.beside("p") }
 func (s *slot) jobFile() string       { return s.beside("j") }
-func (s *slot) touchedFile() string   { return s.beside("t") }
 
 // beside is the name of one of the daemon's files about the slot.
 func (s *slot) beside(kind string) string { return filepath.Join(s.e.runDir, kind+strconv.Itoa(s.n)) }
@@ -269,7 +268,7 @@ func (s *slot) end() error {
 	s.served = false
 	err := s.closeProcess()
 	s.killLeft()
-	return errors.Join(err, s.reset(), s.allow(grant{}), removeFile(s.jobFile()), removeFile(s.touchedFile()))
+	return errors.Join(err, s.reset(), s.allow(grant{}), removeFile(s.jobFile()))
 }
 
 // killLeft ends what is left of the slot's processes and forgets it.

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 // state is what we read of Terraform's raw state.
@@ -53,18 +53,6 @@ func parseState(text []byte) (*state, error) {
 		return nil, errNotState
 	}
 	return &s, nil
-}
-
-// stateFiles are the states in a working folder, the better of two equally new ones last: a state that Terraform could not save
-// where it belongs is in errored.tfstate, and with the same serial it holds more.
-func stateFiles(dir string) [][]byte {
-	var found [][]byte
-	for _, name := range []string{"terraform.tfstate", "errored.tfstate"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
-			found = append(found, text)
-		}
-	}
-	return found
 }
 
 // newestOf returns the newest complete state among the given ones, nil when there is none. The first is the one that was seen
@@ -122,6 +110,19 @@ func (s *state) nodes(mode string) []node {
 		}
 	}
 	sortNodes(all)
+	return all
+}
+
+// instances are the attributes of the managed resource instances in s, by the addresses that Terraform writes.
+func (s *state) instances() map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for _, r := range s.Resources {
+		for _, i := range r.Instances {
+			if r.Mode == "managed" && i.Deposed == "" {
+				all[tfstate.Address(r.Module, r.Type, r.Name, i.IndexKey)] = i.Attributes
+			}
+		}
+	}
 	return all
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,6 +175,16 @@ func (a *app) showCmd() *cobra.Command {
 	return cmd
 }
 
+// printUnsettled names what interrupted builds began.
+func printUnsettled(out io.Writer, b sdk.WorkspaceBuild) {
+	if len(b.UnknownResources) > 0 {
+		fmt.Fprintf(out, "May exist without being in Terraform's state: %s\n", strings.Join(b.UnknownResources, ", "))
+	}
+	if len(b.TaintedResources) > 0 {
+		fmt.Fprintf(out, "Begun and not finished, made anew by the next build: %s\n", strings.Join(b.TaintedResources, ", "))
+	}
+}
+
 func (a *app) printWorkspace(ws sdk.Workspace, paths clientPaths) error {
 	out := a.streams().Out
 	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", fullName(ws), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
@@ -187,6 +198,7 @@ func (a *app) printWorkspace(ws sdk.Workspace, paths clientPaths) error {
 	if ws.LatestBuild.Job.Error != "" {
 		fmt.Fprintf(out, "The build failed: %s\n", tty.Clean(ws.LatestBuild.Job.Error))
 	}
+	printUnsettled(out, ws.LatestBuild)
 	fmt.Fprintln(out)
 	table := tty.Table{Header: []string{"resource", "agent", "status", "version", "directory", "access"}}
 	for _, r := range ws.LatestBuild.Resources {

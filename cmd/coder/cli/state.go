@@ -11,8 +11,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// maxState bounds what state push reads, in bytes.
-const maxState = 64 << 20
+// maxState bounds what state push reads, in bytes: the server takes no more.
+const maxState = 768<<20 - 4096
 
 func (a *app) stateCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "state", Short: "Read and replace the Terraform state of a workspace", Example: "  coder state pull dev state.json"}
@@ -92,9 +92,12 @@ func (a *app) statePushCmd() *cobra.Command {
 				defer f.Close()
 				in = f
 			}
-			state, err := io.ReadAll(io.LimitReader(in, maxState))
+			state, err := io.ReadAll(io.LimitReader(in, maxState+1))
 			if err != nil {
 				return fmt.Errorf("read state: %w", err)
+			}
+			if len(state) > maxState {
+				return fault.New(fault.TooLarge, "the state is larger than %d bytes, which is more than the server takes", maxState)
 			}
 			ws, build, err := a.build(cmd, client, args[0], number)
 			if err != nil {

@@ -264,7 +264,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -305,12 +305,13 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.StartupProblem,
 		&i.StartupProblemAt,
 		&i.UserData,
+		&i.Complete,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -351,12 +352,13 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.StartupProblem,
 		&i.StartupProblemAt,
 		&i.UserData,
+		&i.Complete,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.ssh_host_key, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, w.name AS workspace_name, u.username AS owner_name, u.email AS owner_email
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.ssh_host_key, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, w.name AS workspace_name, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 `
@@ -407,6 +409,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.StartupProblem,
 		&i.WorkspaceAgent.StartupProblemAt,
 		&i.WorkspaceAgent.UserData,
+		&i.WorkspaceAgent.Complete,
 		&i.WorkspaceName,
 		&i.OwnerName,
 		&i.OwnerEmail,
@@ -677,7 +680,7 @@ func (q *Queries) ListAgentOwners(ctx context.Context, ids []uuid.UUID) ([]ListA
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, ssh_host_key, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -724,6 +727,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.StartupProblem,
 			&i.StartupProblemAt,
 			&i.UserData,
+			&i.Complete,
 		); err != nil {
 			return nil, err
 		}
@@ -1015,6 +1019,16 @@ func (q *Queries) NotifyAgent(ctx context.Context, agentID uuid.UUID) error {
 	return err
 }
 
+const notifyAgentManifest = `-- name: NotifyAgentManifest :exec
+SELECT pg_notify('agents_manifest', $1::uuid::text)
+`
+
+// The agent is told to ask for its manifest when the transaction commits.
+func (q *Queries) NotifyAgentManifest(ctx context.Context, agentID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, notifyAgentManifest, agentID)
+	return err
+}
+
 const notifyAgentRevoked = `-- name: NotifyAgentRevoked :exec
 SELECT pg_notify('agents_revoked', $1::uuid::text)
 `
@@ -1206,6 +1220,24 @@ func (q *Queries) SweepAgents(ctx context.Context, arg SweepAgentsParams) ([]Swe
 	return items, nil
 }
 
+const updateAgentHello = `-- name: UpdateAgentHello :execrows
+UPDATE workspace_agents SET expanded_directory = $2 WHERE id = $1 AND token_hash IS NOT NULL AND expanded_directory <> $2
+`
+
+type UpdateAgentHelloParams struct {
+	ID                uuid.UUID
+	ExpandedDirectory string
+}
+
+// What a connected agent says of itself once it has its manifest.
+func (q *Queries) UpdateAgentHello(ctx context.Context, arg UpdateAgentHelloParams) (int64, error) {
+	result, err := q.db.Exec(ctx, updateAgentHello, arg.ID, arg.ExpandedDirectory)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const updateAgentLifecycle = `-- name: UpdateAgentLifecycle :execrows
 UPDATE workspace_agents SET lifecycle_state = $2, lifecycle_changed_at = $3::timestamptz,
 	started_at = CASE WHEN $2 = 'starting' THEN $3::timestamptz ELSE started_at END,
@@ -1264,14 +1296,14 @@ func (q *Queries) UpdateAppHealth(ctx context.Context, arg UpdateAppHealthParams
 
 const upsertAgent = `-- name: UpsertAgent :execrows
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
-	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
 	token_hash = EXCLUDED.token_hash, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
-	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data
+	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id
 `
 
@@ -1294,6 +1326,7 @@ type UpsertAgentParams struct {
 	DisplayOrder             int32
 	Metadata                 []byte
 	UserData                 bool
+	Complete                 bool
 }
 
 // An agent of a build. The same agent of an earlier build moves here: its states start anew, except that one which is still
@@ -1318,6 +1351,7 @@ func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64
 		arg.DisplayOrder,
 		arg.Metadata,
 		arg.UserData,
+		arg.Complete,
 	)
 	if err != nil {
 		return 0, err

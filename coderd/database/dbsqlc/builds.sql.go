@@ -183,6 +183,28 @@ func (q *Queries) GetLatestBuild(ctx context.Context, workspaceID uuid.UUID) (Ge
 	return i, err
 }
 
+const getUnsettledBefore = `-- name: GetUnsettledBefore :one
+SELECT unknown_resources, tainted_resources FROM workspace_builds WHERE workspace_id = $1 AND build_number < $2 ORDER BY build_number DESC LIMIT 1
+`
+
+type GetUnsettledBeforeParams struct {
+	WorkspaceID uuid.UUID
+	BuildNumber int32
+}
+
+type GetUnsettledBeforeRow struct {
+	UnknownResources []string
+	TaintedResources []string
+}
+
+// What the build before the given number left unsettled.
+func (q *Queries) GetUnsettledBefore(ctx context.Context, arg GetUnsettledBeforeParams) (GetUnsettledBeforeRow, error) {
+	row := q.db.QueryRow(ctx, getUnsettledBefore, arg.WorkspaceID, arg.BuildNumber)
+	var i GetUnsettledBeforeRow
+	err := row.Scan(&i.UnknownResources, &i.TaintedResources)
+	return i, err
+}
+
 const insertBuild = `-- name: InsertBuild :one
 INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
@@ -275,7 +297,7 @@ func (q *Queries) ListBuildParameters(ctx context.Context, workspaceBuildID uuid
 
 const listBuildRows = `-- name: ListBuildRows :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -316,6 +338,8 @@ type ListBuildRowsRow struct {
 	MaxDeadline             *time.Time
 	CreatedAt               time.Time
 	UpdatedAt               time.Time
+	UnknownResources        []string
+	TaintedResources        []string
 	TemplateVersionName     string
 	WorkspaceName           string
 	WorkspaceOwnerID        uuid.UUID
@@ -359,6 +383,8 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 			&i.MaxDeadline,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.UnknownResources,
+			&i.TaintedResources,
 			&i.TemplateVersionName,
 			&i.WorkspaceName,
 			&i.WorkspaceOwnerID,
@@ -516,5 +542,21 @@ type UpdateBuildStateParams struct {
 
 func (q *Queries) UpdateBuildState(ctx context.Context, arg UpdateBuildStateParams) error {
 	_, err := q.db.Exec(ctx, updateBuildState, arg.ID, arg.State)
+	return err
+}
+
+const updateBuildUnsettled = `-- name: UpdateBuildUnsettled :exec
+UPDATE workspace_builds SET unknown_resources = $2::text[], tainted_resources = $3::text[] WHERE id = $1
+`
+
+type UpdateBuildUnsettledParams struct {
+	ID      uuid.UUID
+	Unknown []string
+	Tainted []string
+}
+
+// What the build, or one before it, began and left unsettled.
+func (q *Queries) UpdateBuildUnsettled(ctx context.Context, arg UpdateBuildUnsettledParams) error {
+	_, err := q.db.Exec(ctx, updateBuildUnsettled, arg.ID, arg.Unknown, arg.Tainted)
 	return err
 }

@@ -135,6 +135,36 @@ func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (Provisioner
 	return i, err
 }
 
+const countStatePieces = `-- name: CountStatePieces :one
+SELECT COALESCE(sum(size), 0)::bigint FROM provisioner_job_state_pieces WHERE job_id = $1
+`
+
+// How many bytes of a state have come.
+func (q *Queries) CountStatePieces(ctx context.Context, jobID uuid.UUID) (int64, error) {
+	row := q.db.QueryRow(ctx, countStatePieces, jobID)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
+const deleteJobChanges = `-- name: DeleteJobChanges :exec
+DELETE FROM provisioner_job_changes WHERE job_id = $1
+`
+
+func (q *Queries) DeleteJobChanges(ctx context.Context, jobID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteJobChanges, jobID)
+	return err
+}
+
+const deleteStatePieces = `-- name: DeleteStatePieces :exec
+DELETE FROM provisioner_job_state_pieces WHERE job_id = $1
+`
+
+func (q *Queries) DeleteStatePieces(ctx context.Context, jobID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteStatePieces, jobID)
+	return err
+}
+
 const endJob = `-- name: EndJob :exec
 UPDATE provisioner_jobs SET status = $2, error = $3, error_code = $4, completed_at = now(),
 	canceled_at = CASE WHEN $2 = 'canceled' THEN coalesce(canceled_at, now()) ELSE canceled_at END
@@ -222,6 +252,22 @@ func (q *Queries) GetSourceChunk(ctx context.Context, arg GetSourceChunkParams) 
 	return data, err
 }
 
+const getStatePiece = `-- name: GetStatePiece :one
+SELECT data FROM provisioner_job_state_pieces WHERE job_id = $1 AND first_byte = $2
+`
+
+type GetStatePieceParams struct {
+	JobID     uuid.UUID
+	FirstByte int64
+}
+
+func (q *Queries) GetStatePiece(ctx context.Context, arg GetStatePieceParams) ([]byte, error) {
+	row := q.db.QueryRow(ctx, getStatePiece, arg.JobID, arg.FirstByte)
+	var data []byte
+	err := row.Scan(&data)
+	return data, err
+}
+
 const insertJob = `-- name: InsertJob :one
 INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, input, tags, priority)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at
@@ -302,6 +348,57 @@ func (q *Queries) InsertJobLogs(ctx context.Context, arg InsertJobLogsParams) er
 		arg.Outputs,
 	)
 	return err
+}
+
+const insertStatePiece = `-- name: InsertStatePiece :exec
+INSERT INTO provisioner_job_state_pieces (job_id, first_byte, size, data) VALUES ($1, $2, $3, $4)
+`
+
+type InsertStatePieceParams struct {
+	JobID     uuid.UUID
+	FirstByte int64
+	Size      int64
+	Data      []byte
+}
+
+func (q *Queries) InsertStatePiece(ctx context.Context, arg InsertStatePieceParams) error {
+	_, err := q.db.Exec(ctx, insertStatePiece,
+		arg.JobID,
+		arg.FirstByte,
+		arg.Size,
+		arg.Data,
+	)
+	return err
+}
+
+const listJobChanges = `-- name: ListJobChanges :many
+SELECT address, creates, ended FROM provisioner_job_changes WHERE job_id = $1 ORDER BY address
+`
+
+type ListJobChangesRow struct {
+	Address string
+	Creates bool
+	Ended   string
+}
+
+func (q *Queries) ListJobChanges(ctx context.Context, jobID uuid.UUID) ([]ListJobChangesRow, error) {
+	rows, err := q.db.Query(ctx, listJobChanges, jobID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListJobChangesRow{}
+	for rows.Next() {
+		var i ListJobChangesRow
+		if err := rows.Scan(&i.Address, &i.Creates, &i.Ended); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listJobLogs = `-- name: ListJobLogs :many
@@ -659,6 +756,35 @@ func (q *Queries) ListPendingPositions(ctx context.Context, ids []uuid.UUID) ([]
 	return items, nil
 }
 
+const listStatePieces = `-- name: ListStatePieces :many
+SELECT first_byte, size FROM provisioner_job_state_pieces WHERE job_id = $1 ORDER BY first_byte
+`
+
+type ListStatePiecesRow struct {
+	FirstByte int64
+	Size      int64
+}
+
+func (q *Queries) ListStatePieces(ctx context.Context, jobID uuid.UUID) ([]ListStatePiecesRow, error) {
+	rows, err := q.db.Query(ctx, listStatePieces, jobID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListStatePiecesRow{}
+	for rows.Next() {
+		var i ListStatePiecesRow
+		if err := rows.Scan(&i.FirstByte, &i.Size); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listWorkerJobs = `-- name: ListWorkerJobs :many
 SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
 `
@@ -805,4 +931,30 @@ func (q *Queries) RequeueJob(ctx context.Context, arg RequeueJobParams) (int64, 
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const upsertJobChanges = `-- name: UpsertJobChanges :exec
+INSERT INTO provisioner_job_changes (job_id, digest, address, creates, ended)
+SELECT $1::uuid, unnest($2::bytea[]), unnest($3::text[]), unnest($4::boolean[]), unnest($5::text[])
+ON CONFLICT (job_id, digest) DO UPDATE SET creates = EXCLUDED.creates, ended = EXCLUDED.ended
+`
+
+type UpsertJobChangesParams struct {
+	JobID     uuid.UUID
+	Digests   [][]byte
+	Addresses []string
+	Creates   []bool
+	Ended     []string
+}
+
+// The last step of each resource that a job changes. No address may come twice.
+func (q *Queries) UpsertJobChanges(ctx context.Context, arg UpsertJobChangesParams) error {
+	_, err := q.db.Exec(ctx, upsertJobChanges,
+		arg.JobID,
+		arg.Digests,
+		arg.Addresses,
+		arg.Creates,
+		arg.Ended,
+	)
+	return err
 }

@@ -98,6 +98,14 @@ type ProvisionerJob struct {
 	LogsRemovedAt  *time.Time
 }
 
+type ProvisionerJobChange struct {
+	JobID   uuid.UUID
+	Digest  []byte
+	Address string
+	Creates bool
+	Ended   string
+}
+
 type ProvisionerJobLog struct {
 	ID        int64
 	JobID     uuid.UUID
@@ -106,6 +114,13 @@ type ProvisionerJobLog struct {
 	Level     string
 	Stage     string
 	Output    string
+}
+
+type ProvisionerJobStatePiece struct {
+	JobID     uuid.UUID
+	FirstByte int64
+	Size      int64
+	Data      []byte
 }
 
 type ProvisionerKey struct {
@@ -277,6 +292,7 @@ type WorkspaceAgent struct {
 	StartupProblem           string
 	StartupProblemAt         *time.Time
 	UserData                 bool
+	Complete                 bool
 }
 
 type WorkspaceAgentLog struct {
@@ -361,6 +377,8 @@ type WorkspaceBuild struct {
 	UpdatedAt               time.Time
 	ProvisionerTags         []byte
 	StateKey                []byte
+	UnknownResources        []string
+	TaintedResources        []string
 	StateRemovedAt          *time.Time
 	TemplateVersionPresetID *uuid.UUID
 }

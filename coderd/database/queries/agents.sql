@@ -15,14 +15,14 @@ SELECT * FROM workspace_resources WHERE job_id = ANY (sqlc.arg(job_ids)::uuid[])
 -- An agent of a build. The same agent of an earlier build moves here: its states start anew, except that one which is still
 -- connected stays so. 0 rows: the id belongs to another workspace.
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
-	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
 	token_hash = EXCLUDED.token_hash, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
-	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data
+	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id;
 
 -- name: GetAgentForUpdate :one
@@ -192,6 +192,14 @@ SELECT pg_notify('agents_revoked', sqlc.arg(agent_id)::uuid::text);
 -- name: NotifyAgentShutdown :exec
 -- The agent is asked to run its stop scripts when the transaction commits.
 SELECT pg_notify('agents_shutdown', sqlc.arg(agent_id)::uuid::text);
+
+-- name: NotifyAgentManifest :exec
+-- The agent is told to ask for its manifest when the transaction commits.
+SELECT pg_notify('agents_manifest', sqlc.arg(agent_id)::uuid::text);
+
+-- name: UpdateAgentHello :execrows
+-- What a connected agent says of itself once it has its manifest.
+UPDATE workspace_agents SET expanded_directory = $2 WHERE id = $1 AND token_hash IS NOT NULL AND expanded_directory <> $2;
 
 -- name: NotifyAgent :exec
 SELECT pg_notify('agent:' || sqlc.arg(agent_id)::uuid::text, sqlc.arg(agent_id)::uuid::text);

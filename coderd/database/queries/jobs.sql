@@ -154,3 +154,31 @@ SELECT * FROM provisioner_job_logs WHERE job_id = $1 AND id > sqlc.arg(after) AN
 -- name: GetFileSHA256 :one
 -- The hash by which provisioners cache a source archive.
 SELECT sha256 FROM files WHERE id = $1;
+
+-- name: UpsertJobChanges :exec
+-- The last step of each resource that a job changes. No address may come twice.
+INSERT INTO provisioner_job_changes (job_id, digest, address, creates, ended)
+SELECT sqlc.arg(job_id)::uuid, unnest(sqlc.arg(digests)::bytea[]), unnest(sqlc.arg(addresses)::text[]), unnest(sqlc.arg(creates)::boolean[]), unnest(sqlc.arg(ended)::text[])
+ON CONFLICT (job_id, digest) DO UPDATE SET creates = EXCLUDED.creates, ended = EXCLUDED.ended;
+
+-- name: ListJobChanges :many
+SELECT address, creates, ended FROM provisioner_job_changes WHERE job_id = $1 ORDER BY address;
+
+-- name: DeleteJobChanges :exec
+DELETE FROM provisioner_job_changes WHERE job_id = $1;
+
+-- name: InsertStatePiece :exec
+INSERT INTO provisioner_job_state_pieces (job_id, first_byte, size, data) VALUES ($1, $2, $3, $4);
+
+-- name: CountStatePieces :one
+-- How many bytes of a state have come.
+SELECT COALESCE(sum(size), 0)::bigint FROM provisioner_job_state_pieces WHERE job_id = $1;
+
+-- name: ListStatePieces :many
+SELECT first_byte, size FROM provisioner_job_state_pieces WHERE job_id = $1 ORDER BY first_byte;
+
+-- name: GetStatePiece :one
+SELECT data FROM provisioner_job_state_pieces WHERE job_id = $1 AND first_byte = $2;
+
+-- name: DeleteStatePieces :exec
+DELETE FROM provisioner_job_state_pieces WHERE job_id = $1;

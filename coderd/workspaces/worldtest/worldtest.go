@@ -342,7 +342,7 @@ func newDaemon(t testing.TB, queue *jobs.Service) *Daemon {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}}
 	d.stream = provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: transport}, hs.URL).Session(ctx)
-	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 1, Version: "test"}}})
+	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 2, Version: "test"}}})
 	welcomed := make(chan struct{})
 	d.reader.Go(func() {
 		defer transport.CloseIdleConnections()
@@ -449,6 +449,12 @@ func (j *Job) event(e *provisionerpb.Event) {
 func (j *Job) Checkpoint(state string) {
 	j.daemon.t.Helper()
 	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{State: []byte(state)}}})
+}
+
+// Changes reports what the job has begun or ended to change.
+func (j *Job) Changes(changes ...*provisionerpb.Change) {
+	j.daemon.t.Helper()
+	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Changes: changes}}})
 }
 
 // Resources reports what exists before the end.

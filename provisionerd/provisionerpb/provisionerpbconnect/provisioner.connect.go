@@ -67,6 +67,9 @@ const (
 	// ProvisionerServiceSourceProcedure is the fully-qualified name of the ProvisionerService's Source
 	// RPC.
 	ProvisionerServiceSourceProcedure = "/codermesh.provisioner.v1.ProvisionerService/Source"
+	// ProvisionerServiceStateProcedure is the fully-qualified name of the ProvisionerService's State
+	// RPC.
+	ProvisionerServiceStateProcedure = "/codermesh.provisioner.v1.ProvisionerService/State"
 )
 
 // ProvisionerServiceClient is a client for the codermesh.provisioner.v1.ProvisionerService service.
@@ -76,6 +79,9 @@ type ProvisionerServiceClient interface {
 	// Source streams a template's source archive (tar) in chunks. Permission: the caller holds a lease on a job that names
 	// the file.
 	Source(context.Context, *connect.Request[provisionerpb.SourceRequest]) (*connect.ServerStreamForClient[provisionerpb.SourceChunk], error)
+	// State streams the state that a build begins with, when it was too large for the offer. Permission: the caller holds a lease
+	// on the job.
+	State(context.Context, *connect.Request[provisionerpb.StateRequest]) (*connect.ServerStreamForClient[provisionerpb.StateChunk], error)
 }
 
 // NewProvisionerServiceClient constructs a client for the
@@ -102,6 +108,12 @@ func NewProvisionerServiceClient(httpClient connect.HTTPClient, baseURL string, 
 			connect.WithSchema(provisionerServiceMethods.ByName("Source")),
 			connect.WithClientOptions(opts...),
 		),
+		state: connect.NewClient[provisionerpb.StateRequest, provisionerpb.StateChunk](
+			httpClient,
+			baseURL+ProvisionerServiceStateProcedure,
+			connect.WithSchema(provisionerServiceMethods.ByName("State")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -109,6 +121,7 @@ func NewProvisionerServiceClient(httpClient connect.HTTPClient, baseURL string, 
 type provisionerServiceClient struct {
 	session *connect.Client[provisionerpb.DaemonMessage, provisionerpb.ServerMessage]
 	source  *connect.Client[provisionerpb.SourceRequest, provisionerpb.SourceChunk]
+	state   *connect.Client[provisionerpb.StateRequest, provisionerpb.StateChunk]
 }
 
 // Session calls codermesh.provisioner.v1.ProvisionerService.Session.
@@ -121,6 +134,11 @@ func (c *provisionerServiceClient) Source(ctx context.Context, req *connect.Requ
 	return c.source.CallServerStream(ctx, req)
 }
 
+// State calls codermesh.provisioner.v1.ProvisionerService.State.
+func (c *provisionerServiceClient) State(ctx context.Context, req *connect.Request[provisionerpb.StateRequest]) (*connect.ServerStreamForClient[provisionerpb.StateChunk], error) {
+	return c.state.CallServerStream(ctx, req)
+}
+
 // ProvisionerServiceHandler is an implementation of the codermesh.provisioner.v1.ProvisionerService
 // service.
 type ProvisionerServiceHandler interface {
@@ -129,6 +147,9 @@ type ProvisionerServiceHandler interface {
 	// Source streams a template's source archive (tar) in chunks. Permission: the caller holds a lease on a job that names
 	// the file.
 	Source(context.Context, *connect.Request[provisionerpb.SourceRequest], *connect.ServerStream[provisionerpb.SourceChunk]) error
+	// State streams the state that a build begins with, when it was too large for the offer. Permission: the caller holds a lease
+	// on the job.
+	State(context.Context, *connect.Request[provisionerpb.StateRequest], *connect.ServerStream[provisionerpb.StateChunk]) error
 }
 
 // NewProvisionerServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -150,12 +171,20 @@ func NewProvisionerServiceHandler(svc ProvisionerServiceHandler, opts ...connect
 		connect.WithSchema(provisionerServiceMethods.ByName("Source")),
 		connect.WithHandlerOptions(opts...),
 	)
+	provisionerServiceStateHandler := connect.NewServerStreamHandler(
+		ProvisionerServiceStateProcedure,
+		svc.State,
+		connect.WithSchema(provisionerServiceMethods.ByName("State")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/codermesh.provisioner.v1.ProvisionerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ProvisionerServiceSessionProcedure:
 			provisionerServiceSessionHandler.ServeHTTP(w, r)
 		case ProvisionerServiceSourceProcedure:
 			provisionerServiceSourceHandler.ServeHTTP(w, r)
+		case ProvisionerServiceStateProcedure:
+			provisionerServiceStateHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -171,4 +200,8 @@ func (UnimplementedProvisionerServiceHandler) Session(context.Context, *connect.
 
 func (UnimplementedProvisionerServiceHandler) Source(context.Context, *connect.Request[provisionerpb.SourceRequest], *connect.ServerStream[provisionerpb.SourceChunk]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.provisioner.v1.ProvisionerService.Source is not implemented"))
+}
+
+func (UnimplementedProvisionerServiceHandler) State(context.Context, *connect.Request[provisionerpb.StateRequest], *connect.ServerStream[provisionerpb.StateChunk]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.provisioner.v1.ProvisionerService.State is not implemented"))
 }

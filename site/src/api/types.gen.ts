@@ -188,6 +188,8 @@ export interface WorkspaceBuild {
   status: WorkspaceStatus;
   daily_cost: number;
   matched_provisioners?: MatchedProvisioners | null;
+  unknown_resources?: string[];
+  tainted_resources?: string[];
 }
 
 // CreateBuildRequest starts, stops or deletes a workspace.

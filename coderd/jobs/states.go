@@ -1,0 +1,247 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// StateHandler is a Handler of jobs that have a Terraform state.
+type StateHandler interface {
+	Handler
+	// Seal and Open encrypt and decrypt a part of the job's state.
+	Seal(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error)
+	Open(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error)
+	// State is what the job begins with.
+	State(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) ([]byte, error)
+	// Lost completes a result that did not come from the provisioner, or whose state cannot be stored: it marks in the last state
+	// what was begun, and names what that state may lack.
+	Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, changes []*provisionerpb.Change, result *provisionerpb.Result) error
+}
+
+const (
+	// maxPiece bounds a part of a state that travels in pieces, in bytes. A state that fits into one is not cut.
+	maxPiece = 4 << 20
+	// maxState bounds a state, in bytes: PostgreSQL keeps it as one value of less than 1 GiB, encrypted.
+	maxState = 1<<30 - 64<<20
+	// stateRate is how fast a state is stored at least, in bytes per second.
+	stateRate = 2 << 20
+)
+
+// errBadPieces: what came does not make the state that was announced.
+var errBadPieces = errors.New("the pieces of the state do not make the state that was announced")
+
+// inPieces describes the state that an event names without carrying it, nil for other events.
+func inPieces(e *provisionerpb.Event) *provisionerpb.StateRef {
+	if c := e.GetCheckpoint(); c != nil {
+		return c.GetStateInPieces()
+	}
+	return e.GetResult().GetWorkspaceBuild().GetStateInPieces()
+}
+
+// storePiece keeps a part of a state until the event comes that names the whole.
+func (s *Service) storePiece(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, piece *provisionerpb.StatePiece) error {
+	handler, ok := s.handlers[job.Kind].(StateHandler)
+	if !ok {
+		return fmt.Errorf("a job of the kind %s has no state", job.Kind)
+	}
+	if piece.GetOffset() == 0 {
+		if err := q.DeleteStatePieces(ctx, job.ID); err != nil {
+			return fmt.Errorf("forget earlier pieces: %w", err)
+		}
+	}
+	there, err := q.CountStatePieces(ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("count pieces: %w", err)
+	}
+	size := len(piece.GetData())
+	if uint64(there) != piece.GetOffset() || size == 0 || size > maxPiece || there+int64(size) > maxState {
+		return fmt.Errorf("piece of %d bytes at %d, with %d stored: %w", size, piece.GetOffset(), there, errBadPieces)
+	}
+	sealed, err := handler.Seal(ctx, q, job, piece.GetData())
+	if err != nil {
+		return fmt.Errorf("encrypt piece: %w", err)
+	}
+	if err := q.InsertStatePiece(ctx, dbsqlc.InsertStatePieceParams{JobID: job.ID, FirstByte: there, Size: int64(size), Data: sealed}); err != nil {
+		return fmt.Errorf("insert piece: %w", err)
+	}
+	return nil
+}
+
+// assemble makes a state of the pieces that have come, and forgets those.
+func (s *Service) assemble(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, ref *provisionerpb.StateRef) ([]byte, error) {
+	handler, ok := s.handlers[job.Kind].(StateHandler)
+	if !ok {
+		return nil, fmt.Errorf("a job of the kind %s has no state", job.Kind)
+	}
+	rows, err := q.ListStatePieces(ctx, job.ID)
+	if err != nil {
+		return nil, fmt.Errorf("list pieces: %w", err)
+	}
+	if ref.GetSize() > maxState {
+		return nil, errBadPieces
+	}
+	state, hash := make([]byte, 0, ref.GetSize()), sha256.New()
+	for _, row := range rows {
+		sealed, err := q.GetStatePiece(ctx, dbsqlc.GetStatePieceParams{JobID: job.ID, FirstByte: row.FirstByte})
+		if err != nil {
+			return nil, fmt.Errorf("read piece: %w", err)
+		}
+		data, err := handler.Open(ctx, q, job, sealed)
+		if err != nil {
+			return nil, fmt.Errorf("decrypt piece: %w", err)
+		}
+		if uint64(len(state)+len(data)) > ref.GetSize() {
+			return nil, errBadPieces
+		}
+		hash.Write(data)
+		state = append(state, data...)
+	}
+	if uint64(len(state)) != ref.GetSize() || !bytes.Equal(hash.Sum(nil), ref.GetSha256()) {
+		return nil, errBadPieces
+	}
+	if err := q.DeleteStatePieces(ctx, job.ID); err != nil {
+		return nil, fmt.Errorf("forget pieces: %w", err)
+	}
+	return state, nil
+}
+
+// storeChanges keeps the last step of each resource that a job changes.
+func storeChanges(ctx context.Context, q *dbsqlc.Queries, job uuid.UUID, changes []*provisionerpb.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	p := dbsqlc.UpsertJobChangesParams{JobID: job}
+	at := map[string]int{}
+	for _, c := range changes {
+		address := clean(c.GetAddress())
+		i, known := at[address]
+		if !known {
+			i = len(p.Addresses)
+			at[address] = i
+			digest := sha256.Sum256([]byte(address))
+			p.Digests, p.Addresses = append(p.Digests, digest[:]), append(p.Addresses, address)
+			p.Creates, p.Ended = append(p.Creates, false), append(p.Ended, "")
+		}
+		p.Creates[i], p.Ended[i] = c.GetCreates(), ends[c.GetEnd()]
+	}
+	if err := q.UpsertJobChanges(ctx, p); err != nil {
+		return fmt.Errorf("store changes: %w", err)
+	}
+	return nil
+}
+
+var ends = map[provisionerpb.Change_End]string{
+	provisionerpb.Change_END_UNSPECIFIED: "",
+	provisionerpb.Change_END_COMPLETE:    "complete",
+	provisionerpb.Change_END_ERRORED:     "errored",
+}
+
+// settleLost completes a result that has no part of its kind, and forgets what was kept for that.
+func (s *Service) settleLost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+	handler, ok := s.handlers[job.Kind].(StateHandler)
+	if !ok {
+		return nil
+	}
+	if result.GetWorkspaceBuild() == nil {
+		rows, err := q.ListJobChanges(ctx, job.ID)
+		if err != nil {
+			return fmt.Errorf("list changes: %w", err)
+		}
+		var changes []*provisionerpb.Change
+		for _, row := range rows {
+			c := &provisionerpb.Change{Address: row.Address, Creates: row.Creates}
+			for end, text := range ends {
+				if text == row.Ended {
+					c.End = end
+				}
+			}
+			changes = append(changes, c)
+		}
+		if err := handler.Lost(ctx, q, job, changes, result); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(q.DeleteJobChanges(ctx, job.ID), q.DeleteStatePieces(ctx, job.ID)); err != nil {
+		return fmt.Errorf("forget changes: %w", err)
+	}
+	return nil
+}
+
+// State sends the state that a build begins with to the daemon that holds it.
+func (r *rpc) State(ctx context.Context, req *connect.Request[provisionerpb.StateRequest], stream *connect.ServerStream[provisionerpb.StateChunk]) error {
+	daemon, err := r.daemon(req.Peer())
+	if err != nil {
+		return err
+	}
+	id, err := uuid.FromBytes(req.Msg.GetJobId())
+	if err != nil {
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	refused := connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on that job"))
+	job, err := r.deps.DB.GetJob(ctx, id)
+	if database.IsNotFound(err) {
+		return refused
+	}
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read job: %w", err))
+	}
+	handler, ok := r.handlers[job.Kind].(StateHandler)
+	if !ok || job.WorkerID == nil || *job.WorkerID != daemon.ID || uint64(job.Epoch) != req.Msg.GetEpoch() || ended(job.Status) {
+		return refused
+	}
+	state, err := handler.State(ctx, r.deps.DB.Queries, job)
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read state: %w", err))
+	}
+	for at := 0; at < len(state); at += sourceChunk {
+		if err := stream.Send(&provisionerpb.StateChunk{Data: state[at:min(at+sourceChunk, len(state))]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refer replaces a state that is too large for an offer by its description. The daemon fetches it with State.
+func refer(offer *provisionerpb.Offer) {
+	build := offer.GetWorkspaceBuild()
+	if state := build.GetState(); len(state) > maxPiece {
+		sum := sha256.Sum256(state)
+		build.State, build.StateInPieces = nil, &provisionerpb.StateRef{Size: uint64(len(state)), Sha256: sum[:]}
+	}
+}
+
+// pongEvery is how often a daemon hears of the server while a large state is stored.
+const pongEvery = 5 * time.Second
+
+// busy lets the daemon know that the server lives while it stores something large, until stop is called.
+func (x *session) busy(size uint64) (stop func()) {
+	if size == 0 {
+		return func() {}
+	}
+	done, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		ticker := time.NewTicker(pongEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Pong{Pong: &provisionerpb.Pong{}}})
+			}
+		}
+	}()
+	return func() { close(done); <-over }
+}

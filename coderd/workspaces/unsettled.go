@@ -1,0 +1,105 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/tfstate"
+)
+
+// Seal implements jobs.StateHandler.
+func (h buildHandler) Seal(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error) {
+	b, err := q.GetBuildByJob(ctx, job.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read build: %w", err)
+	}
+	return h.deps.States.Seal(b.WorkspaceID, data), nil
+}
+
+// Open implements jobs.StateHandler.
+func (h buildHandler) Open(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error) {
+	b, err := q.GetBuildByJob(ctx, job.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read build: %w", err)
+	}
+	return h.deps.States.Open(b.WorkspaceID, data)
+}
+
+// State implements jobs.StateHandler.
+func (h buildHandler) State(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) ([]byte, error) {
+	b, err := q.GetBuildByJob(ctx, job.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read build: %w", err)
+	}
+	return h.state(ctx, q, b.WorkspaceID, b.ID)
+}
+
+// Lost implements jobs.StateHandler.
+func (h buildHandler) Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, changes []*provisionerpb.Change, result *provisionerpb.Result) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	state, err := h.State(ctx, q, job)
+	if err != nil {
+		return err
+	}
+	lost, state := tfstate.Settle(state, changes, false)
+	result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
+		State: state, InFlight: strings.Join(slices.Concat(lost.Unknown, lost.Tainted), ", "), Unknown: lost.Unknown, Tainted: lost.Tainted,
+	}}
+	if sentence := lost.Sentence(); sentence != "" {
+		result.Error = strings.TrimSpace(result.GetError() + " " + sentence)
+	}
+	return nil
+}
+
+// unsettledBefore is what the build before left unsettled.
+func (h buildHandler) unsettledBefore(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow) (tfstate.Outcome, error) {
+	before, err := q.GetUnsettledBefore(ctx, dbsqlc.GetUnsettledBeforeParams{WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber})
+	if database.IsNotFound(err) {
+		return tfstate.Outcome{}, nil
+	}
+	if err != nil {
+		return tfstate.Outcome{}, fmt.Errorf("read what earlier builds left: %w", err)
+	}
+	return tfstate.Outcome{Unknown: before.UnknownResources, Tainted: before.TaintedResources}, nil
+}
+
+// storeUnsettled keeps what a build left, and unless it succeeded what those before it had left.
+func (h buildHandler) storeUnsettled(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, left tfstate.Outcome, succeeded bool) error {
+	if !succeeded {
+		before, err := h.unsettledBefore(ctx, q, b)
+		if err != nil {
+			return err
+		}
+		left.Unknown, left.Tainted = merged(left.Unknown, before.Unknown), merged(left.Tainted, before.Tainted)
+	}
+	if len(left.Unknown)+len(left.Tainted) == 0 {
+		return nil
+	}
+	if err := q.UpdateBuildUnsettled(ctx, dbsqlc.UpdateBuildUnsettledParams{ID: b.ID, Unknown: cleanAll(left.Unknown), Tainted: cleanAll(left.Tainted)}); err != nil {
+		return fmt.Errorf("store what the build left: %w", err)
+	}
+	return nil
+}
+
+// merged are the texts of both, sorted, each once.
+func merged(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// cleanAll makes texts fit for PostgreSQL.
+func cleanAll(texts []string) []string {
+	out := make([]string, 0, len(texts))
+	for _, text := range texts {
+		out = append(out, strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
+	}
+	return out
+}

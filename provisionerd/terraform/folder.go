@@ -1,0 +1,80 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// maxState bounds what is read of one state file, in bytes: PostgreSQL keeps a state as one value.
+const maxState = 1<<30 - 64<<20
+
+// errStateTooLarge is the error for a state above maxState.
+var errStateTooLarge = errors.New("the state is larger than 960 MiB, which is more than can be stored")
+
+// folder is a job's working folder, held open before the job begins. The job may have put anything where its files are expected.
+type folder struct{ root *os.Root }
+
+func openFolder(dir string) (*folder, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open job's folder: %w", err)
+	}
+	return &folder{root}, nil
+}
+
+func (f *folder) close() { f.root.Close() }
+
+// read returns a file's content. It follows no link, reads only regular files, and does not block. fs.ErrNotExist: there is none.
+func (f *folder) read(name string) ([]byte, error) {
+	info, err := f.root.Lstat(name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: it is not a regular file: %v", name, info.Mode().Type())
+	}
+	// It may have been replaced since: a pipe does not block, and a link leads to another of the job's own files at worst.
+	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	defer file.Close()
+	opened, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if !os.SameFile(info, opened) {
+		return nil, fmt.Errorf("read %s: it was replaced meanwhile", name)
+	}
+	if opened.Size() > maxState {
+		return nil, errStateTooLarge
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxState+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(text) > maxState {
+		return nil, errStateTooLarge
+	}
+	return text, nil
+}
+
+// states are the states in the folder, the better of two equally new ones last: a state that Terraform could not save where it
+// belongs is in errored.tfstate, and with the same serial it holds more. An error says what could not be read.
+func (f *folder) states() (found [][]byte, err error) {
+	var errs []error
+	for _, name := range []string{"terraform.tfstate", "errored.tfstate"} {
+		text, err := f.read(name)
+		switch {
+		case err == nil:
+			found = append(found, text)
+		case !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
+		}
+	}
+	return found, errors.Join(errs...)
+}

@@ -1,0 +1,226 @@
+package terraform
+
+import (
+	"bytes"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/codermesh/codermesh/provisionerd/job"
+)
+
+const (
+	// checkpointEvery is the least time between two checkpoints of a small state.
+	checkpointEvery = time.Second
+	// checkpointRate bounds how many bytes of checkpoints are sent per second: large states are sent less often.
+	checkpointRate = 4 << 20
+	// Terraform writes its state shortly after it says that a resource is complete.
+	stateDelay    = 3 * time.Millisecond
+	stateAttempts = 20
+)
+
+// watch follows the state file of a running build. It sends checkpoints, and the resources as soon as an agent's token is known,
+// because the agent may knock before the build ends, and again when everything that belongs to the agents is known.
+type watch struct {
+	folder *folder
+	sink   job.Sink
+	agents bool
+	plan   *plan
+
+	wake chan bool // true: the state is about to change
+	done chan struct{}
+	over sync.WaitGroup
+	last []byte // the newest complete state seen; read it after over
+}
+
+func newWatch(folder *folder, sink job.Sink, initial []byte, agents bool) *watch {
+	w := &watch{folder: folder, sink: sink, agents: agents, plan: newPlan(initial), wake: make(chan bool, 1), done: make(chan struct{}), last: initial}
+	w.over.Go(w.run)
+	return w
+}
+
+// event is called for each event of Terraform and does not block.
+func (w *watch) event(e event) {
+	w.plan.event(e)
+	changed := e.kind == "apply_complete" || e.kind == "apply_errored"
+	if !changed && e.kind != "apply_start" {
+		return
+	}
+	select {
+	case w.wake <- changed:
+	default: // one look is due anyway
+	}
+}
+
+// close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The file may
+// be torn by now. What the watch has not sent is in the result.
+func (w *watch) close() []byte {
+	close(w.done)
+	w.over.Wait()
+	return w.last
+}
+
+func (w *watch) run() {
+	var sent time.Time
+	var pending []byte
+	var told reported
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.done:
+			return
+		case <-timer.C:
+			if pending != nil {
+				w.sink.Checkpoint(pending)
+				pending, sent = nil, time.Now()
+			}
+			timer.Reset(time.Hour)
+			continue
+		case changed := <-w.wake:
+			text, s := w.look(w.last, changed)
+			if s == nil {
+				continue
+			}
+			w.last, pending = text, text
+			if w.agents {
+				told = w.report(s, told)
+			}
+		}
+		if wait := checkpointPause(len(pending)) - time.Since(sent); wait > 0 {
+			timer.Reset(wait)
+			continue
+		}
+		w.sink.Checkpoint(pending)
+		pending, sent = nil, time.Now()
+	}
+}
+
+// checkpointPause is the least time before a checkpoint of a number of bytes.
+func checkpointPause(size int) time.Duration {
+	return max(checkpointEvery, time.Duration(size/checkpointRate)*time.Second)
+}
+
+// look reads the state until it differs from last and shows every change that has ended; once only when no change is expected.
+func (w *watch) look(last []byte, expected bool) (newest []byte, parsed *state) {
+	for range stateAttempts {
+		select {
+		case <-w.done:
+			return newest, parsed
+		case <-time.After(stateDelay):
+		}
+		text, err := w.folder.read("terraform.tfstate")
+		if err == nil && !bytes.Equal(text, last) {
+			if s, err := parseState(text); err == nil {
+				newest, parsed, last = text, s, text
+			}
+		}
+		if parsed != nil && !w.plan.late(parsed) {
+			return newest, parsed
+		}
+		if parsed == nil && !expected && err == nil {
+			return nil, nil
+		}
+	}
+	return newest, parsed
+}
+
+// reported is what the server knows of the agents.
+type reported struct {
+	tokens   string
+	complete bool
+}
+
+// report sends the resources when the agents' tokens are others than told, or when everything that belongs to the agents has
+// become known.
+func (w *watch) report(s *state, told reported) reported {
+	resources, err := deriveResources(s.nodes("managed"))
+	if err != nil {
+		return told // half-built states may be odd; the result reports what stays wrong
+	}
+	now := reported{complete: !w.plan.outstanding(s)}
+	for _, r := range resources {
+		for _, a := range r.GetAgents() {
+			now.tokens += a.GetToken() + "\n"
+			a.Complete = now.complete
+		}
+	}
+	if now != told && now.tokens != "" {
+		w.sink.Resources(resources)
+	}
+	return now
+}
+
+// plan knows what a build changes of what belongs to agents. Safe for concurrent use.
+type plan struct {
+	before map[string]json.RawMessage // the attributes of all instances before the build
+
+	mu      sync.Mutex
+	planned map[string]string // address → action, of what belongs to agents
+	ended   map[string]bool   // those whose change is complete
+}
+
+func newPlan(initial []byte) *plan {
+	p := &plan{planned: map[string]string{}, ended: map[string]bool{}}
+	if s, err := parseState(initial); err == nil {
+		p.before = s.instances()
+	}
+	return p
+}
+
+// event takes in what Terraform plans, which it tells before it changes anything, and what it has done.
+func (p *plan) event(e event) {
+	switch e.resource {
+	case "coder_agent", "coder_app", "coder_script", "coder_env":
+	default:
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e.kind {
+	case "planned_change":
+		switch e.action {
+		case "read", "noop", "move":
+		default:
+			p.planned[e.addr] = e.action
+		}
+	case "apply_complete":
+		p.ended[e.addr] = true
+	}
+}
+
+// outstanding reports whether s lacks anything that the plan makes of what belongs to agents.
+func (p *plan) outstanding(s *state) bool { return p.lacks(s, func(string) bool { return true }) }
+
+// late reports whether s lacks a change of that kind that Terraform has called complete. A replacement completes twice.
+func (p *plan) late(s *state) bool {
+	return p.lacks(s, func(addr string) bool { return p.ended[addr] && p.planned[addr] != "replace" })
+}
+
+func (p *plan) lacks(s *state, counts func(addr string) bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.planned) == 0 {
+		return false
+	}
+	now := s.instances()
+	for addr, action := range p.planned {
+		if !counts(addr) {
+			continue
+		}
+		attrs, is := now[addr]
+		done := false
+		switch action {
+		case "create":
+			done = is
+		case "update", "replace":
+			done = is && !bytes.Equal(attrs, p.before[addr])
+		case "delete", "forget", "remove":
+			done = !is
+		}
+		if !done {
+			return true
+		}
+	}
+	return false
+}

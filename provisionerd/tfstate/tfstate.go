@@ -1,0 +1,222 @@
+// Package tfstate judges a raw Terraform state after a job that broke: which resources it may lack, and which it holds that were
+// never finished. It owns the rules for that and the rewriting of the state; it runs nothing, and knows neither jobs nor storage.
+//
+// Terraform writes a resource into its state once the provider has created it, before the resource's provisioners have run, and
+// marks it as tainted only when it lives to see them fail. After a kill the state therefore shows half-made resources as
+// complete. Settle marks them, so that the next build replaces them.
+package tfstate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// Outcome names, sorted, the resources whose change did not end well. Addresses are as Terraform writes them, with indexes.
+type Outcome struct {
+	// Unknown may exist in another form than the state says, or without being in it.
+	Unknown []string
+	// Tainted were begun, are in the state, and are marked there: the next build replaces them.
+	Tainted []string
+	// Failed ended with an error that Terraform wrote down.
+	Failed []string
+}
+
+// Settle compares what a job began to change, in order, with the state that it left. ended: Terraform itself ended and its last
+// state was read, so that errors are written down there. The state that it returns is the one to go on from: the given one,
+// or one with a higher serial where resources had to be marked. A state that cannot be read is returned as it is.
+func Settle(state []byte, changes []*provisionerpb.Change, ended bool) (Outcome, []byte) {
+	last := map[string]*provisionerpb.Change{}
+	for _, c := range changes {
+		last[c.GetAddress()] = c
+	}
+	has, err := addresses(state)
+	if err != nil {
+		has = map[string]bool{} // nothing is known to be there
+	}
+	var out Outcome
+	for addr, c := range last {
+		errored := c.GetEnd() == provisionerpb.Change_END_ERRORED
+		switch {
+		case errored && (ended || !c.GetCreates()):
+			out.Failed = append(out.Failed, addr)
+		case !c.GetCreates() && c.GetEnd() == provisionerpb.Change_END_UNSPECIFIED:
+			out.Unknown = append(out.Unknown, addr)
+		case c.GetCreates() && !has[addr]:
+			out.Unknown = append(out.Unknown, addr)
+		case c.GetCreates() && c.GetEnd() != provisionerpb.Change_END_COMPLETE:
+			out.Tainted = append(out.Tainted, addr)
+		}
+	}
+	if marked, err := taint(state, out.Tainted); err == nil {
+		state = marked
+	} else { // not reached with a state that addresses could read
+		out.Unknown = append(out.Unknown, out.Tainted...)
+		out.Tainted = nil
+	}
+	slices.Sort(out.Unknown)
+	slices.Sort(out.Tainted)
+	slices.Sort(out.Failed)
+	return out, state
+}
+
+// Sentence names the unknown and the tainted for people, "" for none.
+func (o Outcome) Sentence() string {
+	var parts []string
+	if len(o.Unknown) > 0 {
+		parts = append(parts, "In flight, so maybe made without being in the state: "+strings.Join(o.Unknown, ", ")+".")
+	}
+	if len(o.Tainted) > 0 {
+		parts = append(parts, "Begun and not finished, so marked in the state and made anew by the next build: "+strings.Join(o.Tainted, ", ")+".")
+	}
+	return strings.Join(parts, " ")
+}
+
+// Address is the full address of an instance. index is nil, a float64 or a string, as JSON has it.
+func Address(module, typ, name string, index any) string {
+	prefix := typ + "." + name
+	if module != "" {
+		prefix = module + "." + prefix
+	}
+	switch key := index.(type) {
+	case nil:
+		return prefix
+	case string:
+		return prefix + "[" + quoteKey(key) + "]"
+	case float64:
+		return prefix + "[" + strconv.FormatFloat(key, 'f', -1, 64) + "]"
+	default:
+		return prefix + "[" + fmt.Sprint(key) + "]"
+	}
+}
+
+// quoteKey writes the key of a for_each as Terraform does in addresses.
+func quoteKey(key string) string {
+	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "${", "$${", "%{", "%%{").Replace(key)
+	return `"` + quoted + `"`
+}
+
+type resource struct {
+	Module    string     `json:"module"`
+	Mode      string     `json:"mode"`
+	Type      string     `json:"type"`
+	Name      string     `json:"name"`
+	Instances []instance `json:"instances"`
+}
+
+type instance struct {
+	IndexKey any    `json:"index_key"`
+	Deposed  string `json:"deposed"`
+	Status   string `json:"status"`
+}
+
+var errNotState = errors.New("not a Terraform state of version 4")
+
+// addresses are those of the managed resources in a state. None for no state.
+func addresses(state []byte) (map[string]bool, error) {
+	all := map[string]bool{}
+	if len(bytes.TrimSpace(state)) == 0 {
+		return all, nil
+	}
+	var s struct {
+		Version   int        `json:"version"`
+		Resources []resource `json:"resources"`
+	}
+	if err := json.Unmarshal(state, &s); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotState, err)
+	}
+	if s.Version != 4 {
+		return nil, errNotState
+	}
+	for _, r := range s.Resources {
+		for _, i := range r.Instances {
+			if r.Mode == "managed" && i.Deposed == "" {
+				all[Address(r.Module, r.Type, r.Name, i.IndexKey)] = true
+			}
+		}
+	}
+	return all, nil
+}
+
+// taint marks instances. Everything else stays as it was written, but for spaces and the order of keys.
+func taint(state []byte, addrs []string) ([]byte, error) {
+	if len(addrs) == 0 {
+		return state, nil
+	}
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(state, &top); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotState, err)
+	}
+	var serial uint64
+	if err := json.Unmarshal(top["serial"], &serial); err != nil {
+		return nil, fmt.Errorf("read serial: %w", err)
+	}
+	var resources []map[string]json.RawMessage
+	if err := json.Unmarshal(top["resources"], &resources); err != nil {
+		return nil, fmt.Errorf("read resources: %w", err)
+	}
+	marked := false
+	for _, raw := range resources {
+		done, err := taintResource(raw, addrs)
+		if err != nil {
+			return nil, err
+		}
+		marked = marked || done
+	}
+	if !marked {
+		return state, nil
+	}
+	var err error
+	if top["resources"], err = encode(resources); err != nil {
+		return nil, err
+	}
+	if top["serial"], err = encode(serial + 1); err != nil {
+		return nil, err
+	}
+	return encode(top)
+}
+
+func taintResource(raw map[string]json.RawMessage, addrs []string) (marked bool, err error) {
+	text, err := encode(raw)
+	if err != nil {
+		return false, err
+	}
+	var r resource
+	if err := json.Unmarshal(text, &r); err != nil {
+		return false, fmt.Errorf("read resource: %w", err)
+	}
+	if r.Mode != "managed" {
+		return false, nil
+	}
+	var instances []map[string]json.RawMessage
+	if err := json.Unmarshal(raw["instances"], &instances); err != nil {
+		return false, fmt.Errorf("read instances: %w", err)
+	}
+	for n, i := range r.Instances {
+		if i.Deposed != "" || i.Status == "tainted" || instances[n] == nil || !slices.Contains(addrs, Address(r.Module, r.Type, r.Name, i.IndexKey)) {
+			continue
+		}
+		instances[n]["status"] = json.RawMessage(`"tainted"`)
+		marked = true
+	}
+	if marked {
+		raw["instances"], err = encode(instances)
+	}
+	return marked, err
+}
+
+func encode(v any) (json.RawMessage, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode state: %w", err)
+	}
+	return bytes.TrimSpace(out.Bytes()), nil
+}

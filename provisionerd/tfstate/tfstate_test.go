@@ -1,0 +1,134 @@
+package tfstate_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/tfstate"
+)
+
+const text = `{
+  "version": 4, "terraform_version": "1.11.4", "serial": 7, "lineage": "l", "outputs": {"big": {"value": 123456789012345678901234567890, "type": "number"}},
+  "resources": [
+    {"mode": "data", "type": "d", "name": "a", "instances": [{"attributes": {}}]},
+    {"mode": "managed", "type": "t", "name": "a", "provider": "p<&>", "instances": [{"schema_version": 0, "attributes": {"n": 1.0, "h": "<b>"}}]},
+    {"module": "module.m[\"x\"]", "mode": "managed", "type": "t", "name": "b", "instances": [
+      {"index_key": 0, "attributes": {}}, {"index_key": 1, "status": "tainted", "attributes": {}}, {"index_key": "q\"${", "attributes": {}},
+      {"index_key": 2, "deposed": "abcd1234", "attributes": {}}]}
+  ],
+  "check_results": null
+}`
+
+func change(address string, creates bool, end provisionerpb.Change_End) *provisionerpb.Change {
+	return &provisionerpb.Change{Address: address, Creates: creates, End: end}
+}
+
+const (
+	begins   = provisionerpb.Change_END_UNSPECIFIED
+	complete = provisionerpb.Change_END_COMPLETE
+	errored  = provisionerpb.Change_END_ERRORED
+)
+
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		changes []*provisionerpb.Change
+		ended   bool
+		want    tfstate.Outcome
+	}{
+		"nothing":                      {},
+		"complete":                     {changes: []*provisionerpb.Change{change("t.a", true, begins), change("t.a", true, complete)}},
+		"complete, state older":        {changes: []*provisionerpb.Change{change("t.new", true, complete)}, want: tfstate.Outcome{Unknown: []string{"t.new"}}},
+		"in flight, in the state":      {changes: []*provisionerpb.Change{change("t.a", true, begins)}, want: tfstate.Outcome{Tainted: []string{"t.a"}}},
+		"in flight, not in the state":  {changes: []*provisionerpb.Change{change("t.new", true, begins)}, want: tfstate.Outcome{Unknown: []string{"t.new"}}},
+		"tainted already":              {changes: []*provisionerpb.Change{change(`module.m["x"].t.b[1]`, true, begins)}, want: tfstate.Outcome{Tainted: []string{`module.m["x"].t.b[1]`}}},
+		"only an old object is there":  {changes: []*provisionerpb.Change{change(`module.m["x"].t.b[2]`, true, begins)}, want: tfstate.Outcome{Unknown: []string{`module.m["x"].t.b[2]`}}},
+		"odd key":                      {changes: []*provisionerpb.Change{change(`module.m["x"].t.b["q\"$${"]`, true, begins)}, want: tfstate.Outcome{Tainted: []string{`module.m["x"].t.b["q\"$${"]`}}},
+		"update in flight":             {changes: []*provisionerpb.Change{change("t.a", false, begins)}, want: tfstate.Outcome{Unknown: []string{"t.a"}}},
+		"failed, written down":         {changes: []*provisionerpb.Change{change("t.a", true, errored), change("t.new", true, errored)}, ended: true, want: tfstate.Outcome{Failed: []string{"t.a", "t.new"}}},
+		"failed, then killed":          {changes: []*provisionerpb.Change{change("t.a", true, errored), change("t.new", true, errored)}, want: tfstate.Outcome{Unknown: []string{"t.new"}, Tainted: []string{"t.a"}}},
+		"a data source is no resource": {changes: []*provisionerpb.Change{change("d.a", true, begins)}, want: tfstate.Outcome{Unknown: []string{"d.a"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, state := tfstate.Settle([]byte(text), c.changes, c.ended)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
+			}
+			if name == "tainted already" || len(c.want.Tainted) == 0 {
+				if string(state) != text {
+					t.Errorf("the state was changed:\n%s", state)
+				}
+				return
+			}
+			same(t, state, c.want.Tainted)
+		})
+	}
+}
+
+// same checks that state is text with a higher serial and the given instances tainted.
+func same(t *testing.T, state []byte, tainted []string) {
+	t.Helper()
+	read := func(text []byte) map[string]any {
+		var s map[string]any
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		if err := d.Decode(&s); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		return s
+	}
+	want, got := read([]byte(text)), read(state)
+	want["serial"] = json.Number("8")
+	for _, r := range want["resources"].([]any) {
+		r := r.(map[string]any)
+		for _, i := range r["instances"].([]any) {
+			i := i.(map[string]any)
+			module, _ := r["module"].(string)
+			index := i["index_key"]
+			if n, ok := index.(json.Number); ok {
+				index, _ = n.Float64()
+			}
+			if slices.Contains(tainted, tfstate.Address(module, r["type"].(string), r["name"].(string), index)) && i["deposed"] == nil {
+				i["status"] = "tainted"
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+}
+
+func TestSettleWithoutState(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"", "{", `{"version":3}`, "null"} {
+		got, left := tfstate.Settle([]byte(state), []*provisionerpb.Change{change("t.a", true, begins), change("t.b", true, complete)}, false)
+		if diff := cmp.Diff(tfstate.Outcome{Unknown: []string{"t.a", "t.b"}}, got); diff != "" || string(left) != state {
+			t.Errorf("%q: left %q, outcome (-want +got):\n%s", state, left, diff)
+		}
+	}
+}
+
+// Whatever the state: nothing panics, every resource that was begun is named, and a rewritten state is one that can be read.
+func FuzzSettle(f *testing.F) {
+	f.Add([]byte(text), "t.a", true, int32(0), false)
+	f.Add([]byte(`{"version":4,"serial":1,"resources":[{"mode":"managed","type":"t","name":"a","instances":[null,{}]}]}`), "t.a", true, int32(0), false)
+	f.Add([]byte(`{"version":4,"resources":[{"mode":"managed","type":"t","name":"a","instances":[{}]}]}`), "t.a", true, int32(2), false)
+	f.Fuzz(func(t *testing.T, state []byte, addr string, creates bool, end int32, ended bool) {
+		c := change(addr, creates, provisionerpb.Change_End(end))
+		got, left := tfstate.Settle(state, []*provisionerpb.Change{c}, ended)
+		named := len(got.Unknown) + len(got.Tainted) + len(got.Failed)
+		if c.GetEnd() == begins && named != 1 {
+			t.Fatalf("a change in flight is named %d times", named)
+		}
+		again, same := tfstate.Settle(left, []*provisionerpb.Change{c}, ended)
+		if diff := cmp.Diff(got, again); diff != "" || string(same) != string(left) {
+			t.Fatalf("settled twice: %s\n%q\n%q", diff, left, same)
+		}
+	})
+}
