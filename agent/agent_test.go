@@ -25,6 +25,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 	gossh "golang.org/x/crypto/ssh"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/agent"
 	"github.com/codermesh/codermesh/agent/agentpb"
@@ -57,6 +58,7 @@ type world struct {
 	health    map[string][]agentpb.Health // by app
 	stats     []*agentpb.StatsRequest
 	shutdown  chan string
+	renewed   chan struct{}         // the server reports that the manifest has changed
 	conns     map[net.Conn]struct{} // of the server
 	ports     map[uint16]net.Listener
 	tcp       func(src, dst netip.AddrPort) (func(net.Conn), bool)
@@ -68,7 +70,7 @@ type world struct {
 func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
 	t.Helper()
 	w := &world{
-		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1),
+		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1), renewed: make(chan struct{}, 1),
 		done: make(map[string]*agentpb.ScriptDoneRequest), lines: make(map[string][]string),
 		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]net.Listener), health: make(map[string][]agentpb.Health),
 	}
@@ -168,6 +170,8 @@ func (w *world) ExternalAuth(_ context.Context, req *connect.Request[agentpb.Ext
 }
 
 func (w *world) Manifest(context.Context, *connect.Request[agentpb.ManifestRequest]) (*connect.Response[agentpb.ManifestResponse], error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return connect.NewResponse(w.manifest), nil
 }
 
@@ -192,10 +196,25 @@ func (w *world) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.
 			if err := stream.Send(m); err != nil {
 				return errors.Join(err, <-ended)
 			}
+		case <-w.renewed:
+			m := &agentpb.ServerMessage{Message: &agentpb.ServerMessage_ManifestChanged{ManifestChanged: &agentpb.ManifestChanged{}}}
+			if err := stream.Send(m); err != nil {
+				return errors.Join(err, <-ended)
+			}
 		case err := <-ended:
 			return err
 		}
 	}
+}
+
+// renew changes the manifest and tells the agent.
+func (w *world) renew(change func(*agentpb.ManifestResponse)) {
+	w.update(func() {
+		m := proto.CloneOf(w.manifest)
+		change(m)
+		w.manifest = m
+	})
+	w.renewed <- struct{}{}
 }
 
 func (w *world) Lifecycle(_ context.Context, r *connect.Request[agentpb.LifecycleRequest]) (*connect.Response[agentpb.LifecycleResponse], error) {

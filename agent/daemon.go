@@ -50,6 +50,7 @@ type daemon struct {
 	stats    stats
 
 	asked   chan string   // receives when the server asks the agent to end
+	renewed chan struct{} // capacity 1: there is a manifest, perhaps of another build
 	ready   chan struct{} // closed once the fields below are set
 	state   *state
 	hostKey gossh.Signer
@@ -80,7 +81,7 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 	d := &daemon{
 		opt: opt, log: opt.Logger, mesh: mesh, user: proc.CurrentUser(),
 		forwards: forward.New(forward.Options{Logger: opt.Logger}), logs: logship.New(), reports: newReports(),
-		asked: make(chan string, 1), ready: make(chan struct{}), speedtests: make(chan struct{}, maxSpeedtests),
+		asked: make(chan string, 1), renewed: make(chan struct{}, 1), ready: make(chan struct{}), speedtests: make(chan struct{}, maxSpeedtests),
 		viewers: make(map[net.Conn]struct{}),
 	}
 	var open []net.Listener

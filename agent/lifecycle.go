@@ -20,14 +20,48 @@ const (
 	stageCron  = "cron"
 )
 
-// start waits for the manifest and runs the start scripts, unless this build's have been run.
-func (d *daemon) start(ctx context.Context) {
+// announceBuild wakes start.
+func (d *daemon) announceBuild() {
 	select {
-	case <-d.ready:
-	case <-ctx.Done():
-		return
+	case d.renewed <- struct{}{}:
+	default:
 	}
-	m := d.current()
+}
+
+// start runs the start scripts of each build whose manifest comes, until ctx ends. A new build ends what still runs of the one
+// before. It waits for the scripts.
+func (d *daemon) start(ctx context.Context) {
+	var running sync.WaitGroup
+	end := func() {}
+	defer func() {
+		end()
+		running.Wait()
+	}()
+	var last *agentpb.ManifestResponse
+	for {
+		select {
+		case <-d.renewed:
+		case <-ctx.Done():
+			return
+		}
+		if !d.isReady() {
+			continue // a manifest that could not be used
+		}
+		m := d.current()
+		if last != nil && m.GetIncarnation() <= last.GetIncarnation() {
+			continue
+		}
+		last = m
+		end()
+		running.Wait()
+		build, cancel := context.WithCancel(ctx)
+		end = cancel
+		running.Go(func() { d.startBuild(build, m) })
+	}
+}
+
+// startBuild runs the start scripts of a build, unless they have been run.
+func (d *daemon) startBuild(ctx context.Context, m *agentpb.ManifestResponse) {
 	if before := d.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
 		d.log.Info("start scripts of this build have been run", "state", before.State.String())
 		if before.State == agentpb.LifecycleState_LIFECYCLE_STATE_STARTING {
@@ -44,7 +78,7 @@ func (d *daemon) start(ctx context.Context) {
 	outcome := agentpb.LifecycleState_LIFECYCLE_STATE_READY
 	switch {
 	case ctx.Err() != nil:
-		return // the agent is stopping, and says so
+		return // the agent is stopping and reports that, or a newer build starts
 	case late:
 		outcome = agentpb.LifecycleState_LIFECYCLE_STATE_START_TIMEOUT
 	case failed:

@@ -71,23 +71,19 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	client := agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, "http://server", connect.WithReadMaxBytes(maxAnswer))
 
 	call, cancelCall := context.WithTimeout(ctx, callTimeout)
-	answer, err := client.Manifest(call, connect.NewRequest(&agentpb.ManifestRequest{}))
+	manifest, err := d.fetchManifest(call, client)
 	cancelCall()
 	if err != nil {
-		return false, fmt.Errorf("get manifest: %w", err)
-	}
-	if err := d.accept(answer.Msg); err != nil {
-		d.log.Error("manifest cannot be used", "err", err)
 		return false, err
 	}
 
 	d.setClient(client)
 	defer d.setClient(nil)
 	stream := client.Connect(ctx)
-	if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: d.hello(answer.Msg)}}); err != nil {
+	if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: d.hello(manifest)}}); err != nil {
 		return true, fmt.Errorf("say hello: %w", err)
 	}
-	d.log.Info("connected to the server", "agent", answer.Msg.GetAgentName())
+	d.log.Info("connected to the server", "agent", manifest.GetAgentName())
 	if d.opt.OwnProcess {
 		debug.FreeOSMemory() // joining needs more than staying does
 	}
@@ -96,8 +92,10 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	defer heard.Stop()
 	var wg sync.WaitGroup
 	part := func(f func() error) { wg.Go(func() { cancel(f()) }) }
-	part(func() error { return d.beat(ctx, stream) })
-	part(func() error { return d.listen(stream, func() { heard.Reset(silence) }) })
+	changed, hellos := make(chan struct{}, 1), make(chan *agentpb.Hello)
+	part(func() error { return d.beat(ctx, stream, hellos) })
+	part(func() error { return d.listen(stream, func() { heard.Reset(silence) }, changed) })
+	part(func() error { return d.renew(ctx, client, changed, hellos) })
 	part(func() error { return d.reports.run(ctx, client, d.log) })
 	part(func() error { return d.logs.Run(ctx, sender(client)) })
 	wg.Wait()
@@ -114,16 +112,59 @@ func (d *daemon) transport() *http.Transport {
 	}
 }
 
-func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
-	return &agentpb.Hello{
-		Version: buildinfo.Version(), ApiVersion: apiVersion, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
-		ExpandedDirectory: d.directory(m), ProtocolVersion: protocolVersion, SshHostKey: sshd.AuthorizedKey(d.hostKey.PublicKey()),
+// fetchManifest asks for the manifest and takes it.
+func (d *daemon) fetchManifest(ctx context.Context, client agentpbconnect.AgentServiceClient) (*agentpb.ManifestResponse, error) {
+	answer, err := client.Manifest(ctx, connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: true}))
+	if err != nil {
+		return nil, fmt.Errorf("get manifest: %w", err)
 	}
+	if err := d.accept(answer.Msg); err != nil {
+		d.log.Error("manifest cannot be used", "err", err)
+		return nil, err
+	}
+	return answer.Msg, nil
+}
+
+// renew asks for the manifest each time the server reports a change, and says hello again with what it got.
+func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceClient, changed <-chan struct{}, hellos chan<- *agentpb.Hello) error {
+	for {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		m, err := d.fetchManifest(call, client)
+		cancel()
+		if err != nil {
+			return err
+		}
+		select {
+		case hellos <- d.hello(m):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
+	h := &agentpb.Hello{
+		Version: buildinfo.Version(), ApiVersion: apiVersion, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		ProtocolVersion: protocolVersion, SshHostKey: sshd.AuthorizedKey(d.hostKey.PublicKey()),
+		Incarnation: m.GetIncarnation(), ManifestPending: m.GetPending(),
+	}
+	if !m.GetPending() {
+		h.ExpandedDirectory = d.directory(m)
+	} else if d.isReady() {
+		h.ExpandedDirectory = d.directory(d.current())
+	}
+	return h
 }
 
 type connectStream = connect.BidiStreamForClient[agentpb.AgentMessage, agentpb.ServerMessage]
 
-func (d *daemon) beat(ctx context.Context, stream *connectStream) error {
+// beat sends heartbeats and hellos. It is the stream's only writer.
+func (d *daemon) beat(ctx context.Context, stream *connectStream, hellos <-chan *agentpb.Hello) error {
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for nonce := uint64(1); ; nonce++ {
@@ -135,13 +176,17 @@ func (d *daemon) beat(ctx context.Context, stream *connectStream) error {
 		}
 		select {
 		case <-ticker.C:
+		case hello := <-hellos:
+			if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: hello}}); err != nil {
+				return fmt.Errorf("say hello: %w", err)
+			}
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), stream.CloseRequest())
 		}
 	}
 }
 
-func (d *daemon) listen(stream *connectStream, heard func()) error {
+func (d *daemon) listen(stream *connectStream, heard func(), changed chan<- struct{}) error {
 	defer stream.CloseResponse()
 	for {
 		m, err := stream.Receive()
@@ -153,6 +198,12 @@ func (d *daemon) listen(stream *connectStream, heard func()) error {
 			select {
 			case d.asked <- down.GetReason():
 			default: // it is on its way already
+			}
+		}
+		if m.GetManifestChanged() != nil {
+			select {
+			case changed <- struct{}{}:
+			default: // the next answer holds this change, too
 			}
 		}
 	}

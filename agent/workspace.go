@@ -23,16 +23,26 @@ import (
 	"github.com/codermesh/codermesh/agent/units"
 )
 
-// accept takes a manifest. The first one makes the agent ready for sessions.
+// accept takes a manifest. The first whole one makes the agent ready for sessions; a pending one changes nothing.
 func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	workspace, err := uuid.FromBytes(m.GetWorkspaceId())
 	if err != nil {
 		return fmt.Errorf("read manifest: workspace id: %w", err)
 	}
+	if !d.isReady() {
+		if d.hostKey, err = gossh.ParsePrivateKey([]byte(m.GetSshHostPrivateKey())); err != nil {
+			return fmt.Errorf("read manifest: host key: %w", err)
+		}
+	}
+	if m.GetPending() {
+		d.log.Info("waiting for the build to describe this agent completely", "incarnation", m.GetIncarnation())
+		return nil
+	}
 	d.mu.Lock()
 	same := proto.Equal(d.manifest, m)
 	d.manifest = m
 	d.mu.Unlock()
+	defer d.announceBuild()
 	if d.isReady() {
 		if !same {
 			d.refresh(m)
@@ -44,9 +54,6 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	d.scripts = script.New(script.Options{Logger: d.log, StateDir: d.state.dir, LogDir: d.opt.LogDir})
 	if err := os.MkdirAll(d.scripts.BinDir(), 0o700); err != nil {
 		d.log.Warn("make folder for programs of scripts", "err", err)
-	}
-	if d.hostKey, err = gossh.ParsePrivateKey([]byte(m.GetSshHostPrivateKey())); err != nil {
-		return fmt.Errorf("read manifest: host key: %w", err)
 	}
 	d.ssh, err = sshd.New(sshd.Options{Logger: d.log, HostKeys: []sshd.Signer{d.hostKey}, Environment: d.environment, Session: d.stats.session})
 	if err != nil {

@@ -248,13 +248,15 @@ func (x Path_Way) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Path_Way.Descriptor instead.
 func (Path_Way) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28, 0}
 }
 
 type ManifestRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// accepts_pending: the agent knows what ManifestResponse.pending means. Without it such a manifest is UNAVAILABLE.
+	AcceptsPending bool `protobuf:"varint,1,opt,name=accepts_pending,json=acceptsPending,proto3" json:"accepts_pending,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ManifestRequest) Reset() {
@@ -287,8 +289,18 @@ func (*ManifestRequest) Descriptor() ([]byte, []int) {
 	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{0}
 }
 
+func (x *ManifestRequest) GetAcceptsPending() bool {
+	if x != nil {
+		return x.AcceptsPending
+	}
+	return false
+}
+
 type ManifestResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
+	// pending: the build that made the agent has not described it completely yet. env, scripts, apps and metadata are empty. The
+	// agent connects, runs nothing, and asks again when coderd sends ManifestChanged.
+	Pending bool `protobuf:"varint,17,opt,name=pending,proto3" json:"pending,omitempty"`
 	// The agent's SSH host key in OpenSSH's PEM form: the same for every build of the workspace. Never to be written to a disk.
 	SshHostPrivateKey string            `protobuf:"bytes,30,opt,name=ssh_host_private_key,json=sshHostPrivateKey,proto3" json:"ssh_host_private_key,omitempty"`
 	AgentId           []byte            `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -339,6 +351,13 @@ func (x *ManifestResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ManifestResponse.ProtoReflect.Descriptor instead.
 func (*ManifestResponse) Descriptor() ([]byte, []int) {
 	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ManifestResponse) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
 }
 
 func (x *ManifestResponse) GetSshHostPrivateKey() string {
@@ -803,6 +822,8 @@ type Hello struct {
 	ExpandedDirectory string                 `protobuf:"bytes,5,opt,name=expanded_directory,json=expandedDirectory,proto3" json:"expanded_directory,omitempty"`
 	ProtocolVersion   uint32                 `protobuf:"varint,6,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // 1
 	SshHostKey        string                 `protobuf:"bytes,7,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`               // authorized_keys form of the agent's SSH host public key
+	Incarnation       uint64                 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                // of the manifest that the agent has
+	ManifestPending   bool                   `protobuf:"varint,9,opt,name=manifest_pending,json=manifestPending,proto3" json:"manifest_pending,omitempty"` // and that it was pending
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -886,6 +907,20 @@ func (x *Hello) GetSshHostKey() string {
 	return ""
 }
 
+func (x *Hello) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Hello) GetManifestPending() bool {
+	if x != nil {
+		return x.ManifestPending
+	}
+	return false
+}
+
 type Heartbeat struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Nonce          uint64                 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
@@ -944,6 +979,7 @@ type ServerMessage struct {
 	//
 	//	*ServerMessage_HeartbeatAck
 	//	*ServerMessage_Shutdown
+	//	*ServerMessage_ManifestChanged
 	Message       isServerMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1004,6 +1040,15 @@ func (x *ServerMessage) GetShutdown() *Shutdown {
 	return nil
 }
 
+func (x *ServerMessage) GetManifestChanged() *ManifestChanged {
+	if x != nil {
+		if x, ok := x.Message.(*ServerMessage_ManifestChanged); ok {
+			return x.ManifestChanged
+		}
+	}
+	return nil
+}
+
 type isServerMessage_Message interface {
 	isServerMessage_Message()
 }
@@ -1016,9 +1061,52 @@ type ServerMessage_Shutdown struct {
 	Shutdown *Shutdown `protobuf:"bytes,2,opt,name=shutdown,proto3,oneof"`
 }
 
+type ServerMessage_ManifestChanged struct {
+	ManifestChanged *ManifestChanged `protobuf:"bytes,3,opt,name=manifest_changed,json=manifestChanged,proto3,oneof"`
+}
+
 func (*ServerMessage_HeartbeatAck) isServerMessage_Message() {}
 
 func (*ServerMessage_Shutdown) isServerMessage_Message() {}
+
+func (*ServerMessage_ManifestChanged) isServerMessage_Message() {}
+
+// ManifestChanged: what Manifest returns has changed. The agent asks for it, and says Hello again.
+type ManifestChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ManifestChanged) Reset() {
+	*x = ManifestChanged{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ManifestChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ManifestChanged) ProtoMessage() {}
+
+func (x *ManifestChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ManifestChanged.ProtoReflect.Descriptor instead.
+func (*ManifestChanged) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
+}
 
 type HeartbeatAck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1029,7 +1117,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1129,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1142,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HeartbeatAck) GetNonce() uint64 {
@@ -1074,7 +1162,7 @@ type Shutdown struct {
 
 func (x *Shutdown) Reset() {
 	*x = Shutdown{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1174,7 @@ func (x *Shutdown) String() string {
 func (*Shutdown) ProtoMessage() {}
 
 func (x *Shutdown) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1187,7 @@ func (x *Shutdown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shutdown.ProtoReflect.Descriptor instead.
 func (*Shutdown) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Shutdown) GetReason() string {
@@ -1119,7 +1207,7 @@ type LifecycleRequest struct {
 
 func (x *LifecycleRequest) Reset() {
 	*x = LifecycleRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1219,7 @@ func (x *LifecycleRequest) String() string {
 func (*LifecycleRequest) ProtoMessage() {}
 
 func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1232,7 @@ func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleRequest.ProtoReflect.Descriptor instead.
 func (*LifecycleRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LifecycleRequest) GetState() LifecycleState {
@@ -1169,7 +1257,7 @@ type LifecycleResponse struct {
 
 func (x *LifecycleResponse) Reset() {
 	*x = LifecycleResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1269,7 @@ func (x *LifecycleResponse) String() string {
 func (*LifecycleResponse) ProtoMessage() {}
 
 func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1282,7 @@ func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleResponse.ProtoReflect.Descriptor instead.
 func (*LifecycleResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
 }
 
 type LogLine struct {
@@ -1209,7 +1297,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1309,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1322,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LogLine) GetSeq() uint64 {
@@ -1275,7 +1363,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1375,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1388,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogsRequest) GetLogSourceId() []byte {
@@ -1327,7 +1415,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1427,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1440,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogsResponse) GetStoredSeq() uint64 {
@@ -1383,7 +1471,7 @@ type ScriptDoneRequest struct {
 
 func (x *ScriptDoneRequest) Reset() {
 	*x = ScriptDoneRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1483,7 @@ func (x *ScriptDoneRequest) String() string {
 func (*ScriptDoneRequest) ProtoMessage() {}
 
 func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1496,7 @@ func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneRequest.ProtoReflect.Descriptor instead.
 func (*ScriptDoneRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ScriptDoneRequest) GetScriptId() []byte {
@@ -1461,7 +1549,7 @@ type ScriptDoneResponse struct {
 
 func (x *ScriptDoneResponse) Reset() {
 	*x = ScriptDoneResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1561,7 @@ func (x *ScriptDoneResponse) String() string {
 func (*ScriptDoneResponse) ProtoMessage() {}
 
 func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1574,7 @@ func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneResponse.ProtoReflect.Descriptor instead.
 func (*ScriptDoneResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
 }
 
 type AppHealthRequest struct {
@@ -1498,7 +1586,7 @@ type AppHealthRequest struct {
 
 func (x *AppHealthRequest) Reset() {
 	*x = AppHealthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1598,7 @@ func (x *AppHealthRequest) String() string {
 func (*AppHealthRequest) ProtoMessage() {}
 
 func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1611,7 @@ func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHealthRequest.ProtoReflect.Descriptor instead.
 func (*AppHealthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AppHealthRequest) GetApps() []*AppState {
@@ -1543,7 +1631,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1643,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1656,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AppState) GetId() []byte {
@@ -1593,7 +1681,7 @@ type AppHealthResponse struct {
 
 func (x *AppHealthResponse) Reset() {
 	*x = AppHealthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1693,7 @@ func (x *AppHealthResponse) String() string {
 func (*AppHealthResponse) ProtoMessage() {}
 
 func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1706,7 @@ func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHealthResponse.ProtoReflect.Descriptor instead.
 func (*AppHealthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
 }
 
 // StatsRequest counts open connections by what they are for.
@@ -1635,7 +1723,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1735,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1748,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StatsRequest) GetSsh() uint32 {
@@ -1706,7 +1794,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1806,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1819,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
 }
 
 type ListeningPortsRequest struct {
@@ -1742,7 +1830,7 @@ type ListeningPortsRequest struct {
 
 func (x *ListeningPortsRequest) Reset() {
 	*x = ListeningPortsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1842,7 @@ func (x *ListeningPortsRequest) String() string {
 func (*ListeningPortsRequest) ProtoMessage() {}
 
 func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1855,7 @@ func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsRequest.ProtoReflect.Descriptor instead.
 func (*ListeningPortsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
 }
 
 type ListeningPortsResponse struct {
@@ -1779,7 +1867,7 @@ type ListeningPortsResponse struct {
 
 func (x *ListeningPortsResponse) Reset() {
 	*x = ListeningPortsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1879,7 @@ func (x *ListeningPortsResponse) String() string {
 func (*ListeningPortsResponse) ProtoMessage() {}
 
 func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1892,7 @@ func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsResponse.ProtoReflect.Descriptor instead.
 func (*ListeningPortsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListeningPortsResponse) GetPorts() []*ListeningPort {
@@ -1822,7 +1910,7 @@ type PathsRequest struct {
 
 func (x *PathsRequest) Reset() {
 	*x = PathsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1922,7 @@ func (x *PathsRequest) String() string {
 func (*PathsRequest) ProtoMessage() {}
 
 func (x *PathsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1935,7 @@ func (x *PathsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsRequest.ProtoReflect.Descriptor instead.
 func (*PathsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
 }
 
 type PathsResponse struct {
@@ -1859,7 +1947,7 @@ type PathsResponse struct {
 
 func (x *PathsResponse) Reset() {
 	*x = PathsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +1959,7 @@ func (x *PathsResponse) String() string {
 func (*PathsResponse) ProtoMessage() {}
 
 func (x *PathsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +1972,7 @@ func (x *PathsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsResponse.ProtoReflect.Descriptor instead.
 func (*PathsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PathsResponse) GetPaths() []*Path {
@@ -1907,7 +1995,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2007,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2020,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Path) GetPeer() []byte {
@@ -1981,7 +2069,7 @@ type ListeningPort struct {
 
 func (x *ListeningPort) Reset() {
 	*x = ListeningPort{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2081,7 @@ func (x *ListeningPort) String() string {
 func (*ListeningPort) ProtoMessage() {}
 
 func (x *ListeningPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2094,7 @@ func (x *ListeningPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
 func (*ListeningPort) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListeningPort) GetProcessName() string {
@@ -2038,7 +2126,7 @@ type WatchMetadataRequest struct {
 
 func (x *WatchMetadataRequest) Reset() {
 	*x = WatchMetadataRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2138,7 @@ func (x *WatchMetadataRequest) String() string {
 func (*WatchMetadataRequest) ProtoMessage() {}
 
 func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2151,7 @@ func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataRequest.ProtoReflect.Descriptor instead.
 func (*WatchMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
 }
 
 type WatchMetadataResponse struct {
@@ -2075,7 +2163,7 @@ type WatchMetadataResponse struct {
 
 func (x *WatchMetadataResponse) Reset() {
 	*x = WatchMetadataResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2175,7 @@ func (x *WatchMetadataResponse) String() string {
 func (*WatchMetadataResponse) ProtoMessage() {}
 
 func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2188,7 @@ func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataResponse.ProtoReflect.Descriptor instead.
 func (*WatchMetadataResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchMetadataResponse) GetValues() []*MetadataValue {
@@ -2122,7 +2210,7 @@ type MetadataValue struct {
 
 func (x *MetadataValue) Reset() {
 	*x = MetadataValue{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2222,7 @@ func (x *MetadataValue) String() string {
 func (*MetadataValue) ProtoMessage() {}
 
 func (x *MetadataValue) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2235,7 @@ func (x *MetadataValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataValue.ProtoReflect.Descriptor instead.
 func (*MetadataValue) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MetadataValue) GetKey() string {
@@ -2186,7 +2274,7 @@ type GitSSHKeyRequest struct {
 
 func (x *GitSSHKeyRequest) Reset() {
 	*x = GitSSHKeyRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2286,7 @@ func (x *GitSSHKeyRequest) String() string {
 func (*GitSSHKeyRequest) ProtoMessage() {}
 
 func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2299,7 @@ func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyRequest.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
 }
 
 type GitSSHKeyResponse struct {
@@ -2224,7 +2312,7 @@ type GitSSHKeyResponse struct {
 
 func (x *GitSSHKeyResponse) Reset() {
 	*x = GitSSHKeyResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2324,7 @@ func (x *GitSSHKeyResponse) String() string {
 func (*GitSSHKeyResponse) ProtoMessage() {}
 
 func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2337,7 @@ func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyResponse.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GitSSHKeyResponse) GetPublicKey() string {
@@ -2279,7 +2367,7 @@ type ExternalAuthRequest struct {
 
 func (x *ExternalAuthRequest) Reset() {
 	*x = ExternalAuthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2379,7 @@ func (x *ExternalAuthRequest) String() string {
 func (*ExternalAuthRequest) ProtoMessage() {}
 
 func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2392,7 @@ func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthRequest.ProtoReflect.Descriptor instead.
 func (*ExternalAuthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExternalAuthRequest) GetOf() isExternalAuthRequest_Of {
@@ -2361,7 +2449,7 @@ type ExternalAuthResponse struct {
 
 func (x *ExternalAuthResponse) Reset() {
 	*x = ExternalAuthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2461,7 @@ func (x *ExternalAuthResponse) String() string {
 func (*ExternalAuthResponse) ProtoMessage() {}
 
 func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2474,7 @@ func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthResponse.ProtoReflect.Descriptor instead.
 func (*ExternalAuthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExternalAuthResponse) GetProviderId() string {
@@ -2428,9 +2516,11 @@ var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
 
 const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x11\n" +
-	"\x0fManifestRequest\"\xf1\x05\n" +
-	"\x10ManifestResponse\x12/\n" +
+	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
+	"\x0fManifestRequest\x12'\n" +
+	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\x8b\x06\n" +
+	"\x10ManifestResponse\x12\x18\n" +
+	"\apending\x18\x11 \x01(\bR\apending\x12/\n" +
 	"\x14ssh_host_private_key\x18\x1e \x01(\tR\x11sshHostPrivateKey\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
 	"\n" +
@@ -2482,7 +2572,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\fAgentMessage\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.codermesh.agent.v1.HelloH\x00R\x05hello\x12=\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1d.codermesh.agent.v1.HeartbeatH\x00R\theartbeatB\t\n" +
-	"\amessage\"\x8d\x02\n" +
+	"\amessage\"\xda\x02\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x02 \x01(\tR\n" +
@@ -2492,14 +2582,18 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12expanded_directory\x18\x05 \x01(\tR\x11expandedDirectory\x12)\n" +
 	"\x10protocol_version\x18\x06 \x01(\rR\x0fprotocolVersion\x12 \n" +
 	"\fssh_host_key\x18\a \x01(\tR\n" +
-	"sshHostKey\"K\n" +
+	"sshHostKey\x12 \n" +
+	"\vincarnation\x18\b \x01(\x04R\vincarnation\x12)\n" +
+	"\x10manifest_pending\x18\t \x01(\bR\x0fmanifestPending\"K\n" +
 	"\tHeartbeat\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\x12(\n" +
-	"\x10relay_latency_us\x18\x02 \x01(\x03R\x0erelayLatencyUs\"\x9f\x01\n" +
+	"\x10relay_latency_us\x18\x02 \x01(\x03R\x0erelayLatencyUs\"\xf1\x01\n" +
 	"\rServerMessage\x12G\n" +
 	"\rheartbeat_ack\x18\x01 \x01(\v2 .codermesh.agent.v1.HeartbeatAckH\x00R\fheartbeatAck\x12:\n" +
-	"\bshutdown\x18\x02 \x01(\v2\x1c.codermesh.agent.v1.ShutdownH\x00R\bshutdownB\t\n" +
-	"\amessage\"$\n" +
+	"\bshutdown\x18\x02 \x01(\v2\x1c.codermesh.agent.v1.ShutdownH\x00R\bshutdown\x12P\n" +
+	"\x10manifest_changed\x18\x03 \x01(\v2#.codermesh.agent.v1.ManifestChangedH\x00R\x0fmanifestChangedB\t\n" +
+	"\amessage\"\x11\n" +
+	"\x0fManifestChanged\"$\n" +
 	"\fHeartbeatAck\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\"\"\n" +
 	"\bShutdown\x12\x16\n" +
@@ -2642,7 +2736,7 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),            // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                  // 1: codermesh.agent.v1.LogLevel
@@ -2657,88 +2751,90 @@ var file_agent_agentpb_agent_proto_goTypes = []any{
 	(*Hello)(nil),                  // 10: codermesh.agent.v1.Hello
 	(*Heartbeat)(nil),              // 11: codermesh.agent.v1.Heartbeat
 	(*ServerMessage)(nil),          // 12: codermesh.agent.v1.ServerMessage
-	(*HeartbeatAck)(nil),           // 13: codermesh.agent.v1.HeartbeatAck
-	(*Shutdown)(nil),               // 14: codermesh.agent.v1.Shutdown
-	(*LifecycleRequest)(nil),       // 15: codermesh.agent.v1.LifecycleRequest
-	(*LifecycleResponse)(nil),      // 16: codermesh.agent.v1.LifecycleResponse
-	(*LogLine)(nil),                // 17: codermesh.agent.v1.LogLine
-	(*LogsRequest)(nil),            // 18: codermesh.agent.v1.LogsRequest
-	(*LogsResponse)(nil),           // 19: codermesh.agent.v1.LogsResponse
-	(*ScriptDoneRequest)(nil),      // 20: codermesh.agent.v1.ScriptDoneRequest
-	(*ScriptDoneResponse)(nil),     // 21: codermesh.agent.v1.ScriptDoneResponse
-	(*AppHealthRequest)(nil),       // 22: codermesh.agent.v1.AppHealthRequest
-	(*AppState)(nil),               // 23: codermesh.agent.v1.AppState
-	(*AppHealthResponse)(nil),      // 24: codermesh.agent.v1.AppHealthResponse
-	(*StatsRequest)(nil),           // 25: codermesh.agent.v1.StatsRequest
-	(*StatsResponse)(nil),          // 26: codermesh.agent.v1.StatsResponse
-	(*ListeningPortsRequest)(nil),  // 27: codermesh.agent.v1.ListeningPortsRequest
-	(*ListeningPortsResponse)(nil), // 28: codermesh.agent.v1.ListeningPortsResponse
-	(*PathsRequest)(nil),           // 29: codermesh.agent.v1.PathsRequest
-	(*PathsResponse)(nil),          // 30: codermesh.agent.v1.PathsResponse
-	(*Path)(nil),                   // 31: codermesh.agent.v1.Path
-	(*ListeningPort)(nil),          // 32: codermesh.agent.v1.ListeningPort
-	(*WatchMetadataRequest)(nil),   // 33: codermesh.agent.v1.WatchMetadataRequest
-	(*WatchMetadataResponse)(nil),  // 34: codermesh.agent.v1.WatchMetadataResponse
-	(*MetadataValue)(nil),          // 35: codermesh.agent.v1.MetadataValue
-	(*GitSSHKeyRequest)(nil),       // 36: codermesh.agent.v1.GitSSHKeyRequest
-	(*GitSSHKeyResponse)(nil),      // 37: codermesh.agent.v1.GitSSHKeyResponse
-	(*ExternalAuthRequest)(nil),    // 38: codermesh.agent.v1.ExternalAuthRequest
-	(*ExternalAuthResponse)(nil),   // 39: codermesh.agent.v1.ExternalAuthResponse
-	nil,                            // 40: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),  // 41: google.protobuf.Timestamp
+	(*ManifestChanged)(nil),        // 13: codermesh.agent.v1.ManifestChanged
+	(*HeartbeatAck)(nil),           // 14: codermesh.agent.v1.HeartbeatAck
+	(*Shutdown)(nil),               // 15: codermesh.agent.v1.Shutdown
+	(*LifecycleRequest)(nil),       // 16: codermesh.agent.v1.LifecycleRequest
+	(*LifecycleResponse)(nil),      // 17: codermesh.agent.v1.LifecycleResponse
+	(*LogLine)(nil),                // 18: codermesh.agent.v1.LogLine
+	(*LogsRequest)(nil),            // 19: codermesh.agent.v1.LogsRequest
+	(*LogsResponse)(nil),           // 20: codermesh.agent.v1.LogsResponse
+	(*ScriptDoneRequest)(nil),      // 21: codermesh.agent.v1.ScriptDoneRequest
+	(*ScriptDoneResponse)(nil),     // 22: codermesh.agent.v1.ScriptDoneResponse
+	(*AppHealthRequest)(nil),       // 23: codermesh.agent.v1.AppHealthRequest
+	(*AppState)(nil),               // 24: codermesh.agent.v1.AppState
+	(*AppHealthResponse)(nil),      // 25: codermesh.agent.v1.AppHealthResponse
+	(*StatsRequest)(nil),           // 26: codermesh.agent.v1.StatsRequest
+	(*StatsResponse)(nil),          // 27: codermesh.agent.v1.StatsResponse
+	(*ListeningPortsRequest)(nil),  // 28: codermesh.agent.v1.ListeningPortsRequest
+	(*ListeningPortsResponse)(nil), // 29: codermesh.agent.v1.ListeningPortsResponse
+	(*PathsRequest)(nil),           // 30: codermesh.agent.v1.PathsRequest
+	(*PathsResponse)(nil),          // 31: codermesh.agent.v1.PathsResponse
+	(*Path)(nil),                   // 32: codermesh.agent.v1.Path
+	(*ListeningPort)(nil),          // 33: codermesh.agent.v1.ListeningPort
+	(*WatchMetadataRequest)(nil),   // 34: codermesh.agent.v1.WatchMetadataRequest
+	(*WatchMetadataResponse)(nil),  // 35: codermesh.agent.v1.WatchMetadataResponse
+	(*MetadataValue)(nil),          // 36: codermesh.agent.v1.MetadataValue
+	(*GitSSHKeyRequest)(nil),       // 37: codermesh.agent.v1.GitSSHKeyRequest
+	(*GitSSHKeyResponse)(nil),      // 38: codermesh.agent.v1.GitSSHKeyResponse
+	(*ExternalAuthRequest)(nil),    // 39: codermesh.agent.v1.ExternalAuthRequest
+	(*ExternalAuthResponse)(nil),   // 40: codermesh.agent.v1.ExternalAuthResponse
+	nil,                            // 41: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),  // 42: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	40, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	41, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
 	8,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
 	6,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
 	7,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
 	10, // 4: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
 	11, // 5: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
-	13, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
-	14, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
-	0,  // 8: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	41, // 9: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	41, // 10: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 11: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
-	17, // 12: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	41, // 13: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	41, // 14: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
-	23, // 15: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
-	2,  // 16: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
-	32, // 17: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
-	31, // 18: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
-	3,  // 19: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
-	35, // 20: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	41, // 21: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
-	4,  // 22: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
-	9,  // 23: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
-	15, // 24: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
-	18, // 25: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
-	20, // 26: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	36, // 27: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
-	38, // 28: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
-	22, // 29: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	25, // 30: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	27, // 31: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	29, // 32: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
-	33, // 33: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	5,  // 34: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	12, // 35: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	16, // 36: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	19, // 37: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	21, // 38: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	37, // 39: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	39, // 40: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
-	24, // 41: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	26, // 42: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	28, // 43: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	30, // 44: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
-	34, // 45: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	34, // [34:46] is the sub-list for method output_type
-	22, // [22:34] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	14, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
+	15, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
+	13, // 8: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
+	0,  // 9: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
+	42, // 10: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	42, // 11: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 12: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
+	18, // 13: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
+	42, // 14: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	42, // 15: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	24, // 16: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
+	2,  // 17: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
+	33, // 18: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
+	32, // 19: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
+	3,  // 20: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
+	36, // 21: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
+	42, // 22: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	4,  // 23: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
+	9,  // 24: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
+	16, // 25: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
+	19, // 26: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
+	21, // 27: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
+	37, // 28: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
+	39, // 29: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
+	23, // 30: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	26, // 31: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	28, // 32: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	30, // 33: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	34, // 34: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	5,  // 35: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	12, // 36: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	17, // 37: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	20, // 38: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	22, // 39: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	38, // 40: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	40, // 41: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
+	25, // 42: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	27, // 43: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	29, // 44: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	31, // 45: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	35, // 46: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	35, // [35:47] is the sub-list for method output_type
+	23, // [23:35] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_agent_agentpb_agent_proto_init() }
@@ -2753,8 +2849,9 @@ func file_agent_agentpb_agent_proto_init() {
 	file_agent_agentpb_agent_proto_msgTypes[8].OneofWrappers = []any{
 		(*ServerMessage_HeartbeatAck)(nil),
 		(*ServerMessage_Shutdown)(nil),
+		(*ServerMessage_ManifestChanged)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[34].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[35].OneofWrappers = []any{
 		(*ExternalAuthRequest_Url)(nil),
 		(*ExternalAuthRequest_ProviderId)(nil),
 	}
@@ -2764,7 +2861,7 @@ func file_agent_agentpb_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

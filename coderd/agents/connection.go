@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -32,8 +33,9 @@ var (
 type connection struct {
 	agent    uuid.UUID
 	wire     *wire
-	shutdown chan string  // capacity 1
-	latency  atomic.Int64 // microseconds to the home relay, 0 unknown
+	shutdown chan string   // capacity 1
+	manifest chan struct{} // capacity 1: the agent is to ask for its manifest
+	latency  atomic.Int64  // microseconds to the home relay, 0 unknown
 
 	stats atomic.Pointer[agentpb.StatsRequest] // what uses the workspace; nil: not told yet
 
@@ -47,6 +49,14 @@ func (c *connection) askShutdown(reason string) {
 	select {
 	case c.shutdown <- reason:
 	default:
+	}
+}
+
+// tellManifest makes the agent ask for its manifest. It does not block.
+func (c *connection) tellManifest() {
+	select {
+	case c.manifest <- struct{}{}:
+	default: // it is about to be told
 	}
 }
 
@@ -96,8 +106,8 @@ func withWire(next http.Handler, silence time.Duration) http.Handler {
 
 type wireKey struct{}
 
-// serve answers heartbeats and passes requests on until the stream ends. It returns why.
-func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage]) error {
+// serve answers heartbeats, hands further hellos to hello, and passes requests on until the stream ends. It returns why.
+func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage], hello func(*agentpb.Hello) error) error {
 	acks := make(chan *agentpb.ServerMessage, sendQueue)
 	var sender sync.WaitGroup
 	sender.Go(func() { c.send(stream, acks) })
@@ -118,6 +128,11 @@ func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agent
 			return errSilent
 		default:
 			return err
+		}
+		if again := msg.GetHello(); again != nil {
+			if err := hello(again); err != nil {
+				return connect.NewError(connect.CodeUnavailable, fmt.Errorf("store hello: %w", err))
+			}
 		}
 		if hb := msg.GetHeartbeat(); hb != nil {
 			c.latency.Store(max(hb.GetRelayLatencyUs(), 0))
@@ -142,6 +157,8 @@ func (c *connection) send(stream *connect.BidiStream[agentpb.AgentMessage, agent
 			}
 		case reason := <-c.shutdown:
 			msg = &agentpb.ServerMessage{Message: &agentpb.ServerMessage_Shutdown{Shutdown: &agentpb.Shutdown{Reason: reason}}}
+		case <-c.manifest:
+			msg = &agentpb.ServerMessage{Message: &agentpb.ServerMessage_ManifestChanged{ManifestChanged: &agentpb.ManifestChanged{}}}
 		}
 		err := c.wire.control.SetWriteDeadline(time.Now().Add(sendTimeout))
 		if err == nil {

@@ -63,14 +63,6 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	if err != nil {
 		return nil, r.fail(ctx, id, "read manifest", err)
 	}
-	scripts, err := r.deps.DB.ListScriptsOfAgents(ctx, []uuid.UUID{id})
-	if err != nil {
-		return nil, r.fail(ctx, id, "read scripts", err)
-	}
-	env := map[string]string{}
-	if err := json.Unmarshal(m.WorkspaceAgent.Environment, &env); err != nil {
-		return nil, r.fail(ctx, id, "read environment", err)
-	}
 	a := m.WorkspaceAgent
 	key, err := hostKey(ctx, r.deps.DB.Queries, *a.WorkspaceID, a.Name)
 	if err != nil {
@@ -78,10 +70,34 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	}
 	out := &agentpb.ManifestResponse{
 		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
-		AccessUrl: r.deps.AccessURL, Directory: a.Directory, Env: env, MotdFile: a.MotdFile,
-		StartBlocksLogin: a.StartupScriptBehavior == string(sdk.StartupBlocking), Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.deps.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
-		SshHostPrivateKey: key.PrivateKey,
+		AccessUrl: r.deps.AccessURL, Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.deps.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
+		SshHostPrivateKey: key.PrivateKey, Pending: !a.Complete,
 	}
+	if out.Pending {
+		if !req.Msg.GetAcceptsPending() {
+			return nil, connect.NewError(connect.CodeUnavailable, errors.New("the build has not described this agent completely yet: try again"))
+		}
+		return connect.NewResponse(out), nil
+	}
+	if err := r.describe(ctx, a, out); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(out), nil
+}
+
+// describe adds to a manifest what the agent is to run.
+func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentpb.ManifestResponse) error {
+	id := a.ID
+	scripts, err := r.deps.DB.ListScriptsOfAgents(ctx, []uuid.UUID{id})
+	if err != nil {
+		return r.fail(ctx, id, "read scripts", err)
+	}
+	env := map[string]string{}
+	if err := json.Unmarshal(a.Environment, &env); err != nil {
+		return r.fail(ctx, id, "read environment", err)
+	}
+	out.Directory, out.Env, out.MotdFile = a.Directory, env, a.MotdFile
+	out.StartBlocksLogin = a.StartupScriptBehavior == string(sdk.StartupBlocking)
 	for _, sc := range scripts {
 		out.Scripts = append(out.Scripts, &agentpb.Script{
 			Id: sc.ID[:], LogSourceId: sc.LogSourceID[:], DisplayName: sc.DisplayName, Script: sc.Script, Cron: sc.Cron, StartBlocksLogin: sc.StartBlocksLogin,
@@ -90,21 +106,21 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	}
 	var items []metadataScript
 	if err := json.Unmarshal(a.Metadata, &items); err != nil {
-		return nil, r.fail(ctx, id, "read metadata", err)
+		return r.fail(ctx, id, "read metadata", err)
 	}
 	for _, item := range items {
 		out.Metadata = append(out.Metadata, &agentpb.Metadata{Key: item.Key, Script: item.Script, IntervalSeconds: item.Interval, TimeoutSeconds: item.Timeout})
 	}
 	apps, err := r.deps.DB.ListAppsOfAgents(ctx, []uuid.UUID{id})
 	if err != nil {
-		return nil, r.fail(ctx, id, "read apps", err)
+		return r.fail(ctx, id, "read apps", err)
 	}
 	for _, app := range apps {
 		if app.HealthcheckUrl != "" {
 			out.Apps = append(out.Apps, &agentpb.App{Id: app.ID[:], Url: app.HealthcheckUrl, IntervalSeconds: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold})
 		}
 	}
-	return connect.NewResponse(out), nil
+	return nil
 }
 
 func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage]) error {
@@ -128,23 +144,65 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("protocol version %d expected, not %d: start the workspace again to update its agent",
 			protocolVersion, hello.GetProtocolVersion()))
 	}
-	c := &connection{agent: id, wire: w, shutdown: make(chan string, 1)}
+	c := &connection{agent: id, wire: w, shutdown: make(chan string, 1), manifest: make(chan struct{}, 1)}
 	returning, err := r.open(c)
 	if err != nil {
 		return err
 	}
 	defer r.conns.streams.Done()
+	// The build may have gone on since the agent got its manifest. From here on it is told of each change.
+	if err := r.compare(ctx, c, hello); err != nil {
+		r.forget(c)
+		return r.fail(ctx, id, "read agent", err)
+	}
 	if err := r.connected(ctx, c, hello, returning); err != nil {
 		r.forget(c)
 		return r.fail(ctx, id, "store connection", err)
 	}
 	r.log.DebugContext(ctx, "agent connected", "agent", id)
-	err = c.serve(ctx, stream)
+	err = c.serve(ctx, stream, func(hello *agentpb.Hello) error { return r.described(ctx, c, hello) })
 	r.log.DebugContext(ctx, "agent's stream ended", "agent", id, "reason", err)
 	if r.forget(c) {
 		r.disconnected(ctx, c)
 	}
 	return err
+}
+
+// compare tells the agent to ask for its manifest if the one it has is not the newest.
+func (s *Service) compare(ctx context.Context, c *connection, hello *agentpb.Hello) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	a, err := s.deps.DB.GetAgent(ctx, c.agent)
+	if err != nil {
+		return err
+	}
+	if hello.GetIncarnation() != 0 && hello.GetIncarnation() != uint64(a.BuildNumber) || hello.GetManifestPending() && a.Complete {
+		c.tellManifest()
+	}
+	return nil
+}
+
+// described stores what an agent says of itself when it has a newer manifest.
+func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.Hello) error {
+	if err := s.compare(ctx, c, hello); err != nil {
+		return err
+	}
+	if hello.GetManifestPending() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		n, err := q.UpdateAgentHello(ctx, dbsqlc.UpdateAgentHelloParams{ID: c.agent, ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText)})
+		if err != nil || n == 0 {
+			return err
+		}
+		a, err := q.GetAgentOwner(ctx, c.agent)
+		if err != nil {
+			return err
+		}
+		return notify(ctx, q, c.agent, &a.WorkspaceID)
+	})
 }
 
 // open makes c the agent's connection; a former one ends. returning: it is the agent's first since the server's start.

@@ -23,6 +23,7 @@ import (
 const (
 	channelRevoked  = "agents_revoked"
 	channelShutdown = "agents_shutdown"
+	channelManifest = "agents_manifest"
 )
 
 const (
@@ -93,8 +94,8 @@ type Service struct {
 	}
 	pending struct {
 		sync.Mutex
-		revoked, shutdown map[uuid.UUID]bool
-		lookAgain         bool // notifications may have been lost
+		revoked, shutdown, manifest map[uuid.UUID]bool
+		lookAgain                   bool // notifications may have been lost
 	}
 }
 
@@ -131,6 +132,7 @@ func New(deps Deps) *Service {
 	s.metadata.byAgent = map[uuid.UUID]*metadataHub{}
 	s.pending.revoked = map[uuid.UUID]bool{}
 	s.pending.shutdown = map[uuid.UUID]bool{}
+	s.pending.manifest = map[uuid.UUID]bool{}
 	return s
 }
 
@@ -145,6 +147,7 @@ func (s *Service) Start() {
 	cancels := []func(){
 		s.deps.PubSub.Subscribe(channelRevoked, func(payload string) { s.note(payload, s.pending.revoked) }),
 		s.deps.PubSub.Subscribe(channelShutdown, func(payload string) { s.note(payload, s.pending.shutdown) }),
+		s.deps.PubSub.Subscribe(channelManifest, func(payload string) { s.note(payload, s.pending.manifest) }),
 	}
 	go func() {
 		defer close(s.stopped)
@@ -225,6 +228,8 @@ func (s *Service) run(ctx context.Context) {
 func (s *Service) act(ctx context.Context) error {
 	s.pending.Lock()
 	revoked, shutdown, again := slices.Collect(maps.Keys(s.pending.revoked)), slices.Collect(maps.Keys(s.pending.shutdown)), s.pending.lookAgain
+	changed := slices.Collect(maps.Keys(s.pending.manifest))
+	clear(s.pending.manifest)
 	clear(s.pending.revoked)
 	clear(s.pending.shutdown)
 	s.pending.lookAgain = false
@@ -233,6 +238,11 @@ func (s *Service) act(ctx context.Context) error {
 	for _, id := range shutdown {
 		if c := s.connection(id); c != nil {
 			c.askShutdown("the workspace is stopping")
+		}
+	}
+	for _, id := range changed {
+		if c := s.connection(id); c != nil {
+			c.tellManifest()
 		}
 	}
 	s.revoke(revoked)
@@ -245,6 +255,11 @@ func (s *Service) act(ctx context.Context) error {
 	admitted, err := s.Admitted(ctx, connected...)
 	if err != nil {
 		return err
+	}
+	for _, id := range admitted {
+		if c := s.connection(id); c != nil {
+			c.tellManifest()
+		}
 	}
 	s.revoke(slices.DeleteFunc(connected, func(id uuid.UUID) bool { return slices.Contains(admitted, id) }))
 	return nil

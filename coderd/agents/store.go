@@ -133,6 +133,8 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	if err != nil {
 		return err
 	}
+	// What a job reports at its end is all there is.
+	params.Complete = s.batch.Final || a.GetComplete()
 	if live {
 		params.WorkspaceID = &s.batch.WorkspaceID
 		params.BuildNumber = s.batch.BuildNumber
@@ -151,6 +153,11 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		return nil // without a workspace: stored before by this very job
 	}
 	s.agents = append(s.agents, id)
+	if live && known {
+		if err := s.NotifyAgentManifest(ctx, id); err != nil {
+			return fmt.Errorf("announce agent's manifest: %w", err)
+		}
+	}
 	if connected := known && before.LastConnectedAt != nil && before.DisconnectedAt == nil; live && !connected {
 		key, err := hostKey(ctx, s.Queries, s.batch.WorkspaceID, clean(a.GetName()))
 		if err != nil {

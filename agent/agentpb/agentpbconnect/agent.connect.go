@@ -67,7 +67,7 @@ const (
 
 // AgentServiceClient is a client for the codermesh.agent.v1.AgentService service.
 type AgentServiceClient interface {
-	// Manifest says what the agent is to run. Called once per connection, before anything else.
+	// Manifest says what the agent is to run. Called once per connection, before anything else, and after each ManifestChanged.
 	Manifest(context.Context, *connect.Request[agentpb.ManifestRequest]) (*connect.Response[agentpb.ManifestResponse], error)
 	// Connect is the agent's liveness: the agent is `connected` while the stream lives. The agent sends Hello, then a
 	// heartbeat every 15 s; coderd answers each, and tells the agent to shut down or restart scripts through it.
@@ -219,7 +219,7 @@ func (c *agentServiceClient) Stats(ctx context.Context, req *connect.Request[age
 
 // AgentServiceHandler is an implementation of the codermesh.agent.v1.AgentService service.
 type AgentServiceHandler interface {
-	// Manifest says what the agent is to run. Called once per connection, before anything else.
+	// Manifest says what the agent is to run. Called once per connection, before anything else, and after each ManifestChanged.
 	Manifest(context.Context, *connect.Request[agentpb.ManifestRequest]) (*connect.Response[agentpb.ManifestResponse], error)
 	// Connect is the agent's liveness: the agent is `connected` while the stream lives. The agent sends Hello, then a
 	// heartbeat every 15 s; coderd answers each, and tells the agent to shut down or restart scripts through it.
