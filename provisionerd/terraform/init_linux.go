@@ -14,9 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastWords is how long what a sandbox runs may take to end after the daemon has ended: Terraform saves its state.
-const lastWords = 30 * time.Second
-
 // SandboxInit is the program's hidden command "sandbox-init", process 1 of a sandbox's namespaces. It takes the number of an
 // open file with the policy, the working folder, and the arguments for the program that the policy names. It changes account,
 // confines itself, starts the program, passes on the signals that end it, and collects what loses its parent. It returns the
@@ -51,9 +48,26 @@ func SandboxInit(args []string) (status int, err error) {
 	if err := p.confine(); err != nil {
 		return 0, err
 	}
+	files := []uintptr{0, 1, 2}
+	if !p.Outlive {
+		go awaitDeath(asked)
+		for i, name := range map[int]string{1: lastWordsFile, 2: lastErrorsFile} {
+			r, end, err := newRelay(os.NewFile(uintptr(i), name), name)
+			if err != nil {
+				return 0, err
+			}
+			defer r.finish()
+			files[i] = uintptr(end)
+		}
+	}
 	pid, err := syscall.ForkExec(p.Exec, append([]string{p.Exec}, args[2:]...), &syscall.ProcAttr{
-		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
+		Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
+	for _, end := range files[1:] {
+		if end > 2 {
+			err = errors.Join(err, syscall.Close(int(end)))
+		}
+	}
 	if err != nil {
 		return 0, fmt.Errorf("run %s: %w", p.Exec, err)
 	}

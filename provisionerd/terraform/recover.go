@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -14,11 +15,20 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 // leftFor is how long the remains of a job wait for Recover.
 const leftFor = 14 * 24 * time.Hour
+
+const (
+	// lastWords is how long what a sandbox runs may take to end after the daemon has ended: Terraform saves its state.
+	lastWords = 30 * time.Second
+	// What Terraform prints after the daemon's death is in these files of the job's working folder.
+	lastWordsFile  = "terraform.lastwords"
+	lastErrorsFile = "terraform.lasterrors"
+)
 
 // putAside moves what a killed predecessor left in its slots to <run>/left/<job>-<epoch>, and ends the processes it left.
 func (e *Executor) putAside() error {
@@ -33,10 +43,15 @@ func (e *Executor) putAside() error {
 	if err != nil {
 		return fmt.Errorf("put aside: %w", err)
 	}
+	patience := time.NewTimer(lastWords + 5*time.Second)
+	defer patience.Stop()
 	for _, entry := range entries {
 		number, ok := strings.CutPrefix(entry.Name(), "s")
 		if _, err := strconv.Atoi(number); !ok || err != nil {
 			continue
+		}
+		if p, err := readProcess(filepath.Join(e.runDir, "p"+number)); err == nil && p.Namespaces {
+			letSave(p, patience.C)
 		}
 		if p, err := readProcess(filepath.Join(e.runDir, "p"+number)); err == nil {
 			killGroup(p)
@@ -58,6 +73,26 @@ func (e *Executor) putAside() error {
 		}
 	}
 	return nil
+}
+
+// letSave waits until what a killed daemon's sandbox ran has ended: Terraform was asked to when the daemon died, and saves its state.
+func letSave(p process, enough <-chan time.Time) {
+	here, err := identify(os.Getpid())
+	if err != nil || here.Boot != p.Boot || p.Init <= 1 {
+		return // it ended with the machine
+	}
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if _, err := identify(p.Init); err != nil {
+			return
+		}
+		select {
+		case <-enough:
+			return
+		case <-again.C:
+		}
+	}
 }
 
 func removeOld(dir string) error {
@@ -86,12 +121,37 @@ func remainsName(jobID string, epoch uint64) string {
 func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
 	dir := filepath.Join(e.runDir, "left", remainsName(hex.EncodeToString(jobID[:]), epoch))
 	found, err := statesIn(filepath.Join(dir, "w"))
-	outcome, state := tfstate.Settle(newestOf(known.Checkpoint, found...), known.Changes, false)
+	said, dump := lastSaid(filepath.Join(dir, "w"))
+	outcome, state := tfstate.Settle(newestOf(known.Checkpoint, append(found, dump)...), append(known.Changes, said...), false)
 	remains := job.Remains{State: state, Unknown: outcome.Unknown, Tainted: outcome.Tainted}
 	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return remains, fmt.Errorf("recover job: %w", err)
 	}
 	return remains, nil
+}
+
+// lastSaid reads what Terraform printed after its daemon's death: the changes that ended or began, and the state when no file took
+// it. What cannot be read was not said.
+func lastSaid(dir string) (changes []*provisionerpb.Change, dump []byte) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, nil
+	}
+	defer f.close()
+	text, err := f.read(lastWordsFile)
+	if err != nil {
+		return nil, nil
+	}
+	for line := range bytes.Lines(text) {
+		e := parseLine(line)
+		if change := changeOf(e); change != nil {
+			changes = append(changes, change)
+		}
+		if e.dump != nil {
+			dump = e.dump
+		}
+	}
+	return changes, dump
 }
 
 // statesIn reads the states of a working folder, none when there is no such folder.
