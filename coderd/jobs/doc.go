@@ -16,6 +16,9 @@
 // reached. Events carry the epoch and a number that grows by one: what was applied is acknowledged again and not applied
 // again, what belongs to an old epoch is refused. So a job's state has one writer.
 //
+// A job that ends without a result of its provisioner, because that was lost for good or its state cannot be stored, is settled
+// by its kind's StateHandler from what the log's batches told of the changes that the job had begun.
+//
 // A daemon that hears nothing of the server for the grace period stops its jobs; the server waits a little longer (the fence)
 // before it gives them up.
 //

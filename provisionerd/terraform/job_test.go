@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -304,17 +305,17 @@ func changesIn(t *testing.T, text string) (changes []*provisionerpb.Change) {
 	return changes
 }
 
-// TestRecover kills a process in the middle of a job; another one takes over its folders.
-func TestRecover(t *testing.T) {
-	t.Parallel()
-	opts := options(t)
+// doomed kills a process in the middle of a job. It returns the process's options, the job, and what the process had reported.
+func doomed(t *testing.T) (opts terraform.Options, id uuid.UUID, known job.Known) {
+	t.Helper()
+	opts = options(t)
 	opts.Logger = nil
 	text, err := json.Marshal(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mark := filepath.Join(t.TempDir(), "mark")
-	id := uuid.New()
+	id = uuid.New()
 	cmd := exec.CommandContext(t.Context(), opts.Worker[0], "doomed", string(text), hex.EncodeToString(tarOf(t, chain(mark))), id.String())
 	var problems, told strings.Builder
 	cmd.Stderr, cmd.Stdout = &problems, &told
@@ -331,9 +332,16 @@ func TestRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
+	known.Changes = changesIn(t, told.String())
+	t.Cleanup(func() { vanish(t, "-e "+mark) })
+	return opts, id, known
+}
+
+// Another process takes over the folders of one that was killed in the middle of a job, and ends what that left.
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	opts, id, known := doomed(t)
 	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
-	vanish(t, "-e "+mark)
-	known := job.Known{Changes: changesIn(t, told.String())}
 	left, err := e.Recover(t.Context(), id, 1, known)
 	if err != nil {
 		t.Fatal(err)
@@ -349,5 +357,26 @@ func TestRecover(t *testing.T) {
 	}
 	if left, err := e.Recover(t.Context(), id, 1, job.Known{}); left.State != nil || left.Unknown != nil || err != nil {
 		t.Errorf("recovered twice: %v, %v", left, err)
+	}
+}
+
+// A host that was started anew has lost the run folder: everything that was begun is in the last state that was handed on, or named.
+func TestRecoverAfterReboot(t *testing.T) {
+	t.Parallel()
+	opts, id, known := doomed(t)
+	newExecutor(t, func(o *terraform.Options) { *o = opts }) // waits for the job's end, which a reboot brings at once
+	if err := os.RemoveAll(filepath.Join(opts.RunDir, "left")); err != nil {
+		t.Fatal(err)
+	}
+	other := options(t)
+	e := newExecutor(t, func(o *terraform.Options) { *o = other })
+	known.Checkpoint = []byte(`{"version":4,"serial":1,"lineage":"l","resources":[{"mode":"managed","type":"coder_agent","name":"main","instances":[{"attributes":{}}]},{"mode":"managed","type":"terraform_data","name":"b","instances":[{"attributes":{}}]}]}`)
+	left, err := e.Recover(t.Context(), id, 1, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{{"terraform_data.a"}, {"terraform_data.b"}, {"b tainted", "main"}}
+	if diff := cmp.Diff(want, [][]string{left.Unknown, left.Tainted, statuses(t, left.State)}); diff != "" {
+		t.Errorf("unknown, tainted and state (-want +got):\n%s", diff)
 	}
 }

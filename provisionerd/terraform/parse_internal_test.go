@@ -343,3 +343,23 @@ func TestConcern(t *testing.T) {
 		}
 	}
 }
+
+// What Terraform printed after its daemon's death is a file that the template may have written.
+func FuzzLastSaid(f *testing.F) {
+	f.Add([]byte("torn\"}\n{\"@message\":\"x\",\"type\":\"apply_complete\",\"hook\":{\"action\":\"create\",\"resource\":{\"addr\":\"t.a\"}}}\n{\"@message\":\"Emergency state dump\",\"state\":{}}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, lastWordsFile), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		changes, dump := lastSaid(dir)
+		for _, c := range changes {
+			if c.GetAddress() == "" {
+				t.Error("a change without an address")
+			}
+		}
+		if dump != nil && !json.Valid(dump) {
+			t.Errorf("dump %q", dump)
+		}
+	})
+}
