@@ -181,8 +181,10 @@ func (r *runner) settle(outcome *provisionerpb.BuildResult, changes []*provision
 
 // endedItself reports whether a Terraform command that returned err was not killed and did not crash.
 func endedItself(err error) bool {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	return !ok || exit.ExitCode() == 1
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode() == 1
+	}
+	return err == nil || errors.Is(err, context.Canceled) // interrupted, it may end without an error
 }
 
 // sayUnsettled repeats in the log what earlier builds began and left: this one may begin it again.
