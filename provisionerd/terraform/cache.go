@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -95,6 +96,9 @@ func (c *cache) removeUnused() {
 		if err := removeReadOnly(filepath.Join(c.dir, entry.Name())); err != nil {
 			c.e.log.Warn("tidy template cache", "err", err)
 		}
+	}
+	if err := tidyStore(filepath.Dir(c.dir)); err != nil {
+		c.e.log.Warn("tidy template cache", "err", err)
 	}
 }
 
@@ -202,6 +206,12 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 	}
 	if err := closeTree(src); err != nil {
 		return err
+	}
+	if t.needsInit && !r.bare {
+		// Without it the version is as good, and takes more of the disk.
+		if err := share(filepath.Dir(c.dir), path.Join(versionsDir, filepath.Base(tmp), "src")); err != nil {
+			c.e.log.Warn("cannot share providers among templates", "err", err)
+		}
 	}
 	err = os.Rename(src, dir)
 	if err != nil && c.touch(dir) == nil {
