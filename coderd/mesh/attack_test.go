@@ -152,6 +152,30 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 	}
 }
 
+// TestAgentsCannotTakeOtherIDs: an agent that was reported with the id of a provisioner or client keeps neither out, because it is
+// not let in itself.
+func TestAgentsCannotTakeOtherIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t)
+	rack := w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundNone).joined()
+	laptop := w.joinUser(t, "ann")
+	for name, m := range map[string]*member{"provisioner": rack, "client": laptop} {
+		id := m.node.ID()
+		m.client.Close() // the victim is away, and the id is free
+		m.node.Close()
+		w.mu.Lock()
+		w.agents["thief"], w.owners[id] = id, bob
+		w.mu.Unlock()
+		if got := w.join(t, coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {"thief"}}, tailnet.InboundNone).refusal(); got != fault.Forbidden {
+			t.Errorf("an agent with the id of a %s: %q, want %q", name, got, fault.Forbidden)
+		}
+	}
+	w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundNone).joined()
+	token, _ := w.agent()
+	w.joinAgent(t, token)
+}
+
 // TestEndedSession: what one session of a user opened ends with it, and what another opened stays.
 func TestEndedSession(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,10 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
+// agentIDVersion is that of random UUIDs (RFC 9562, section 5.4). Ids of provisioners and clients follow from their names and keys
+// and have version 5: whoever reports an agent (a template, a user's own provisioner) chooses its id, and cannot choose theirs.
+const agentIDVersion = 4
+
 // coordinate binds the connection to the principal of its credential and hands it to the coordinator.
 func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 	hello, err := coordinator.ParseHello(r)
@@ -30,6 +34,10 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 		agent, err := s.opts.AuthenticateAgent(r.Context(), token)
 		if err != nil {
 			return coordinator.Principal{}, err
+		}
+		if agent.ID.Version() != agentIDVersion {
+			return coordinator.Principal{}, fault.New(fault.Forbidden, "The agent's id %s is not a random one", agent.ID).
+				WithDetail("Terraform's coder_agent resources have random ids. This one's was chosen in the workspace's state.")
 		}
 		return coordinator.Principal{Kind: coordinator.KindAgent, ID: agent.ID, Name: agent.Name}, nil
 	}
