@@ -105,6 +105,7 @@ func Run(opt Options) (code int, err error) {
 	}
 	// It does little: what it has used once it need not keep.
 	debug.SetGCPercent(20)
+	proc.DefaultSignals()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1)
 	defer signal.Stop(signals)

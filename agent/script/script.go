@@ -67,6 +67,7 @@ type Runner struct {
 
 // New returns a Runner.
 func New(opt Options) *Runner {
+	proc.DefaultSignals()
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -70,6 +70,7 @@ type Server struct {
 
 // New returns a server that listens nowhere yet. Close it.
 func New(opt Options) (*Server, error) {
+	proc.DefaultSignals()
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	gossh "golang.org/x/crypto/ssh"
 
@@ -253,7 +254,9 @@ func waitGone(t testing.TB, pid int) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(fd)
-	if err := pollEnd(t.Context(), fd); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := pollEnd(ctx, fd); err != nil {
 		t.Fatalf("wait for process %d: %v", pid, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
 
@@ -72,6 +73,7 @@ var (
 
 // New returns a Holder without terminals.
 func New(opt Options) *Holder {
+	proc.DefaultSignals()
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}

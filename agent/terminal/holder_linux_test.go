@@ -325,9 +325,13 @@ func TestNonsense(t *testing.T) {
 	if _, err := v.conn.Write([]byte("R\x00\x00\x00\x02{]Z\x00\x00\x00\x00")); err != nil {
 		t.Fatal(err)
 	}
+	timer := time.AfterFunc(time.Minute, func() { v.conn.Close() })
 	v.mu.Lock()
 	for !v.closed {
 		v.changed.Wait()
 	}
 	v.mu.Unlock()
+	if !timer.Stop() {
+		t.Error("a connection that sent nonsense is open")
+	}
 }
