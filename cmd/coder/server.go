@@ -194,6 +194,11 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		}()
 		postgresURL = db.URL()
 	}
+	hold, err := database.Occupy(ctx, postgresURL, log, database.OccupyPatience)
+	if err != nil {
+		return err
+	}
+	defer hold.Close()
 	db, err := database.Open(ctx, postgresURL, log)
 	if err != nil {
 		return err
@@ -236,6 +241,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	select {
 	case <-ctx.Done():
 	case failed = <-server.Failed():
+	case failed = <-hold.Lost():
 	}
 	log.Info("server stopping")
 	// A second signal interrupts the builds that the first one lets finish.

@@ -1,0 +1,156 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// serverLock is the advisory lock that a server holds for as long as it lives: an arbitrary number of our own.
+const serverLock = 0x636f6465726d7376
+
+// OccupyPatience is how long a server waits for another one's end before it refuses to start: longer than PostgreSQL needs to notice
+// that the other's machine is gone (see keepAlives).
+const OccupyPatience = 15 * time.Second
+
+// keepAlives have PostgreSQL notice within about ten seconds that the machine at the other end of the connection is gone. On a unix
+// socket they mean nothing, and are not needed: the end of a process ends its connections.
+var keepAlives = map[string]string{"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
+
+// Occupancy is a server's hold on its database: no second server starts on it meanwhile. What two servers would do to each other is in
+// docs/operating.md.
+type Occupancy struct {
+	cfg      *pgx.ConnConfig
+	log      *slog.Logger
+	patience time.Duration
+	lost     chan error // capacity 1
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+}
+
+// Occupy takes the database for this process, before anything in it is changed. It waits up to a minute for a database that is
+// starting, and for the given time, which it says in the log, for a server that is ending. The fault Conflict says that another server has it.
+// The hold is a lock of a connection's: it ends with the process, however that ends. Close it after use.
+func Occupy(ctx context.Context, url string, logger *slog.Logger, patience time.Duration) (*Occupancy, error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "The PostgreSQL URL cannot be read: %w", err).
+			WithDetail("It looks like postgres://user:password@host:5432/database?sslmode=require.")
+	}
+	cfg = patient(cfg)
+	for name, value := range keepAlives {
+		cfg.RuntimeParams[name] = value
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	cfg.RuntimeParams["application_name"] = fmt.Sprintf("codermesh server %d on %.32s", os.Getpid(), host) // PostgreSQL keeps 63 bytes
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = 10 * time.Second
+	}
+	o := &Occupancy{cfg: cfg, log: logger, patience: patience, lost: make(chan error, 1)}
+	conn, err := o.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	o.stop = stop
+	o.done.Go(func() { o.hold(life, conn) })
+	return o, nil
+}
+
+// Lost receives an error when another server has taken the database: this one must end.
+func (o *Occupancy) Lost() <-chan error { return o.lost }
+
+// Close lets go of the database. It is idempotent.
+func (o *Occupancy) Close() {
+	o.stop()
+	o.done.Wait()
+}
+
+// take connects and takes the lock, for as long as patience allows.
+func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := awaitStart(ctx, o.cfg, o.log)
+	if err != nil {
+		return nil, err
+	}
+	retry := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
+	limit := time.Now().Add(o.patience)
+	for warned := false; ; warned = true {
+		var taken bool
+		if err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(serverLock)).Scan(&taken); err != nil {
+			err = fmt.Errorf("lock the database: %w", translate(ctx, err))
+			break
+		}
+		if taken {
+			return conn, nil
+		}
+		other := o.holder(ctx, conn)
+		if time.Now().After(limit) {
+			err = fault.New(fault.Conflict, "Another server uses this database: %s.", other).
+				WithDetail("Only one server can use a database. Stop the other one first, or give this one a database of its own.")
+			break
+		}
+		if !warned {
+			o.log.Warn("another server uses this database, waiting for its end", "reason", other, "duration", o.patience)
+		}
+		if err = retry.Wait(ctx); err != nil {
+			break
+		}
+	}
+	conn.Close(context.WithoutCancel(ctx))
+	return nil, err
+}
+
+// holder names the process that has the lock, for people.
+func (o *Occupancy) holder(ctx context.Context, conn *pgx.Conn) string {
+	var name, address string
+	err := conn.QueryRow(ctx, `SELECT a.application_name, coalesce(host(a.client_addr), 'this machine') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+		WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295 AND l.objsubid = 1`, int64(serverLock)).Scan(&name, &address)
+	if err != nil {
+		return "its name is not known"
+	}
+	return fmt.Sprintf("%s (%s)", name, address)
+}
+
+// hold keeps the lock until ctx ends. A connection that is lost, with a PostgreSQL that was restarted, is made again.
+func (o *Occupancy) hold(ctx context.Context, conn *pgx.Conn) {
+	defer func() {
+		if conn != nil {
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			conn.Close(closing)
+		}
+	}()
+	for {
+		_, err := conn.WaitForNotification(ctx) // there is none: it returns when the connection ends
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			continue
+		}
+		o.log.Warn("hold on the database lost, taking it again", "err", err)
+		conn.Close(ctx)
+		conn = nil
+		for conn == nil {
+			if conn, err = o.take(ctx); ctx.Err() != nil {
+				return
+			}
+			if fault.CodeOf(err) == fault.Conflict {
+				o.lost <- err
+				return
+			}
+		}
+	}
+}
