@@ -64,10 +64,7 @@ func (q *Queries) DeleteUserKeys(ctx context.Context, arg DeleteUserKeysParams) 
 }
 
 const expireAPIKey = `-- name: ExpireAPIKey :execrows
-WITH ended AS (
-	UPDATE api_keys SET expires_at = least(expires_at, now()) WHERE id = $1 AND user_id = $2 RETURNING user_id
-)
-SELECT pg_notify('users_revoked', user_id::text) FROM ended
+UPDATE api_keys SET expires_at = least(expires_at, now()) WHERE id = $1 AND user_id = $2
 `
 
 type ExpireAPIKeyParams struct {
@@ -75,7 +72,7 @@ type ExpireAPIKeyParams struct {
 	UserID uuid.UUID
 }
 
-// Ends a key and keeps its row, and tells every server. A key that has expired before keeps its time.
+// Ends a key and keeps its row; a trigger tells every server. A key that has expired before keeps its time.
 func (q *Queries) ExpireAPIKey(ctx context.Context, arg ExpireAPIKeyParams) (int64, error) {
 	result, err := q.db.Exec(ctx, expireAPIKey, arg.ID, arg.UserID)
 	if err != nil {

@@ -30,11 +30,8 @@ ORDER BY k.created_at, k.id LIMIT 1000;
 DELETE FROM api_keys WHERE id = $1 AND user_id = $2;
 
 -- name: ExpireAPIKey :execrows
--- Ends a key and keeps its row, and tells every server. A key that has expired before keeps its time.
-WITH ended AS (
-	UPDATE api_keys SET expires_at = least(expires_at, now()) WHERE id = $1 AND user_id = $2 RETURNING user_id
-)
-SELECT pg_notify('users_revoked', user_id::text) FROM ended;
+-- Ends a key and keeps its row; a trigger tells every server. A key that has expired before keeps its time.
+UPDATE api_keys SET expires_at = least(expires_at, now()) WHERE id = $1 AND user_id = $2;
 
 -- name: DeleteGitSSHKey :exec
 DELETE FROM git_ssh_keys WHERE user_id = $1;
