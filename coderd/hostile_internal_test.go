@@ -121,6 +121,36 @@ func TestHostileInput(t *testing.T) {
 	}
 }
 
+// No route lets a page of another site write, or open a websocket: a public one not with any token in its address, the others not
+// with the visitor's cookie.
+func TestNoRouteServesOtherSites(t *testing.T) {
+	s, base := newTestServer(t)
+	token := ownerOf(t, s)
+	for _, route := range s.Routes() {
+		method, path, ok := strings.Cut(route.Pattern, " ")
+		if !ok {
+			method, path = "GET", route.Pattern
+		}
+		path = pathPart.ReplaceAllStringFunc(strings.ReplaceAll(path, "{$}", ""), usual)
+		r := httptest.NewRequest(method, base.String()+path, nil)
+		r.Header.Set("Origin", "https://evil.example")
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		if method == "GET" {
+			r.Header.Set("Upgrade", "websocket")
+		}
+		if route.Permission.IsPublic() {
+			r.URL.RawQuery = "coder_session_token=" + token
+		} else {
+			r.AddCookie(&http.Cookie{Name: "coder_session_token", Value: token})
+		}
+		w := httptest.NewRecorder()
+		s.mux.ServeHTTP(w, r)
+		if w.Code != http.StatusForbidden {
+			t.Errorf("%s for another site's page: %d %s", route.Pattern, w.Code, w.Body)
+		}
+	}
+}
+
 // FuzzRequests: no request at all makes the API fail.
 func FuzzRequests(f *testing.F) {
 	f.Add(0, "%00", "q=x", `{"name":"x"}`)
