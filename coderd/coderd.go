@@ -37,6 +37,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/provisioners"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/coderd/slim"
 	"github.com/codermesh/codermesh/coderd/states"
@@ -77,6 +78,9 @@ type Options struct {
 	ProvisionerPSK secret.Token
 	// ProvisionerGrace is as Grace in jobs.Deps.
 	ProvisionerGrace time.Duration
+	// StateRetention and JobRetention are as States and Jobs in retention.Deps.
+	StateRetention int
+	JobRetention   time.Duration
 	// States holds the keys that Terraform's states, and users' tokens of other services, are encrypted with. Required.
 	States *states.Keyring
 	// ExternalAuth are the services that users link accounts of.
@@ -98,6 +102,7 @@ type Server struct {
 	keys       *provisioners.Service
 	agents     *agents.Service
 	workspaces *workspaces.Service
+	retention  *retention.Service
 	events     *events.Service
 	apps       *apps.Service
 	extauth    *extauth.Service
@@ -126,7 +131,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read default organization: %w", err)
 	}
-	accounts := users.New(users.Deps{DB: opts.DB, Logger: opts.Logger, AccessURL: opts.AccessURL})
+	accounts := users.New(users.Deps{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL})
 	sealer, err := seal.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
@@ -135,7 +140,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Paths: func() map[uuid.UUID]string { return s.mesh.Paths() }})
 	s.keys = provisioners.New(provisioners.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
 	s.agents = agents.New(agents.Deps{
-		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, MayStillConnect: accounts.Active,
+		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, Keys: opts.States, MayStillConnect: accounts.Active,
 		Dial: func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
 			return s.mesh.DialAgent(ctx, agent, port)
 		},
@@ -149,6 +154,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
 	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL})
+	s.retention = retention.New(retention.Deps{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err
 	}
@@ -251,6 +257,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.running.Go(func() { s.revocations.run(ctx) })
 	s.agents.Start()
 	s.workspaces.Start()
+	s.retention.Start()
 	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {
 		if listener == nil {
 			continue
@@ -270,6 +277,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.running.Go(func() {
 		// States come last: the log says of them that the old keys can be taken out.
 		s.reencrypt(ctx, "links with other services", func() error { return s.extauth.Reencrypt(ctx) })
+		s.reencrypt(ctx, "SSH keys", func() error { return s.opts.States.ReencryptSSHKeys(ctx, s.opts.DB, s.log) })
 		s.reencrypt(ctx, "states", func() error { return s.opts.States.Reencrypt(ctx, s.opts.DB, s.log) })
 	})
 	s.running.Go(func() {
@@ -344,6 +352,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.apps.Stop()
 	s.agents.Stop()
 	s.workspaces.Stop()
+	s.retention.Stop()
 	s.jobs.Stop()
 	errs = append(errs, s.closeMesh())
 	if err := s.http.Shutdown(soon); err != nil {

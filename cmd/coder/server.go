@@ -23,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -43,6 +44,8 @@ type serverOptions struct {
 	provisioners     int
 	provisionerPSK   string
 	provisionerGrace time.Duration
+	stateRetention   int
+	jobRetention     time.Duration
 	stateKeys        string
 	stateKeyFile     string
 	configDir        string
@@ -95,6 +98,8 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 	f.IntVar(&o.provisioners, "provisioner-daemons", 3, "built-in provisioners; 0 for external ones only")
 	f.StringVar(&o.provisionerPSK, "provisioner-daemon-psk", "", "key that lets external provisioners join (better given by the environment)")
 	f.DurationVar(&o.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build goes on, and is waited for, when its provisioner and the server lose each other")
+	f.IntVar(&o.stateRetention, "build-state-retention", retention.DefaultStates, "number of builds of each workspace whose Terraform states are kept, the newest ones; 0 for all")
+	f.DurationVar(&o.jobRetention, "job-retention", retention.DefaultJobs, "how long logs of builds, dry runs and imports that became no template are kept; 0 for ever")
 	f.StringVar(&o.stateKeys, "state-encryption-key", "", "base64 of 32 bytes with which Terraform's states are encrypted; several with commas, the first encrypts (better given by the environment)")
 	f.StringVar(&o.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one a line (default: state-encryption.key in the configuration folder, made by the first start)")
 	f.DurationVar(&o.shutdownDeadline, "shutdown-deadline", time.Minute, "how long running builds may take to finish when the server is stopped")
@@ -121,12 +126,18 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	if o.provisionerGrace <= 0 {
 		return fault.New(fault.Invalid, "--provisioner-grace cannot be %s", o.provisionerGrace)
 	}
+	if o.stateRetention < 0 {
+		return fault.New(fault.Invalid, "--build-state-retention cannot be %d", o.stateRetention)
+	}
+	if o.jobRetention < 0 {
+		return fault.New(fault.Invalid, "--job-retention cannot be %s", o.jobRetention)
+	}
 	if o.provisioners < 0 {
 		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", o.provisioners)
 	}
 
 	// What can fail for a reason an operator can see comes first: the keys, the addresses, then Terraform, then the database.
-	keys, err := o.keyring(log)
+	keys, keepKeys, err := o.keyring(log)
 	if err != nil {
 		return err
 	}
@@ -222,6 +233,8 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		Concerns:         executors.concerns,
 		ProvisionerPSK:   secret.Token(o.provisionerPSK),
 		ProvisionerGrace: o.provisionerGrace,
+		StateRetention:   o.stateRetention,
+		JobRetention:     o.jobRetention,
 		States:           keys,
 		ExternalAuth:     logins,
 		TrustedProxies:   proxies,
@@ -230,6 +243,10 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	// The database holds nothing under other keys, and nothing is encrypted yet.
+	if err := keepKeys(); err != nil {
+		return errors.Join(err, server.Stop(ctx))
 	}
 	if err := server.Start(ctx); err != nil {
 		return errors.Join(err, server.Stop(ctx))
@@ -259,22 +276,32 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	return errors.Join(failed, server.Stop(deadline))
 }
 
-// keyring holds the keys for Terraform's states: the given ones, or one that is kept with the server's data.
-func (o *serverOptions) keyring(log *slog.Logger) (*states.Keyring, error) {
+// keyring holds the keys for Terraform's states: the given ones, or one that is kept with the server's data. keep writes one that is new;
+// nothing may be encrypted before.
+func (o *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep func() error, err error) {
+	nothing := func() error { return nil }
 	switch {
 	case o.stateKeys != "" && o.stateKeyFile != "":
-		return nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file are given: one is enough")
+		return nil, nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file are given: one is enough")
 	case o.stateKeys != "":
-		return states.Parse(o.stateKeys)
+		keys, err = states.Parse(o.stateKeys)
+		return keys, nothing, err
 	case o.stateKeyFile != "":
-		return states.Read(o.stateKeyFile)
+		keys, err = states.Read(o.stateKeyFile)
+		return keys, nothing, err
 	}
 	path := filepath.Join(o.configDir, "state-encryption.key")
-	keys, made, err := states.ReadOrMake(path)
-	if made {
-		log.Info("key for Terraform's states made: back it up, without it they cannot be read", "addr", path)
+	keys, write, err := states.ReadOrMake(path)
+	if err != nil || write == nil {
+		return keys, nothing, err
 	}
-	return keys, err
+	return keys, func() error {
+		if err := write(); err != nil {
+			return err
+		}
+		log.Info("key for Terraform's states made: back it up, without it they cannot be read", "path", path)
+		return nil
+	}, nil
 }
 
 // startPostgres runs a PostgreSQL of our own, fetched first when there is none and the flags allow it.

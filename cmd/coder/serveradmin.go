@@ -26,7 +26,7 @@ import (
 // Commands for an operator who has the server's database but no account there. They work beside a running server and without.
 
 func serverAdminCmds() []*cobra.Command {
-	return []*cobra.Command{resetPasswordCmd(), createAdminUserCmd(), postgresBuiltinURLCmd()}
+	return []*cobra.Command{resetPasswordCmd(), createAdminUserCmd(), forgetStatesCmd(), postgresBuiltinURLCmd()}
 }
 
 // adminDatabase says where a command finds the server's database.
@@ -56,7 +56,14 @@ func attach(cmd *cobra.Command) (address string, detach func() error, err error)
 }
 
 // accounts runs fn with the accounts in the database.
-func (d *adminDatabase) accounts(cmd *cobra.Command, fn func(*users.Service) error) (err error) {
+func (d *adminDatabase) accounts(cmd *cobra.Command, fn func(*users.Service) error) error {
+	return d.open(cmd, func(db *database.DB) error {
+		return fn(users.New(users.Deps{DB: db, Logger: slog.New(slog.DiscardHandler), AccessURL: &url.URL{}}))
+	})
+}
+
+// open runs fn with the database.
+func (d *adminDatabase) open(cmd *cobra.Command, fn func(*database.DB) error) (err error) {
 	address := d.url
 	if address == "" {
 		var detach func() error
@@ -65,13 +72,12 @@ func (d *adminDatabase) accounts(cmd *cobra.Command, fn func(*users.Service) err
 		}
 		defer func() { err = errors.Join(err, detach()) }()
 	}
-	log := slog.New(slog.DiscardHandler)
-	db, err := database.Open(cmd.Context(), address, log)
+	db, err := database.Open(cmd.Context(), address, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return fn(users.New(users.Deps{DB: db, Logger: log, AccessURL: &url.URL{}}))
+	return fn(db)
 }
 
 // newPassword asks for a password on a terminal, and reads a line of standard input elsewhere: arguments are seen by everybody.

@@ -15,10 +15,11 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/states"
 )
 
-// hostKey returns the SSH host key of a workspace's agent, and makes it when there is none.
-func hostKey(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, agentName string) (dbsqlc.WorkspaceHostKey, error) {
+// hostKey returns the SSH host key of a workspace's agent, and makes it when there is none. The private key is as it is stored.
+func hostKey(ctx context.Context, q *dbsqlc.Queries, keys *states.Keyring, workspace uuid.UUID, agentName string) (dbsqlc.WorkspaceHostKey, error) {
 	params := dbsqlc.GetHostKeyParams{WorkspaceID: workspace, AgentName: agentName}
 	row, err := q.GetHostKey(ctx, params)
 	if database.IsNotFound(err) {
@@ -27,7 +28,7 @@ func hostKey(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, agentN
 			return row, makeErr
 		}
 		if err := q.InsertHostKeyOnce(ctx, dbsqlc.InsertHostKeyOnceParams{
-			WorkspaceID: workspace, AgentName: agentName, PrivateKey: private, PublicKey: public,
+			WorkspaceID: workspace, AgentName: agentName, Sealed: keys.SealSecret(states.HostKeyPlace(workspace, agentName), []byte(private)), PublicKey: public,
 		}); err != nil {
 			return row, fmt.Errorf("store host key: %w", err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -64,14 +65,18 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 		return nil, r.fail(ctx, id, "read manifest", err)
 	}
 	a := m.WorkspaceAgent
-	key, err := hostKey(ctx, r.deps.DB.Queries, *a.WorkspaceID, a.Name)
+	key, err := hostKey(ctx, r.deps.DB.Queries, r.deps.Keys, *a.WorkspaceID, a.Name)
+	if err != nil {
+		return nil, r.fail(ctx, id, "read host key", err)
+	}
+	privateKey, err := r.deps.Keys.OpenSSHKey(states.HostKeyPlace(*a.WorkspaceID, a.Name), key.PrivateKey, key.Sealed)
 	if err != nil {
 		return nil, r.fail(ctx, id, "read host key", err)
 	}
 	out := &agentpb.ManifestResponse{
 		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
 		AccessUrl: r.deps.AccessURL, Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.deps.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
-		SshHostPrivateKey: key.PrivateKey, Pending: !a.Complete,
+		SshHostPrivateKey: privateKey, Pending: !a.Complete,
 	}
 	if out.Pending {
 		if !req.Msg.GetAcceptsPending() {

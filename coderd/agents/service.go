@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -53,6 +54,8 @@ type Deps struct {
 	MayStillConnect func(ctx context.Context, user uuid.UUID) error
 	// Contested reports whether two processes want to be the agent. nil: never.
 	Contested func(agent uuid.UUID) bool
+	// Keys encrypt the agents' host keys. Required.
+	Keys *states.Keyring
 	// GitSSHKey returns a user's key pair for git: authorized_keys and OpenSSH's PEM form. nil means that there are none.
 	GitSSHKey func(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error)
 	// ExternalAuth has what signs users in at git hosts. nil: nobody has any.

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -28,6 +29,8 @@ type Batch struct {
 	WorkspaceID uuid.UUID
 	BuildNumber int32
 	Resources   []*provisionerpb.Resource
+	// Keys encrypt the agents' host keys. Required for a build.
+	Keys *states.Keyring
 	// Final: what the job reported before and does not report now is gone.
 	Final bool
 }
@@ -159,7 +162,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		}
 	}
 	if connected := known && before.LastConnectedAt != nil && before.DisconnectedAt == nil; live && !connected {
-		key, err := hostKey(ctx, s.Queries, s.batch.WorkspaceID, clean(a.GetName()))
+		key, err := hostKey(ctx, s.Queries, s.batch.Keys, s.batch.WorkspaceID, clean(a.GetName()))
 		if err != nil {
 			return err
 		}

@@ -1,9 +1,11 @@
 package states
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,20 +19,33 @@ import (
 // page is how many states are looked for at once.
 const page = 100
 
-// Check returns a fault, Invalid, when the database holds states under keys that the ring lacks. It blocks for one query.
+// Check returns a fault, Invalid, when the database holds states or SSH keys under keys that the ring lacks and that were not forgotten
+// (Forget). It blocks for a few queries.
 func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
-	counts, err := db.CountStateKeys(ctx)
+	counts, err := countKeys(ctx, db.Queries)
 	if err != nil {
-		return fmt.Errorf("count states by key: %w", err)
+		return err
+	}
+	forgotten, err := db.ListForgottenStateKeys(ctx)
+	if err != nil {
+		return fmt.Errorf("list forgotten keys: %w", err)
+	}
+	for _, id := range forgotten {
+		delete(counts, keyID(id))
 	}
 	var missing []string
-	for _, c := range counts {
-		if len(c.StateKey) == 0 {
-			continue // not encrypted yet
+	for _, id := range slices.SortedFunc(maps.Keys(counts), func(a, b keyID) int { return bytes.Compare(a[:], b[:]) }) {
+		if r.find(id) != nil {
+			continue
 		}
-		if id := keyID(c.StateKey); r.find(id) == nil {
-			missing = append(missing, fmt.Sprintf("%s (%d states)", id, c.States))
+		c, what := counts[id], []string{}
+		if c.States > 0 {
+			what = append(what, fmt.Sprintf("%d states", c.States))
 		}
+		if c.SSHKeys > 0 {
+			what = append(what, fmt.Sprintf("%d SSH keys", c.SSHKeys))
+		}
+		missing = append(missing, fmt.Sprintf("%s (%s)", id, strings.Join(what, ", ")))
 	}
 	if len(missing) == 0 {
 		return nil
@@ -39,8 +54,8 @@ func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 	for _, k := range r.keys {
 		have = append(have, k.id.String())
 	}
-	return fault.New(fault.Invalid, "The database holds Terraform states that are encrypted with keys which the server does not have: %s", strings.Join(missing, ", ")).
-		WithDetail("It has %s. Give it the missing ones beside that: the file of --state-encryption-key-file may hold several. Nothing was changed.", strings.Join(have, ", "))
+	return fault.New(fault.Invalid, "The database holds Terraform states or SSH keys that are encrypted with keys which the server does not have: %s", strings.Join(missing, ", ")).
+		WithDetail("It has %s. Give it the missing ones beside that: the file of --state-encryption-key-file may hold several. If a key is lost for good: coder server forget-states --key ID. Nothing was changed.", strings.Join(have, ", "))
 }
 
 // Reencrypt encrypts every state that is not under the first key, and says in the log what it did. It goes on beside builds,

@@ -6,7 +6,8 @@
 // The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's row
 // is refused. A state that does not begin like that was stored by a release that did not encrypt. An empty state stays empty.
 //
-// The users' tokens of other services (coderd/extauth) are kept under the same keys, in the same form: SealSecret, OpenSecret.
+// The users' tokens of other services (coderd/extauth), their private keys for git and agents' host keys are kept under the same keys,
+// in the same form: SealSecret, OpenSecret.
 //
 // Encryption protects copies of the database: backups, disks, replicas. It does not protect from somebody who may write to the
 // database, and not from the server's own memory and files.
@@ -122,19 +123,31 @@ func Read(path string) (*Keyring, error) {
 	return ring, nil
 }
 
-// ReadOrMake is Read of a file that is made, with a new key and for this account only, when there is none.
-func ReadOrMake(path string) (ring *Keyring, made bool, err error) {
+// ReadOrMake is Read of a file, or a ring with a new key when there is none. keep writes a new key into the file, for this account only;
+// nothing may be encrypted with it before. It is nil for a key that is in the file already. So a start that fails leaves no key that
+// would hide from the operator that the right one is missing.
+func ReadOrMake(path string) (ring *Keyring, keep func() error, err error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		ring, err := Read(path)
-		return ring, false, err
+		return ring, nil, err
 	}
 	raw := make([]byte, keySize)
 	rand.Read(raw)
-	if err := create(path, base64.StdEncoding.EncodeToString(raw)+"\n"); err != nil {
-		return nil, false, fmt.Errorf("keep the key for Terraform's states: %w", err)
+	text := base64.StdEncoding.EncodeToString(raw)
+	if ring, err = Parse(text); err != nil {
+		return nil, nil, err
 	}
-	ring, err = Read(path)
-	return ring, true, err
+	return ring, func() error {
+		if err := create(path, text+"\n"); err != nil {
+			return fmt.Errorf("keep the key for Terraform's states: %w", err)
+		}
+		kept, err := Read(path)
+		if err == nil && kept.keys[0].id != ring.keys[0].id {
+			return fault.New(fault.Conflict, "Another server has made a key for Terraform's states in %s at the same time", path).
+				WithDetail("Start this server again: it then uses that key.")
+		}
+		return err
+	}, nil
 }
 
 // create writes a file that is there as a whole or not at all, and stays if it is there already.
@@ -194,7 +207,8 @@ func (r *Keyring) Open(workspace uuid.UUID, stored []byte) ([]byte, error) {
 	k := r.find(id)
 	if k == nil {
 		return nil, fault.New(fault.Conflict, "Terraform's state of this workspace is encrypted with the key %s, which the server does not have", id).
-			WithDetail("Give it to the server beside the others, with --state-encryption-key-file, and restart it. The state itself is untouched.")
+			WithDetail("Give it to the server beside the others, with --state-encryption-key-file, and restart it. If the key is lost, give the " +
+				"workspace a state with coder state push, or delete the workspace with --orphan. The state itself is untouched.")
 	}
 	state, err := k.aead.Open(nil, nil, stored[headerSize:], additional(stored[:headerSize], workspace))
 	if err != nil {

@@ -105,16 +105,21 @@ func TestReadOrMake(t *testing.T) {
 	makers := 0
 	var mu sync.Mutex
 	var racing sync.WaitGroup
-	for range 8 { // who comes first makes it, the others read it
+	for range 8 { // who comes first makes it, the others read it or are told to start again
 		racing.Go(func() {
-			r, made, err := states.ReadOrMake(path)
+			r, keep, err := states.ReadOrMake(path)
+			if err == nil && keep != nil {
+				if err = keep(); fault.CodeOf(err) == fault.Conflict {
+					r, keep, err = states.ReadOrMake(path)
+				}
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if made {
+			if keep != nil {
 				makers++
 			}
 			if first == nil {
@@ -126,8 +131,8 @@ func TestReadOrMake(t *testing.T) {
 		})
 	}
 	racing.Wait()
-	if makers == 0 {
-		t.Error("nobody made it")
+	if makers != 1 {
+		t.Errorf("%d made it, want 1", makers)
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -140,8 +145,16 @@ func TestReadOrMake(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, made, err := states.ReadOrMake(path); made || fault.CodeOf(err) != fault.Invalid {
-		t.Errorf("a file without a key: made %t, %v", made, err)
+	if _, keep, err := states.ReadOrMake(path); keep != nil || fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a file without a key: made %t, %v", keep != nil, err)
+	}
+	// A start that fails before the key is kept leaves none.
+	unused := filepath.Join(t.TempDir(), "state.key")
+	if _, keep, err := states.ReadOrMake(unused); keep == nil || err != nil {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := os.Stat(unused); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is there before the key is kept: %v", err)
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		t.Error("the operator's file was removed")

@@ -131,10 +131,6 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 			return dbsqlc.User{}, fmt.Errorf("hash password: %w", err)
 		}
 	}
-	private, public, err := newSSHKey()
-	if err != nil {
-		return dbsqlc.User{}, err
-	}
 	var user dbsqlc.User
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if n.First {
@@ -149,10 +145,7 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 			ID: uuid.New(), Username: n.Username, Email: n.Email, Name: n.Name, PasswordHash: hash,
 			LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...),
 		})
-		if err != nil {
-			return err
-		}
-		return q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: user.ID, PrivateKey: private, PublicKey: public})
+		return err
 	})
 	return user, taken(err)
 }

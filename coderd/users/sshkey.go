@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -27,18 +28,22 @@ type SSHKey struct {
 
 // SSHKey returns the user's key pair, and makes it when there is none.
 func (s *Service) SSHKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUID) (SSHKey, error) {
-	row, err := sshKey(ctx, q, userID)
-	return SSHKey{Public: row.PublicKey, Private: secret.Token(row.PrivateKey)}, err
+	row, err := s.sshKey(ctx, q, userID)
+	if err != nil {
+		return SSHKey{}, err
+	}
+	private, err := s.keys.OpenSSHKey(states.GitKeyPlace(userID), row.PrivateKey, row.Sealed)
+	return SSHKey{Public: row.PublicKey, Private: secret.Token(private)}, err
 }
 
-func sshKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUID) (dbsqlc.GitSshKey, error) {
+func (s *Service) sshKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUID) (dbsqlc.GitSshKey, error) {
 	row, err := q.GetGitSSHKey(ctx, userID)
 	if database.IsNotFound(err) {
 		private, public, makeErr := newSSHKey()
 		if makeErr != nil {
 			return row, makeErr
 		}
-		if err := q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: userID, PrivateKey: private, PublicKey: public}); err != nil {
+		if err := q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: userID, Sealed: s.keys.SealSecret(states.GitKeyPlace(userID), []byte(private)), PublicKey: public}); err != nil {
 			return row, fmt.Errorf("store SSH key: %w", err)
 		}
 		row, err = q.GetGitSSHKey(ctx, userID)
@@ -70,7 +75,7 @@ func (s *Service) getSSHKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	row, err := sshKey(r.Context(), s.db.Queries, user.ID)
+	row, err := s.sshKey(r.Context(), s.db.Queries, user.ID)
 	if err != nil {
 		return err
 	}
@@ -86,7 +91,7 @@ func (s *Service) replaceSSHKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	row, err := s.db.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{UserID: user.ID, PrivateKey: private, PublicKey: public})
+	row, err := s.db.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{UserID: user.ID, Sealed: s.keys.SealSecret(states.GitKeyPlace(user.ID), []byte(private)), PublicKey: public})
 	if err != nil {
 		return fmt.Errorf("replace SSH key: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -25,6 +26,8 @@ import (
 type Deps struct {
 	DB     *database.DB
 	Logger *slog.Logger
+	// Keys encrypt the users' private keys for git. Required where those are read or made.
+	Keys *states.Keyring
 	// AccessURL is the address that users know the server by. It decides whether cookies need TLS.
 	AccessURL *url.URL
 }
@@ -33,6 +36,7 @@ type Deps struct {
 type Service struct {
 	db        *database.DB
 	log       *slog.Logger
+	keys      *states.Keyring
 	accessURL *url.URL
 	passwords *hasher
 	tries     *tries
@@ -43,7 +47,7 @@ type Service struct {
 
 // New returns the service.
 func New(d Deps) *Service {
-	return &Service{db: d.DB, log: d.Logger, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries()}
+	return &Service{db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries()}
 }
 
 // OnRevoked has fn called, after the change is stored, with a user who was suspended or deleted, whose roles changed, or whose

@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -46,7 +47,11 @@ func newAPI(t *testing.T) *api {
 	}
 	a := &api{t: t, db: dbtest.New(t), log: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	a.svc = users.New(users.Deps{DB: a.db, Logger: logger, AccessURL: access})
+	keys, err := states.Random()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.svc = users.New(users.Deps{DB: a.db, Logger: logger, Keys: keys, AccessURL: access})
 	a.svc.OnRevoked(func(id uuid.UUID) {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -281,6 +281,16 @@ func (s *Service) getBuildState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if len(state) == 0 {
+		removed, err := s.deps.DB.GetStateRemoved(r.Context(), b.ID)
+		if err != nil {
+			return fmt.Errorf("read state: %w", err)
+		}
+		if removed != nil {
+			return fault.New(fault.NotFound, "The state of build %d was removed on %s.", b.BuildNumber, removed.UTC().Format(time.DateOnly)).
+				WithDetail("The server keeps the states of the newest builds only (--build-state-retention). Ask for that of a newer build.")
+		}
+	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.Itoa(len(state)))
 	w.Header().Set("X-Content-Type-Options", "nosniff")

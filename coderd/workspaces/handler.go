@@ -147,15 +147,15 @@ func (h buildHandler) Resources(ctx context.Context, q *dbsqlc.Queries, job dbsq
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
 	}
-	if _, err := agents.Store(ctx, q, h.log, batch(b, resources, false)); err != nil {
+	if _, err := agents.Store(ctx, q, h.log, h.batch(b, resources, false)); err != nil {
 		return err
 	}
 	return q.NotifyWorkspace(ctx, b.WorkspaceID)
 }
 
-func batch(b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource, final bool) agents.Batch {
+func (h buildHandler) batch(b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource, final bool) agents.Batch {
 	return agents.Batch{
-		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber, Resources: resources, Final: final,
+		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber, Resources: resources, Keys: h.deps.States, Final: final,
 	}
 }
 
@@ -205,7 +205,7 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 }
 
 func (h buildHandler) storeResources(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource) ([]uuid.UUID, error) {
-	kept, err := agents.Store(ctx, q, h.log, batch(b, resources, true))
+	kept, err := agents.Store(ctx, q, h.log, h.batch(b, resources, true))
 	if err != nil {
 		return nil, err
 	}

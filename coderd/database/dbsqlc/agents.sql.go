@@ -450,7 +450,7 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 }
 
 const getHostKey = `-- name: GetHostKey :one
-SELECT workspace_id, agent_name, private_key, public_key, created_at FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2
+SELECT workspace_id, agent_name, private_key, public_key, created_at, sealed FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2
 `
 
 type GetHostKeyParams struct {
@@ -467,6 +467,7 @@ func (q *Queries) GetHostKey(ctx context.Context, arg GetHostKeyParams) (Workspa
 		&i.PrivateKey,
 		&i.PublicKey,
 		&i.CreatedAt,
+		&i.Sealed,
 	)
 	return i, err
 }
@@ -499,14 +500,14 @@ func (q *Queries) InsertAgentLogs(ctx context.Context, arg InsertAgentLogsParams
 }
 
 const insertHostKeyOnce = `-- name: InsertHostKeyOnce :exec
-INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, public_key) VALUES ($1, $2, $3, $4)
+INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, sealed, public_key) VALUES ($1, $2, '', $3, $4)
 ON CONFLICT (workspace_id, agent_name) DO NOTHING
 `
 
 type InsertHostKeyOnceParams struct {
 	WorkspaceID uuid.UUID
 	AgentName   string
-	PrivateKey  string
+	Sealed      []byte
 	PublicKey   string
 }
 
@@ -515,7 +516,7 @@ func (q *Queries) InsertHostKeyOnce(ctx context.Context, arg InsertHostKeyOncePa
 	_, err := q.db.Exec(ctx, insertHostKeyOnce,
 		arg.WorkspaceID,
 		arg.AgentName,
-		arg.PrivateKey,
+		arg.Sealed,
 		arg.PublicKey,
 	)
 	return err

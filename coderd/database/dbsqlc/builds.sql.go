@@ -183,6 +183,18 @@ func (q *Queries) GetLatestBuild(ctx context.Context, workspaceID uuid.UUID) (Ge
 	return i, err
 }
 
+const getStateRemoved = `-- name: GetStateRemoved :one
+SELECT state_removed_at FROM workspace_builds WHERE id = $1
+`
+
+// When the state was removed because newer builds have theirs; null: it was not.
+func (q *Queries) GetStateRemoved(ctx context.Context, id uuid.UUID) (*time.Time, error) {
+	row := q.db.QueryRow(ctx, getStateRemoved, id)
+	var state_removed_at *time.Time
+	err := row.Scan(&state_removed_at)
+	return state_removed_at, err
+}
+
 const getUnsettledBefore = `-- name: GetUnsettledBefore :one
 SELECT unknown_resources, tainted_resources FROM workspace_builds WHERE workspace_id = $1 AND build_number < $2 ORDER BY build_number DESC LIMIT 1
 `

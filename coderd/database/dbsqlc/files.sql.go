@@ -31,7 +31,7 @@ func (q *Queries) GetFile(ctx context.Context, id uuid.UUID) (File, error) {
 
 const insertFile = `-- name: InsertFile :one
 INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (sha256, created_by) DO UPDATE SET mimetype = excluded.mimetype
+ON CONFLICT (sha256, created_by) DO UPDATE SET mimetype = excluded.mimetype, created_at = now()
 RETURNING id, (xmax = 0)::boolean AS inserted
 `
 
@@ -48,7 +48,7 @@ type InsertFileRow struct {
 	Inserted bool
 }
 
-// The same bytes of the same user are one file. inserted says whether they are new.
+// The same bytes of the same user are one file, as new as its last upload. inserted says whether they are new.
 func (q *Queries) InsertFile(ctx context.Context, arg InsertFileParams) (InsertFileRow, error) {
 	row := q.db.QueryRow(ctx, insertFile,
 		arg.ID,

@@ -12,6 +12,37 @@ import (
 	"github.com/google/uuid"
 )
 
+const countSSHKeyKeys = `-- name: CountSSHKeyKeys :many
+SELECT substring(k.sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys
+FROM (SELECT sealed FROM git_ssh_keys UNION ALL SELECT sealed FROM workspace_host_keys) k WHERE k.sealed <> '' GROUP BY 1 ORDER BY 1
+`
+
+type CountSSHKeyKeysRow struct {
+	KeyID []byte
+	Keys  int64
+}
+
+// How many private SSH keys are encrypted with which key.
+func (q *Queries) CountSSHKeyKeys(ctx context.Context) ([]CountSSHKeyKeysRow, error) {
+	rows, err := q.db.Query(ctx, countSSHKeyKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountSSHKeyKeysRow{}
+	for rows.Next() {
+		var i CountSSHKeyKeysRow
+		if err := rows.Scan(&i.KeyID, &i.Keys); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteAPIKey = `-- name: DeleteAPIKey :execrows
 DELETE FROM api_keys WHERE id = $1 AND user_id = $2
 `
@@ -47,6 +78,26 @@ func (q *Queries) DeleteGitSSHKey(ctx context.Context, userID uuid.UUID) error {
 	return err
 }
 
+const deleteGitSSHKeysUnder = `-- name: DeleteGitSSHKeysUnder :exec
+DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) = $1::bytea
+`
+
+// Keys for git that are encrypted with the key of a header.
+func (q *Queries) DeleteGitSSHKeysUnder(ctx context.Context, header []byte) error {
+	_, err := q.db.Exec(ctx, deleteGitSSHKeysUnder, header)
+	return err
+}
+
+const deleteHostKeysUnder = `-- name: DeleteHostKeysUnder :exec
+DELETE FROM workspace_host_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) = $1::bytea
+`
+
+// Host keys that are encrypted with the key of a header.
+func (q *Queries) DeleteHostKeysUnder(ctx context.Context, header []byte) error {
+	_, err := q.db.Exec(ctx, deleteHostKeysUnder, header)
+	return err
+}
+
 const deleteUserKeys = `-- name: DeleteUserKeys :exec
 DELETE FROM api_keys WHERE user_id = $1 AND kind = ANY ($2::text[]) AND id <> $3::text
 `
@@ -79,6 +130,16 @@ func (q *Queries) ExpireAPIKey(ctx context.Context, arg ExpireAPIKeyParams) (int
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const forgetStateKey = `-- name: ForgetStateKey :exec
+INSERT INTO forgotten_state_keys (key_id) VALUES ($1) ON CONFLICT DO NOTHING
+`
+
+// The server may lack this key from now on.
+func (q *Queries) ForgetStateKey(ctx context.Context, keyID []byte) error {
+	_, err := q.db.Exec(ctx, forgetStateKey, keyID)
+	return err
 }
 
 const getAPIKey = `-- name: GetAPIKey :one
@@ -147,7 +208,7 @@ func (q *Queries) GetCredential(ctx context.Context, id string) (GetCredentialRo
 }
 
 const getGitSSHKey = `-- name: GetGitSSHKey :one
-SELECT user_id, private_key, public_key, created_at, updated_at FROM git_ssh_keys WHERE user_id = $1
+SELECT user_id, private_key, public_key, created_at, updated_at, sealed FROM git_ssh_keys WHERE user_id = $1
 `
 
 func (q *Queries) GetGitSSHKey(ctx context.Context, userID uuid.UUID) (GitSshKey, error) {
@@ -159,6 +220,7 @@ func (q *Queries) GetGitSSHKey(ctx context.Context, userID uuid.UUID) (GitSshKey
 		&i.PublicKey,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Sealed,
 	)
 	return i, err
 }
@@ -232,19 +294,100 @@ func (q *Queries) InsertAPIKey(ctx context.Context, arg InsertAPIKeyParams) (Api
 }
 
 const insertGitSSHKeyOnce = `-- name: InsertGitSSHKeyOnce :exec
-INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, $3) ON CONFLICT (user_id) DO NOTHING
+INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, $3) ON CONFLICT (user_id) DO NOTHING
 `
 
 type InsertGitSSHKeyOnceParams struct {
-	UserID     uuid.UUID
-	PrivateKey string
-	PublicKey  string
+	UserID    uuid.UUID
+	Sealed    []byte
+	PublicKey string
 }
 
 // The first pair stays; read it back.
 func (q *Queries) InsertGitSSHKeyOnce(ctx context.Context, arg InsertGitSSHKeyOnceParams) error {
-	_, err := q.db.Exec(ctx, insertGitSSHKeyOnce, arg.UserID, arg.PrivateKey, arg.PublicKey)
+	_, err := q.db.Exec(ctx, insertGitSSHKeyOnce, arg.UserID, arg.Sealed, arg.PublicKey)
 	return err
+}
+
+const listForgottenStateKeys = `-- name: ListForgottenStateKeys :many
+SELECT key_id FROM forgotten_state_keys
+`
+
+// Ids of keys that the server may lack.
+func (q *Queries) ListForgottenStateKeys(ctx context.Context) ([][]byte, error) {
+	rows, err := q.db.Query(ctx, listForgottenStateKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := [][]byte{}
+	for rows.Next() {
+		var key_id []byte
+		if err := rows.Scan(&key_id); err != nil {
+			return nil, err
+		}
+		items = append(items, key_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listGitSSHKeysNotUnder = `-- name: ListGitSSHKeysNotUnder :many
+SELECT user_id FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) <> $1::bytea ORDER BY user_id
+`
+
+// Users whose private key is not encrypted with the key of a header.
+func (q *Queries) ListGitSSHKeysNotUnder(ctx context.Context, header []byte) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listGitSSHKeysNotUnder, header)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var user_id uuid.UUID
+		if err := rows.Scan(&user_id); err != nil {
+			return nil, err
+		}
+		items = append(items, user_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listHostKeysNotUnder = `-- name: ListHostKeysNotUnder :many
+SELECT workspace_id, agent_name FROM workspace_host_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) <> $1::bytea
+ORDER BY workspace_id, agent_name
+`
+
+type ListHostKeysNotUnderRow struct {
+	WorkspaceID uuid.UUID
+	AgentName   string
+}
+
+// Agents whose private host key is not encrypted with the key of a header.
+func (q *Queries) ListHostKeysNotUnder(ctx context.Context, header []byte) ([]ListHostKeysNotUnderRow, error) {
+	rows, err := q.db.Query(ctx, listHostKeysNotUnder, header)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListHostKeysNotUnderRow{}
+	for rows.Next() {
+		var i ListHostKeysNotUnderRow
+		if err := rows.Scan(&i.WorkspaceID, &i.AgentName); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listTokens = `-- name: ListTokens :many
@@ -326,6 +469,43 @@ func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWit
 	return items, nil
 }
 
+const lockGitSSHKey = `-- name: LockGitSSHKey :one
+SELECT private_key, sealed FROM git_ssh_keys WHERE user_id = $1 FOR UPDATE
+`
+
+type LockGitSSHKeyRow struct {
+	PrivateKey string
+	Sealed     []byte
+}
+
+func (q *Queries) LockGitSSHKey(ctx context.Context, userID uuid.UUID) (LockGitSSHKeyRow, error) {
+	row := q.db.QueryRow(ctx, lockGitSSHKey, userID)
+	var i LockGitSSHKeyRow
+	err := row.Scan(&i.PrivateKey, &i.Sealed)
+	return i, err
+}
+
+const lockHostKey = `-- name: LockHostKey :one
+SELECT private_key, sealed FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2 FOR UPDATE
+`
+
+type LockHostKeyParams struct {
+	WorkspaceID uuid.UUID
+	AgentName   string
+}
+
+type LockHostKeyRow struct {
+	PrivateKey string
+	Sealed     []byte
+}
+
+func (q *Queries) LockHostKey(ctx context.Context, arg LockHostKeyParams) (LockHostKeyRow, error) {
+	row := q.db.QueryRow(ctx, lockHostKey, arg.WorkspaceID, arg.AgentName)
+	var i LockHostKeyRow
+	err := row.Scan(&i.PrivateKey, &i.Sealed)
+	return i, err
+}
+
 const nextKeyExpiry = `-- name: NextKeyExpiry :one
 SELECT coalesce(min(expires_at), $1::timestamptz + interval '1 day')::timestamptz AS at FROM api_keys WHERE expires_at > $1::timestamptz
 `
@@ -339,18 +519,18 @@ func (q *Queries) NextKeyExpiry(ctx context.Context, after time.Time) (time.Time
 }
 
 const replaceGitSSHKey = `-- name: ReplaceGitSSHKey :one
-INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, $3)
-ON CONFLICT (user_id) DO UPDATE SET private_key = excluded.private_key, public_key = excluded.public_key, updated_at = now() RETURNING user_id, private_key, public_key, created_at, updated_at
+INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, $3)
+ON CONFLICT (user_id) DO UPDATE SET private_key = '', sealed = excluded.sealed, public_key = excluded.public_key, updated_at = now() RETURNING user_id, private_key, public_key, created_at, updated_at, sealed
 `
 
 type ReplaceGitSSHKeyParams struct {
-	UserID     uuid.UUID
-	PrivateKey string
-	PublicKey  string
+	UserID    uuid.UUID
+	Sealed    []byte
+	PublicKey string
 }
 
 func (q *Queries) ReplaceGitSSHKey(ctx context.Context, arg ReplaceGitSSHKeyParams) (GitSshKey, error) {
-	row := q.db.QueryRow(ctx, replaceGitSSHKey, arg.UserID, arg.PrivateKey, arg.PublicKey)
+	row := q.db.QueryRow(ctx, replaceGitSSHKey, arg.UserID, arg.Sealed, arg.PublicKey)
 	var i GitSshKey
 	err := row.Scan(
 		&i.UserID,
@@ -358,8 +538,40 @@ func (q *Queries) ReplaceGitSSHKey(ctx context.Context, arg ReplaceGitSSHKeyPara
 		&i.PublicKey,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Sealed,
 	)
 	return i, err
+}
+
+const sealGitSSHKey = `-- name: SealGitSSHKey :exec
+UPDATE git_ssh_keys SET private_key = '', sealed = $2 WHERE user_id = $1
+`
+
+type SealGitSSHKeyParams struct {
+	UserID uuid.UUID
+	Sealed []byte
+}
+
+// The same key, encrypted: not a change for its user.
+func (q *Queries) SealGitSSHKey(ctx context.Context, arg SealGitSSHKeyParams) error {
+	_, err := q.db.Exec(ctx, sealGitSSHKey, arg.UserID, arg.Sealed)
+	return err
+}
+
+const sealHostKey = `-- name: SealHostKey :exec
+UPDATE workspace_host_keys SET private_key = '', sealed = $3 WHERE workspace_id = $1 AND agent_name = $2
+`
+
+type SealHostKeyParams struct {
+	WorkspaceID uuid.UUID
+	AgentName   string
+	Sealed      []byte
+}
+
+// The same key, encrypted.
+func (q *Queries) SealHostKey(ctx context.Context, arg SealHostKeyParams) error {
+	_, err := q.db.Exec(ctx, sealHostKey, arg.WorkspaceID, arg.AgentName, arg.Sealed)
+	return err
 }
 
 const touchAPIKey = `-- name: TouchAPIKey :exec

@@ -43,12 +43,18 @@ type File struct {
 	CreatedAt time.Time
 }
 
+type ForgottenStateKey struct {
+	KeyID       []byte
+	ForgottenAt time.Time
+}
+
 type GitSshKey struct {
 	UserID     uuid.UUID
 	PrivateKey string
 	PublicKey  string
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
+	Sealed     []byte
 }
 
 type Organization struct {
@@ -400,6 +406,7 @@ type WorkspaceHostKey struct {
 	PrivateKey  string
 	PublicKey   string
 	CreatedAt   time.Time
+	Sealed      []byte
 }
 
 type WorkspaceResource struct {

@@ -264,7 +264,7 @@ RETURNING a.id;
 
 -- name: InsertHostKeyOnce :exec
 -- The first pair stays; read it back.
-INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, public_key) VALUES ($1, $2, $3, $4)
+INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, sealed, public_key) VALUES ($1, $2, '', $3, $4)
 ON CONFLICT (workspace_id, agent_name) DO NOTHING;
 
 -- name: GetHostKey :one

@@ -41,6 +41,10 @@ LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
 -- name: GetBuildState :one
 SELECT state FROM workspace_builds WHERE id = $1;
 
+-- name: GetStateRemoved :one
+-- When the state was removed because newer builds have theirs; null: it was not.
+SELECT state_removed_at FROM workspace_builds WHERE id = $1;
+
 -- name: GetBuildTags :one
 -- What was asked of the provisioner with the build itself.
 SELECT provisioner_tags FROM workspace_builds WHERE id = $1;

@@ -1,7 +1,7 @@
 -- name: InsertFile :one
--- The same bytes of the same user are one file. inserted says whether they are new.
+-- The same bytes of the same user are one file, as new as its last upload. inserted says whether they are new.
 INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (sha256, created_by) DO UPDATE SET mimetype = excluded.mimetype
+ON CONFLICT (sha256, created_by) DO UPDATE SET mimetype = excluded.mimetype, created_at = now()
 RETURNING id, (xmax = 0)::boolean AS inserted;
 
 -- name: GetFile :one

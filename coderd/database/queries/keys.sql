@@ -45,14 +45,58 @@ DELETE FROM api_keys WHERE user_id = $1 AND expires_at < now();
 
 -- name: InsertGitSSHKeyOnce :exec
 -- The first pair stays; read it back.
-INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, $3) ON CONFLICT (user_id) DO NOTHING;
+INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, $3) ON CONFLICT (user_id) DO NOTHING;
 
 -- name: ReplaceGitSSHKey :one
-INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, $3)
-ON CONFLICT (user_id) DO UPDATE SET private_key = excluded.private_key, public_key = excluded.public_key, updated_at = now() RETURNING *;
+INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, $3)
+ON CONFLICT (user_id) DO UPDATE SET private_key = '', sealed = excluded.sealed, public_key = excluded.public_key, updated_at = now() RETURNING *;
 
 -- name: GetGitSSHKey :one
 SELECT * FROM git_ssh_keys WHERE user_id = $1;
+
+-- name: LockGitSSHKey :one
+SELECT private_key, sealed FROM git_ssh_keys WHERE user_id = $1 FOR UPDATE;
+
+-- name: SealGitSSHKey :exec
+-- The same key, encrypted: not a change for its user.
+UPDATE git_ssh_keys SET private_key = '', sealed = $2 WHERE user_id = $1;
+
+-- name: ListGitSSHKeysNotUnder :many
+-- Users whose private key is not encrypted with the key of a header.
+SELECT user_id FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) <> sqlc.arg(header)::bytea ORDER BY user_id;
+
+-- name: LockHostKey :one
+SELECT private_key, sealed FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2 FOR UPDATE;
+
+-- name: SealHostKey :exec
+-- The same key, encrypted.
+UPDATE workspace_host_keys SET private_key = '', sealed = $3 WHERE workspace_id = $1 AND agent_name = $2;
+
+-- name: ListHostKeysNotUnder :many
+-- Agents whose private host key is not encrypted with the key of a header.
+SELECT workspace_id, agent_name FROM workspace_host_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) <> sqlc.arg(header)::bytea
+ORDER BY workspace_id, agent_name;
+
+-- name: CountSSHKeyKeys :many
+-- How many private SSH keys are encrypted with which key.
+SELECT substring(k.sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys
+FROM (SELECT sealed FROM git_ssh_keys UNION ALL SELECT sealed FROM workspace_host_keys) k WHERE k.sealed <> '' GROUP BY 1 ORDER BY 1;
+
+-- name: ListForgottenStateKeys :many
+-- Ids of keys that the server may lack.
+SELECT key_id FROM forgotten_state_keys;
+
+-- name: ForgetStateKey :exec
+-- The server may lack this key from now on.
+INSERT INTO forgotten_state_keys (key_id) VALUES ($1) ON CONFLICT DO NOTHING;
+
+-- name: DeleteGitSSHKeysUnder :exec
+-- Keys for git that are encrypted with the key of a header.
+DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) = sqlc.arg(header)::bytea;
+
+-- name: DeleteHostKeysUnder :exec
+-- Host keys that are encrypted with the key of a header.
+DELETE FROM workspace_host_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) = sqlc.arg(header)::bytea;
 
 -- name: ListUsersWithExpiredKeys :many
 -- Whose keys ended by time after one moment and not after another.

@@ -127,11 +127,11 @@ func New(t testing.TB) *World {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts := users.New(users.Deps{DB: db, Logger: log, AccessURL: u})
-	w.Agents = agents.New(agents.Deps{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL})
 	if w.States, err = states.Random(); err != nil {
 		t.Fatal(err)
 	}
+	accounts := users.New(users.Deps{DB: db, Logger: log, Keys: w.States, AccessURL: u})
+	w.Agents = agents.New(agents.Deps{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL, Keys: w.States})
 	sealer, err := seal.Load(t.Context(), db)
 	if err != nil {
 		t.Fatal(err)

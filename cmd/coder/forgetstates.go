@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+func forgetStatesCmd() *cobra.Command {
+	var db adminDatabase
+	var id string
+	cmd := &cobra.Command{
+		Use:   "forget-states --key ID",
+		Short: "Let the server start without a lost encryption key",
+		Long: `Let the server start although it lacks a key that Terraform states in its database are encrypted with. Use it only when the key is
+lost for good: the server names its id when it refuses to start.
+
+The states stay in the database as they are. A build of a workspace that needs one fails until an owner gives the workspace a state
+(coder state push) or deletes it without destroying anything (coder delete --orphan); what the workspace has made must then be removed
+by hand. SSH keys that are encrypted with the lost key are deleted: users get new keys for git, which they must register again, and agents
+get new host keys.
+
+The key's id is asked for again, or read as a line of standard input. Stop the server first.`,
+		Example: "  coder server forget-states --key 3008c91d88373a5c",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if id == "" {
+				return fault.New(fault.Invalid, "--key is required: the id of the lost key, which the server names when it refuses to start")
+			}
+			return db.open(cmd, func(db *database.DB) error {
+				_, lost, err := states.CountUnder(cmd.Context(), db.Queries, id)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(os.Stderr, "The key %s encrypts %d states, which no build can read any more, and %d SSH keys, which are deleted.\n", id, lost.States, lost.SSHKeys)
+				if err := confirm(cmd.Context(), "Repeat the key's id to go on without it", id); err != nil {
+					return err
+				}
+				if lost, err = states.Forget(cmd.Context(), db, id); err != nil {
+					return err
+				}
+				fmt.Fprintf(os.Stderr, "The server starts without the key %s from now on. %d states are lost unless the key is found.\n", id, lost.States)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&id, "key", "", "id of the lost key, 16 hexadecimal digits")
+	db.flag(cmd)
+	return cmd
+}
+
+// confirm asks for a word on a terminal, and reads it as a line of standard input elsewhere.
+func confirm(ctx context.Context, text, word string) error {
+	answer, err := tty.Std(false).Ask(ctx, tty.Question{Text: text})
+	if errors.Is(err, tty.ErrNotTerminal) {
+		answer, err = bufio.NewReader(io.LimitReader(os.Stdin, 4096)).ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("read confirmation: %w", err)
+	}
+	if strings.TrimSpace(answer) != word {
+		return fault.New(fault.Invalid, "not confirmed: nothing was changed").WithDetail("Repeat %q when asked, or give it as a line on standard input.", word)
+	}
+	return nil
+}

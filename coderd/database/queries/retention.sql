@@ -1,0 +1,55 @@
+-- name: TryRetentionLock :one
+-- Whether this transaction may remove what is old: one at a time, over all servers.
+SELECT pg_try_advisory_xact_lock(7358002);
+
+-- name: RemoveOldStates :execrows
+-- Removes the states of builds that are not among the newest of their workspace. The latest build's is never one of them: each build
+-- begins with the state of the one before.
+UPDATE workspace_builds SET state = '', state_removed_at = now() WHERE id IN (
+	SELECT b.id FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id
+	WHERE b.state <> '' AND b.build_number <= w.latest_build_number - GREATEST(sqlc.arg(kept)::int, 1)
+	LIMIT sqlc.arg(max_rows)
+);
+
+-- name: RemoveOldJobLogs :execrows
+-- Removes the logs of jobs that ended before a time and has one line in their place say so. Workspaces' latest builds and the imports
+-- of templates' active versions keep theirs.
+WITH old AS (
+	SELECT j.id FROM provisioner_jobs j
+	WHERE j.completed_at < sqlc.arg(before)::timestamptz AND j.logs_removed_at IS NULL
+		AND NOT EXISTS (SELECT FROM workspace_builds b JOIN workspaces w ON w.latest_build_id = b.id WHERE b.job_id = j.id AND w.deleted_at IS NULL)
+		AND NOT EXISTS (SELECT FROM template_versions v JOIN templates t ON t.active_version_id = v.id WHERE v.job_id = j.id AND t.deleted_at IS NULL)
+	ORDER BY j.completed_at LIMIT sqlc.arg(max_rows)
+), removed AS (
+	DELETE FROM provisioner_job_logs l USING old WHERE l.job_id = old.id
+), said AS (
+	INSERT INTO provisioner_job_logs (job_id, created_at, source, level, stage, output)
+	SELECT old.id, now(), 'provisioner_daemon', 'info', 'Retention', 'The log of this job was removed after its time.' FROM old
+)
+UPDATE provisioner_jobs SET logs_removed_at = now() FROM old WHERE provisioner_jobs.id = old.id;
+
+-- name: DeleteOldDryRuns :execrows
+-- Dry runs that ended before a time, with all that they found.
+DELETE FROM provisioner_jobs WHERE id IN (
+	SELECT j.id FROM provisioner_jobs j WHERE j.kind = 'template_version_dry_run' AND j.completed_at < sqlc.arg(before)::timestamptz LIMIT sqlc.arg(max_rows)
+);
+
+-- name: DeleteOldImports :execrows
+-- Imports that ended before a time and became no template's version.
+WITH old AS (
+	SELECT v.id, v.job_id FROM template_versions v JOIN provisioner_jobs j ON j.id = v.job_id
+	WHERE v.template_id IS NULL AND j.completed_at < sqlc.arg(before)::timestamptz
+		AND NOT EXISTS (SELECT FROM workspace_builds b WHERE b.template_version_id = v.id)
+	LIMIT sqlc.arg(max_rows) FOR UPDATE OF v SKIP LOCKED
+), gone AS (
+	DELETE FROM template_versions v USING old WHERE v.id = old.id AND v.template_id IS NULL
+)
+DELETE FROM provisioner_jobs USING old WHERE provisioner_jobs.id = old.job_id;
+
+-- name: DeleteOldFiles :execrows
+-- Archives that were uploaded before a time and that no job refers to.
+DELETE FROM files WHERE id IN (
+	SELECT f.id FROM files f
+	WHERE f.created_at < sqlc.arg(before)::timestamptz AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.file_id = f.id)
+	LIMIT sqlc.arg(max_rows) FOR UPDATE SKIP LOCKED
+);

@@ -1,0 +1,151 @@
+// Package retention removes what nobody needs any more: states of builds before the newest ones, logs of jobs, dry runs, imports
+// that became no template's version, and their archives. It knows ages and numbers only; the queries know what must stay.
+//
+// It works in small transactions, so that it holds no locks for long, each under an advisory lock, so that one server at a time does.
+package retention
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+)
+
+// Defaults of the server's flags.
+const (
+	DefaultStates = 10
+	DefaultJobs   = 90 * 24 * time.Hour
+)
+
+const (
+	every        = time.Hour
+	batchTimeout = 30 * time.Second
+	// fileGrace is for how long an archive is kept that no job refers to, at least: a job that does may be on its way.
+	fileGrace = 24 * time.Hour
+)
+
+// Batches, in rows.
+const (
+	maxRows = 100
+	maxLogs = 10 // jobs, of up to 160 000 lines each
+)
+
+// Deps is what the service needs. DB and Logger are required.
+type Deps struct {
+	DB     *database.DB
+	Logger *slog.Logger
+	// States is of how many builds of each workspace the state is kept, the newest ones. 0 keeps all.
+	States int
+	// Jobs is for how long logs of jobs, dry runs and imports without a template are kept after their end. 0 keeps all.
+	Jobs time.Duration
+}
+
+// Service removes what is old once an hour.
+type Service struct {
+	deps Deps
+	life context.Context // ends with Stop
+	stop context.CancelFunc
+	done chan struct{} // closed when Start's goroutine has ended; nil before Start
+}
+
+// New returns a service that is not started.
+func New(deps Deps) *Service {
+	s := &Service{deps: deps}
+	s.life, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Start begins to remove. It does not block.
+func (s *Service) Start() {
+	s.done = make(chan struct{})
+	go func() {
+		defer close(s.done)
+		for wait := time.Minute + rand.N(time.Minute); ; wait = every/2 + rand.N(every) {
+			timer := time.NewTimer(wait)
+			select {
+			case <-s.life.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			if err := s.Run(s.life); err != nil && s.life.Err() == nil {
+				s.deps.Logger.Warn("cannot remove old data, trying again in an hour", "err", err)
+			}
+		}
+	}()
+}
+
+// Stop ends what Start began and waits for it. It is idempotent, and works before Start.
+func (s *Service) Stop() {
+	s.stop()
+	if s.done != nil {
+		<-s.done
+	}
+}
+
+// Run removes all that is old now, unless another server is doing so.
+func (s *Service) Run(ctx context.Context) error {
+	before := time.Now().Add(-s.deps.Jobs)
+	kinds := []struct {
+		what   string
+		off    bool
+		remove func(context.Context, *dbsqlc.Queries) (int64, error)
+	}{
+		{"states", s.deps.States <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.RemoveOldStates(ctx, dbsqlc.RemoveOldStatesParams{Kept: int32(s.deps.States), MaxRows: maxRows})
+		}},
+		{"logs", s.deps.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.RemoveOldJobLogs(ctx, dbsqlc.RemoveOldJobLogsParams{Before: before, MaxRows: maxLogs})
+		}},
+		{"dry runs", s.deps.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldDryRuns(ctx, dbsqlc.DeleteOldDryRunsParams{Before: before, MaxRows: maxRows})
+		}},
+		{"imports", s.deps.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldImports(ctx, dbsqlc.DeleteOldImportsParams{Before: before, MaxRows: maxRows})
+		}},
+		{"archives", s.deps.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldFiles(ctx, dbsqlc.DeleteOldFilesParams{Before: time.Now().Add(-max(s.deps.Jobs, fileGrace)), MaxRows: maxRows})
+		}},
+	}
+	for _, kind := range kinds {
+		if kind.off {
+			continue
+		}
+		removed, err := s.batches(ctx, kind.remove)
+		if removed > 0 {
+			s.deps.Logger.Info("old data removed", "what", kind.what, "rows", removed)
+		}
+		if err != nil {
+			return fmt.Errorf("remove old %s: %w", kind.what, err)
+		}
+	}
+	return nil
+}
+
+// batches removes batch by batch until nothing is left.
+func (s *Service) batches(ctx context.Context, remove func(context.Context, *dbsqlc.Queries) (int64, error)) (removed int64, err error) {
+	for {
+		var n int64
+		err := func() error {
+			ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+			defer cancel()
+			return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+				n = 0
+				mine, err := q.TryRetentionLock(ctx)
+				if err != nil || !mine {
+					return err
+				}
+				n, err = remove(ctx, q)
+				return err
+			})
+		}()
+		if err != nil || n == 0 {
+			return removed, err
+		}
+		removed += n
+	}
+}

@@ -1,0 +1,85 @@
+package states
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Lost is what is encrypted with a key that an operator has lost.
+type Lost struct {
+	States  int64 // of builds
+	SSHKeys int64 // users' for git, and agents' host keys
+}
+
+// CountUnder counts what is encrypted with the key of an id, as Check names it. It returns a fault, Invalid, for what is not an id
+// or when nothing is encrypted with it.
+func CountUnder(ctx context.Context, q *dbsqlc.Queries, id string) (key []byte, lost Lost, err error) {
+	key, err = hex.DecodeString(id)
+	if err != nil || len(key) != idSize {
+		return nil, lost, fault.New(fault.Invalid, "%q is not the id of a key", id).WithDetail("The server names the ids of missing keys when it starts: 16 hexadecimal digits each.")
+	}
+	counts, err := countKeys(ctx, q)
+	if err != nil {
+		return nil, lost, err
+	}
+	lost = counts[keyID(key)]
+	if lost == (Lost{}) {
+		return nil, lost, fault.New(fault.Invalid, "Nothing in the database is encrypted with the key %s", id)
+	}
+	return key, lost, nil
+}
+
+// Forget lets servers start that lack the key of an id. The states under it stay as they are: builds that need them fail until the
+// state is replaced, or until the key is found and given to the server again. SSH keys under it are deleted, and made anew when they
+// are needed next.
+func Forget(ctx context.Context, db *database.DB, id string) (lost Lost, err error) {
+	err = db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		var key []byte
+		if key, lost, err = CountUnder(ctx, q, id); err != nil {
+			return err
+		}
+		if err := q.ForgetStateKey(ctx, key); err != nil {
+			return fmt.Errorf("forget key: %w", err)
+		}
+		header := append(append([]byte{}, magic...), key...)
+		if err := q.DeleteGitSSHKeysUnder(ctx, header); err != nil {
+			return fmt.Errorf("delete keys for git: %w", err)
+		}
+		if err := q.DeleteHostKeysUnder(ctx, header); err != nil {
+			return fmt.Errorf("delete host keys: %w", err)
+		}
+		return nil
+	})
+	return lost, err
+}
+
+// countKeys counts what is encrypted with which key.
+func countKeys(ctx context.Context, q *dbsqlc.Queries) (map[keyID]Lost, error) {
+	out := map[keyID]Lost{}
+	builds, err := q.CountStateKeys(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count states by key: %w", err)
+	}
+	for _, c := range builds {
+		if len(c.StateKey) == idSize { // else not encrypted yet
+			out[keyID(c.StateKey)] = Lost{States: c.States}
+		}
+	}
+	ssh, err := q.CountSSHKeyKeys(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count SSH keys by key: %w", err)
+	}
+	for _, c := range ssh {
+		if len(c.KeyID) == idSize {
+			lost := out[keyID(c.KeyID)]
+			lost.SSHKeys = c.Keys
+			out[keyID(c.KeyID)] = lost
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,136 @@
+package states_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+const pem = "-----BEGIN OPENSSH PRIVATE KEY-----"
+
+// dump is what a copy of the database shows of SSH keys.
+func (b *builds) dump() string {
+	b.t.Helper()
+	var text string
+	if err := b.db.Pool.QueryRow(b.t.Context(), `SELECT (SELECT string_agg(k::text, ' ') FROM git_ssh_keys k) || (SELECT string_agg(k::text, ' ') FROM workspace_host_keys k)`).Scan(&text); err != nil {
+		b.t.Fatal(err)
+	}
+	return text
+}
+
+// Private SSH keys of an older release are encrypted by the first start, follow a new key, and open nowhere but in their own row.
+func TestSSHKeysAtRest(t *testing.T) {
+	t.Parallel()
+	b, log := newBuilds(t), slog.New(slog.DiscardHandler)
+	workspace := uuid.New()
+	b.add(workspace, []byte("{}"))
+	var user uuid.UUID
+	if err := b.db.Pool.QueryRow(t.Context(), "SELECT id FROM users").Scan(&user); err != nil {
+		t.Fatal(err)
+	}
+	b.exec("INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, 'ssh-ed25519 AAAA')", user, pem+" git")
+	b.exec("INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, public_key) VALUES ($1, 'main', $2, 'ssh-ed25519 AAAA')", workspace, pem+" host")
+	read := func(r *states.Keyring) (git, host string, err error) {
+		t.Helper()
+		g, err := b.db.GetGitSSHKey(t.Context(), user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if git, err = r.OpenSSHKey(states.GitKeyPlace(user), g.PrivateKey, g.Sealed); err != nil {
+			return "", "", err
+		}
+		var plain string
+		var sealed []byte
+		if err := b.db.Pool.QueryRow(t.Context(), "SELECT private_key, sealed FROM workspace_host_keys").Scan(&plain, &sealed); err != nil {
+			t.Fatal(err)
+		}
+		host, err = r.OpenSSHKey(states.HostKeyPlace(workspace, "main"), plain, sealed)
+		return git, host, err
+	}
+	for _, r := range []*states.Keyring{ring(t, 1), ring(t, 1), ring(t, 2, 1), ring(t, 2)} {
+		if git, host, err := read(r); err != nil || git != pem+" git" || host != pem+" host" {
+			t.Fatalf("before: %q, %q, %v", git, host, err)
+		}
+		if err := r.ReencryptSSHKeys(t.Context(), b.db, log); err != nil {
+			t.Fatal(err)
+		}
+		if git, host, err := read(r); err != nil || git != pem+" git" || host != pem+" host" {
+			t.Fatalf("after: %q, %q, %v", git, host, err)
+		}
+		if strings.Contains(b.dump(), "PRIVATE KEY") {
+			t.Fatal("a copy of the database shows a private key")
+		}
+	}
+	if _, _, err := read(ring(t, 1)); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("with the old key alone: %v, want a conflict", err)
+	}
+	if err := ring(t, 1).Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "(2 SSH keys)") {
+		t.Errorf("check with the old key alone: %v", err)
+	}
+	// Moved into another user's row, it does not open.
+	g, err := b.db.GetGitSSHKey(t.Context(), user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ring(t, 2).OpenSSHKey(states.GitKeyPlace(uuid.New()), "", g.Sealed); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("another user's: %v, want a conflict", err)
+	}
+}
+
+// An operator goes on without a key that is lost for good: the states under it stay as they are and say so, SSH keys are made anew,
+// and what is under other keys is untouched.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	b, log := newBuilds(t), slog.New(slog.DiscardHandler)
+	old, fresh := ring(t, 1), ring(t, 2)
+	lostIn, keptIn := uuid.New(), uuid.New()
+	lost, kept := b.add(lostIn, old.Seal(lostIn, []byte("lost"))), b.add(keptIn, fresh.Seal(keptIn, []byte("kept")))
+	stored := b.state(lost)
+	b.exec("INSERT INTO git_ssh_keys (user_id, private_key, public_key) SELECT id, 'x', 'y' FROM users")
+	if err := old.ReencryptSSHKeys(t.Context(), b.db, log); err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprintf("%x", old.Header()[5:])
+	if err := fresh.Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), id+" (1 states, 2 SSH keys)") {
+		t.Fatalf("before: %v", err)
+	}
+	for _, wrong := range []string{"", "x", id + "00", strings.Repeat("0", 16)} {
+		if _, err := states.Forget(t.Context(), b.db, wrong); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("forget %q: %v, want invalid", wrong, err)
+		}
+	}
+	got, err := states.Forget(t.Context(), b.db, id)
+	if err != nil || got != (states.Lost{States: 1, SSHKeys: 2}) {
+		t.Fatalf("forget: %+v, %v", got, err)
+	}
+	if err := fresh.Check(t.Context(), b.db); err != nil {
+		t.Fatalf("after: %v", err)
+	}
+	if err := fresh.Reencrypt(t.Context(), b.db, log); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b.state(lost), stored) {
+		t.Error("the lost state was changed: it cannot be read again when the key is found")
+	}
+	if _, err := fresh.Open(lostIn, b.state(lost)); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error()+fault.As(err).Detail, "coder state push") {
+		t.Errorf("the lost state: %v", err)
+	}
+	if got, err := fresh.Open(keptIn, b.state(kept)); err != nil || string(got) != "kept" {
+		t.Errorf("the other state: %q, %v", got, err)
+	}
+	var keys int
+	if err := b.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM git_ssh_keys").Scan(&keys); err != nil || keys != 0 {
+		t.Errorf("%d unreadable keys for git are left, %v", keys, err)
+	}
+	// The key was found: everything that was not made anew is there again.
+	if got, err := ring(t, 2, 1).Open(lostIn, b.state(lost)); err != nil || string(got) != "lost" {
+		t.Errorf("with the key found: %q, %v", got, err)
+	}
+}
