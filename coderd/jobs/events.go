@@ -131,6 +131,7 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 		s.revoke(x, e.GetJobId(), e.GetEpoch(), "the job was given to another provisioner, or has ended")
 		return nil
 	}
+	s.stall(id, err)
 	if err != nil {
 		return fmt.Errorf("apply event of job %s: %w", id, err)
 	}
@@ -139,6 +140,17 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 	}
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: e.GetJobId(), Epoch: e.GetEpoch(), Seq: e.GetSeq()}}})
 	return nil
+}
+
+// stall remembers why what a job reports cannot be stored now, for those who follow its log; nil: it can.
+func (s *Service) stall(job uuid.UUID, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
+		s.stalled[job] = strings.TrimSpace(f.Message + " " + f.Detail)
+		return
+	}
+	delete(s.stalled, job)
 }
 
 // fallbacks are what to store instead of an event that cannot be stored, the best first: of a result at least its state and what

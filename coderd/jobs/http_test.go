@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -235,4 +236,61 @@ func TestLogsAreListedAndFollowed(t *testing.T) {
 	if status := call(t, s, "ann", "GET", "/logs/"+id.String()+"?after=x", nil); status != 400 {
 		t.Errorf("after=x: status %d, want 400", status)
 	}
+}
+
+// While the database's disk is full, what a job reports waits at its provisioner, and whoever follows the log is told why. Once there is
+// space again the job ends with everything that it reported.
+func TestFullDiskIsToldToFollowers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := w.api(t)
+	began, report := make(chan struct{}), make(chan struct{})
+	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		close(began)
+		<-report
+		say(run, "reported")
+		return succeeded("s")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	w.exec(`CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$`)
+	w.exec(`CREATE TRIGGER full_disk BEFORE INSERT ON provisioner_job_logs FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
+	close(report)
+	u, err := url.Parse(s.URL + "/logs/" + id.String() + "?follow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, err := websock.Dial(t.Context(), u, websock.DialOptions{HTTPClient: s.Client(), Header: http.Header{"Coder-Session-Token": {"ann"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.CloseNow()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	until := func(what string, is func(sdk.JobLog) bool) {
+		t.Helper()
+		for {
+			data, err := ws.Read(ctx)
+			if err != nil {
+				t.Fatalf("until %s: %v", what, err)
+			}
+			var line sdk.JobLog
+			if err := json.Unmarshal(data, &line); err != nil {
+				t.Fatal(err)
+			}
+			if is(line) {
+				return
+			}
+		}
+	}
+	until("the follower is told", func(l sdk.JobLog) bool {
+		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.")
+	})
+	if row := w.row(id); row.Status != "running" {
+		t.Errorf("the job is %s: %s", row.Status, row.Error)
+	}
+	w.exec(`DROP TRIGGER full_disk ON provisioner_job_logs`)
+	until("what was reported is stored", func(l sdk.JobLog) bool { return l.Output == "reported" })
+	w.await(id, "succeeded")
 }

@@ -84,6 +84,7 @@ func (s *Service) expire() {
 				s.deadlines[id] = d
 			default:
 				delete(s.deadlines, id)
+				delete(s.stalled, id)
 			}
 			s.mu.Unlock()
 		}

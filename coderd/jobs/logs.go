@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -71,8 +72,16 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UU
 	}
 	ctx, done := ws.Drain(context.WithoutCancel(r.Context()))
 	defer done()
+	look := time.NewTicker(stallCheck)
+	defer look.Stop()
+	said := ""
 	for {
 		select {
+		case <-look.C:
+			if said, err = s.sayStalled(ctx, ws, job, after, said); err != nil {
+				return nil // the client left
+			}
+			continue
 		case <-ctx.Done():
 			return ws.Close(websock.StatusGoingAway, "")
 		case <-r.Context().Done():
@@ -90,6 +99,23 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UU
 			return ws.Close(websock.StatusNormal, "")
 		}
 	}
+}
+
+// stallCheck is how often those who follow a log look whether what the job reports can be stored.
+const stallCheck = 2 * time.Second
+
+// sayStalled tells a client once why the job's log does not go on: the database that would keep the line cannot take it.
+func (s *Service) sayStalled(ctx context.Context, ws *websock.Conn, job uuid.UUID, after int64, said string) (string, error) {
+	s.mu.Lock()
+	why := s.stalled[job]
+	s.mu.Unlock()
+	if why == said || why == "" {
+		return why, nil
+	}
+	return why, ws.WriteJSON(ctx, sdk.JobLog{
+		ID: after, CreatedAt: time.Now(), Source: "provisioner_daemon", Level: "warn", Stage: "Storing",
+		Output: why + " The job goes on; what it reports is stored as soon as that is possible.",
+	})
 }
 
 // sendLogs sends what is new and reports whether the job has ended, in which case all of its log has been sent.

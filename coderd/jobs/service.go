@@ -108,6 +108,7 @@ type Service struct {
 	sessions  map[uuid.UUID]*session // by daemon
 	opening   map[uuid.UUID]int      // sessions that are stored and not in the table yet, by daemon
 	deadlines map[uuid.UUID]deadline // of leases without a stream, by job
+	stalled   map[uuid.UUID]string   // why what a job reports cannot be stored now, by job
 	closed    bool
 }
 
@@ -141,7 +142,7 @@ func New(deps Deps) *Service {
 	}
 	s := &Service{
 		deps: deps, log: deps.Logger, id: uuid.New(), handlers: map[string]Handler{}, wake: make(chan struct{}, 1), recount: make(chan struct{}, 1),
-		sessions: map[uuid.UUID]*session{}, opening: map[uuid.UUID]int{}, deadlines: map[uuid.UUID]deadline{},
+		sessions: map[uuid.UUID]*session{}, opening: map[uuid.UUID]int{}, deadlines: map[uuid.UUID]deadline{}, stalled: map[uuid.UUID]string{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
