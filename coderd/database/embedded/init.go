@@ -10,18 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
 // settings are given on the command line, so that they follow the program's release and not the data folder's age: reachable
-// by its folder only, small, and quiet. Durability is PostgreSQL's default.
+// by its folder only, and quiet. How much memory it uses follows the machine's (sized). Durability is PostgreSQL's default.
 var settings = []string{
 	"listen_addresses=", "unix_socket_directories=.", "unix_socket_permissions=0700", "port=5432",
-	"max_connections=40", "superuser_reserved_connections=3",
-	"shared_buffers=32MB", "max_wal_size=256MB", "wal_level=minimal", "max_wal_senders=0",
-	"max_worker_processes=2", "max_parallel_workers_per_gather=0", "max_logical_replication_workers=0", "autovacuum_max_workers=1",
+	"superuser_reserved_connections=3",
+	"wal_level=minimal", "max_wal_senders=0",
+	"max_worker_processes=2", "max_parallel_workers_per_gather=0", "max_logical_replication_workers=0",
 	"jit=off", "huge_pages=off", "timezone=UTC", "log_timezone=UTC", "lc_messages=C",
 	"logging_collector=off", "log_destination=stderr", "log_line_prefix=", "log_checkpoints=off",
 	// What a query does wrong, the client that sent it hears; statements can hold secrets.
@@ -39,7 +40,7 @@ func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfte
 	if err != nil {
 		return nil, nil, err
 	}
-	all := append(append([]string{}, settings...), more...)
+	all := slices.Concat(settings, sized(machineMemory()), more)
 	if in.Major >= 18 {
 		all = append(all, "io_method=sync") // else three processes wait for work
 	}

@@ -1,0 +1,68 @@
+//go:build unix
+
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+const (
+	mebibyte = 1 << 20
+	gibibyte = 1 << 30
+)
+
+// sized are the settings that follow the machine's memory: small below 4 GiB, where the server runs on a laptop or a small virtual
+// machine, and a sixteenth of the memory for PostgreSQL's own cache above. A memory of 0 is not known, and counts as small.
+func sized(memory uint64) []string {
+	if memory < 4*gibibyte {
+		return []string{"shared_buffers=32MB", "max_connections=40", "max_wal_size=256MB", "autovacuum_max_workers=1"}
+	}
+	megabytes := func(bytes uint64) string { return fmt.Sprintf("%dMB", bytes/mebibyte) }
+	return []string{
+		"shared_buffers=" + megabytes(min(memory/16, 4*gibibyte)),
+		"effective_cache_size=" + megabytes(memory/4),
+		"maintenance_work_mem=" + megabytes(min(memory/64, gibibyte)),
+		"work_mem=8MB", "max_connections=100", "max_wal_size=1GB", "autovacuum_max_workers=3",
+	}
+}
+
+// machineMemory is the memory that this process may use, in bytes: the machine's, or its control group's limit when that is lower.
+// 0: not known.
+func machineMemory() uint64 {
+	meminfo, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	memory := totalMemory(meminfo)
+	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if limit, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			memory = min(memory, limit)
+		}
+	}
+	return memory
+}
+
+// totalMemory reads MemTotal of /proc/meminfo, in bytes; 0 when it is not there.
+func totalMemory(meminfo []byte) uint64 {
+	for lines := bufio.NewScanner(bytes.NewReader(meminfo)); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 || fields[0] != "MemTotal:" {
+			continue
+		}
+		kibibytes, err := strconv.ParseUint(fields[1], 10, 53)
+		if err != nil {
+			return 0
+		}
+		return kibibytes << 10
+	}
+	return 0
+}
