@@ -237,6 +237,12 @@ func (d *daemon) setGit(env *proc.Env) {
 	env.Set(GitAgentEnv, d.git.path())
 	env.Set("GIT_SSH_COMMAND", `"`+self+`" gitssh`)
 	env.Set("GIT_SSH_VARIANT", "ssh")
+	// Commits that are signed with SSH keys are signed with the owner's, which git cannot read: the program knows how git calls it.
+	if count, ok := env.Get("GIT_CONFIG_COUNT"); !ok || count == "0" {
+		env.Set("GIT_CONFIG_COUNT", "1")
+		env.Set("GIT_CONFIG_KEY_0", "gpg.ssh.program")
+		env.Set("GIT_CONFIG_VALUE_0", self)
+	}
 }
 
 // programDir is where this program is, so that "coder" works in the workspace.

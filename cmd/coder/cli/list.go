@@ -71,7 +71,7 @@ func (a *app) listCmd() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List workspaces",
-		Long: `List workspaces. The column "path" shows how connected clients reach each workspace, directly or relayed, and the round trip.`,
+		Long:    `List workspaces. The column "path" shows how connected clients reach each workspace, directly or relayed, and the round trip.`,
 		Example: `  coder list
   coder list --all --search status:running -o json`,
 		Args: cobra.NoArgs,

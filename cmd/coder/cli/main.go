@@ -49,6 +49,8 @@ func Main(extra ...*cobra.Command) int {
 	root := a.root(extra)
 	if args, ok := askpassArgs(os.Args[1:]); ok {
 		root.SetArgs(args)
+	} else if args, ok := signArgs(os.Args[1:]); ok {
+		root.SetArgs(args)
 	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -118,7 +120,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 			a.listCmd(), a.showCmd(), a.logsCmd(), a.stateCmd(), a.scheduleCmd(), a.autoupdateCmd(), a.favoriteCmd(), a.unfavoriteCmd()}},
 		{groupConnect, []*cobra.Command{a.sshCmd(), a.configSSHCmd(), a.portForwardCmd(), a.pingCmd(), a.speedtestCmd(), a.netcheckCmd(), a.doctorCmd(), a.supportCmd()}},
 		{groupDeployment, []*cobra.Command{a.templatesCmd(), a.usersCmd(), a.tokensCmd(), a.publicKeyCmd()}},
-		{groupInside, []*cobra.Command{a.statCmd(), a.dotfilesCmd(), a.expCmd(), a.gitSSHCmd(), a.gitAskpassCmd(), a.externalAuthCmd()}},
+		{groupInside, []*cobra.Command{a.statCmd(), a.dotfilesCmd(), a.expCmd(), a.gitSSHCmd(), a.gitSignCmd(), a.gitAskpassCmd(), a.externalAuthCmd()}},
 		{groupServer, []*cobra.Command{a.agentCmd()}},
 		{"", []*cobra.Command{a.loginCmd(), a.logoutCmd(), a.whoamiCmd(), a.versionCmd(), a.completionCmd()}},
 	} {
