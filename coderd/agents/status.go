@@ -31,8 +31,8 @@ func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, accessURL string, c
 	case status != sdk.AgentConnected && a.StartupProblem != "":
 		reason = a.StartupProblem
 	case status == sdk.AgentTimeout:
-		reason = "agent is taking too long to connect: nothing was heard from its start script. Has the workspace curl, wget or busybox? " +
-			"Does it trust the server's certificate, and is its clock right? Can it reach " + accessURL + " (DNS, firewall, proxy)?"
+		reason = "agent is taking too long to connect: nothing was heard from its start script. Check that the image has curl, wget or busybox, " +
+			"trusts the server's certificate, has the right time, and can reach " + accessURL + " (DNS, firewall, proxy)"
 	case contested:
 		reason = "two agents use this agent's token: a second process, such as one in a copy of the workspace, tries to connect and is refused. Stop one of them"
 	case status == sdk.AgentDisconnected:

@@ -259,7 +259,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if n > 0 {
-			return fault.New(fault.Conflict, "%s still has workspaces, %d of them.", user.Username, n).WithDetail("Delete them first: what they hold is lost with them.")
+			return fault.New(fault.Conflict, "%s still owns %d workspaces.", user.Username, n).WithDetail("Delete them first: what they hold is lost with them.")
 		}
 		if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession, kindToken, kindWorkspace}}); err != nil {
 			return err

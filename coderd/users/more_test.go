@@ -112,7 +112,7 @@ func TestUserWithWorkspacesStays(t *testing.T) {
 	owner := a.first()
 	alice := owner.add("alice")
 	a.workspace(alice.id)
-	if text := owner.want(409, "DELETE", "users/alice", nil); !strings.Contains(string(text), "still has workspaces") {
+	if text := owner.want(409, "DELETE", "users/alice", nil); !strings.Contains(string(text), "still owns") {
 		t.Errorf("answer: %s", text)
 	}
 	a.exec("UPDATE workspaces SET deleted_at = now()")

@@ -128,7 +128,7 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 		}
 		running := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)) == sdk.WorkspaceRunning
 		if !running || latest.Deadline == nil {
-			return fault.New(fault.Conflict, "The workspace %q has no deadline now.", ws.Name).WithDetail("It is not running, or has no time to live.")
+			return fault.New(fault.Conflict, "The workspace %q is not set to stop: it has no deadline now.", ws.Name).WithDetail("Start it, or set one for later starts: coder schedule stop %s 8h", ws.Name)
 		}
 		if !req.Deadline.After(time.Now()) || req.Deadline.After(time.Now().Add(maxTTL)) {
 			return fault.New(fault.Invalid, "The deadline is not accepted.").WithField("deadline", "must be within the next 30 days")

@@ -113,5 +113,5 @@ it("shows a login on its page, where it is linked and unlinked", async () => {
   await page.getByRole("link", { name: /^Link / }).waitFor();
   expect(await page.getByRole("alert").count()).toBe(0);
   await page.goto("/external-auth/unknown");
-  await page.getByText("knows no such login").waitFor();
+  await page.getByText("Unknown provider").waitFor();
 });

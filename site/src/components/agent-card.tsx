@@ -141,7 +141,7 @@ function Connect({ workspace, agent }: { workspace: Workspace; agent: WorkspaceA
   const name = several ? `${workspace.name}.${agent.name}` : workspace.name;
   return (
     <div className="grid gap-3 lg:grid-cols-2">
-      <Labelled label="A shell"><CopyLine label="SSH command" text={`coder ssh ${name}`} /></Labelled>
+      <Labelled label="SSH"><CopyLine label="SSH command" text={`coder ssh ${name}`} /></Labelled>
       <Labelled label="OpenSSH, after coder config-ssh"><CopyLine label="OpenSSH command" text={ssh?.hostname_suffix ? `ssh ${agent.name}.${workspace.name}.${workspace.owner_name}.${ssh.hostname_suffix}` : `ssh ${ssh?.hostname_prefix ?? "coder."}${name}`} /></Labelled>
       <Labelled label="Forward a port"><CopyLine label="port-forward command" text={`coder port-forward ${name} --tcp 8080:8080`} /></Labelled>
       <Labelled label="Test the connection"><CopyLine label="ping command" text={`coder ping ${name}`} /></Labelled>

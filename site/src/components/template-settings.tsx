@@ -44,7 +44,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
           <div className="flex flex-col gap-4">
             <TextField label="Stop after (hours)" type="number" min="0" step="0.5" value={form.ttl} onChange={set("ttl")} error={error("default_ttl_ms")} hint="Empty: they run until they are stopped." />
             <TextField label="Extend on activity (hours)" type="number" min="0" step="0.5" value={form.bump} onChange={set("bump")} error={error("activity_bump_ms")} />
-            {check("allow_user_autostart", "People may set when a workspace starts by itself")}
+            {check("allow_user_autostart", "Let users change autostart")}
             {check("allow_user_autostop", "Let users change autostop")}
             {check("allow_user_cancel_workspace_jobs", "People may cancel builds")}
             {check("require_active_version", "Always update on start")}

@@ -31,7 +31,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
     onSettled: () => client.invalidateQueries({ queryKey: ["external-auth"] }),
   });
   useTitle(link.data?.display_name ?? "Login");
-  if (gone(link.error)) return <Empty title="This server knows no such login" action={<LinkButton href={paths.account}>Your account</LinkButton>}>Its operator configures which there are.</Empty>;
+  if (gone(link.error)) return <Empty title="Unknown provider" action={<LinkButton href={paths.account}>Your account</LinkButton>}>Ask an administrator to configure it.</Empty>;
   if (link.error) return <Page title="Login"><ErrorNote error={link.error} /></Page>;
   if (!link.data) return <Loading what="login" />;
   const { display_name: name, display_icon: icon, authenticated, validate_error: problem } = link.data;

@@ -82,7 +82,7 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
       return (
         <div className="grid items-start gap-4 lg:grid-cols-[minmax(0,1fr)_20rem]">
           <Card title="README"><Readme text={version.readme} /></Card>
-          <Card title="Facts">
+          <Card title="Details">
             <Facts of={[
               ["Name", <code key="n">{t.name}</code>],
               ["Active version", <Link key="v" className="font-mono text-accent hover:underline" href={paths.version(t.name, version.name)}>{version.name}</Link>],

@@ -23,7 +23,7 @@ export default function Templates() {
       {list.data?.length === 0 && (
         <Card>
           <Empty icon={<Boxes />} title="There are no templates yet" action={editor && <LinkButton look="primary" href={paths.newTemplate}><Plus /> Create the first template</LinkButton>}>
-            {editor ? "Start from one that comes with the server, or upload a folder with Terraform files." : "Ask whoever runs this server for one."}
+            {editor ? "Start from one that comes with the server, or upload a folder with Terraform files." : "Ask an administrator for one."}
           </Empty>
         </Card>
       )}

@@ -12,7 +12,7 @@ import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
 const roles = [
-  { name: "owner", label: "Owner", about: "may do everything, except connect to others' workspaces" },
+  { name: "owner", label: "Owner", about: "full access, except connecting to others' workspaces" },
   { name: "template-admin", label: "Template admin", about: "makes and changes templates" },
 ];
 
@@ -63,7 +63,7 @@ export default function Users() {
       {asking?.what === "password" && <Password user={asking.user} onClose={close} />}
       {asking?.what === "suspend" && <Change user={asking.user} title={`Suspend ${asking.user.username}?`} action="Suspend" path="status/suspend" onClose={close}>Sessions and tokens stop working at once; workspaces stay as they are.</Change>}
       {asking?.what === "activate" && <Change user={asking.user} title={`Activate ${asking.user.username}?`} action="Activate" path="status/activate" onClose={close}>They can sign in again.</Change>}
-      {asking?.what === "delete" && <Change user={asking.user} title={`Delete ${asking.user.username}?`} action="Delete" path="" danger onClose={close}>Their account goes for good. The server refuses while they have workspaces.</Change>}
+      {asking?.what === "delete" && <Change user={asking.user} title={`Delete ${asking.user.username}?`} action="Delete" path="" danger onClose={close}>This cannot be undone. The server refuses while they have workspaces.</Change>}
     </Page>
   );
 }
@@ -84,7 +84,7 @@ function NewUser({ onClose }: { onClose: () => void }) {
         <TextField label="Username" required autoFocus autoComplete="off" value={form.username} onChange={set("username")} error={error("username")} />
         <TextField label="Email" type="email" required autoComplete="off" value={form.email} onChange={set("email")} error={error("email")} />
         <TextField label="Full name" autoComplete="off" value={form.name} onChange={set("name")} error={error("name")} />
-        <TextField label="Password" type="password" required autoComplete="new-password" value={form.password} onChange={set("password")} error={error("password")} hint="Tell it to them; they can change it on their account page." />
+        <TextField label="Password" type="password" required autoComplete="new-password" value={form.password} onChange={set("password")} error={error("password")} hint="Share it securely; they can change it on their account page." />
         <ErrorNote error={create.error} />
         <div className="flex justify-end gap-2"><Button onClick={onClose}>Cancel</Button><Button type="submit" look="primary" busy={create.isPending}>Create user</Button></div>
       </form>

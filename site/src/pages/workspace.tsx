@@ -24,7 +24,7 @@ export default function WorkspacePage({ owner, name, build }: { owner: string; n
   if (gone(workspace.error)) {
     return (
       <Empty icon={<Trash2 />} title={workspace.data ? `${name} has been deleted` : "There is no such workspace"} action={<LinkButton look="primary" href={paths.workspaces}>Go to your workspaces</LinkButton>}>
-        {workspace.data ? "Somebody deleted it while you were here." : `${owner} has no workspace called ${name}, or you may not see it.`}
+        {workspace.data ? "It was deleted while you were here." : `${owner} has no workspace called ${name}, or you may not see it.`}
       </Empty>
     );
   }

@@ -65,7 +65,7 @@ export default function Workspaces() {
       <ErrorNote error={list.error} />
       {list.isPending && !list.error && <Loading what="workspaces" />}
       {list.data && all.length === 0 && (
-        <Card>{/^(owner:me)?$/.test(rested.trim()) ? <First templates={templates.data?.length} editor={mayEditTemplates(me)} /> : <Empty icon={<Search />} title="Nothing matches">No workspace is found by <code>{rested}</code>.</Empty>}</Card>
+        <Card>{/^(owner:me)?$/.test(rested.trim()) ? <First templates={templates.data?.length} editor={mayEditTemplates(me)} /> : <Empty icon={<Search />} title="Nothing matches">No workspaces match <code>{rested}</code>.</Empty>}</Card>
       )}
       {all.length > 0 && <List head={all} count={list.data!.count} search={rested} />}
     </Page>
@@ -81,7 +81,7 @@ function First({ templates, editor }: { templates: number | undefined; editor: b
       </Empty>
     );
   }
-  if (templates === 0) return <Empty icon={<Boxes />} title="There are no templates yet">Workspaces are made from templates. Ask whoever runs this server for one.</Empty>;
+  if (templates === 0) return <Empty icon={<Boxes />} title="There are no templates yet">Workspaces are made from templates. Ask an administrator for one.</Empty>;
   return (
     <Empty icon={<Boxes />} title="You have no workspaces" action={<LinkButton look="primary" href={paths.templates}>Choose a template</LinkButton>}>
       A workspace is your own environment, made from a template and reached by terminal, SSH or editor.
