@@ -44,8 +44,8 @@ type terraformOptions struct {
 func (o *terraformOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.binary, "terraform", "", "terraform or tofu program to run, 1.9 or newer (default: the first of both on PATH)")
 	f.BoolVar(&o.install, "install-terraform", false, "download Terraform when this machine has none")
-	f.StringVar(&o.cacheDir, "cache-dir", "", "folder for what can be made again (default $CACHE_DIRECTORY, else in the user's cache folder)")
-	f.StringVar(&o.isolation, "provisioner-isolation", "auto", `"auto" confines templates as far as this machine can, "none" does not`)
+	f.StringVar(&o.cacheDir, "cache-dir", "", "folder for what can be made again (default $CACHE_DIRECTORY, else /var/cache/codermesh for root, else in the user's cache folder)")
+	f.StringVar(&o.isolation, "provisioner-isolation", "auto", `"auto" confines templates, or refuses to run them where it cannot; "none" lets them do what this account can`)
 	f.StringVar(&o.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker's socket, given to templates that use a docker provider; empty for none")
 	jobLimitFlags(f, &o.limits)
 	f.StringArrayVar(&o.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
@@ -63,6 +63,10 @@ var errNoConfigDir = fault.New(fault.Invalid, "This account has no configuration
 // fillCacheDir sets the default.
 func (o *terraformOptions) fillCacheDir() error {
 	if o.cacheDir != "" {
+		return nil
+	}
+	if os.Geteuid() == 0 {
+		o.cacheDir = "/var/cache/codermesh" // the accounts of jobs cannot enter root's home
 		return nil
 	}
 	base, err := os.UserCacheDir()

@@ -318,11 +318,26 @@ func (r *runner) commandError(doing string, err error, out *output, t *template)
 	if len(texts) > most {
 		texts = append(texts[:most], fmt.Sprintf("and %d more errors, see the log", len(texts)-most))
 	}
+	if hint := hintAbout(strings.Join(texts, "\n")); hint != "" {
+		texts = append(texts, hint)
+	}
 	failure := fault.New(fault.Invalid, "%s", cleanLine(strings.Join(texts, "\n")))
 	if code != "" {
 		return &codedError{code: code, err: failure}
 	}
 	return failure
+}
+
+// hintAbout is what to do about errors that come from how templates are confined, "" for others.
+func hintAbout(text string) string {
+	lower := strings.ToLower(text)
+	switch {
+	case strings.Contains(text, "CODER_WORKSPACES_DIR: "):
+		return `This template starts workspaces on the provisioner's host in the way of an earlier version. Push the starter "process" of this version, or see docs/provisioners.md.`
+	case strings.Contains(lower, "docker") && (strings.Contains(lower, "permission denied") || strings.Contains(lower, "cannot connect")):
+		return "Docker's socket is given to templates that use a docker provider, from --provisioner-docker-socket of the provisioner, which must be able to use it."
+	}
+	return ""
 }
 
 // parameterOf is the name of the parameter that a diagnostic is about.

@@ -8,12 +8,12 @@
 //	offer ──> template cache (extract, init once per template version)
 //	            │ copy of the source, link to .terraform
 //	            v
-//	          slot s3: w/ source, state, variables    h/ HOME    <random>/ TMPDIR
+//	          slot s3: w/ source, state, variables    h/ HOME    t/ TMPDIR
 //	            │
 //	            ├── worker: our own program serving the coder provider, its environment holds this job's facts
 //	            │     ^ connections, handed over by the daemon
 //	            ├── gate: a unix socket in TMPDIR, in TF_REATTACH_PROVIDERS; the daemon admits the job's own processes
-//	            └── sandbox-exec ──exec──> terraform apply -json      (own process group, killed after the job)
+//	            └── sandbox-exec ──> bwrap ──> sandbox-init ──> terraform apply -json      (see SandboxExec)
 //	                                          │ one JSON line per event, terraform.tfstate after each resource
 //	                                          v
 //	                                 log lines, checkpoints, resources, result
@@ -26,16 +26,28 @@
 //
 // # Isolation
 //
-// Terraform and everything a template starts (other providers, local-exec) sees an environment made of an allow-list, never
-// the daemon's own. With Options.Isolation "auto", on Linux, it also runs under Landlock where the kernel has it: it can write
-// only its slot, /tmp, /var/tmp, /dev/shm and the workspaces folder, and read only the system's folders, the template cache
-// and the provider mirrors; it can read the environment and memory of no process outside its own sandbox. When the daemon runs
-// as root, Terraform and the worker run as the account "nobody", with the group of the Docker socket when there is one; what that
-// account could not reach is shown to Terraform in a mount namespace of its own (makeReachable). Where that account or
-// mounting is not to be had, they run as root, under Landlock. What isolation does not do: it does not restrict the network, nor
-// connections to unix sockets, and without the change of account a template can still send signals to the daemon. A template
-// that reaches Docker's socket owns the host. /tmp is writable for every template: keep no secrets there.
+// Terraform and everything a template starts (other providers, local-exec) sees an environment made of an allow-list, never the
+// daemon's own. With Options.Isolation "auto", on Linux, a job owns nothing that the daemon trusts:
 //
-// A process that a local-exec puts into a session of its own (setsid) outlives the job: that is how a workspace can be a plain
-// process of this host. It stays in the sandbox for its whole life.
+//   - The slot's folder is the daemon's. The working folder is a new one for each plan, filled through os.Root before it is given to the
+//     job's account, and never written again. What a job leaves is killed before the daemon touches anything.
+//   - As root, each slot has an account of its own: a number from a range that executors on one host claim by locks (accounts).
+//   - Bubblewrap makes namespaces for processes, mounts, System V IPC and names, with a root folder made of the system's folders, the
+//     slot's three, and what a grant names. Temporary folders and /run are private, so unix sockets of others are out of reach. As
+//     another account than root, it uses a user namespace.
+//   - Process 1 in there (SandboxInit) is our own program: it changes account, turns on Landlock with the scopes for signals and
+//     abstract sockets, and a filter of system calls, starts Terraform, and passes signals on. When the daemon dies it interrupts
+//     Terraform and leaves it time (lastWords). Nothing survives it.
+//   - Control groups bound memory, processes and processors of a job (cgroup); its folders are watched, and its time is limited.
+//
+// Without bubblewrap, as root, accounts, Landlock and the filter remain, and processes are killed by their account. Where neither is to be
+// had, New fails, or jobs are refused while Options.MayRunUnconfined says so. With "none", templates can do what the daemon's account can.
+//
+// The network is the host's. A template whose provider is named docker gets Docker's socket (withDocker), and with it the host.
+//
+// # Workspaces as processes
+//
+// A workspace may be a process of this host. What a job starts ends with it, so a build asks the daemon on a socket of its own
+// (processServer), by the command "workspace-process". The daemon starts it in a sandbox of the workspace (spaces), with an account that
+// owns the workspace's home folder. It outlives the job and the daemon, which finds it again by a note in the workspace's folder.
 package terraform

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -124,12 +125,16 @@ func (e *Executor) tryIsolation(ctx context.Context, i isolation) error {
 	}
 	defer os.Remove(command)
 	defer os.Remove(p.PidFile)
-	found, err := askVersion(ctx, command)
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command, "version")
+	cmd.Env = []string{"CHECKPOINT_DISABLE=1", "PATH=" + os.Getenv("PATH")}
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("run %s in it: %w", e.binary.path, err)
+		return fmt.Errorf("run %s in it: %w: %s", e.binary.path, err, cleanLine(strings.TrimSpace(string(out))))
 	}
-	if found.version != e.binary.version {
-		return fmt.Errorf("run %s in it: it reports version %s", e.binary.path, found.version)
+	if !strings.Contains(string(out), e.binary.version) {
+		return fmt.Errorf("run %s in it: it reports another version: %s", e.binary.path, cleanLine(strings.TrimSpace(string(out))))
 	}
 	return nil
 }

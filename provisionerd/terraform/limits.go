@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -94,7 +95,7 @@ func (e *Executor) chooseCgroups() {
 		group.close()
 	}
 	if e.cgroups = err == nil; err != nil {
-		e.isolation.concerns = append(e.isolation.concerns, "the memory of a job is bounded for each of its processes only, and its processors not at all: "+err.Error())
+		e.isolation.concerns = append(e.isolation.concerns, "the memory of a job is bounded for each of its processes only, and its processors not at all: "+strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
 }
 

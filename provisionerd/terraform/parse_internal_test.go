@@ -363,3 +363,23 @@ func FuzzLastSaid(f *testing.F) {
 		}
 	})
 }
+
+func FuzzProcessRequest(f *testing.F) {
+	f.Add([]byte(`{"start":true,"args":["/bin/sh","-c","true"],"env":{"A":"b"}}`))
+	f.Add([]byte(`{"start":false}`))
+	f.Add([]byte(`{"start":true,"args":[""],"env":{"A=":"\u0000"}}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		r, err := parseProcessRequest(line)
+		if err != nil || !r.Start {
+			return
+		}
+		for _, entry := range r.environment(map[string]string{"PATH": "/bin"}, "coder", "/home") {
+			if name, _, ok := strings.Cut(entry, "="); !ok || name == "" || strings.Contains(entry, "\x00") {
+				t.Errorf("environment %q", entry)
+			}
+		}
+		if r.Args[0] == "" || strings.Contains(strings.Join(r.Args, ""), "\x00") {
+			t.Errorf("arguments %q", r.Args)
+		}
+	})
+}

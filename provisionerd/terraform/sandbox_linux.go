@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -78,7 +79,7 @@ func SandboxExec(args []string) error {
 			return err
 		}
 	}
-	return p.become(append([]string{p.Exec}, args[1:]...), note)
+	return p.become(note, nil, func(string, string) []string { return append([]string{p.Exec}, args[1:]...) })
 }
 
 // note writes a process into the policy's file. Bubblewrap, when there is one, adds the number of process 1.
@@ -98,12 +99,6 @@ func (p policy) note(file *os.File, pid int) error {
 	return nil
 }
 
-// The numbers of the open files that bubblewrap gets: for its report, and the policy for sandbox-init.
-const (
-	noteFile   = 3
-	policyFile = 4
-)
-
 // enterNamespaces becomes bubblewrap, which runs sandbox-init with the policy as an open file.
 func (p policy) enterNamespaces(file, note *os.File, args []string) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -116,42 +111,39 @@ func (p policy) enterNamespaces(file, note *os.File, args []string) error {
 			return fmt.Errorf("find working folder: %w", err)
 		}
 	}
-	argv := append(slices.Clone(p.Bwrap), "--info-fd", strconv.Itoa(noteFile), "--", innerProgram, "sandbox-init", strconv.Itoa(policyFile), dir)
-	return p.become(append(argv, args...), note, file)
+	return p.become(note, []*os.File{note, file}, func(noteFile, policyFile string) []string {
+		argv := append(slices.Clone(p.Bwrap), "--info-fd", noteFile, "--", innerProgram, "sandbox-init", policyFile, dir)
+		return append(argv, args...)
+	})
 }
 
-// become runs a program in this process's place, with the open files from number 3 on; or, for a workspace, beside it in a session
-// of its own.
-func (p policy) become(argv []string, note *os.File, more ...*os.File) error {
-	files := []uintptr{0, 1, 2, note.Fd()}
-	for _, f := range more {
-		files = append(files, f.Fd())
+// become runs a program in this process's place; or, for a workspace, beside it in a session of its own. argv gets the numbers that
+// the two files have there, if there are any.
+func (p policy) become(note *os.File, files []*os.File, argv func(first, second string) []string) error {
+	numbers := []string{"", ""}
+	inherited := []uintptr{0, 1, 2}
+	for n, file := range files {
+		inherited = append(inherited, file.Fd())
+		numbers[n] = strconv.Itoa(len(inherited) - 1)
+		if p.Outlive {
+			continue
+		}
+		// They keep their numbers: lower ones are the Go runtime's, which needs them until the end.
+		numbers[n] = strconv.Itoa(int(file.Fd()))
+		if _, err := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0); err != nil {
+			return fmt.Errorf("hand on files: %w", err)
+		}
 	}
-	if len(more) == 0 {
-		files = files[:3] // they are the daemon's
-	}
+	line := argv(numbers[0], numbers[1])
 	if p.Outlive {
-		pid, err := syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+		pid, err := syscall.ForkExec(line[0], line, &syscall.ProcAttr{Env: os.Environ(), Files: inherited, Sys: &syscall.SysProcAttr{Setsid: true}})
 		if err != nil {
-			return fmt.Errorf("run %s: %w", argv[0], err)
+			return fmt.Errorf("run %s: %w", line[0], err)
 		}
 		return p.note(note, pid)
 	}
-	// Out of the way of each other first.
-	for n, fd := range files {
-		high, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 16)
-		if err != nil {
-			return fmt.Errorf("hand on files: %w", err)
-		}
-		files[n] = uintptr(high)
-	}
-	for n, fd := range files {
-		if err := unix.Dup3(int(fd), n, 0); err != nil {
-			return fmt.Errorf("hand on files: %w", err)
-		}
-	}
-	err := syscall.Exec(argv[0], argv, os.Environ())
-	return fmt.Errorf("run %s: %w", argv[0], err)
+	err := syscall.Exec(line[0], line, os.Environ())
+	return fmt.Errorf("run %s: %w", line[0], err)
 }
 
 // becomeAccount changes to the policy's account, and has this process end with the one that started it.
@@ -442,8 +434,39 @@ func SandboxKill() error {
 	if os.Getuid() < lowJobAccounts || os.Getuid() != os.Geteuid() {
 		return errors.New("sandbox-kill is for the program's own use")
 	}
-	if err := syscall.Kill(-1, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("end processes: %w", err)
+	// What was told to end takes a moment.
+	for deadline := time.Now().Add(killTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if err := syscall.Kill(-1, syscall.SIGKILL); errors.Is(err, syscall.ESRCH) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("end processes: %w", err)
+		}
+		if left, err := runningAs(os.Getuid()); err != nil || left == 0 {
+			return err
+		}
 	}
-	return nil
+	return errors.New("end processes: some do not end")
+}
+
+// killTime is how long processes may take to be gone after they were killed.
+const killTime = 10 * time.Second
+
+// runningAs is how many processes besides this one an account has, without those that have ended and wait for their parent.
+func runningAs(uid int) (int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, fmt.Errorf("list processes: %w", err)
+	}
+	count := 0
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		status, err := os.ReadFile("/proc/" + entry.Name() + "/status")
+		if err == nil && strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t", uid)) && !strings.Contains(string(status), "\nState:\tZ") {
+			count++
+		}
+	}
+	return count, nil
 }
