@@ -191,7 +191,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add("a ? b : \"%{if c}${d}%{endif}\"\n", 1000)
 	f.Fuzz(func(t *testing.T, piece string, n int) {
 		defer debug.SetMaxStack(debug.SetMaxStack(64 << 20))
-		if n < 0 || n > 128<<10 || n*len(piece) > 128<<10 {
+		if n < 0 || n > 16<<10 || n*len(piece) > 16<<10 {
 			return
 		}
 		for _, text := range []string{piece, "x = " + strings.Repeat(piece, n), strings.Repeat(piece, n)} {
