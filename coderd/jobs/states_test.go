@@ -126,7 +126,7 @@ func TestLostJobNamesWhatItBegan(t *testing.T) {
 	w := newWorld(t, nil)
 	reported := make(chan struct{})
 	as := jobs.Daemon{ID: uuid.New(), Name: "one"}
-	w.startIn(as, t.TempDir(), &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+	p := w.startIn(as, t.TempDir(), &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
 		changes(run, begun, other, complete)
 		close(reported)
 		<-stop
@@ -135,6 +135,7 @@ func TestLostJobNamesWhatItBegan(t *testing.T) {
 	id := w.insert(nil)
 	<-reported
 	w.eventually("the changes are stored", func() bool { return w.left(id) == 2 }, nil)
+	p.link.block(true) // as the mesh does with a deleted key
 	if err := w.service.Cut(t.Context(), as.ID, "The key was deleted."); err != nil {
 		t.Fatal(err)
 	}
