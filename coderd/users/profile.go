@@ -63,7 +63,11 @@ func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.Invalid, "The new password is the old one.").WithField("password", "must be another than the old one")
 		}
 	}
-	if err := s.changePassword(ctx, user, req.Password, actor.KeyID); err != nil {
+	ended := []string{kindSession}
+	if req.EndTokens {
+		ended = append(ended, kindToken)
+	}
+	if err := s.changePassword(ctx, user, req.Password, actor.KeyID, ended...); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -76,11 +80,11 @@ func (s *Service) ResetPassword(ctx context.Context, username, password string) 
 	if err != nil {
 		return err
 	}
-	return s.changePassword(ctx, user, password, "")
+	return s.changePassword(ctx, user, password, "", kindSession)
 }
 
-// changePassword stores it and ends the user's sessions, except one.
-func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password, keptKey string) error {
+// changePassword stores it and ends the user's keys of the given kinds, except one.
+func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password, keptKey string, ended ...string) error {
 	if problem := checkPassword(password, user.Username, user.Email); problem != "" {
 		return fault.New(fault.Invalid, "The new password %s.", problem).WithField("password", problem)
 	}
@@ -92,7 +96,7 @@ func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password
 		if err := q.UpdateUserPassword(ctx, dbsqlc.UpdateUserPasswordParams{ID: user.ID, PasswordHash: hash}); err != nil {
 			return err
 		}
-		return q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession}, KeptID: keptKey})
+		return q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: ended, KeptID: keptKey})
 	})
 	if err != nil {
 		return fmt.Errorf("store password: %w", err)

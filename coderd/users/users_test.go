@@ -599,8 +599,13 @@ func TestPassword(t *testing.T) {
 	other.want(401, "GET", "users/me", nil)
 	a.nobody().want(401, "POST", "users/login", sdk.LoginRequest{Email: "alice@example.com", Password: password})
 	a.nobody().want(201, "POST", "users/login", sdk.LoginRequest{Email: "alice@example.com", Password: fresh})
-	// An owner gives another a new one without knowing the old.
-	owner.want(204, "PUT", "users/alice/password", sdk.UpdateUserPasswordRequest{Password: password})
+	// An owner gives another a new one without knowing the old. API tokens end when that is asked for.
+	token := call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{}).Key
+	program := person{a, "alice's program", alice.id, token}
+	owner.want(204, "PUT", "users/alice/password", sdk.UpdateUserPasswordRequest{Password: fresh + "!"})
+	program.want(200, "GET", "users/me", nil)
+	owner.want(204, "PUT", "users/alice/password", sdk.UpdateUserPasswordRequest{Password: password, EndTokens: true})
+	program.want(401, "GET", "users/me", nil)
 	a.login("alice@example.com")
 	alice.want(401, "GET", "users/me", nil)
 	// And so does the operator.

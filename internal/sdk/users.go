@@ -114,6 +114,8 @@ type UpdateUserProfileRequest struct {
 type UpdateUserPasswordRequest struct {
 	OldPassword string `json:"old_password"`
 	Password    string `json:"password"`
+	// EndTokens ends the user's API tokens too. A new password always ends all sessions but the one that asks.
+	EndTokens bool `json:"end_tokens,omitempty"`
 }
 
 // UpdateRolesRequest replaces a user's roles by the named ones.

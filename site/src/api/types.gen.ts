@@ -840,6 +840,7 @@ export interface UpdateUserProfileRequest {
 export interface UpdateUserPasswordRequest {
   old_password: string;
   password: string;
+  end_tokens?: boolean;
 }
 
 // UpdateRolesRequest replaces a user's roles by the named ones.
