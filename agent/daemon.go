@@ -178,7 +178,7 @@ func (d *daemon) close() error {
 	if d.isReady() {
 		err = errors.Join(err, d.ssh.Close(), d.scripts.Close())
 		if d.unitServer != nil {
-			err = errors.Join(err, d.unitServer.Close())
+			err = errors.Join(err, d.unitServer.Close(), removeSocketFolder(d.socket))
 		}
 		if d.git != nil {
 			err = errors.Join(err, d.git.close())

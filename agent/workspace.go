@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -116,7 +118,7 @@ func (d *daemon) openSocket(m *agentpb.ManifestResponse) {
 	path := filepath.Join(d.state.dir, "agent.sock")
 	if len(path) > maxSocketPath {
 		sum := sha256.Sum256([]byte(d.state.dir))
-		path = filepath.Join(os.TempDir(), "coder-agent-"+hex.EncodeToString(sum[:8]), "agent.sock")
+		path = filepath.Join(os.TempDir(), socketFolderPrefix+hex.EncodeToString(sum[:8]), "agent.sock")
 	}
 	server, err := units.Serve(path, d.units, d.log)
 	if err != nil {
@@ -125,6 +127,21 @@ func (d *daemon) openSocket(m *agentpb.ManifestResponse) {
 	}
 	d.socket, d.unitServer = path, server
 }
+
+// removeSocketFolder removes the temporary folder of a socket that did not fit into the state folder. The next agent makes it again.
+func removeSocketFolder(path string) error {
+	dir := filepath.Dir(path)
+	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) || !strings.HasPrefix(filepath.Base(dir), socketFolderPrefix) {
+		return nil
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove folder of the socket: %w", err)
+	}
+	return nil
+}
+
+// socketFolderPrefix begins the names of such folders.
+const socketFolderPrefix = "coder-agent-"
 
 // maxSocketPath is what fits into a Unix socket's address (sun_path, 108 bytes with the end on Linux).
 const maxSocketPath = 107
