@@ -263,7 +263,7 @@ func TestBuildRoutes(t *testing.T) {
 		t.Errorf("no such number: %v, want not found", err)
 	}
 	parameters, err := ann.BuildParameters(t.Context(), b.ID)
-	want := []sdk.ParameterValue{{Name: "cpus", Value: "2"}, {Name: "once", Value: "no"}, {Name: "region", Value: "eu"}}
+	want := []sdk.BuildParameter{{Name: "cpus", Value: "2"}, {Name: "once", Value: "no"}, {Name: "region", Value: "eu"}}
 	if diff := cmp.Diff(want, parameters); err != nil || diff != "" {
 		t.Errorf("parameters (-want +got): %v\n%s", err, diff)
 	}
