@@ -47,6 +47,11 @@ func TestHostKeyStays(t *testing.T) {
 	if others, _ := key(w.workspace(w.owner, "second")); others == public {
 		t.Error("two workspaces have one host key")
 	}
+	var plain, sealed int
+	if err := w.db.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE private_key <> ''), count(*) FILTER (WHERE length(sealed) > 100) FROM workspace_host_keys`).
+		Scan(&plain, &sealed); err != nil || plain != 0 || sealed != 2 {
+		t.Errorf("%d host keys are stored in clear and %d encrypted, %v; want 0 and 2", plain, sealed, err)
+	}
 }
 
 // An agent gets the key of its workspace's owner, while it is admitted.

@@ -3,6 +3,8 @@ package database_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"sync"
@@ -299,5 +301,31 @@ func TestTimeout(t *testing.T) {
 	cancel()
 	if _, err := db.GetSetting(ctx, "x"); !errors.Is(err, context.Canceled) || fault.As(err) != nil {
 		t.Errorf("given up: got %v", err)
+	}
+}
+
+// Migrations run in the order of their numbers, and a database that has the newest has all: two with one number, or a name that sorts
+// elsewhere, would leave some out.
+func TestMigrationsAreInOrder(t *testing.T) {
+	t.Parallel()
+	names, err := fs.Glob(database.Migrations(), "*.sql")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	before := 0
+	for _, name := range names { // sorted by name
+		var number int
+		if _, err := fmt.Sscanf(name, "%04d_", &number); err != nil || fmt.Sprintf("%04d_", number) != name[:5] {
+			t.Errorf("%s does not begin with four digits and _", name)
+		}
+		if number <= before {
+			t.Errorf("%s follows number %d", name, before)
+		}
+		before = number
+	}
+	db := dbtest.New(t)
+	var applied int
+	if err := db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM goose_db_version WHERE version_id > 0 AND is_applied").Scan(&applied); err != nil || applied != len(names) {
+		t.Errorf("%d migrations are applied to a new database, %v; want %d", applied, err, len(names))
 	}
 }

@@ -30,6 +30,10 @@ func TestSSHKey(t *testing.T) {
 	if second.PublicKey == first.PublicKey || !strings.HasPrefix(second.PublicKey, "ssh-ed25519 ") {
 		t.Errorf("replaced %q by %q", first.PublicKey, second.PublicKey)
 	}
+	var stored string
+	if err := a.db.Pool.QueryRow(t.Context(), "SELECT k::text FROM git_ssh_keys k WHERE user_id = $1", alice.id).Scan(&stored); err != nil || strings.Contains(stored, "PRIVATE KEY") {
+		t.Errorf("the private key is stored in clear: %v", err)
+	}
 	pair, err := a.svc.SSHKey(t.Context(), a.db.Queries, alice.id)
 	if err != nil {
 		t.Fatal(err)
