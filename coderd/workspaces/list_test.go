@@ -3,6 +3,7 @@ package workspaces_test
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"testing"
 	"time"
@@ -111,13 +112,18 @@ func TestListMakesAConstantNumberOfQueries(t *testing.T) {
 	t.Parallel()
 	w := worldtest.New(t)
 	template := w.Template("process", process())
+	// The least of several requests: the queue's own queries happen beside them.
 	count := func() int {
 		t.Helper()
-		before := w.Tracer.Count()
-		if _, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{}); err != nil {
-			t.Fatal(err)
+		least := math.MaxInt
+		for range 5 {
+			before := w.Tracer.Count()
+			if _, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{}); err != nil {
+				t.Fatal(err)
+			}
+			least = min(least, w.Tracer.Count()-before)
 		}
-		return w.Tracer.Count() - before
+		return least
 	}
 	fill(t, w, template, 2)
 	few := count()
