@@ -178,10 +178,13 @@ func TestTwoReplicas(t *testing.T) {
 		<-stop
 		return failed("s", "interrupted")
 	}
-	here := w.start("here", map[string]string{"pool": "here"}, &executor{run: run}, nil)
+	// A daemon that does not stop its job by itself when the server is slow to answer.
+	tags := map[string]string{"pool": "here"}
+	here := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "here", Tags: tags})
 	lost := w.start("lost", map[string]string{"pool": "lost"}, &executor{run: run}, nil)
-	a, b := w.insert(here.as.Tags), w.insert(lost.as.Tags)
-	w.eventually("both run", func() bool { return len(w.lines(a))+len(w.lines(b)) == 2 }, nil)
+	a, b := w.insert(tags), w.insert(lost.as.Tags)
+	offer := here.accept()
+	w.eventually("the other runs, too", func() bool { return len(w.lines(b)) == 1 }, nil)
 
 	other := jobs.New(w.deps)
 	other.Handle(kind, recorder{w})
@@ -201,5 +204,7 @@ func TestTwoReplicas(t *testing.T) {
 	if err := other.Cancel(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
+	next[*provisionerpb.ServerMessage_Cancel](here)
+	here.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: &provisionerpb.Result{Canceled: true, Error: "interrupted"}}})
 	w.await(a, "canceled")
 }
