@@ -1,6 +1,7 @@
 package users
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -176,7 +177,8 @@ func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := s.db.DeleteAPIKey(r.Context(), dbsqlc.DeleteAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
+	// It may be the request's own, which ends with it: see logout.
+	n, err := s.db.DeleteAPIKey(context.WithoutCancel(r.Context()), dbsqlc.DeleteAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
 	if err != nil {
 		return fmt.Errorf("delete key: %w", err)
 	}
@@ -194,7 +196,7 @@ func (s *Service) expireKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := s.db.ExpireAPIKey(r.Context(), dbsqlc.ExpireAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
+	n, err := s.db.ExpireAPIKey(context.WithoutCancel(r.Context()), dbsqlc.ExpireAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
 	if err != nil {
 		return fmt.Errorf("expire key: %w", err)
 	}

@@ -202,7 +202,8 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 // logout ends the session that the request shows.
 func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
-	if _, err := s.db.DeleteAPIKey(r.Context(), dbsqlc.DeleteAPIKeyParams{ID: actor.KeyID, UserID: actor.UserID}); err != nil {
+	// The request ends with its session, and that with the key: the answer must not depend on which is noticed first.
+	if _, err := s.db.DeleteAPIKey(context.WithoutCancel(r.Context()), dbsqlc.DeleteAPIKeyParams{ID: actor.KeyID, UserID: actor.UserID}); err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
 	s.tellRevoked(actor.UserID)
