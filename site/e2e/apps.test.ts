@@ -55,10 +55,13 @@ beforeAll(async () => {
   });
   const dir = join(place.dir, "apps");
   mkdirSync(dir, { recursive: true });
-  const script = join(place.dir, "app.cjs");
-  writeFileSync(script, program(port), { mode: 0o644 });
+  writeFileSync(join(dir, "app.cjs"), program(port));
   const base = readFileSync(join(place.dir, "process", "main.tf"), "utf8");
   const url = `url = "http://localhost:${port}"`;
+  // The workspace has a file system of its own, so the program comes with its script.
+  const serve = `cat >app.cjs <<'PROGRAM'\n\${file("\${path.module}/app.cjs")}\nPROGRAM\nnohup ${process.execPath} app.cjs >/dev/null 2>&1 &\n`;
+  writeFileSync(join(dir, "main.tf"), base + app("hostile", 'url = "javascript:alert(document.domain)"\n  external = true'));
+  await expect(run(place, ["templates", "push", "apps", "-d", dir, "-y"])).rejects.toThrow("cannot begin with javascript:");
   writeFileSync(
     join(dir, "main.tf"),
     base +
@@ -68,9 +71,8 @@ beforeAll(async () => {
       app("team", `${url}\n  subdomain = true\n  share = "authenticated"`) +
       app("public", `${url}\n  subdomain = true\n  share = "public"`) +
       app("elsewhere", 'url = "https://example.com/docs"\n  external = true') +
-      app("hostile", 'url = "javascript:alert(document.domain)"\n  external = true') +
       app("command", 'command = "echo from-the-$((20+3))-command; exec sh"') +
-      `resource "coder_script" "serve" {\n  agent_id     = coder_agent.main.id\n  display_name = "Serve"\n  run_on_start = true\n  script       = "nohup ${process.execPath} ${script} >/dev/null 2>&1 &"\n}\n`,
+      `resource "coder_script" "serve" {\n  agent_id     = coder_agent.main.id\n  display_name = "Serve"\n  run_on_start = true\n  script       = <<-SCRIPT\n${serve}SCRIPT\n}\n`,
   );
   await run(place, ["templates", "push", "apps", "-d", dir, "-y"]);
   await run(place, ["create", "apps", "-t", "apps", "-y"]);
