@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -198,6 +199,12 @@ func TestNobodyReachesOthers(t *testing.T) {
 
 	// One agent's token, in the hands of somebody who does with it what no agent does.
 	token := d.agentToken(own)
+	// The true one must be silent, or the second is refused.
+	for _, pid := range d.agents() {
+		if environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err == nil && bytes.Contains(environ, []byte(own.ID)) {
+			signal(t, pid, syscall.SIGSTOP)
+		}
+	}
 	rogue, err := joinMesh(t, d, coordinator.KindAgent, sdk.AgentTokenHeader, token)
 	if err != nil {
 		t.Fatal(err)

@@ -272,7 +272,7 @@ func TestViolations(t *testing.T) {
 	if _, err := db.InsertUser(ctx, user); !database.IsCheckViolation(err, "") {
 		t.Errorf("a bad name: %v", err)
 	}
-	err = db.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: uuid.New()})
+	err = db.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: uuid.New(), Sealed: []byte{}})
 	if !database.IsForeignKeyViolation(err, "") {
 		t.Errorf("a key of nobody: %v", err)
 	}
