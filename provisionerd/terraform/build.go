@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
@@ -40,7 +41,7 @@ func (e *codedError) Unwrap() error { return e.err }
 
 // failed is the result of a job that could not do its work.
 func failed(err error) *provisionerpb.Result {
-	result := &provisionerpb.Result{Error: printable(err.Error())}
+	result := &provisionerpb.Result{Error: tty.Clean(err.Error())}
 	if coded, ok := errors.AsType[*codedError](err); ok {
 		result.ErrorCode = coded.code
 	}

@@ -7,11 +7,11 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -63,47 +63,39 @@ func (l *logger) write(level provisionerpb.LogLevel, source provisionerpb.LogSou
 	}
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\r\n"), "\n") {
 		l.sink.Log(&provisionerpb.LogLine{
-			At: timestamppb.Now(), Level: level, Source: source, Stage: stage, Output: cleanLine(line),
+			At: timestamppb.Now(), Level: level, Source: source, Stage: stage, Output: logLine(line),
 		})
 	}
 }
 
-// sequences are what terminals act upon: ESC [ … (cursor, colour), ESC ] … (title, clipboard) and the like, in both spellings.
-var sequences = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[]PX^_]|[\u0090\u0098\u009d\u009e\u009f])[^\x07\x1b\u009c]*(?:\x07|\x1b\\\\|\u009c)|\x1b[ -/]*[0-~]")
-
-// printable is text without what a terminal would act upon: control characters, but for tabs and line ends, and escape sequences. A
-// template's output, and with it whatever its programs print, is shown in people's terminals.
-func printable(text string) string {
-	text = sequences.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t' || r == '\n':
-			return r
-		case r == '\r':
-			return ' '
-		case unicode.IsControl(r):
-			return -1
-		}
-		return r
-	}, text)
+// cleanLine makes text of a template fit for a database and a terminal: valid, printable text of at most maxLine bytes, and a note
+// when some of it is gone.
+func cleanLine(line string) string {
+	line, note := cutLine(line)
+	return tty.Clean(line) + note
 }
 
-// cleanLine makes a line fit for a database and a terminal: valid, printable text of at most maxLine bytes, with a note when some
-// of it is gone.
-func cleanLine(line string) string {
+// logLine is cleanLine for a log, in which colours stay.
+func logLine(line string) string {
+	line, note := cutLine(line)
+	return tty.CleanColor(line) + note
+}
+
+// cutLine bounds a line to maxLine bytes of whole characters.
+func cutLine(line string) (text, note string) {
 	line = strings.TrimRight(line, "\r")
-	note := ""
-	if len(line) > maxLine {
-		note = fmt.Sprintf(" … (cut: the line has %d bytes)", len(line))
-		line = line[:maxLine]
-		for len(line) > 0 && !utf8.RuneStart(line[len(line)-1]) {
-			line = line[:len(line)-1]
-		}
-		if r, _ := utf8.DecodeLastRuneInString(line); r == utf8.RuneError && len(line) > 0 {
-			line = line[:len(line)-1]
-		}
+	if len(line) <= maxLine {
+		return line, ""
 	}
-	return printable(line) + note
+	note = fmt.Sprintf(" … (cut: the line has %d bytes)", len(line))
+	line = line[:maxLine]
+	for len(line) > 0 && !utf8.RuneStart(line[len(line)-1]) {
+		line = line[:len(line)-1]
+	}
+	if r, _ := utf8.DecodeLastRuneInString(line); r == utf8.RuneError && len(line) > 0 {
+		line = line[:len(line)-1]
+	}
+	return line, note
 }
 
 // diagnostic is an error or a warning of Terraform.

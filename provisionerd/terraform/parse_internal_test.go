@@ -65,14 +65,17 @@ func TestCleanLineTerminal(t *testing.T) {
 		"\u009b2Ja\u009d0;t\u009cb":              "ab",
 		"\x1bPq\x1b\\a\x1b(Bb\x1bcc":             "abc",
 		"a\tb\x08\x7f\x07\u0085c":                "a\tbc",
-		"10%\r100%":                              "10% 100%",
-		"\x1b]unfinished":                        "unfinished",
+		"10%\r100%":                              "100%",
+		"\x1b]unfinished":                        "",
 		"\x9b31m":                                "\uFFFD31m",
 		"größe → 1\n2":                           "größe → 1\n2",
 	} {
 		if got := cleanLine(line); got != want {
 			t.Errorf("cleanLine(%q) = %q, want %q", line, got, want)
 		}
+	}
+	if got, want := logLine("\x1b]0;title\x07\x1b[31mred\x1b[2J"), "\x1b[31mred\x1b[0m"; got != want {
+		t.Errorf("a line of a log: %q, want its colour alone: %q", got, want)
 	}
 }
 

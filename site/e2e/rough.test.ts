@@ -53,11 +53,11 @@ it("says that there were too many tries", async () => {
   await page.goto("/login");
   let status = 0;
   for (let tries = 0; status !== 429 && tries < 1000; tries++) {
-    ({ status } = await fetch(`${server.place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "x@example.com", password: "x" }) }));
+    ({ status } = await fetch(`${server.place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "ada@example.com", password: "x" }) }));
   }
   await page.getByLabel("Email").fill("ada@example.com");
   await page.getByLabel("Password").fill("x");
   await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByText(/Too many tries from your address/).waitFor();
+  await page.getByText(/Too many wrong passwords for this account from your address/).waitFor();
   expect(await page.getByRole("alert").innerText()).toMatch(/Try again in \d+ seconds/);
 });
