@@ -24,7 +24,7 @@ const (
 )
 
 // revocations end what a session opened with the session. The database announces each user who lost a key, a role or the account
-// ("users_revoked", to every server); of a key's end by time nobody tells, so the next one is waited for. Each user is asked about again
+// ("users_revoked", to every server); expiry is not announced, so the server waits for the next key that expires. Each user is asked about again
 // until every service has had its answer.
 type revocations struct {
 	log     *slog.Logger
@@ -123,7 +123,7 @@ func (r *revocations) look(ctx context.Context, user uuid.UUID) error {
 	return errors.Join(errs...)
 }
 
-// watchExpiry doubts the users of keys that expire, until ctx ends. It uses this process's clock, as whoever reads a key does.
+// watchExpiry doubts the users of keys that expire, until ctx ends. It uses this process's clock, as checks of keys do.
 func (r *revocations) watchExpiry(ctx context.Context) {
 	looked := time.Now()
 	retry := backoff.Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Second}

@@ -34,7 +34,7 @@ func (c *Client) DialServer(ctx context.Context, dial func(context.Context, tail
 		cancel(errReplaced)
 		select {
 		case <-open:
-			s.Conn.Close() // whoever reads from it sees the error
+			s.Conn.Close() // readers see the error
 		case <-watched.Done():
 		}
 	}()

@@ -187,7 +187,7 @@ func TestRevokedAfterARestart(t *testing.T) {
 	})
 }
 
-// TestUndecidedSessionsStay: a database that is away cuts nobody, and what it says later counts.
+// TestUndecidedSessionsStay: an unavailable database cuts no session, and its later answer counts.
 func TestUndecidedSessionsStay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestUndecidedSessionsStay(t *testing.T) {
 		r.awaitAgent(t)
 		time.Sleep(time.Minute)
 		if !r.agentHas(client(1)) || !r.agentHas(client(2)) {
-			t.Fatal("a session was cut though nobody knows whether it stands")
+			t.Fatal("a session was cut before it was known whether it stands")
 		}
 		r.rules.end(client(1))
 		r.rules.fail(nil)
@@ -209,7 +209,7 @@ func TestUndecidedSessionsStay(t *testing.T) {
 	})
 }
 
-// TestForgedPasses: an agent can bring nobody into the table or the relay for whom this deployment has not made a pass.
+// TestForgedPasses: an agent cannot bring a client without a pass of this deployment into the table or the relay.
 func TestForgedPasses(t *testing.T) {
 	t.Parallel()
 	passes, foreign := openPasses{"here:"}, openPasses{"elsewhere:"}

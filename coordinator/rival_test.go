@@ -145,7 +145,7 @@ func TestTwoAgentsWithOneToken(t *testing.T) {
 	})
 }
 
-// TestSilentAgentIsReplaced: a connection whose machine is gone without a word keeps nobody out, and a machine that comes back
+// TestSilentAgentIsReplaced: a connection whose machine vanished keeps no other out, and a machine that comes back
 // does not end for good.
 func TestSilentAgentIsReplaced(t *testing.T) {
 	t.Parallel()

@@ -104,7 +104,7 @@ func TestOccupancySurvivesPostgres(t *testing.T) {
 	}
 }
 
-// TestServerThatLostItsDatabaseEnds: whoever has the lock by then has the database.
+// TestServerThatLostItsDatabaseEnds: the server that holds the lock by then keeps the database.
 func TestServerThatLostItsDatabaseEnds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

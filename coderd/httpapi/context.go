@@ -69,7 +69,7 @@ func CookieName(secure bool) string {
 }
 
 // Planted reports whether the request's session is in a cookie that a neighbouring host's page could have set in the visitor's
-// browser: one without the prefix. On a server with HTTPS it signs nobody in. Programs may use it: they have no neighbours.
+// browser: one without the prefix. A server with HTTPS does not accept it from browsers. Programs may use it: they have no neighbours.
 func Planted(r *http.Request) bool {
 	_, fromCookie := Token(r)
 	return fromCookie && len(r.CookiesNamed(CookieName(true))) == 0 && FromBrowser(r)

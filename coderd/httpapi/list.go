@@ -11,7 +11,7 @@ import (
 
 // WriteList answers with a JSON list of which no more than a page is in memory at once. next returns the next page, an empty one at
 // the end. When it fails before anything was sent, its error is returned and can be answered; later the connection is broken, so that
-// nobody takes a part for the whole.
+// clients do not mistake a part for the whole.
 func WriteList[T any](w http.ResponseWriter, next func() ([]T, error)) error {
 	page, err := next()
 	if err != nil {

@@ -147,7 +147,7 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission
 }
 
 // checkOrigin refuses what another site's page makes a browser send: such a request carries the session's cookie without its
-// user knowing, or signs the user in as somebody else. Opening a websocket is as good as writing.
+// user knowing, or signs the user in to another account. Opening a websocket is as good as writing.
 func (m *Mux) checkOrigin(r *http.Request) error {
 	checked := r
 	if r.Header.Get("Upgrade") != "" {

@@ -238,7 +238,7 @@ func TestLogsAreListedAndFollowed(t *testing.T) {
 	}
 }
 
-// While the database's disk is full, what a job reports waits at its provisioner, and whoever follows the log is told why. Once there is
+// While the database's disk is full, what a job reports waits at its provisioner, and followers of the log are told why. Once there is
 // space again the job ends with everything that it reported.
 func TestFullDiskIsToldToFollowers(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 )
 
 // agentIDVersion is that of random UUIDs (RFC 9562, section 5.4). Ids of provisioners and clients follow from their names and keys
-// and have version 5: whoever reports an agent (a template, a user's own provisioner) chooses its id, and cannot choose theirs.
+// and have version 5: the reporter of an agent (a template, a user's own provisioner) chooses its id, and cannot choose one of theirs.
 const agentIDVersion = 4
 
 // coordinate binds the connection to the principal of its credential and hands it to the coordinator.

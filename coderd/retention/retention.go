@@ -1,4 +1,4 @@
-// Package retention removes what nobody needs any more: states of builds before the newest ones, logs of jobs, dry runs, imports
+// Package retention removes data that is no longer needed: states of builds before the newest ones, logs of jobs, dry runs, imports
 // that became no template's version, and their archives. It knows ages and numbers only; the queries know what must stay.
 //
 // It works in small transactions, so that it holds no locks for long, each under an advisory lock, so that one server at a time does.

@@ -265,7 +265,7 @@ func (a *api) signInFrom(addr, email, password string) (int, http.Header) {
 	return w.Code, w.Header()
 }
 
-// Who guesses is stopped, and keeps nobody else out: not people at other addresses, nor other people at the same one.
+// A client that guesses passwords is stopped, and locks out no other: neither at other addresses nor at the same one.
 func TestLoginLimit(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -703,7 +703,7 @@ func TestTokens(t *testing.T) {
 	alice.want(204, "PUT", "users/me/keys/"+over.token[:10]+"/expire", nil)
 	over.want(401, "GET", "users/me", nil)
 	if !a.wasRevoked(alice.id) {
-		t.Error("nobody was told that the token has ended")
+		t.Error("the end of the token was not announced")
 	}
 	alice.want(204, "PUT", "users/me/keys/"+over.token[:10]+"/expire", nil)
 	alice.want(404, "PUT", "users/me/keys/0123456789/expire", nil)

@@ -43,7 +43,7 @@ func TestAutostopIsNotStarved(t *testing.T) {
 	}
 }
 
-// An automatic stop that failed is tried again, later each time, until the workspace is stopped or somebody builds it.
+// An automatic stop that failed is tried again, later each time, until the workspace is stopped or a person builds it.
 func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := worldtest.New(t)

@@ -51,7 +51,7 @@ func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfte
 }
 
 // InitDB makes a data folder at dir, which must not exist, owned by the user PostgreSQL runs as. With durable it is on disk
-// when InitDB returns. With no password whoever reaches the socket is its superuser, which is for tests alone.
+// when InitDB returns. Without a password, every process that reaches the socket is its superuser; only tests do that.
 func (in Install) InitDB(ctx context.Context, dir, password string, durable bool) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return folderFault(err, dir)

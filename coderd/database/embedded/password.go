@@ -97,7 +97,7 @@ func replace(dir, name string, text []byte, owner *account) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// verifier is what PostgreSQL keeps of a password (RFC 5803): whoever reads it cannot sign in with it.
+// verifier is what PostgreSQL keeps of a password (RFC 5803). Reading it does not allow signing in.
 func verifier(password string) (string, error) {
 	const rounds = 4096 // PostgreSQL's own; the password is random
 	salt := make([]byte, 16)
@@ -161,7 +161,7 @@ func (s *Server) secure(ctx context.Context) (err error) {
 		return err
 	}
 	if open {
-		// Only now: before, nobody could sign in.
+		// Only now: earlier, no sign-in was possible.
 		if err := replace(s.data, "pg_hba.conf", []byte(closed), s.install.account); err != nil {
 			return folderFault(err, s.data)
 		}
@@ -181,7 +181,7 @@ func (s *Server) accessRules() (string, error) {
 	defer root.Close()
 	file, err := root.OpenFile("pg_hba.conf", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // PostgreSQL lets nobody in without it, and says so
+		return "", nil // PostgreSQL refuses every connection without it, and says why
 	}
 	if err != nil {
 		return "", folderFault(err, s.data)
