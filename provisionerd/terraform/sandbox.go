@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // policy is what the sandbox allows one command. It lies in a file of the daemon that is also the command: its first line makes
@@ -52,13 +53,21 @@ func (p policy) writeCommand(name, self string) error {
 		first = "#!/bin/sh\nexec " + quoted + ` sandbox-exec "$0" "$@"` + "\nexit 126\n"
 	}
 	// A running command may still be read: it keeps the old file.
-	if err := os.WriteFile(name+".new", append([]byte(first), body...), 0o700); err != nil {
+	if err := writeProgram(name+".new", append([]byte(first), body...)); err != nil {
 		return fmt.Errorf("write sandbox: %w", err)
 	}
 	if err := os.Rename(name+".new", name); err != nil {
 		return fmt.Errorf("write sandbox: %w", err)
 	}
 	return nil
+}
+
+// writeProgram writes an executable file that can be run at once. A child that another goroutine starts meanwhile would hold the file
+// open for writing until it becomes its own program, and the kernel runs no file that is open for writing (ETXTBSY).
+func writeProgram(name string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(name, text, 0o700)
 }
 
 // decodePolicy reads what writeCommand wrote.
