@@ -178,7 +178,7 @@ func TestTwoReplicas(t *testing.T) {
 		<-stop
 		return failed("s", "interrupted")
 	}
-	// A daemon that does not stop its job by itself when the server is slow to answer.
+	// A daemon that goes on with its job when the server is slow to answer.
 	tags := map[string]string{"pool": "here"}
 	here := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "here", Tags: tags})
 	lost := w.start("lost", map[string]string{"pool": "lost"}, &executor{run: run}, nil)
