@@ -23,7 +23,7 @@ import (
 // them, what an owner's template must still be able to do. TestAttacksAsPlainUser runs them again without root.
 
 // plainTests are the tests that hold for every account.
-const plainTests = "^(TestAttacks|TestNothingSurvives|TestSurvivorCannotSwapFolders|TestWorkspacesApart|TestProcessStarter|TestOtherJobsWorker|TestTimeLimit|TestDiskLimit)$"
+const plainTests = "^(TestAttacks|TestNothingSurvives|TestSurvivorCannotSwapFolders|TestWorkspacesApart|TestProcessStarter|TestOtherJobsWorker|TestProviderIsNeededLate|TestTimeLimit|TestDiskLimit)$"
 
 func TestAttacksAsPlainUser(t *testing.T) {
 	t.Parallel()

@@ -48,8 +48,12 @@ func SandboxInit(args []string) (status int, err error) {
 	if err := p.confine(); err != nil {
 		return 0, err
 	}
-	files := []uintptr{0, 1, 2}
+	files, env := []uintptr{0, 1, 2}, os.Environ()
 	if !p.Outlive {
+		// This thread, not process 1: another thread of it may be the main one, and only this one is in Terraform's Landlock domain.
+		if env, err = watching(env, unix.Gettid()); err != nil {
+			return 0, err
+		}
 		go awaitDeath(asked)
 		for i, name := range map[int]string{1: lastWordsFile, 2: lastErrorsFile} {
 			r, end, err := newRelay(os.NewFile(uintptr(i), name), name)
@@ -61,7 +65,7 @@ func SandboxInit(args []string) (status int, err error) {
 		}
 	}
 	pid, err := syscall.ForkExec(p.Exec, append([]string{p.Exec}, args[2:]...), &syscall.ProcAttr{
-		Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true},
+		Env: env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	for _, end := range files[1:] {
 		if end > 2 {

@@ -135,14 +135,21 @@ func (p policy) become(note *os.File, files []*os.File, argv func(first, second 
 		}
 	}
 	line := argv(numbers[0], numbers[1])
+	env := os.Environ()
 	if p.Outlive {
-		pid, err := syscall.ForkExec(line[0], line, &syscall.ProcAttr{Env: os.Environ(), Files: inherited, Sys: &syscall.SysProcAttr{Setsid: true}})
+		pid, err := syscall.ForkExec(line[0], line, &syscall.ProcAttr{Env: env, Files: inherited, Sys: &syscall.SysProcAttr{Setsid: true}})
 		if err != nil {
 			return fmt.Errorf("run %s: %w", line[0], err)
 		}
 		return p.note(note, pid)
 	}
-	err := syscall.Exec(line[0], line, os.Environ())
+	if len(p.Bwrap) == 0 { // else process 1 does it
+		var err error
+		if env, err = watching(env, os.Getpid()); err != nil {
+			return err
+		}
+	}
+	err := syscall.Exec(line[0], line, env)
 	return fmt.Errorf("run %s: %w", line[0], err)
 }
 

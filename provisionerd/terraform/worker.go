@@ -209,7 +209,7 @@ func (w *worker) serve(ctx context.Context, request workerRequest, pidFiles ...s
 		return nil, err
 	}
 	return tfexec.ReattachInfo{providerKey: tfexec.ReattachConfig{
-		Protocol: string(goplugin.ProtocolGRPC), ProtocolVersion: 5, Pid: w.cmd.Process.Pid, Test: true,
+		Protocol: string(goplugin.ProtocolGRPC), ProtocolVersion: 5, Test: true, // the sandbox adds a Pid, see watching
 		Addr: tfexec.ReattachConfigAddr{Network: "unix", String: path},
 	}}, nil
 }

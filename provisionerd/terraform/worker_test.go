@@ -49,8 +49,10 @@ resource "terraform_data" "wait" {
 	attacker := newTrial(t, map[string]string{"evil.sh": `
 attach() {
   echo "attaching to $1"
-  PLUGIN_PROTOCOL_VERSIONS=5 TF_REATTACH_PROVIDERS='{"coder/coder":{"Protocol":"grpc","ProtocolVersion":5,"Pid":1,"Test":true,"Addr":{"Network":"unix","String":"'$1'"}}}' \
+  sleep 600 >/dev/null 2>&1 & # Terraform gives up when this process ends, and kills it when nothing listens
+  PLUGIN_PROTOCOL_VERSIONS=5 TF_REATTACH_PROVIDERS='{"coder/coder":{"Protocol":"grpc","ProtocolVersion":5,"Pid":'$!',"Test":true,"Addr":{"Network":"unix","String":"'$1'"}}}' \
     $TERRAFORM apply -auto-approve -no-color 2>&1 | tail -12
+  kill $! 2>/dev/null
 }
 own=$TMPDIR/provider
 d=$(mktemp -d); cd $d
@@ -92,6 +94,51 @@ resource "terraform_data" "a" {
 		t.Fatal(err)
 	}
 	ok(t, victim, <-ended)
+}
+
+// TestProviderIsNeededLate has a build use the coder provider after it has been attached to the worker for more than a second, which is
+// how often Terraform checks whether the process of an attached provider still exists.
+func TestProviderIsNeededLate(t *testing.T) {
+	modes := []string{"auto", "none"}
+	if os.Geteuid() == 0 {
+		modes = append(modes, "accounts alone")
+	}
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			e := newExecutor(t, func(o *terraform.Options) {
+				switch mode {
+				case "none":
+					o.Isolation = "none"
+				case "accounts alone":
+					*o = withoutBubblewrap(t)
+				}
+			})
+			t.Log(e.Isolation())
+			j := newTrial(t, files(`
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+}
+resource "terraform_data" "machine" {
+  input = coder_agent.main.id
+  provisioner "local-exec" {
+    command = "sleep 3"
+  }
+}
+resource "coder_metadata" "machine" {
+  resource_id = terraform_data.machine.id
+  item {
+    key   = "size"
+    value = "big"
+  }
+}
+`))
+			built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+			if got := built.GetResources()[0].GetMetadata(); len(got) != 1 {
+				t.Errorf("metadata %v", got)
+			}
+		})
+	}
 }
 
 // terraformPath is the program that the tests run.

@@ -1,0 +1,38 @@
+package terraform
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+)
+
+const reattachVariable = "TF_REATTACH_PROVIDERS"
+
+// watching returns env with pid as the process of every attached provider. Each second Terraform sends that process the signal 0, and
+// cancels all requests to the provider once this fails. It always fails for the provider worker, which has no number in the job's
+// namespaces and lies outside of the job's Landlock domain. So Terraform gets a process that it may signal and that lives as long as
+// Terraform does; the end of a worker closes its connections, which is enough.
+func watching(env []string, pid int) ([]string, error) {
+	at := slices.IndexFunc(env, func(line string) bool { return strings.HasPrefix(line, reattachVariable+"=") })
+	if at < 0 {
+		return env, nil
+	}
+	var providers tfexec.ReattachInfo
+	if err := json.Unmarshal([]byte(env[at][len(reattachVariable)+1:]), &providers); err != nil {
+		return nil, fmt.Errorf("decode attached providers: %w", err)
+	}
+	for name, provider := range providers {
+		provider.Pid = pid
+		providers[name] = provider
+	}
+	text, err := json.Marshal(providers)
+	if err != nil {
+		return nil, fmt.Errorf("encode attached providers: %w", err)
+	}
+	env = slices.Clone(env)
+	env[at] = reattachVariable + "=" + string(text)
+	return env, nil
+}
