@@ -322,6 +322,9 @@ func (r *runner) commandError(doing string, err error, out *output, t *template)
 	if hint := hintAbout(strings.Join(texts, "\n")); hint != "" {
 		texts = append(texts, hint)
 	}
+	if end := r.slot.workerEnd(); end != "" {
+		texts = append(texts, "The process that serves the coder provider ended during the job: "+end)
+	}
 	failure := fault.New(fault.Invalid, "%s", cleanLine(strings.Join(texts, "\n")))
 	if code != "" {
 		return &codedError{code: code, err: failure}

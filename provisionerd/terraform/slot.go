@@ -257,6 +257,16 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfex
 	return where, jobEnv, nil
 }
 
+// workerEnd is how the provider worker of the job ended, "" while it serves.
+func (s *slot) workerEnd() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.worker == nil || s.worker.alive() {
+		return ""
+	}
+	return s.worker.end
+}
+
 // end removes what the job left.
 func (s *slot) end() error {
 	s.mu.Lock()

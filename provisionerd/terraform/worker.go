@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
@@ -24,6 +26,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 // providerKey is how the coder provider is named in TF_REATTACH_PROVIDERS. Without a host, Terraform and OpenTofu both
@@ -47,8 +51,8 @@ type workerRequest struct {
 const workerConns = 3
 
 // ServeProvider is the provider worker: the program's hidden command "provider-worker". It reads one JSON line, makes that
-// its whole environment, writes a line when it serves the coder provider, and returns when stdin ends. It listens nowhere: the
-// daemon hands it connections over the descriptor 3. Its standard error is noise and belongs in /dev/null.
+// its whole environment, writes a line when it serves the coder provider, another when it cannot go on, and returns when stdin ends. It
+// listens nowhere: the daemon hands it connections over the descriptor 3. Its standard error is noise and belongs in /dev/null.
 func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	served := provider.New() // ahead of the facts: it is the slow part
 	in := bufio.NewReader(stdin)
@@ -107,7 +111,9 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 		if errors.Is(err, io.EOF) {
 			return nil // the daemon is gone
 		}
-		return fmt.Errorf("serve provider: %w", err)
+		err = fmt.Errorf("serve provider: %w", err)
+		_, unsaid := fmt.Fprintln(stdout, err) // the daemon logs it
+		return errors.Join(err, unsaid)
 	case <-ctx.Done():
 		return nil
 	}
@@ -137,12 +143,18 @@ const maxMessage = 256 << 20
 type worker struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	lines chan []byte   // its one line; closed when its output ends
+	lines chan []byte   // its first line; closed when its output ends
 	conns *net.UnixConn // takes connections for it
 	gate  *gate         // nil before it serves
 	log   *slog.Logger
-	done  chan struct{}
+	// closing is set before the daemon ends the worker.
+	closing atomic.Bool
+	done    chan struct{}
+	end     string // how it ended, for people; written before done is closed
 }
+
+// maxReason bounds what a worker writes about its end, in bytes.
+const maxReason = 4 << 10
 
 // startWorker starts a worker that waits for its facts.
 func startWorker(argv []string, log *slog.Logger) (*worker, error) {
@@ -174,9 +186,17 @@ func startWorker(argv []string, log *slog.Logger) (*worker, error) {
 		if line, err := out.ReadBytes('\n'); err == nil {
 			w.lines <- line
 		}
-		// The rest is of no use, but an unread pipe would stop the worker.
+		reason, _ := io.ReadAll(io.LimitReader(out, maxReason)) // what it could not say is missing
+		// An unread pipe would stop the worker.
 		_, _ = io.Copy(io.Discard, stdout)
 		_ = cmd.Wait() // it is always killed, so it always fails
+		w.end = cmd.ProcessState.String()
+		if said := strings.TrimSpace(string(reason)); said != "" {
+			w.end += ": " + tty.Clean(said)
+		}
+		if !w.closing.Load() {
+			log.Warn("provider worker ended on its own", "reason", w.end)
+		}
 	}()
 	return w, nil
 }
@@ -196,7 +216,8 @@ func (w *worker) serve(ctx context.Context, request workerRequest, pidFiles ...s
 	select {
 	case _, ok := <-w.lines:
 		if !ok {
-			return nil, errors.New("the provider worker ended before it served")
+			<-w.done
+			return nil, fmt.Errorf("the provider worker ended before it served: %s", w.end)
 		}
 	case <-timeout.C:
 		return nil, errors.New("the provider worker did not answer")
@@ -226,6 +247,7 @@ func (w *worker) alive() bool {
 
 // close ends the worker and waits for it.
 func (w *worker) close() {
+	w.closing.Store(true)
 	_ = w.cmd.Process.Kill() // it may have ended already
 	_ = w.stdin.Close()
 	<-w.done
