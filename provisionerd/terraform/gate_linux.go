@@ -101,6 +101,11 @@ func parentOf(pid int) (parent int, started uint64, err error) {
 // ended reports whether the process of a handle has ended.
 func ended(handle int) bool {
 	fds := []unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err != nil || n > 0
+	for {
+		n, err := unix.Poll(fds, 0)
+		if errors.Is(err, unix.EINTR) { // also without a wait: the Go runtime signals its threads, the more so under load
+			continue
+		}
+		return err != nil || n > 0
+	}
 }

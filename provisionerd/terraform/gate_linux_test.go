@@ -9,8 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // noteProcess writes a process down as the sandbox does.
@@ -159,5 +163,40 @@ func TestGateHandsOver(t *testing.T) {
 	ours.Close()
 	if _, err := worker.Accept(); !errors.Is(err, io.EOF) {
 		t.Errorf("the worker's listener: %v", err)
+	}
+}
+
+// TestGateAmidSignals asks whether a living process has ended while signals interrupt the thread that asks, as the Go runtime's own do
+// when it collects garbage. Each wrong answer refuses a job's connection to its provider worker.
+func TestGateAmidSignals(t *testing.T) {
+	t.Parallel()
+	handle, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(handle)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread, over := unix.Gettid(), make(chan struct{})
+	var interrupting sync.WaitGroup
+	interrupting.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				if err := unix.Tgkill(os.Getpid(), thread, unix.SIGURG); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	defer interrupting.Wait()
+	defer close(over)
+	for n := range 600_000 {
+		if ended(handle) {
+			t.Fatalf("a living process was taken for one that has ended, at question %d", n)
+		}
 	}
 }

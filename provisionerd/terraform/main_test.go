@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -102,6 +103,7 @@ func options(tb testing.TB) terraform.Options {
 	return terraform.Options{
 		CacheDir: cache, RunDir: run, WorkspacesDir: filepath.Join(tb.TempDir(), "ws"),
 		Worker: []string{self, "provider-worker"}, Slots: 1,
+		Logger: slog.New(slog.NewTextHandler(tb.Output(), nil)),
 	}
 }
 
