@@ -23,7 +23,7 @@ import (
 // them, what an owner's template must still be able to do. TestAttacksAsPlainUser runs them again without root.
 
 // plainTests are the tests that hold for every account.
-const plainTests = "^(TestAttacks|TestNothingSurvives|TestSurvivorCannotSwapFolders|TestWorkspacesApart|TestProcessStarter|TestOtherJobsWorker|TestProviderIsNeededLate|TestTimeLimit|TestDiskLimit)$"
+const plainTests = "^(TestAttacks|TestNothingSurvives|TestSurvivorCannotSwapFolders|TestWorkspacesApart|TestProcessStarter|TestOtherJobsWorker|TestProviderIsNeededLate|TestTimeLimit|TestDiskLimit|TestMemoryAndProcessLimits)$"
 
 func TestAttacksAsPlainUser(t *testing.T) {
 	t.Parallel()
@@ -436,7 +436,8 @@ func TestDiskLimit(t *testing.T) {
 func TestMemoryAndProcessLimits(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("a plain user has no cgroups here")
+		testProcessLimitOfNamespaces(t) // a plain user has no control groups here
+		return
 	}
 	e := limited(t, terraform.JobLimits{Memory: 512 << 20, Processes: 150})
 	for _, concern := range e.Concerns() {
@@ -456,6 +457,67 @@ func TestMemoryAndProcessLimits(t *testing.T) {
 	}
 	if log, result := runScript(t, e, "head -c 100000000 /dev/zero | tail -c 90000000 >/dev/null; for i in $(seq 20); do sleep 0.1 & done; wait\n"); result.GetError() != "" {
 		t.Errorf("a job within its limits: %s\n%s", result.GetError(), log)
+	}
+}
+
+// testProcessLimitOfNamespaces has a job start as many processes as it can without control groups: it is bounded and says what to do,
+// and neither a job beside it nor the daemon's own account counts with it.
+func testProcessLimitOfNamespaces(t *testing.T) {
+	t.Helper()
+	const bound = 100
+	e := newExecutor(t, func(o *terraform.Options) { o.Slots, o.JobLimits = 2, terraform.JobLimits{Processes: bound} })
+	if got := strings.Join(e.Concerns(), "\n"); !strings.Contains(got, "and its processors not at all: ") {
+		t.Fatalf("concerns %q", got)
+	}
+	const run = `
+resource "terraform_data" "a" {
+  provisioner "local-exec" {
+    command = "sh ./script.sh"
+  }
+}
+`
+	attack := files(run)
+	// What starts no process can still be done when no more are left. Some are ended, because Terraform may need a thread.
+	attack["script.sh"] = `
+mkfifo gate
+sh -c 'i=0; while [ $i -lt 1000 ]; do i=$((i+1)); sleep 600 >/dev/null 2>&1 </dev/null & echo $! >>pids; done'
+n=0; while read pid; do n=$((n+1)); if [ $n -le 30 ]; then kill $pid; fi; done <pids
+echo full-with=$n=$PWD
+read line <gate
+exit 1
+`
+	attacker := newTrial(t, attack)
+	full := make(chan string, 1)
+	attacker.sink.onLine = func(line string) {
+		if _, at, ok := strings.Cut(line, "full-with="); ok {
+			select {
+			case full <- at:
+			default:
+			}
+		}
+	}
+	ended := make(chan *provisionerpb.Result, 1)
+	go func() { ended <- attacker.build(e, &provisionerpb.WorkspaceBuild{Transition: start}) }()
+	var dir string
+	select {
+	case at := <-full:
+		var started int
+		if _, err := fmt.Sscanf(at, "%d=%s", &started, &dir); err != nil || started < 20 || started > bound {
+			t.Errorf("the job reports %q, %v: want 20 to %d processes", at, err, bound)
+		}
+	case r := <-ended:
+		t.Fatalf("the attack did not run: %s\n%s", r.GetError(), attacker.sink.text())
+	}
+	owners := files(run)
+	owners["script.sh"] = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.1 & done; wait\n"
+	owner := newTrial(t, owners)
+	owner.slot = 1
+	ok(t, owner, owner.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+	if err := os.WriteFile(filepath.Join(dir, "gate"), []byte("on\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := (<-ended).GetError(); !strings.Contains(got, fmt.Sprintf("may run %d processes and threads", bound)) || !strings.Contains(got, "--provisioner-job-processes") {
+		t.Errorf("the job ended with %q", got)
 	}
 }
 

@@ -319,8 +319,11 @@ func (r *runner) commandError(doing string, err error, out *output, t *template)
 	if len(texts) > most {
 		texts = append(texts[:most], fmt.Sprintf("and %d more errors, see the log", len(texts)-most))
 	}
-	if hint := hintAbout(strings.Join(texts, "\n")); hint != "" {
-		texts = append(texts, hint)
+	said := strings.Join(texts, "\n")
+	for _, hint := range []string{hintAbout(said), r.hintAboutProcesses(said)} {
+		if hint != "" {
+			texts = append(texts, hint)
+		}
 	}
 	if end := r.slot.workerEnd(); end != "" {
 		texts = append(texts, "The process that serves the coder provider ended during the job: "+end)

@@ -38,7 +38,8 @@
 //   - Process 1 in there (SandboxInit) is our own program: it changes account, turns on Landlock with the scopes for signals and
 //     abstract sockets, and a filter of system calls, starts Terraform, and passes signals on. When the daemon dies it interrupts
 //     Terraform and leaves it time (lastWords). Nothing survives it.
-//   - Control groups bound memory, processes and processors of a job (cgroup); its folders are watched, and its time is limited.
+//   - Control groups bound memory, processes and processors of a job (cgroup), else resource limits bound the memory of each process and
+//     the number of all; its folders are watched, and its time is limited.
 //
 // Without bubblewrap, as root, accounts, Landlock and the filter remain, and processes are killed by their account. Where neither is to be
 // had, New fails, or jobs are refused while Options.MayRunUnconfined says so. With "none", templates can do what the daemon's account can.

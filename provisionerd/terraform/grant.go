@@ -28,7 +28,7 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) polic
 		p.Cgroups = g.cgroup.procs()
 	default:
 		p.Limits.Memory = lesser(p.Limits.Memory, bounds.Memory)
-		if uid != 0 {
+		if i.countsProcesses() {
 			p.Limits.Processes = bounds.Processes
 		}
 	}

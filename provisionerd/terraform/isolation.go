@@ -32,6 +32,12 @@ type isolation struct {
 // confined reports whether templates are kept from the daemon and from each other.
 func (i isolation) confined() bool { return i.bubblewrap != "" || i.accounts != nil }
 
+// countsProcesses reports whether the kernel counts a job's processes apart from all others, so that a resource limit can bound them: by
+// its account, or by its user namespace.
+func (i isolation) countsProcesses() bool {
+	return i.accounts != nil || i.bubblewrap != "" && namespacesCount()
+}
+
 func (i isolation) String() string {
 	if i.none {
 		return "none, environment allow-list"

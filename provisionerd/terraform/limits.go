@@ -15,8 +15,8 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// JobLimits bound all processes of a job together; 0 means no bound. Where the kernel's control groups are not to be had, memory
-// and processes are bounded for each process, or each account, instead.
+// JobLimits bound all processes of a job together; 0 means no bound. Without the kernel's control groups memory is bounded for each
+// process instead, processors are not bounded, and processes are where the kernel counts a job's apart (countsProcesses).
 type JobLimits struct {
 	Memory    uint64        // bytes, with what lies in its private temporary folders
 	Processes uint64        // at one time, threads included
@@ -95,8 +95,29 @@ func (e *Executor) chooseCgroups() {
 		group.close()
 	}
 	if e.cgroups = err == nil; err != nil {
-		e.isolation.concerns = append(e.isolation.concerns, "the memory of a job is bounded for each of its processes only, and its processors not at all: "+strings.ReplaceAll(err.Error(), "\n", ", "))
+		unbound := "its processors"
+		if !e.isolation.countsProcesses() {
+			unbound += " and the number of its processes"
+		}
+		e.isolation.concerns = append(e.isolation.concerns, fmt.Sprintf("the memory of a job is bounded for each of its processes only, and %s not at all: %s",
+			unbound, strings.ReplaceAll(err.Error(), "\n", ", ")))
 	}
+}
+
+// hintAboutProcesses is what to do about a job that could not start a process, "" for other errors. Control groups tell it with certainty
+// (bounded); a resource limit shows only in what programs print.
+func (r *runner) hintAboutProcesses(text string) string {
+	bound := r.e.opts.JobLimits.Processes
+	if bound == 0 || r.slot.cgroup != nil || !r.e.isolation.countsProcesses() {
+		return ""
+	}
+	text = strings.ToLower(text)
+	for _, complaint := range []string{"cannot fork", "can't fork", "fork: retry", "fork: resource temporarily unavailable", "failed to create new os thread"} {
+		if strings.Contains(text, complaint) {
+			return fmt.Sprintf("The job may run %d processes and threads at one time: make it smaller, or raise --provisioner-job-processes of the provisioner", bound)
+		}
+	}
+	return ""
 }
 
 // over is the failure of a job that went beyond a limit.

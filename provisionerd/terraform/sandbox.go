@@ -37,7 +37,7 @@ type policy struct {
 type Limits struct {
 	Memory    uint64 `json:"memory,omitempty"`    // bytes of data; beyond it the process ends
 	File      uint64 `json:"file,omitempty"`      // bytes of each file that it writes
-	Processes uint64 `json:"processes,omitempty"` // of the account, which must be the job's alone
+	Processes uint64 `json:"processes,omitempty"` // with threads, of the account in its user namespace; one of both must be the job's alone
 }
 
 // writeCommand writes p as an executable file. self is our own program.

@@ -200,6 +200,25 @@ func (l Limits) apply() error {
 	return nil
 }
 
+// namespacesCount reports whether the kernel counts an account's processes in each user namespace apart, as it does since 5.14. Before, a
+// bound on a job's processes would count all others of the daemon's account.
+func namespacesCount() bool {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return false
+	}
+	return atLeast(unix.ByteSliceToString(name.Release[:]), 5, 14)
+}
+
+// atLeast reports whether a kernel's release is a version or a later one.
+func atLeast(release string, major, minor int) bool {
+	var a, b int
+	if _, err := fmt.Sscanf(release, "%d.%d", &a, &b); err != nil {
+		return false
+	}
+	return a > major || a == major && b >= minor
+}
+
 // becomeUser gives up root for good. A uid of 0 changes nothing. The process is not dumpable afterwards: others of the same
 // account can read neither its environment nor its memory.
 func becomeUser(uid, gid int) error {

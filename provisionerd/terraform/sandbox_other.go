@@ -34,6 +34,8 @@ func becomeUser(int, int) error { return nil }
 
 func landlockABI() int { return 0 }
 
+func namespacesCount() bool { return false }
+
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
 type process struct {
