@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -43,23 +44,28 @@ func startProcess(in Install, data string, logger *slog.Logger) (*process, error
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	cmd.WaitDelay = killGrace
 	endWithParent(cmd.SysProcAttr)
-	started := make(chan error)
-	go func() {
-		// The kernel takes the end of the thread that started a child for the end of its parent: keep the thread.
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
-	if err := <-started; err != nil {
+	if err := startKept(cmd, func(err error) { p.err = err; close(p.done) }); err != nil {
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	p.pid = cmd.Process.Pid
 	return p, nil
+}
+
+// startKept starts a child that is bound to this process's life, and calls ended when it has ended. The kernel takes the end of the thread
+// that started a child for the end of its parent, so the thread is kept. It is given back afterwards: a goroutine that ends without that
+// ends its thread, and with it all other children that the thread has started before, such as Terraform and its provider workers.
+func startKept(cmd *exec.Cmd, ended func(error)) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			ended(cmd.Wait())
+		}
+	}()
+	return <-started
 }
 
 // awaitReady returns when the database accepts connections, or with the reason why it will not.
