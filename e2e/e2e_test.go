@@ -88,15 +88,18 @@ type server struct {
 	netns string       // network namespace to run the server in; empty for the test's own
 	web   *http.Client // asks whether it is healthy
 	base  string       // its access URL, when it is not plain HTTP on port
-	cmd   *exec.Cmd
-	log   *os.File
-	done  chan error
+	// account is whom the server and its provisioners run as, and program the copy of coder that they run; see preparePlain.
+	account *syscall.Credential
+	program string
+	cmd     *exec.Cmd
+	log     *os.File
+	done    chan error
 }
 
 // How many servers there are at once is bounded by how many tests run in parallel, and no further: a test with parallel parts keeps
 // its server while they wait for those whom a bound would keep waiting for the server.
 func newServer(dir string) *server {
-	return &server{dir: dir, port: freePort(), web: &http.Client{Timeout: 5 * time.Second}}
+	return &server{dir: dir, program: coder, port: freePort(), web: &http.Client{Timeout: 5 * time.Second}}
 }
 
 func freePort() string {
@@ -140,13 +143,14 @@ func (s *server) start() error {
 		return err
 	}
 	s.log = log
-	args := append([]string{coder, "server"}, s.args...)
+	args := append([]string{s.program, "server"}, s.args...)
 	if s.netns != "" {
 		args = append([]string{"ip", "netns", "exec", s.netns}, args...)
 	}
 	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Env, s.cmd.Dir = s.env("admin"), s.dir
 	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account}
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}

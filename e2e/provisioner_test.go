@@ -59,8 +59,9 @@ func (d *deployment) prepareProvisioner(name string, args ...string) *daemon {
 
 func (p *daemon) command() *exec.Cmd {
 	args := append([]string{"provisionerd", "start", "--name", p.name, "--provisioner-isolation", "none"}, p.args...)
-	args = append(append(p.in[:len(p.in):len(p.in)], coder), args...)
+	args = append(append(p.in[:len(p.in):len(p.in)], p.d.program), args...)
 	cmd := exec.Command(args[0], args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.d.account}
 	cmd.Env, cmd.Dir = append(p.d.env("provisioner-"+p.name), "CODER_URL="+p.d.url()), p.d.dir
 	return cmd
 }
