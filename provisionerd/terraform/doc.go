@@ -37,7 +37,7 @@
 //     another account than root, it uses a user namespace.
 //   - Process 1 in there (SandboxInit) is our own program: it changes account, turns on Landlock with the scopes for signals and
 //     abstract sockets, and a filter of system calls, starts Terraform, and passes signals on. When the daemon dies it interrupts
-//     Terraform and leaves it time (lastWords). Nothing survives it.
+//     Terraform and leaves it time (Options.LastWords). Nothing survives it.
 //   - Control groups bound memory, processes and processors of a job (cgroup), else resource limits bound the memory of each process and
 //     the number of all; its folders are watched, and its time is limited.
 //

@@ -19,7 +19,7 @@ type grant struct {
 
 // policyOf is the sandbox of a command that runs as uid and may use what g says.
 func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) policy {
-	p := policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, Outlive: g.workspace}
+	p := policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, LastWords: e.opts.LastWords, Outlive: g.workspace}
 	bounds := e.opts.JobLimits
 	switch {
 	case g.workspace:

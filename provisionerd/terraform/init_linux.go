@@ -75,7 +75,7 @@ func SandboxInit(args []string) (status int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("run %s: %w", p.Exec, err)
 	}
-	go passOn(asked, pid, p.Outlive)
+	go passOn(asked, pid, p)
 	for {
 		var end unix.WaitStatus
 		got, err := unix.Wait4(-1, &end, 0, nil)
@@ -93,19 +93,19 @@ func SandboxInit(args []string) (status int, err error) {
 
 // passOn asks the program to end when this process is asked to. The daemon asks with SIGINT; SIGTERM comes when the daemon has
 // ended, and then time is short.
-func passOn(asked <-chan os.Signal, pid int, workspace bool) {
+func passOn(asked <-chan os.Signal, pid int, p policy) {
 	var hurry <-chan time.Time
 	for {
 		select {
 		case sign := <-asked:
 			switch {
-			case workspace:
+			case p.Outlive:
 				// The whole group, as a terminal or a service manager would.
 				_ = syscall.Kill(-pid, syscall.SIGTERM)
 			default:
 				_ = syscall.Kill(pid, syscall.SIGINT)
 				if sign == syscall.SIGTERM && hurry == nil {
-					hurry = time.After(lastWords)
+					hurry = time.After(p.LastWords)
 				}
 			}
 		case <-hurry:

@@ -22,10 +22,8 @@ import (
 // leftFor is how long the remains of a job wait for Recover.
 const leftFor = 14 * 24 * time.Hour
 
+// What Terraform prints after the daemon's death is in these files of the job's working folder.
 const (
-	// lastWords is how long what a sandbox runs may take to end after the daemon has ended: Terraform saves its state.
-	lastWords = 30 * time.Second
-	// What Terraform prints after the daemon's death is in these files of the job's working folder.
 	lastWordsFile  = "terraform.lastwords"
 	lastErrorsFile = "terraform.lasterrors"
 )
@@ -43,7 +41,7 @@ func (e *Executor) putAside() error {
 	if err != nil {
 		return fmt.Errorf("put aside: %w", err)
 	}
-	patience := time.NewTimer(lastWords + 5*time.Second)
+	patience := time.NewTimer(e.opts.LastWords + 5*time.Second)
 	defer patience.Stop()
 	for _, entry := range entries {
 		number, ok := strings.CutPrefix(entry.Name(), "s")

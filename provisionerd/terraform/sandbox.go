@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // policy is what the sandbox allows one command. It lies in a file of the daemon that is also the command: its first line makes
@@ -29,6 +30,8 @@ type policy struct {
 	Limits  Limits   `json:"limits,omitzero"`
 	// Dir is the working folder; empty for the caller's. Only with namespaces.
 	Dir string `json:"dir,omitempty"`
+	// LastWords is how long the program may take to end after the daemon has ended. Only with namespaces.
+	LastWords time.Duration `json:"last_words,omitempty"`
 	// Outlive is set for workspaces: the process goes on when the one that started it ends.
 	Outlive bool `json:"outlive,omitempty"`
 }

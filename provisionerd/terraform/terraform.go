@@ -25,6 +25,9 @@ var _ job.Executor = (*Executor)(nil)
 // DefaultInitTimeout is Options.InitTimeout when that is 0: enough for some gigabytes of providers over a slow line.
 const DefaultInitTimeout = 15 * time.Minute
 
+// DefaultLastWords is Options.LastWords when that is 0.
+const DefaultLastWords = 30 * time.Second
+
 // Options configures an Executor.
 type Options struct {
 	// Logger nil means no logs.
@@ -62,6 +65,9 @@ type Options struct {
 	ExtraEnv []string
 	// JobLimits bound the processes of a job together, when they are confined.
 	JobLimits JobLimits
+	// LastWords is how long Terraform may take to save its state and end after the daemon was killed, where bubblewrap works. 0 means
+	// DefaultLastWords.
+	LastWords time.Duration
 	// Limits bound each process of a job. Builds have none: what a provider needs is not known.
 	Limits Limits
 	// Metrics is where the executor's metrics are registered. Nil means nowhere.
@@ -102,6 +108,9 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	}
 	if opts.InitTimeout <= 0 {
 		opts.InitTimeout = DefaultInitTimeout
+	}
+	if opts.LastWords <= 0 {
+		opts.LastWords = DefaultLastWords
 	}
 	if opts.Slots == 0 {
 		opts.Slots = 1
