@@ -109,6 +109,9 @@ func Run(ctx context.Context, opt Options) error {
 		mesh.Close()
 		return err
 	}
+	if opt.OwnProcess {
+		d.wg.Go(d.sweep)
+	}
 	return d.run(ctx, restarts)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/codermesh/codermesh/agent/terminal"
 	"github.com/codermesh/codermesh/agent/units"
 	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/scratch"
 	"github.com/codermesh/codermesh/internal/stripe"
 )
 
@@ -59,6 +60,7 @@ type daemon struct {
 	units   *units.Graph
 	// socket is where scripts ask, "" when it could not be opened; unitServer answers there.
 	socket     string
+	socketTemp *scratch.Folder // the socket's folder where the state folder's path is too long, or nil
 	unitServer *units.Server
 
 	git        *gitAgent      // nil where it cannot listen
@@ -178,7 +180,10 @@ func (d *daemon) close() error {
 	if d.isReady() {
 		err = errors.Join(err, d.ssh.Close(), d.scripts.Close())
 		if d.unitServer != nil {
-			err = errors.Join(err, d.unitServer.Close(), removeSocketFolder(d.socket))
+			err = errors.Join(err, d.unitServer.Close())
+		}
+		if d.socketTemp != nil {
+			err = errors.Join(err, d.socketTemp.Close())
 		}
 		if d.git != nil {
 			err = errors.Join(err, d.git.close())

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 // maxSocketConns bounds how many programs talk to one of the agent's private sockets at once.
@@ -16,6 +18,7 @@ const maxSocketConns = 32
 type privateSocket struct {
 	handle   func(net.Conn)
 	dir      string
+	temp     *scratch.Folder // dir, where it is a temporary one; or nil
 	listener net.Listener
 	slots    chan struct{}
 
@@ -25,21 +28,23 @@ type privateSocket struct {
 	wg     sync.WaitGroup
 }
 
-// newPrivateSocket listens in a folder that it makes anew, or in a temporary one ("") that nobody finds again. handle serves one
-// connection, which is closed when it returns; it ends when the connection does.
+// newPrivateSocket listens in a folder that it makes anew, or in a temporary one (""), which the next agent does not reuse. handle
+// serves one connection, which is closed when it returns; it ends when the connection does.
 func newPrivateSocket(dir string, handle func(net.Conn)) (*privateSocket, error) {
-	err := os.RemoveAll(dir) // of an agent that was killed
+	s := &privateSocket{handle: handle, dir: dir, slots: make(chan struct{}, maxSocketConns), conns: map[net.Conn]bool{}}
+	var err error
 	if dir == "" {
-		dir, err = os.MkdirTemp("", "coder-git-") // mode 0700
-	} else if err == nil {
+		if s.temp, err = scratch.Make("coder-git-"); err == nil {
+			s.dir = s.temp.Path()
+		}
+	} else if err = os.RemoveAll(dir); err == nil { // a killed agent left it
 		err = os.Mkdir(dir, 0o700)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create folder for a socket: %w", err)
 	}
-	s := &privateSocket{handle: handle, dir: dir, slots: make(chan struct{}, maxSocketConns), conns: map[net.Conn]bool{}}
 	if s.listener, err = net.Listen("unix", s.path()); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on a socket: %w", err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("listen on a socket: %w", err), s.removeFolder())
 	}
 	s.wg.Go(s.serve)
 	return s, nil
@@ -109,5 +114,12 @@ func (s *privateSocket) close() error {
 	s.mu.Unlock()
 	err := s.listener.Close()
 	s.wg.Wait()
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return errors.Join(err, s.removeFolder())
+}
+
+func (s *privateSocket) removeFolder() error {
+	if s.temp != nil {
+		return s.temp.Close()
+	}
+	return os.RemoveAll(s.dir)
 }

@@ -4,28 +4,72 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
-// TestSocketFolderIsRemoved: the temporary folder of a socket goes with its agent; a folder that is another's or holds something stays.
-func TestSocketFolderIsRemoved(t *testing.T) {
+// TestSocketFolder: the next agent of a state folder has the same temporary folder for its socket, and none remains after the last one.
+func TestSocketFolder(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	mine, other := filepath.Join(tmp, "coder-agent-0123456789abcdef"), filepath.Join(tmp, "state")
-	for _, dir := range []string{mine, other} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := removeSocketFolder(filepath.Join(dir, "agent.sock")); err != nil {
+	first, err := socketFolder("/state/dev-main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := first.Path()
+	// While another agent has the folder, or a stranger has planted one, the socket still gets a private folder.
+	second, err := socketFolder("/state/dev-main")
+	if err != nil || second.Path() == name || filepath.Dir(second.Path()) != tmp {
+		t.Errorf("second agent: %+v, %v", second, err)
+	}
+	for _, folder := range []*scratch.Folder{first, second} {
+		if err := folder.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := os.Stat(mine); err == nil {
-		t.Error("the folder of a socket that has ended is there")
+	if err := os.Symlink(t.TempDir(), name); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := os.Stat(other); err != nil {
-		t.Error("the state folder was removed")
+	third, err := socketFolder("/state/dev-main")
+	if err != nil || third.Path() == name {
+		t.Errorf("planted link: %+v, %v", third, err)
 	}
-	if err := removeSocketFolder(filepath.Join(mine, "agent.sock")); err != nil {
-		t.Errorf("a folder that is gone already: %v", err)
+	if err := third.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Error(err)
+	}
+	again, err := socketFolder("/state/dev-main")
+	if err != nil || again.Path() != name {
+		t.Errorf("next agent: %+v, %v", again, err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestPrivateSocketFolder: a temporary folder of a private socket is held while the socket is open, and then removed.
+func TestPrivateSocketFolder(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	socket, err := newPrivateSocket("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := scratch.Sweep(tmp, os.Geteuid()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(socket.path()); err != nil {
+		t.Errorf("socket of a living agent: %v", err)
+	}
+	if err := socket.close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"github.com/codermesh/codermesh/agent/script"
 	"github.com/codermesh/codermesh/agent/sshd"
 	"github.com/codermesh/codermesh/agent/units"
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 // accept takes a manifest. The first whole one makes the agent ready for sessions; a pending one changes nothing.
@@ -117,8 +117,12 @@ func (d *daemon) openSocket(m *agentpb.ManifestResponse) {
 	d.units = units.New(kept, m.GetIncarnation())
 	path := filepath.Join(d.state.dir, "agent.sock")
 	if len(path) > maxSocketPath {
-		sum := sha256.Sum256([]byte(d.state.dir))
-		path = filepath.Join(os.TempDir(), socketFolderPrefix+hex.EncodeToString(sum[:8]), "agent.sock")
+		temp, err := socketFolder(d.state.dir)
+		if err != nil {
+			d.log.Warn("scripts cannot wait for each other", "err", err)
+			return
+		}
+		d.socketTemp, path = temp, filepath.Join(temp.Path(), "agent.sock")
 	}
 	server, err := units.Serve(path, d.units, d.log)
 	if err != nil {
@@ -128,20 +132,16 @@ func (d *daemon) openSocket(m *agentpb.ManifestResponse) {
 	d.socket, d.unitServer = path, server
 }
 
-// removeSocketFolder removes the temporary folder of a socket that did not fit into the state folder. The next agent makes it again.
-func removeSocketFolder(path string) error {
-	dir := filepath.Dir(path)
-	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) || !strings.HasPrefix(filepath.Base(dir), socketFolderPrefix) {
-		return nil
+// socketFolder is a temporary folder for a socket that does not fit into the state folder. The next agent of this state folder has it,
+// too, for shells that outlive an agent, unless another process or account has a folder of that name.
+func socketFolder(state string) (*scratch.Folder, error) {
+	sum := sha256.Sum256([]byte(state))
+	temp, err := scratch.Take(filepath.Join(os.TempDir(), "coder-agent-"+hex.EncodeToString(sum[:8])))
+	if errors.Is(err, scratch.ErrTaken) {
+		return scratch.Make("coder-agent-")
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove folder of the socket: %w", err)
-	}
-	return nil
+	return temp, err
 }
-
-// socketFolderPrefix begins the names of such folders.
-const socketFolderPrefix = "coder-agent-"
 
 // maxSocketPath is what fits into a Unix socket's address (sun_path, 108 bytes with the end on Linux).
 const maxSocketPath = 107

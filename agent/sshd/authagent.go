@@ -3,31 +3,32 @@ package sshd
 import (
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 
 	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 // agentForward is a socket in the workspace behind which the client's SSH agent answers. Only the workspace's account can
 // reach it: its folder is private.
 type agentForward struct {
 	path     string
-	dir      string
+	dir      *scratch.Folder
 	listener net.Listener
 	once     sync.Once
 }
 
 func newAgentForward(c *conn, peer *gossh.ServerConn) (*agentForward, error) {
-	dir, err := os.MkdirTemp("", "ssh-") // mode 0700
+	dir, err := scratch.Make("ssh-")
 	if err != nil {
-		return nil, fmt.Errorf("create agent folder: %w", err)
+		return nil, err
 	}
-	a := &agentForward{dir: dir, path: filepath.Join(dir, "agent.sock")}
+	a := &agentForward{dir: dir, path: filepath.Join(dir.Path(), "agent.sock")}
 	a.listener, err = net.Listen("unix", a.path)
 	if err != nil {
-		os.RemoveAll(dir)
+		dir.Close()
 		return nil, fmt.Errorf("listen for agent: %w", err)
 	}
 	ok := c.begin(func() {
@@ -43,6 +44,6 @@ func newAgentForward(c *conn, peer *gossh.ServerConn) (*agentForward, error) {
 func (a *agentForward) close() {
 	a.once.Do(func() {
 		a.listener.Close()
-		os.RemoveAll(a.dir)
+		a.dir.Close()
 	})
 }

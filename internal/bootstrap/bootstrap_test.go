@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/internal/bootstrap"
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 // agent is what the server hands out in these tests.
@@ -141,6 +142,49 @@ func TestFetchAndBecome(t *testing.T) {
 	}
 	if got := int(requests.Load()); got != runs {
 		t.Errorf("%d requests for %d starts", got, runs)
+	}
+}
+
+// TestFolderOfKilledScript: a sweep of temporary folders leaves the script's folder alone during the download and while the program runs
+// that the script becomes, and removes it once that was killed.
+func TestFolderOfKilledScript(t *testing.T) {
+	t.Parallel()
+	sweep := func() {
+		if err := scratch.Sweep("/tmp", os.Geteuid()); err != nil {
+			t.Error(err)
+		}
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		sweep()
+		fmt.Fprint(w, "#!/bin/sh\necho \"program $$ in ${0%/*}\"\nwhile :; do sleep 3600 9<&-; done\n")
+	}))
+	t.Cleanup(server.Close)
+	for name, shell := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			line := until(t, start(t, shell, server.URL, os.Getenv("PATH")), "program")
+			var pid int
+			var folder string
+			if _, err := fmt.Sscanf(line, "program %d in %s", &pid, &folder); err != nil || !strings.HasPrefix(folder, "/tmp/coder.") {
+				t.Fatalf("line %q: %v", line, err)
+			}
+			gone := func() bool {
+				_, err := os.Stat(filepath.Join(folder, "coder"))
+				return err != nil
+			}
+			sweep()
+			if gone() {
+				t.Fatal("the folder of a running program was removed")
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			for deadline := time.Now().Add(time.Minute); !gone(); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the folder of the killed program is still there")
+				}
+				sweep()
+			}
+		})
 	}
 }
 

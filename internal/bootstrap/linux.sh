@@ -18,7 +18,7 @@ stay() {
 	report "$1"
 	echo "coder agent: waiting, so that you can look; end this process when you are done" >&2
 	trap - EXIT
-	while :; do sleep 3600; done
+	while :; do sleep 3600 9<&-; done
 }
 
 # fetch FILE URL: the downloader that there is. Its words go to $dir/said.
@@ -109,6 +109,11 @@ dir=
 for parent in /tmp "${TMPDIR:-}" /var/tmp "${HOME:-}" .; do
 	[ -n "$parent" ] && dir=$(mktemp -d "$parent/coder.XXXXXX" 2>/dev/null) && break
 done
+# A later agent removes this folder once no process has this pipe open (internal/scratch). It gets its name when it is open.
+if [ -n "$dir" ] && mkfifo -m 600 "$dir/codermesh-alive.new" 2>/dev/null; then
+	exec 9<>"$dir/codermesh-alive.new"
+	mv "$dir/codermesh-alive.new" "$dir/codermesh-alive"
+fi
 
 if [ "$CODER_AGENT_AUTH" = token ] && [ -z "${CODER_AGENT_TOKEN:-}" ]; then
 	stay "CODER_AGENT_TOKEN is not set: the template has to pass coder_agent.<name>.token in it"
@@ -126,7 +131,7 @@ while :; do
 		report "The agent cannot be fetched: $reason"
 		told=$reason
 	fi
-	sleep "$wait"
+	sleep "$wait" 9<&-
 	[ "$wait" -lt 30 ] && wait=$((wait * 2))
 done
 rm -f "$dir/said"

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 // spaces are the workspaces that are processes of this host. Each has a folder, which is the daemon's:
@@ -243,6 +245,7 @@ func (s spaces) stop(id uuid.UUID) error {
 		}
 	}
 	killGroup(p)
+	defer s.sweep(filepath.Join(dir, "home"))
 	if uid, err := ownerOf(filepath.Join(dir, "home")); err == nil && !p.Namespaces && s.e.isolation.accounts != nil && s.e.isolation.accounts.space(uid) {
 		if err := killAccount(s.e.opts.Worker[0], uid); err != nil {
 			return err
@@ -252,6 +255,20 @@ func (s spaces) stop(id uuid.UUID) error {
 		return nil
 	}
 	return removeFile(name)
+}
+
+// sweep removes the temporary folders that the workspace's processes left when they were killed. Those that bubblewrap ran had
+// temporary folders of their own, which have ended with them.
+func (s spaces) sweep(home string) {
+	uid, err := ownerOf(home)
+	if err != nil || s.e.isolation.bubblewrap != "" {
+		return
+	}
+	for _, parent := range temporaryDirs {
+		if err := scratch.Sweep(parent, uid); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.e.opts.Logger.Warn("temporary folders of a workspace remain", "err", err)
+		}
+	}
 }
 
 // readOldProcess reads the note of a starter of an earlier version: number and time of start. The file was the workspace's own,

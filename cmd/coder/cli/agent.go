@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/agent"
 	"github.com/codermesh/codermesh/agent/keeper"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/scratch"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -108,7 +109,7 @@ func (a *app) keepAgent(o agentOptions) error {
 		}
 	}
 	log := slog.New(slog.NewTextHandler(a.streams().Err, nil))
-	defer removeProgram(log)
+	defer holdProgram(log)()
 	code, err := keeper.Run(keeper.Options{Logger: log, Token: token})
 	if err != nil || code == 0 {
 		return err
@@ -116,16 +117,27 @@ func (a *app) keepAgent(o agentOptions) error {
 	return &ExitError{Code: code}
 }
 
-// removeProgram removes the folder that the bootstrap script made for this program, which the next start downloads anew. It
-// removes nothing but a folder that holds this very program.
-func removeProgram(log *slog.Logger) {
-	dir := os.Getenv("CODER_AGENT_PROGRAM_DIR")
+// scriptPipe is the descriptor that the start script leaves open for the folder of this program.
+const scriptPipe = 9
+
+// holdProgram keeps the folder that the start script made for this program from later agents' sweeps. The function that it returns removes
+// the folder, which the next start makes and downloads anew. Both do nothing unless the folder holds this very program.
+func holdProgram(log *slog.Logger) func() {
+	dir := os.Getenv(agent.ProgramDirEnv)
 	exe, err := os.Executable()
 	if dir == "" || err != nil || filepath.Join(dir, "coder") != exe {
-		return
+		return func() {}
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		log.Debug("own program not removed", "err", err)
+	remove := func() error { return os.RemoveAll(dir) }
+	if folder, err := scratch.Adopt(dir, scriptPipe); err != nil {
+		log.Warn("program's folder is not held", "err", err)
+	} else {
+		remove = folder.Close
+	}
+	return func() {
+		if err := remove(); err != nil {
+			log.Debug("own program not removed", "err", err)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 func (a *app) gitSignCmd() *cobra.Command {
@@ -60,12 +61,12 @@ func (a *app) gitSign(ctx context.Context, args []string) error {
 			return Try(fault.New(fault.Unavailable, "your key for git could not be fetched from the server: %w", err), "git commit --no-gpg-sign")
 		}
 		if err == nil && signsForOwner(args[i+1], public) {
-			dir, err := os.MkdirTemp("", "coder-sign-")
+			dir, err := scratch.Make("coder-sign-")
 			if err != nil {
-				return fmt.Errorf("make folder: %w", err)
+				return err
 			}
-			defer os.RemoveAll(dir)
-			path := filepath.Join(dir, "key.pub")
+			defer dir.Close()
+			path := filepath.Join(dir.Path(), "key.pub")
 			if err := os.WriteFile(path, ssh.MarshalAuthorizedKey(public), 0o600); err != nil {
 				return fmt.Errorf("write public key: %w", err)
 			}

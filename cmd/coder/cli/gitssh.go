@@ -16,6 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 func (a *app) gitSSHCmd() *cobra.Command {
@@ -87,19 +88,20 @@ func (a *app) explainGitKey(ctx context.Context, socket string) {
 
 // joinedAgents is an SSH agent on a private socket that offers the keys of several others.
 type joinedAgents struct {
-	path, dir string
-	listener  net.Listener
-	wg        sync.WaitGroup
+	path     string
+	dir      *scratch.Folder
+	listener net.Listener
+	wg       sync.WaitGroup
 }
 
 func joinAgents(sockets ...string) (*joinedAgents, error) {
-	dir, err := os.MkdirTemp("", "coder-git-") // mode 0700
+	dir, err := scratch.Make("coder-git-")
 	if err != nil {
 		return nil, err
 	}
-	j := &joinedAgents{dir: dir, path: filepath.Join(dir, "agent.sock")}
+	j := &joinedAgents{dir: dir, path: filepath.Join(dir.Path(), "agent.sock")}
 	if j.listener, err = net.Listen("unix", j.path); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, dir.Close())
 	}
 	j.wg.Go(func() {
 		for {
@@ -129,7 +131,7 @@ func joinAgents(sockets ...string) (*joinedAgents, error) {
 func (j *joinedAgents) Close() error {
 	err := j.listener.Close()
 	j.wg.Wait()
-	return errors.Join(err, os.RemoveAll(j.dir))
+	return errors.Join(err, j.dir.Close())
 }
 
 // keyrings are SSH agents of which all keys are offered, in order. They cannot be changed.

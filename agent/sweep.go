@@ -1,0 +1,24 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/codermesh/codermesh/internal/scratch"
+)
+
+// ProgramDirEnv names the folder that the start script made for the agent's program.
+const ProgramDirEnv = "CODER_AGENT_PROGRAM_DIR"
+
+// sweep removes the temporary folders that killed agents, start scripts and commands of this account left on this machine.
+func (d *daemon) sweep() {
+	parents := []string{os.TempDir()}
+	if dir := os.Getenv(ProgramDirEnv); dir != "" && filepath.Dir(dir) != parents[0] {
+		parents = append(parents, filepath.Dir(dir))
+	}
+	for _, parent := range parents {
+		if err := scratch.Sweep(parent, os.Geteuid()); err != nil {
+			d.log.Warn("temporary folders of ended agents remain", "err", err)
+		}
+	}
+}
