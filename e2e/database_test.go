@@ -179,13 +179,12 @@ func stopDatabase(t *testing.T, db *embedded.Server) {
 	}
 }
 
-// The disk that holds the database and everything else fills up: what cannot be stored is refused with the reason, the server
-// stays, and goes on when there is space again, with everything that it had.
-func TestFullDisk(t *testing.T) {
-	t.Parallel()
+// onSmallDisk prepares a deployment whose configuration folder, with the database, is a disk of its own.
+func onSmallDisk(t *testing.T, args ...string) (d *deployment, config string) {
+	t.Helper()
 	asRoot(t)
-	d := prepare(t)
-	config := filepath.Join(d.dir, "config-admin")
+	d = prepare(t, args...)
+	config = filepath.Join(d.dir, "config-admin")
 	if err := os.Mkdir(config, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -201,6 +200,14 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("unmount: %v", err)
 		}
 	})
+	return d, config
+}
+
+// The disk that holds the database and everything else fills up: what cannot be stored is refused with the reason, the server
+// stays, and goes on when there is space again, with everything that it had.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	d, config := onSmallDisk(t)
 	d.begin()
 	d.pushProcess()
 	d.coder("create", "dev", "-t", "process", "-y")

@@ -134,6 +134,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 		}
 		return s.changed(ctx, q, job.ID)
 	})
+	s.hold(err)
 	if bad != nil && ctx.Err() == nil && !database.IsUnavailable(bad) {
 		s.log.Error("job cannot be offered", "job", job.ID, "err", bad)
 		// The claim was rolled back: the epoch is the one before.

@@ -146,11 +146,30 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 func (s *Service) stall(job uuid.UUID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
-		s.stalled[job] = strings.TrimSpace(f.Message + " " + f.Detail)
+	if why := unavailable(err); why != "" {
+		s.stalled[job] = why
 		return
 	}
 	delete(s.stalled, job)
+}
+
+// hold remembers why no job can be given to a provisioner now, for those who follow the log of a waiting one; nil: jobs can be given out.
+func (s *Service) hold(err error) {
+	why := unavailable(err)
+	if err != nil && why == "" {
+		return // of one job or one daemon
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = why
+}
+
+// unavailable is what users are told of an error that means "the database cannot serve now", "" for others.
+func unavailable(err error) string {
+	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
+		return strings.TrimSpace(f.Message + " " + f.Detail)
+	}
+	return ""
 }
 
 // fallbacks are what to store instead of an event that cannot be stored, the best first: of a result at least its state and what

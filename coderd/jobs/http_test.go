@@ -238,25 +238,9 @@ func TestLogsAreListedAndFollowed(t *testing.T) {
 	}
 }
 
-// While the database's disk is full, what a job reports waits at its provisioner, and followers of the log are told why. Once there is
-// space again the job ends with everything that it reported.
-func TestFullDiskIsToldToFollowers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	s := w.api(t)
-	began, report := make(chan struct{}), make(chan struct{})
-	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
-		close(began)
-		<-report
-		say(run, "reported")
-		return succeeded("s")
-	}}, nil)
-	id := w.insert(nil)
-	<-began
-	w.exec(`CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$`)
-	w.exec(`CREATE TRIGGER full_disk BEFORE INSERT ON provisioner_job_logs FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
-	close(report)
+// follow follows a job's log. The function that it returns reads on until there is a line of a kind.
+func follow(t *testing.T, s *httptest.Server, id uuid.UUID) (until func(what string, is func(sdk.JobLog) bool)) {
+	t.Helper()
 	u, err := url.Parse(s.URL + "/logs/" + id.String() + "?follow")
 	if err != nil {
 		t.Fatal(err)
@@ -265,10 +249,10 @@ func TestFullDiskIsToldToFollowers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ws.CloseNow()
+	t.Cleanup(func() { ws.CloseNow() })
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
-	until := func(what string, is func(sdk.JobLog) bool) {
+	t.Cleanup(cancel)
+	return func(what string, is func(sdk.JobLog) bool) {
 		t.Helper()
 		for {
 			data, err := ws.Read(ctx)
@@ -284,6 +268,27 @@ func TestFullDiskIsToldToFollowers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// While the database's disk is full, what a job reports waits at its provisioner, and followers of the log are told why. Once there is
+// space again the job ends with everything that it reported.
+func TestFullDiskIsToldToFollowers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := w.api(t)
+	began, report := make(chan struct{}), make(chan struct{})
+	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		close(began)
+		<-report
+		say(run, "reported")
+		return succeeded("s")
+	}}, nil)
+	id := w.insert(nil)
+	<-began
+	w.exec(fullDisk)
+	w.exec(`CREATE TRIGGER full_disk BEFORE INSERT ON provisioner_job_logs FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
+	close(report)
+	until := follow(t, s, id)
 	until("the follower is told", func(l sdk.JobLog) bool {
 		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.")
 	})
@@ -294,3 +299,44 @@ func TestFullDiskIsToldToFollowers(t *testing.T) {
 	until("what was reported is stored", func(l sdk.JobLog) bool { return l.Output == "reported" })
 	w.await(id, "succeeded")
 }
+
+// A job that waits because the database's disk is full has its followers told so, and begins when there is space again.
+func TestFullDiskIsToldToFollowersOfWaitingJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := w.api(t)
+	w.exec(fullDisk)
+	w.exec(`CREATE TRIGGER full_disk BEFORE UPDATE ON provisioner_jobs FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
+	w.start("one", nil, &executor{run: func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result { return succeeded("s") }}, nil)
+	id := w.insert(nil)
+	until := follow(t, s, id)
+	until("the follower is told", func(l sdk.JobLog) bool {
+		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.") && strings.Contains(l.Output, "The job begins as soon as")
+	})
+	if row := w.row(id); row.Status != "pending" {
+		t.Errorf("the job is %s: %s", row.Status, row.Error)
+	}
+	w.exec(`DROP TRIGGER full_disk ON provisioner_jobs`)
+	w.await(id, "succeeded")
+}
+
+// The same when no provisioner can connect: that is written down, too.
+func TestFullDiskKeepsProvisionersAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := w.api(t)
+	w.exec(fullDisk)
+	w.exec(`CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON provisioner_daemons FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
+	id := w.insert(nil)
+	until := follow(t, s, id)
+	w.start("one", nil, &executor{run: func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result { return succeeded("s") }}, nil)
+	until("the follower is told", func(l sdk.JobLog) bool {
+		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.")
+	})
+	w.exec(`DROP TRIGGER full_disk ON provisioner_daemons`)
+	w.await(id, "succeeded")
+}
+
+// fullDisk is a trigger's function that fails as PostgreSQL does.
+const fullDisk = `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$`

@@ -74,11 +74,11 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UU
 	defer done()
 	look := time.NewTicker(stallCheck)
 	defer look.Stop()
-	said := ""
+	said, status := "", statusPending
 	for {
 		select {
 		case <-look.C:
-			if said, err = s.sayStalled(ctx, ws, job, after, said); err != nil {
+			if said, err = s.sayStalled(ctx, ws, job, status, after, said); err != nil {
 				return nil // the client left
 			}
 			continue
@@ -90,53 +90,55 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UU
 			return ws.Close(websock.StatusTryAgain, "the server is stopping")
 		case <-changed:
 		}
-		over, err := s.sendLogs(ctx, ws, job, &after)
-		if err != nil {
+		if status, err = s.sendLogs(ctx, ws, job, &after); err != nil {
 			s.log.Debug("job log not followed to its end", "job", job, "err", err)
 			return ws.Close(websock.StatusInternal, "the log cannot be read now")
 		}
-		if over {
+		if ended(status) {
 			return ws.Close(websock.StatusNormal, "")
 		}
 	}
 }
 
-// stallCheck is how often those who follow a log look whether what the job reports can be stored.
+// stallCheck is how often those who follow a log look whether the database keeps the job from going on.
 const stallCheck = 2 * time.Second
 
 // sayStalled tells a client once why the job's log does not go on: the database that would keep the line cannot take it.
-func (s *Service) sayStalled(ctx context.Context, ws *websock.Conn, job uuid.UUID, after int64, said string) (string, error) {
+func (s *Service) sayStalled(ctx context.Context, ws *websock.Conn, job uuid.UUID, status string, after int64, said string) (string, error) {
 	s.mu.Lock()
-	why := s.stalled[job]
+	why, then := s.stalled[job], "The job goes on; what it reports is stored as soon as that is possible."
+	if why == "" && status == statusPending {
+		why, then = s.held, "The job begins as soon as that is possible."
+	}
 	s.mu.Unlock()
 	if why == said || why == "" {
 		return why, nil
 	}
 	return why, ws.WriteJSON(ctx, sdk.JobLog{
 		ID: after, CreatedAt: time.Now(), Source: "provisioner_daemon", Level: "warn", Stage: "Storing",
-		Output: why + " The job goes on; what it reports is stored as soon as that is possible.",
+		Output: why + " " + then,
 	})
 }
 
-// sendLogs sends what is new and reports whether the job has ended, in which case all of its log has been sent.
-func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, job uuid.UUID, after *int64) (over bool, err error) {
+// sendLogs sends what is new and returns the job's status. All of the log of an ended job has been sent.
+func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, job uuid.UUID, after *int64) (status string, err error) {
 	row, err := s.deps.DB.GetJob(ctx, job) // before the lines: an ended job writes no more
 	if err != nil {
-		return false, fmt.Errorf("read job: %w", err)
+		return "", fmt.Errorf("read job: %w", err)
 	}
 	for {
 		page, err := s.logs(ctx, job, *after)
 		if err != nil {
-			return false, err
+			return "", err
 		}
 		for _, line := range page {
 			if err := ws.WriteJSON(ctx, line); err != nil {
-				return false, err
+				return "", err
 			}
 			*after = line.ID
 		}
 		if len(page) < logPage {
-			return ended(row.Status), nil
+			return row.Status, nil
 		}
 	}
 }

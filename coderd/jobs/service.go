@@ -109,6 +109,7 @@ type Service struct {
 	opening   map[uuid.UUID]int      // sessions that are stored and not in the table yet, by daemon
 	deadlines map[uuid.UUID]deadline // of leases without a stream, by job
 	stalled   map[uuid.UUID]string   // why what a job reports cannot be stored now, by job
+	held      string                 // why no waiting job can be given out now, "" if they can
 	closed    bool
 }
 

@@ -156,6 +156,7 @@ func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daem
 		return st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Refused{Refused: &provisionerpb.Refused{Reason: refused.reason}}})
 	}
 	if err != nil {
+		r.hold(err)
 		return err
 	}
 	defer r.close(x)

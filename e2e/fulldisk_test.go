@@ -1,0 +1,128 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// noisyTemplate prints more than a full disk takes, when it is told to.
+const noisyTemplate = `
+resource "terraform_data" "noise" {
+  provisioner "local-exec" {
+    command = "touch %[1]s/in-flight; while [ ! -e %[1]s/go ]; do sleep 0.1; done; head -c 4000000 /dev/urandom | base64 -w 120; echo all is said"
+  }
+}
+`
+
+// spoken is a command that runs, and what it has printed.
+type spoken struct {
+	t     *testing.T
+	file  *os.File
+	ended chan error
+}
+
+func (d *deployment) speak(ctx context.Context, name string, cmd *exec.Cmd) *spoken {
+	d.t.Helper()
+	file, err := os.Create(filepath.Join(d.dir, name))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { file.Close() })
+	cmd.Stdout, cmd.Stderr = file, file
+	if err := cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	s := &spoken{t: d.t, file: file, ended: make(chan error, 1)}
+	go func() { s.ended <- cmd.Wait() }()
+	return s
+}
+
+func (s *spoken) text() string {
+	s.t.Helper()
+	text, err := os.ReadFile(s.file.Name())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestFullDiskIsExplained: while the database's disk is full, the people whose builds wait for it are told why, those whose build runs and
+// those whose build cannot begin; so is who looks at the deployment's health. All goes on when there is space.
+func TestFullDiskIsExplained(t *testing.T) {
+	t.Parallel()
+	d, config := onSmallDisk(t, "--provisioner-isolation", "none")
+	d.begin()
+	template := filepath.Join(d.dir, "noisy")
+	if err := os.Mkdir(template, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(template, "main.tf"), fmt.Appendf(nil, noisyTemplate, d.dir), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.coder("templates", "push", "noisy", "-d", template, "-y")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*settle)
+	defer cancel()
+	first := d.speak(ctx, "first.log", d.command(ctx, "create", "first", "-t", "noisy", "-y"))
+	defer func() {
+		if t.Failed() {
+			t.Logf("create first printed:\n%s\nserver's log:\n%s", first.text(), d.logText())
+		}
+	}()
+	await(t, "the build runs", func() bool {
+		_, err := os.Stat(filepath.Join(d.dir, "in-flight"))
+		return err == nil
+	})
+	ballast := filepath.Join(config, "ballast")
+	fill(t, ballast)
+	if err := os.WriteFile(filepath.Join(d.dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the one whose build runs is told why it stands still", func() bool {
+		return strings.Contains(first.text(), "The database's disk is full.")
+	})
+	var report sdk.HealthReport
+	d.get("/api/v2/debug/health?force=true", &report)
+	if text := fmt.Sprint(report); !strings.Contains(text, "database_cannot_write") {
+		t.Errorf("health while the disk is full: %s", text)
+	}
+
+	// Whether the small row of a build that begins finds some room is chance.
+	second := d.speak(ctx, "second.log", d.command(ctx, "create", "second", "-t", "noisy", "-y"))
+	await(t, "the one whose build cannot begin is told why", func() bool {
+		return strings.Contains(second.text(), "The database's disk is full.")
+	})
+	select {
+	case err := <-first.ended:
+		t.Errorf("create first has ended while the disk is full: %v", err)
+	default:
+	}
+
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first.ended; err != nil {
+		t.Errorf("create first: %v", err)
+	}
+	if !strings.Contains(first.text(), "all is said") {
+		t.Error("the end of the build's log was lost")
+	}
+	secondErr := <-second.ended
+	if secondErr != nil && !strings.Contains(second.text(), "error: ") {
+		t.Errorf("create second: %v, %q", secondErr, second.text())
+	}
+	names := strings.Fields(d.coder("list", "-c", "workspace"))
+	if !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "first") }) {
+		t.Errorf("list: %q, want first", names)
+	}
+	if got := d.workspace("first").LatestBuild.Status; got != "running" {
+		t.Errorf("first is %s", got)
+	}
+}
