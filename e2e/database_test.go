@@ -85,16 +85,15 @@ func TestOwnDatabaseIsKilled(t *testing.T) {
 	}
 }
 
-// A database of somebody else's goes away and comes back: meanwhile the API says so with 503, sessions go on, and a build
-// that was running ends well.
-func TestExternalDatabaseGoesAway(t *testing.T) {
-	t.Parallel()
+// externalDatabase prepares a PostgreSQL that is not the server's own.
+func externalDatabase(t *testing.T) (start func() *embedded.Server) {
+	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "e2edb") // short: it holds a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	start := func() *embedded.Server {
+	return func() *embedded.Server {
 		t.Helper()
 		db, err := embedded.Start(t.Context(), embedded.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -102,6 +101,13 @@ func TestExternalDatabaseGoesAway(t *testing.T) {
 		}
 		return db
 	}
+}
+
+// A database of somebody else's goes away and comes back: meanwhile the API says so with 503, sessions go on, and a build
+// that was running ends well.
+func TestExternalDatabaseGoesAway(t *testing.T) {
+	t.Parallel()
+	start := externalDatabase(t)
 	db := start()
 	t.Cleanup(func() { stopDatabase(t, db) })
 	d := prepare(t, "--postgres-url", db.URL(), "--provisioner-isolation", "none")
