@@ -45,7 +45,8 @@ var public = map[string]string{
 	"GET /api/v2/applications/auth-redirect":          "sends whoever is not signed in to the sign-in page; gives a code to those only who may open the app",
 }
 
-func newTestServer(t testing.TB) (*Server, *url.URL) {
+// newTestServer starts a server; edit may change its options.
+func newTestServer(t testing.TB, edit ...func(*Options)) (*Server, *url.URL) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,10 +57,14 @@ func newTestServer(t testing.TB) (*Server, *url.URL) {
 		t.Fatal(err)
 	}
 	base := &url.URL{Scheme: "http", Host: listener.Addr().String()}
-	s, err := New(t.Context(), Options{
+	options := Options{
 		Logger: slog.New(slog.DiscardHandler), DB: dbtest.New(t), AccessURL: base, HTTP: listener, STUNAddress: "off",
 		CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: secret.Token("the pre-shared key"), States: keys,
-	})
+	}
+	for _, edit := range edit {
+		edit(&options)
+	}
+	s, err := New(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -33,7 +34,7 @@ type deployment struct {
 }
 
 func newDeployment(t *testing.T) *deployment {
-	s, base := newTestServer(t)
+	s, base := newTestServer(t, func(o *Options) { o.WildcardHost = appHosts })
 	d := &deployment{Server: s, t: t, base: base}
 	d.call("", "POST", "/users/first", sdk.CreateFirstUserRequest{Email: "olga@example.com", Username: "olga", Password: firstPassword}, nil)
 	d.owner = d.login("olga", firstPassword)
@@ -124,11 +125,14 @@ func (d *deployment) person(t *testing.T, name string) *person {
 	d.exec(`INSERT INTO workspace_resources (id, job_id, transition, type, name) VALUES ($1, $2, 'start', 'terraform_data', 'dev')`, resource, p.job)
 	d.exec(`INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash) VALUES ($1, $2, $3, 1, 'main', $4)`,
 		p.agent, resource, p.workspace, token.Hash())
+	d.exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, sharing_level, url) VALUES ($1, $2, 'code', 'code', 'owner', $3)`,
+		uuid.New(), p.agent, fmt.Sprintf("http://localhost:%d/", appPort))
 
 	node, client := d.join(t, coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {token.Reveal()}}, tailnet.InboundAll)
 	if _, err := client.Welcome(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	p.serveApp(t, node())
 	for _, port := range []uint16{echoPort, meshport.Terminal} {
 		l, err := node().Listen(port)
 		if err != nil {
@@ -184,13 +188,14 @@ type opened struct {
 	ends    map[string]chan struct{}
 	tunnel  net.Conn
 	dial    func(ctx context.Context) error // a new connection through the mesh
+	apps    map[string]*visitor             // by kind
 }
 
 // open opens one of each kind with a session.
 func (d *deployment) open(t *testing.T, p *person, session string) *opened {
 	t.Helper()
 	o := &opened{session: session, ends: map[string]chan struct{}{}}
-	header := http.Header{sdk.SessionHeader: {session}}
+	shown := http.Header{sdk.SessionHeader: {session}}
 	life, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(cancel)
 	agent := "/api/v2/workspaceagents/" + p.agent.String()
@@ -203,7 +208,7 @@ func (d *deployment) open(t *testing.T, p *person, session string) *opened {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = header
+		req.Header = shown
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil || resp.StatusCode != 200 {
 			t.Fatalf("%s: %v %+v", kind, err, resp)
@@ -225,7 +230,7 @@ func (d *deployment) open(t *testing.T, p *person, session string) *opened {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := websock.Dial(t.Context(), at, websock.DialOptions{Header: header, ReadLimit: 1 << 20})
+		conn, err := websock.Dial(t.Context(), at, websock.DialOptions{Header: shown, ReadLimit: 1 << 20})
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}
@@ -237,7 +242,7 @@ func (d *deployment) open(t *testing.T, p *person, session string) *opened {
 			}
 		}, func() { conn.CloseNow() })
 	}
-	node, client := d.join(t, coordinator.KindClient, header, tailnet.InboundNone)
+	node, client := d.join(t, coordinator.KindClient, shown, tailnet.InboundNone)
 	if err := client.Subscribe(t.Context(), p.agent); err != nil {
 		t.Fatal(err)
 	}
@@ -258,6 +263,18 @@ func (d *deployment) open(t *testing.T, p *person, session string) *opened {
 		return err
 	}
 	o.until(t, "mesh connection", func() { <-client.Done() }, func() { client.Close() })
+	o.openApps(t, d, p)
+	daemon, err := (&people{t: t, base: d.base}).join(header("rack-"+keyOf(session), sdk.SessionHeader, session, sdk.ProvisionerTagsHeader, "scope=user"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, leave := context.WithCancel(life)
+	o.until(t, "provisioner", func() {
+		select {
+		case <-daemon.Done():
+		case <-running.Done():
+		}
+	}, leave)
 	return o
 }
 
@@ -293,6 +310,11 @@ func (o *opened) over(t *testing.T) {
 	if _, err := io.Copy(io.Discard, o.tunnel); isTimeout(err) {
 		t.Errorf("the tunnel outlived its session")
 	}
+	for kind, v := range o.apps {
+		if v.reaches(t) {
+			t.Errorf("%s: a new request after the end of its session reached the app", kind)
+		}
+	}
 }
 
 func isTimeout(err error) bool {
@@ -320,13 +342,23 @@ func (o *opened) stands(t *testing.T) {
 	if err := o.dial(t.Context()); err != nil {
 		t.Errorf("a new connection of the other session: %v", err)
 	}
+	for kind, v := range o.apps {
+		if !v.reaches(t) {
+			t.Errorf("%s: a new request of the other session did not reach the app", kind)
+		}
+	}
+}
+
+// keyOf is the id of a session's token.
+func keyOf(session string) string {
+	id, _, _ := strings.Cut(session, "-")
+	return id
 }
 
 // TestWhatASessionOpenedEndsWithIt: each kind of thing that a session opens, and each way in which a session ends. Another session
 // of the same user goes on, where it does not end as well.
 func TestWhatASessionOpenedEndsWithIt(t *testing.T) {
 	d := newDeployment(t)
-	keyOf := func(session string) string { id, _, _ := strings.Cut(session, "-"); return id }
 	for name, c := range map[string]struct {
 		end   func(p *person, victim, other string)
 		alone bool // the other session goes on
