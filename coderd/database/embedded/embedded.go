@@ -167,8 +167,11 @@ func (s *Server) supervise(ctx context.Context, p *process) {
 			if retry.Wait(ctx) != nil {
 				return
 			}
-			var err error
-			if p, err = s.launch(ctx); err != nil {
+			err := removeStaleLocks(s.data)
+			if err == nil {
+				p, err = s.launch(ctx)
+			}
+			if err != nil {
 				if ctx.Err() != nil {
 					return
 				}

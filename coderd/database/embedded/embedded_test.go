@@ -300,16 +300,61 @@ func TestOrphan(t *testing.T) {
 	}
 	stop(t, srv)
 
-	// A trace with the number of a living process of the same user that is no PostgreSQL.
-	if err := os.WriteFile(filepath.Join(data, "postmaster.pid"), fmt.Appendf(nil, "%d\n%s\n", os.Getpid(), data), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	stop(t, start(t, embedded.Options{Dir: dir}))
 	// A trace that a crash of the machine tore.
 	if err := os.WriteFile(filepath.Join(data, "postmaster.pid"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	start(t, embedded.Options{Dir: dir})
+}
+
+// TestReusedNumber: after a power cut the lock files name a process number that a living process of PostgreSQL's own account may
+// have by now. PostgreSQL itself would refuse to start then.
+func TestReusedNumber(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	srv := start(t, embedded.Options{Dir: dir})
+	mustQuery(t, srv.URL(), "CREATE TABLE kept AS SELECT 'here' AS v")
+	stop(t, srv)
+	data := filepath.Join(dir, "postgres", "data")
+	info, err := os.Stat(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A child of another process than PostgreSQL's parent: PostgreSQL knows its own ancestors.
+	other := exec.Command("cat") // ends with its standard input
+	owner := info.Sys().(*syscall.Stat_t)
+	if os.Geteuid() == 0 {
+		other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
+	}
+	hold, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		hold.Close()
+		if err := other.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, traces := range [][]string{{"postmaster.pid"}, {".s.PGSQL.5432.lock"}, {"postmaster.pid", ".s.PGSQL.5432.lock"}} {
+		for _, name := range traces {
+			name = filepath.Join(data, name)
+			if err := os.WriteFile(name, fmt.Appendf(nil, "%d\n%s\n", other.Process.Pid, data), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chown(name, int(owner.Uid), int(owner.Gid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		srv := start(t, embedded.Options{Dir: dir})
+		if got := mustQuery(t, srv.URL(), "SELECT v FROM kept"); got != "here" {
+			t.Errorf("with traces in %v: got %q, want the row", traces, got)
+		}
+		stop(t, srv)
+	}
 }
 
 // TestSupervised: PostgreSQL is started again when it is killed.

@@ -133,32 +133,42 @@ func readStatus(data string) (status, error) {
 	return status{pid, len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready"}, nil
 }
 
-// stopOrphan ends a PostgreSQL that an earlier server left behind in the data folder, and removes the trace of one that is
-// gone where PostgreSQL could take it for alive. The caller holds the lock, so nobody else owns it.
+// stopOrphan stops a PostgreSQL that an earlier server left behind in the data folder, and removes the locks of one that is gone.
+// The caller holds the lock, so the folder belongs to no other server.
 func stopOrphan(ctx context.Context, data string, logger *slog.Logger) error {
-	st, err := readStatus(data)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil || !serves(st.pid, data) {
-		// Torn by a crash, or its number is another process's now.
-		if err := os.Remove(filepath.Join(data, "postmaster.pid")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return folderFault(err, data)
+	if st, err := readStatus(data); err == nil && serves(st.pid, data) {
+		logger.Info("stopping the PostgreSQL that an earlier server left", "addr", data)
+		if err := stopEarlier(ctx, st.pid, data); err != nil {
+			return err
 		}
-		return nil
 	}
-	logger.Info("stopping the PostgreSQL that an earlier server left", "addr", data)
+	return removeStaleLocks(data)
+}
+
+func stopEarlier(ctx context.Context, pid int, data string) error {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} {
-		if err := syscall.Kill(st.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("stop PostgreSQL of an earlier server, process %d: %w", st.pid, err)
+		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stop PostgreSQL of an earlier server, process %d: %w", pid, err)
 		}
-		gone, err := awaitGone(ctx, st.pid, data)
+		gone, err := awaitGone(ctx, pid, data)
 		if gone || err != nil {
 			return err
 		}
 	}
-	return fault.New(fault.Unavailable, "An earlier server's PostgreSQL, process %d, still uses %s and does not stop.", st.pid, data).
-		WithDetail("Stop it with: kill -QUIT %d", st.pid)
+	return fault.New(fault.Unavailable, "An earlier server's PostgreSQL, process %d, still uses %s and does not stop.", pid, data).
+		WithDetail("Stop it with: kill -QUIT %d", pid)
+}
+
+// removeStaleLocks removes the lock files of a PostgreSQL that has ended without doing so. PostgreSQL would not start while the
+// process number in one of them is in use: by a zombie, or, after a restart of the machine or container, by another process. It
+// still notices children of the killed PostgreSQL, by their shared memory. The caller holds the lock and runs no PostgreSQL.
+func removeStaleLocks(data string) error {
+	for _, name := range []string{"postmaster.pid", socketName + ".lock"} {
+		if err := os.Remove(filepath.Join(data, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return folderFault(err, data)
+		}
+	}
+	return nil
 }
 
 func awaitGone(ctx context.Context, pid int, data string) (bool, error) {
