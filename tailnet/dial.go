@@ -84,7 +84,8 @@ func (n *Node) dial(ctx context.Context, network string, addr netip.AddrPort) (n
 
 func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.Conn, error) {
 	for try := 0; ; try++ {
-		raw, stalled, err := n.dialOnce(ctx, p, addr, try)
+		seen, futile := p.live.handshakes()
+		raw, stalled, err := n.dialOnce(ctx, p, addr, max(try, futile))
 		if err == nil {
 			local, ok := localAddr(raw.LocalAddr())
 			if !ok {
@@ -103,10 +104,21 @@ func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 		if !stalled {
 			return nil, err
 		}
-		n.log.Debug("handshake stalled", "peer", p.ID, "try", try)
+		n.restart(p, seen)
+	}
+}
+
+// restart starts p's WireGuard session afresh, unless that was done since live.handshakes returned seen. Calls that wait for one
+// handshake give it up at nearly the same time, and each restart voids the handshake before it.
+func (n *Node) restart(p *peer, seen uint64) {
+	if p.live.restart(seen) {
+		n.log.Debug("restart handshake", "peer", p.ID, "restarts", seen+1)
 		n.engine.ResetDevicePeer(p.key)
 	}
 }
+
+// grown is a budget after a number of tries. It stays far from overflow: a dial may go on for hours.
+func grown(budget time.Duration, tries int) time.Duration { return budget << min(tries, 10) }
 
 // dialOnce makes one TCP attempt. It gives up, and reports stalled, when the WireGuard session below does not come about.
 func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, try int) (_ *gonet.TCPConn, stalled bool, _ error) {
@@ -118,7 +130,7 @@ func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, try i
 		if established, _ := p.live.session(); !established {
 			patience = firstBudget
 		}
-		stuck := n.stalled(attempt, p, try) || n.silent(attempt, p, min(patience<<try, maxBudget))
+		stuck := n.stalled(attempt, p, try) || n.silent(attempt, p, min(grown(patience, try), maxBudget))
 		if stuck {
 			cancel()
 		}
@@ -137,10 +149,11 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 		if established, _ := p.live.session(); established {
 			break
 		}
-		// Any packet starts the handshake; nobody needs the answer to this one.
+		seen, futile := p.live.handshakes()
+		// Any packet starts the handshake; its answer is not needed.
 		n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
-		if n.stalled(ctx, p, try) {
-			n.engine.ResetDevicePeer(p.key)
+		if n.stalled(ctx, p, max(try, futile)) {
+			n.restart(p, seen)
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -170,7 +183,7 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 	if established {
 		return false
 	}
-	deadline := time.Now().Add(min(firstBudget<<try, maxBudget))
+	deadline := time.Now().Add(min(grown(firstBudget, try), maxBudget))
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	pongs := make(chan time.Duration, 1)
@@ -182,14 +195,15 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
-			return true
+			established, _ = p.live.session()
+			return !established
 		case <-changed:
 			if established, changed = p.live.session(); established {
 				return false
 			}
 		case latency := <-pongs:
 			probe.Stop()
-			if sure := time.Now().Add(max(pathGrace, latency) << try); sure.Before(deadline) {
+			if sure := time.Now().Add(grown(max(pathGrace, latency), try)); sure.Before(deadline) {
 				deadline = sure
 				timer.Reset(time.Until(sure))
 			}

@@ -23,7 +23,13 @@ type live struct {
 	flows   int              // inbound UDP flows among conns
 	latency time.Duration    // of the latest ping that was answered, 0 before the first
 	last    time.Time        // when a TCP connection was last closed before its other end was
+
+	restarts uint64 // how often this node started the session afresh
+	futile   int    // how many restarts there were since the last session, maxFutile at most
 }
+
+// maxFutile bounds how patient a new dial is because earlier ones were in vain: the peer may be back just then.
+const maxFutile = 2
 
 func newLive() *live {
 	return &live{changed: make(chan struct{}), conns: make(map[*trackedConn]struct{})}
@@ -37,6 +43,9 @@ func (l *live) setState(state wgengine.PeerWireGuardState) {
 		return
 	}
 	l.state = state
+	if state == wgengine.PeerWireGuardStateEstablished {
+		l.futile = 0
+	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -46,6 +55,25 @@ func (l *live) session() (established bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state == wgengine.PeerWireGuardStateEstablished, l.changed
+}
+
+// handshakes returns how often the session was restarted, for restart, and how many of the restarts brought no session so far.
+func (l *live) handshakes() (restarts uint64, futile int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.restarts, l.futile
+}
+
+// restart reports whether the caller is to restart the session: it is unless the session was restarted since handshakes returned seen.
+func (l *live) restart(seen uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.restarts != seen {
+		return false
+	}
+	l.restarts++
+	l.futile = min(l.futile+1, maxFutile)
+	return true
 }
 
 // add takes a connection into account. It reports false if the peer is gone or has too many flows.

@@ -119,7 +119,8 @@ func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down b
 	// The path answers and the session does not: what is sent now, a handshake if need be, gets through.
 	if now.Sub(w.heard) >= deaf && now.Sub(w.reset) >= deaf {
 		if !w.reset.IsZero() {
-			n.engine.ResetDevicePeer(p.key)
+			seen, _ := p.live.handshakes()
+			n.restart(p, seen)
 			w.rx, w.tx = 0, 0
 		}
 		w.reset = now

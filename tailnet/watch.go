@@ -86,12 +86,12 @@ func (n *Node) renewSessions() {
 // and its answer while the peer still sends to where this node was; WireGuard by itself tries again after five seconds.
 func (n *Node) renew(p *peer) {
 	for try, begin := 0, time.Now(); time.Since(begin) < renewTime; try++ {
-		n.engine.ResetDevicePeer(p.key)
+		seen, _ := p.live.handshakes()
+		n.restart(p, seen)
 		n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
 		if !n.stalled(n.ctx, p, min(try, renewPatience)) {
 			return
 		}
-		n.log.Debug("handshake stalled after rebind", "peer", p.ID, "try", try)
 	}
 }
 

@@ -1,0 +1,79 @@
+package tailnet_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/tailnet/tailnettest"
+)
+
+// mutePeer introduces a peer that receives handshakes and never answers. It returns the peer's address, a count of the handshakes, and
+// a channel that is closed with the first.
+func mutePeer(t *testing.T, n *tailnet.Node) (peer tailnet.Peer, handshakes *atomic.Int64, first <-chan struct{}) {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	t.Cleanup(func() { conn.Close(); reading.Wait() })
+	handshakes = new(atomic.Int64)
+	began := make(chan struct{})
+	reading.Go(func() {
+		const initiation = 1 // the first byte of WireGuard's first message
+		buf := make([]byte, 2048)
+		for {
+			size, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			if size > 0 && buf[0] == initiation && handshakes.Add(1) == 1 {
+				close(began)
+			}
+		}
+	})
+	peer = tailnet.Peer{
+		NodeInfo: tailnet.NodeInfo{
+			ID: uuid.New(), Key: tailnet.NewPrivateKey().Public(),
+			Endpoints: []netip.AddrPort{conn.LocalAddr().(*net.UDPAddr).AddrPort()},
+		},
+		WireGuardOnly: true,
+	}
+	if err := n.Upsert(peer); err != nil {
+		t.Fatal(err)
+	}
+	return peer, handshakes, began
+}
+
+// Dials of one peer wait for one handshake. When each of them restarted it, the restarts voided each other's handshakes, and the peer
+// took the rest for replays and a flood: sixteen dials at once could wait until their deadlines.
+func TestDialsShareHandshakes(t *testing.T) {
+	t.Parallel()
+	n := tailnettest.NewNode(t, tailnettest.NewRelay(t), tailnet.Options{})
+	peer, handshakes, _ := mutePeer(t, n)
+	const patience = 2 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var dials sync.WaitGroup
+	for range 16 {
+		dials.Go(func() {
+			if _, err := n.Dial(ctx, "tcp", netip.AddrPortFrom(peer.Addr(), 7)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("dial: %v", err)
+			}
+		})
+	}
+	dials.Wait()
+	// A handshake has at least 0.4 s before it is restarted, so there cannot be more on any machine.
+	if got, most := handshakes.Load(), int64(1+patience/(400*time.Millisecond)); got == 0 || got > most {
+		t.Errorf("%d handshakes in %s, want 1 to %d", got, patience, most)
+	}
+}
