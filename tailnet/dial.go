@@ -16,10 +16,13 @@ import (
 )
 
 var (
-	// ErrUnknownPeer is what a call ends with if nobody with that address or id was introduced.
+	// ErrUnknownPeer is what a call ends with if no peer with that address or id was introduced, or the peer is removed before the
+	// call is done.
 	ErrUnknownPeer = errors.New("no such peer was introduced")
 	// ErrClosed is what a call on a closed node ends with.
 	ErrClosed = errors.New("the mesh node is closed")
+
+	errRemoved = fmt.Errorf("the peer was removed meanwhile: %w", ErrUnknownPeer)
 )
 
 const (
@@ -44,8 +47,8 @@ const (
 // refused is the network stack's word for it, which it does not wrap.
 var refused = (&tcpip.ErrConnectionRefused{}).String()
 
-// Dial connects to a port of a peer. network is "tcp" or "udp". It blocks until the connection is made, the peer refuses it,
-// or ctx ends (after 30 s if it has no deadline): errors are
+// Dial connects to a port of a peer. network is "tcp" or "udp". It blocks until the connection is made, the peer refuses it or is
+// removed, or ctx ends (after 30 s if it has no deadline): errors are
 // syscall.ECONNREFUSED, ErrUnknownPeer, ErrClosed, or the context's. A peer that does not allow the port does not answer. Packets go through
 // a relay at once and directly as soon as a direct path is proven. A UDP "connection" is made when the WireGuard session is.
 func (n *Node) Dial(ctx context.Context, network string, addr netip.AddrPort) (net.Conn, error) {
@@ -72,6 +75,7 @@ func (n *Node) dial(ctx context.Context, network string, addr netip.AddrPort) (n
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(n.ctx, func() { cancel(ErrClosed) })()
+	defer context.AfterFunc(p.live.ctx, func() { cancel(errRemoved) })()
 
 	switch network {
 	case "tcp", "tcp6":
@@ -94,7 +98,7 @@ func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 			}
 			c := newTCPConn(raw, p.live, local, addr, false)
 			if c == nil {
-				return nil, ErrUnknownPeer
+				return nil, errRemoved
 			}
 			return c, nil
 		}
@@ -170,7 +174,7 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 	}
 	c := newUDPConn(raw, p.live, local, addr, false)
 	if c == nil {
-		return nil, ErrUnknownPeer
+		return nil, errRemoved
 	}
 	return c, nil
 }

@@ -77,3 +77,24 @@ func TestDialsShareHandshakes(t *testing.T) {
 		t.Errorf("%d handshakes in %s, want 1 to %d", got, patience, most)
 	}
 }
+
+func TestDialEndsWithItsPeer(t *testing.T) {
+	t.Parallel()
+	for _, network := range []string{"tcp", "udp"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			n := tailnettest.NewNode(t, tailnettest.NewRelay(t), tailnet.Options{})
+			peer, _, first := mutePeer(t, n)
+			result := make(chan error, 1)
+			go func() {
+				_, err := n.Dial(t.Context(), network, netip.AddrPortFrom(peer.Addr(), 7))
+				result <- err
+			}()
+			<-first
+			n.Remove(peer.ID)
+			if err := <-result; !errors.Is(err, tailnet.ErrUnknownPeer) {
+				t.Errorf("the dial ended with %v, want %v", err, tailnet.ErrUnknownPeer)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package tailnet
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,7 +13,9 @@ import (
 
 // live is what happens with one peer's key: the state of its WireGuard session, and its connections.
 type live struct {
-	renewing atomic.Bool // its session is being started afresh: see Node.renew
+	renewing atomic.Bool     // its session is being started afresh: see Node.renew
+	ctx      context.Context // ends with the key's place in the peer table
+	cancel   context.CancelFunc
 
 	mu      sync.Mutex
 	state   wgengine.PeerWireGuardState
@@ -32,7 +35,8 @@ type live struct {
 const maxFutile = 2
 
 func newLive() *live {
-	return &live{changed: make(chan struct{}), conns: make(map[*trackedConn]struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &live{ctx: ctx, cancel: cancel, changed: make(chan struct{}), conns: make(map[*trackedConn]struct{})}
 }
 
 // setState is called with the engine's locks held.
@@ -113,6 +117,7 @@ func (l *live) end() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
+	l.cancel()
 	l.closeWhere(func(*trackedConn) bool { return true })
 	l.mu.Lock()
 	closing := l.closing
