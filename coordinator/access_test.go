@@ -257,7 +257,7 @@ func TestTooManySubscriptions(t *testing.T) {
 		c.expect(all, "welcome", "refused agent 2: rate_limited")
 		c.unsubscribe(agent(0).ID)
 		c.subscribe(agent(2).ID)
-		c.expect(all)
+		c.expect(all, "unsubscribed agent 0")
 	})
 }
 

@@ -94,7 +94,8 @@ type Client struct {
 	online   bool
 	wants    map[uuid.UUID]*want
 	peers    map[uuid.UUID]*known
-	changed  chan struct{} // closed and replaced when anything that someone may wait for changed
+	leaving  map[uuid.UUID]struct{} // whose end of subscription the server was told, and has not confirmed on this connection
+	changed  chan struct{}          // closed and replaced when anything that someone may wait for changed
 	out      outbox
 	order    uint64 // of introductions
 }
@@ -102,6 +103,7 @@ type Client struct {
 // want is a subscription.
 type want struct {
 	waiters int
+	kept    bool      // it was granted to a caller, or is one of the options': it stays until Unsubscribe
 	err     error     // the last refusal
 	final   bool      // err will not change by waiting
 	tries   int       // refusals in a row
@@ -116,6 +118,8 @@ type known struct {
 	pass  string // what the server has to be shown when it may not know the peer
 	// lostAt is when the server said that it lost the peer, or began not to confirm it. Zero: it is connected.
 	lostAt time.Time
+	// doubtful is a peer that was given up on the connection before, perhaps unheard: the server may say so yet.
+	doubtful bool
 }
 
 // NewClient returns a client that does nothing yet: Run or Start it.
@@ -130,11 +134,11 @@ func NewClient(opts ClientOptions) *Client {
 		opts: opts, log: opts.Logger,
 		stop: make(chan struct{}), done: make(chan struct{}), said: make(chan struct{}),
 		poked: make(chan struct{}, 1), keep: make(chan struct{}, 1),
-		wants: make(map[uuid.UUID]*want), peers: make(map[uuid.UUID]*known), changed: make(chan struct{}),
+		wants: make(map[uuid.UUID]*want), peers: make(map[uuid.UUID]*known), leaving: make(map[uuid.UUID]struct{}), changed: make(chan struct{}),
 		out: newOutbox(),
 	}
 	for _, id := range opts.Subscribe {
-		c.wants[id] = &want{}
+		c.wants[id] = &want{kept: true}
 	}
 	return c
 }
@@ -215,14 +219,15 @@ func (c *Client) Welcome(ctx context.Context) (Welcome, error) {
 	return w, err
 }
 
-// Subscribe asks to see a peer, and blocks until the node can reach it, ctx ends (the subscription is withdrawn then, if
-// nobody else waits for it) or the server refuses: the error is a fault with the reason then. A peer that is not connected
-// is waited for. Peers that are known already, even while offline, are not waited for.
+// Subscribe asks to see a peer, and blocks until the node can reach it, ctx ends (the subscription is withdrawn then, unless
+// another caller waits for it or was granted it) or the server refuses: the error is a fault with the reason then. A peer that is
+// not connected is waited for. Peers that are known already, even while offline, are not waited for, unless the server is still to
+// confirm that they were given up.
 func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 	c.mu.Lock()
-	w, added := c.wants[id], false
+	w := c.wants[id]
 	if w == nil {
-		w, added = &want{}, true
+		w = &want{}
 		c.wants[id] = w
 		c.out.subscribe(id)
 	}
@@ -233,12 +238,16 @@ func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 		if w.final {
 			return false, w.err
 		}
-		return c.peers[id] != nil, w.err
+		_, leaving := c.leaving[id]
+		k := c.peers[id]
+		return k != nil && !k.doubtful && !leaving, w.err
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w.waiters--
-	if err != nil && added && w.waiters == 0 && c.wants[id] == w {
+	if err == nil {
+		w.kept = true
+	} else if !w.kept && w.waiters == 0 && c.wants[id] == w {
 		delete(c.wants, id)
 		c.out.unsubscribe(id)
 	}

@@ -14,7 +14,7 @@
 //	GET Path?v=1&key=nodekey:…&subscribe=… ──▶ authenticate, bind key ↔ principal, admit the key in the relay
 //	                              ◀── 101, welcome{version, id, relay map, servers, grace}
 //	node{info}                             ──▶ validated: own id, own key, known region, bounded endpoints
-//	                              ◀── peer{info, kind, ack}, pass{id, key, pass}, lost{id}, gone{id}, refused{id, code, message}
+//	                              ◀── peer{info, kind, ack}, pass{id, key, pass}, lost{id}, gone{id}, refused{id, code, message}, unsubscribed{id}
 //	ready{id}, subscribe{id}, unsubscribe{id}, held{peers} ──▶
 //	                              ◀── relay{map}, notice{kind, message}, error{code, message} and close
 //	bye                                    ──▶ gone at once
@@ -55,6 +55,13 @@
 //
 // What a client has been told is kept per partner, and compared with what it should know when its writer has time. So a
 // slow connection costs one entry per partner, never a queue, and the table never waits for a connection.
+//
+// # Giving up a subscription
+//
+// The server answers unsubscribe with unsubscribed, after the gone that it may lead to: none is sent while the partner wants the
+// tunnel too. Until then the client says nothing more about that peer, and a Subscribe waits: the peer that its node has may be
+// removed by the gone that is on its way. Where the connection breaks first, the client says unsubscribe again, or waits until
+// the peer is introduced on the next one. Servers before version 3 do not confirm, and are not waited for.
 //
 // # Lost connections
 //

@@ -92,7 +92,7 @@ func FuzzDecodeServerMessage(f *testing.F) {
 		{Welcome: &coordinator.Welcome{Version: 1, ID: n.ID, Relays: relays, GraceSeconds: 900}},
 		{Peer: &coordinator.PeerUpdate{Info: n, Kind: coordinator.KindAgent, Ack: true}},
 		{Lost: ref(n.ID)}, {Gone: &coordinator.PeerGone{ID: n.ID, Key: n.Key}},
-		{Refused: &coordinator.Refused{ID: n.ID, Code: fault.NotFound, Message: "no"}}, {Relay: &relays},
+		{Refused: &coordinator.Refused{ID: n.ID, Code: fault.NotFound, Message: "no"}}, {Unsubscribed: ref(n.ID)}, {Relay: &relays},
 		{Pass: &coordinator.PeerPass{ID: n.ID, Key: n.Key, Pass: "pass"}}, {Notice: &coordinator.Notice{Kind: coordinator.NoticeDrain}}, {Error: &coordinator.ErrorMessage{Code: fault.Conflict}},
 	} {
 		data, err := json.Marshal(m)

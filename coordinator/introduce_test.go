@@ -127,7 +127,7 @@ func TestChangesReachPartnersOnly(t *testing.T) {
 		b.expect(two)
 		c.unsubscribe(agent(1).ID)
 		a.expect(two, "gone client 1")
-		c.expect(two, "gone agent 1")
+		c.expect(two, "gone agent 1", "unsubscribed agent 1")
 		a.announce(3)
 		c.expect(two)
 	})

@@ -399,6 +399,11 @@ func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
 		if _, ok := a.view[msg.Lost.ID]; !ok {
 			m.rt.Fatalf("%s was told that %s is lost, whom it did not know", a.p.Name, m.get(msg.Lost.ID).p.Name)
 		}
+	case msg.Unsubscribed != nil:
+		b := m.get(msg.Unsubscribed.ID)
+		if _, ok := a.view[b.p.ID]; ok && !a.wants[b.p.ID] && !b.wants[a.p.ID] {
+			m.rt.Fatalf("%s was told that it sees %s no longer, and not that it is gone", a.p.Name, b.p.Name)
+		}
 	case msg.Refused != nil:
 		if code := msg.Refused.Code; code != fault.NotFound && code != fault.Forbidden {
 			m.rt.Fatalf("%s was refused with %s", a.p.Name, code)

@@ -21,11 +21,13 @@ const Path = "/api/v2/mesh/coordinate"
 //
 //	1  2026-11-21  first
 //	2  2026-11-22  agents remember a pass per client (pass), and show it to a server that may not know the client (held)
+//	3  2026-11-22  servers confirm that a subscription was given up (unsubscribed)
 const (
-	Version    = 2
+	Version    = 3
 	MinVersion = 1
 
-	versionPasses = 2
+	versionPasses       = 2
+	versionUnsubscribed = 3
 )
 
 // Bounds of messages. Beyond them the connection is closed.
@@ -144,15 +146,18 @@ type ErrorMessage struct {
 
 // ServerMessage is what a server sends: exactly one of its fields is set.
 type ServerMessage struct {
-	Welcome *Welcome          `json:"welcome,omitempty"`
-	Peer    *PeerUpdate       `json:"peer,omitempty"`
-	Lost    *PeerRef          `json:"lost,omitempty"`
-	Gone    *PeerGone         `json:"gone,omitempty"`
-	Pass    *PeerPass         `json:"pass,omitempty"`
-	Refused *Refused          `json:"refused,omitempty"`
-	Relay   *tailnet.RelayMap `json:"relay,omitempty"`
-	Notice  *Notice           `json:"notice,omitempty"`
-	Error   *ErrorMessage     `json:"error,omitempty"`
+	Welcome *Welcome    `json:"welcome,omitempty"`
+	Peer    *PeerUpdate `json:"peer,omitempty"`
+	Lost    *PeerRef    `json:"lost,omitempty"`
+	Gone    *PeerGone   `json:"gone,omitempty"`
+	Pass    *PeerPass   `json:"pass,omitempty"`
+	Refused *Refused    `json:"refused,omitempty"`
+	// Unsubscribed answers unsubscribe. If that ended a tunnel, gone was sent before.
+	Unsubscribed *PeerRef `json:"unsubscribed,omitempty"`
+
+	Relay  *tailnet.RelayMap `json:"relay,omitempty"`
+	Notice *Notice           `json:"notice,omitempty"`
+	Error  *ErrorMessage     `json:"error,omitempty"`
 }
 
 // Bye is the client's last message: it will not come back.
@@ -230,7 +235,7 @@ var errNotOne = errors.New("want exactly one kind of message")
 
 func (m ServerMessage) check() error {
 	if count(m.Welcome != nil, m.Peer != nil, m.Lost != nil, m.Gone != nil, m.Pass != nil, m.Refused != nil,
-		m.Relay != nil, m.Notice != nil, m.Error != nil) != 1 {
+		m.Unsubscribed != nil, m.Relay != nil, m.Notice != nil, m.Error != nil) != 1 {
 		return errNotOne
 	}
 	switch {
@@ -262,6 +267,8 @@ func (m ServerMessage) check() error {
 			return errors.New("refused: no code")
 		}
 		return checkID("refused", m.Refused.ID)
+	case m.Unsubscribed != nil:
+		return checkID("unsubscribed", m.Unsubscribed.ID)
 	case m.Error != nil && m.Error.Code == "":
 		return errors.New("error: no code")
 	}

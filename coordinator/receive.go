@@ -35,6 +35,12 @@ func (c *Client) handle(m ServerMessage) error {
 		c.mu.Unlock()
 	case m.Refused != nil:
 		c.refused(*m.Refused)
+	case m.Unsubscribed != nil:
+		c.mu.Lock()
+		delete(c.leaving, m.Unsubscribed.ID)
+		c.out.poke() // it may have to be said that the peer is wanted again
+		c.broadcast()
+		c.mu.Unlock()
 	case m.Relay != nil:
 		c.mu.Lock()
 		node := c.node
@@ -132,8 +138,8 @@ func (c *Client) refused(r Refused) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.wants[r.ID]
-	if w == nil {
-		return
+	if _, leaving := c.leaving[r.ID]; w == nil || leaving {
+		return // it answers a subscription that was given up
 	}
 	w.err = &fault.Error{Code: r.Code, Message: r.Message}
 	if transient(w.err) {
@@ -244,17 +250,26 @@ func (o *outbox) restart() {
 	}
 }
 
-// take empties the outbox. Readies go first: someone waits for them.
-func (o *outbox) take() []ClientMessage {
+// take empties the outbox. Readies go first: someone waits for them. If the server confirms that subscriptions were given up, leaving
+// are those that it has not confirmed: take adds to them, and keeps back what is to be said about them, so that what the server
+// says after its confirmation answers what was said after it.
+func (o *outbox) take(leaving map[uuid.UUID]struct{}, confirms bool) []ClientMessage {
 	var out []ClientMessage
 	for id := range o.readies {
 		out = append(out, ClientMessage{Ready: &PeerRef{id}})
 	}
 	for id, on := range o.subs {
+		if _, ok := leaving[id]; ok {
+			continue
+		}
+		delete(o.subs, id)
 		if on {
 			out = append(out, ClientMessage{Subscribe: &PeerRef{id}})
-		} else {
-			out = append(out, ClientMessage{Unsubscribe: &PeerRef{id}})
+			continue
+		}
+		out = append(out, ClientMessage{Unsubscribe: &PeerRef{id}})
+		if confirms {
+			leaving[id] = struct{}{}
 		}
 	}
 	for held := range slices.Chunk(o.held, MaxHeld) {
@@ -262,6 +277,5 @@ func (o *outbox) take() []ClientMessage {
 	}
 	o.held = nil
 	clear(o.readies)
-	clear(o.subs)
 	return out
 }

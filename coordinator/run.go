@@ -159,6 +159,15 @@ func (c *Client) enter(w Welcome, h Hello) error {
 		}
 	}
 	c.out.restart()
+	for id := range c.leaving { // the server may not have heard it
+		if c.wants[id] == nil {
+			c.out.unsubscribe(id)
+		}
+		if k := c.peers[id]; k != nil {
+			k.doubtful = true
+		}
+	}
+	clear(c.leaving)
 	if w.Version >= versionPasses && c.opts.Kind == KindAgent {
 		for id, k := range c.peers {
 			if k.kind == KindClient {
@@ -257,7 +266,7 @@ func (c *Client) write(ctx, own context.Context, conn Conn) {
 			sent = info.Seq
 		}
 		c.mu.Lock()
-		messages := c.out.take()
+		messages := c.out.take(c.leaving, c.welcome.Version >= versionUnsubscribed)
 		c.mu.Unlock()
 		for _, m := range messages {
 			if !send(m) {

@@ -28,7 +28,7 @@ type Conn interface {
 const (
 	batch      = 128 // messages taken from the table at once
 	maxNotices = 8
-	maxRefused = 1024 // distinct refusals that wait for a client to read them
+	maxAnswers = 1024 // refusals, and confirmations of unsubscribe, that wait for a client to read them
 	// Messages per second that are read from a participant that is no server, after a burst. What is above waits.
 	messageRate  = 200
 	messageBurst = 1000
@@ -55,6 +55,7 @@ type session struct {
 	goodbyes    [][]byte      // of the connection before, said again
 	notices     [][]byte
 	refused     map[uuid.UUID]Refused
+	left        map[uuid.UUID]struct{} // to be confirmed as unsubscribed
 	final       *ErrorMessage
 	finalStatus websock.Status
 }
@@ -82,12 +83,24 @@ func (x *session) notify(data []byte) {
 }
 
 func (x *session) refuse(r Refused) {
-	if len(x.refused) >= maxRefused {
+	if len(x.refused) >= maxAnswers {
 		x.end(ErrorMessage{fault.RateLimited, "too many refused subscriptions"}, websock.StatusPolicy)
 		return
 	}
 	x.refused[r.ID] = r
 	x.poke()
+}
+
+// confirm makes the writer tell that the subscription to id has ended, after it has told what that changed.
+func (x *session) confirm(id uuid.UUID) {
+	switch {
+	case x.version < versionUnsubscribed:
+	case len(x.left) >= maxAnswers:
+		x.end(ErrorMessage{fault.RateLimited, "too many subscriptions are being given up"}, websock.StatusPolicy)
+	default:
+		x.left[id] = struct{}{}
+		x.peer.mark(id)
+	}
 }
 
 // seen is the last sign of life.
@@ -220,9 +233,13 @@ func (s *Server) handle(x *session, m ClientMessage) error {
 	case m.Unsubscribe != nil:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if t := x.peer.tunnels[m.Unsubscribe.ID]; t != nil && x.peer.session == x {
+		if x.peer.session != x {
+			return nil
+		}
+		if t := x.peer.tunnels[m.Unsubscribe.ID]; t != nil {
 			s.unlink(x.peer, t)
 		}
+		x.confirm(m.Unsubscribe.ID)
 	case m.Ready != nil:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -340,6 +357,10 @@ func (s *Server) collect(x *session, out [][]byte) ([][]byte, *ErrorMessage) {
 	for _, id := range p.dirtyOrder[:n] {
 		delete(p.dirty, id)
 		out = p.compare(id, out)
+		if _, ok := x.left[id]; ok {
+			out = append(out, encode(ServerMessage{Unsubscribed: &PeerRef{id}}))
+			delete(x.left, id)
+		}
 	}
 	if p.dirtyOrder = p.dirtyOrder[n:]; len(p.dirtyOrder) == 0 {
 		p.dirtyOrder = nil

@@ -278,6 +278,8 @@ func names(messages []coordinator.ServerMessage, known ...coordinator.Principal)
 			out = append(out, "gone "+name(m.Gone.ID))
 		case m.Refused != nil:
 			out = append(out, fmt.Sprintf("refused %s: %s", name(m.Refused.ID), m.Refused.Code))
+		case m.Unsubscribed != nil:
+			out = append(out, "unsubscribed "+name(m.Unsubscribed.ID))
 		case m.Relay != nil:
 			out = append(out, fmt.Sprintf("relay %d", len(m.Relay.Regions)))
 		case m.Notice != nil:
