@@ -27,8 +27,9 @@ type live struct {
 	latency time.Duration    // of the latest ping that was answered, 0 before the first
 	last    time.Time        // when a TCP connection was last closed before its other end was
 
-	restarts uint64 // how often this node started the session afresh
-	futile   int    // how many restarts there were since the last session, maxFutile at most
+	restarts  uint64    // how often this node started the session afresh
+	restarted time.Time // the last time
+	futile    int       // how many restarts there were since the last session, maxFutile at most
 }
 
 // maxFutile bounds how patient a new dial is because earlier ones were in vain: the peer may be back just then.
@@ -68,14 +69,20 @@ func (l *live) handshakes() (restarts uint64, futile int) {
 	return l.restarts, l.futile
 }
 
-// restart reports whether the caller is to restart the session: it is unless the session was restarted since handshakes returned seen.
+// restartGap is the shortest time between two restarts. A peer takes a handshake for a replay if it begins within 17 ms of the one
+// before, whose timestamp it shares, and for a flood within 20. And wireguard-go leaves goroutines behind, which nothing ends, when it
+// removes a peer that another goroutine of its own is just about to start: a restart must not meet the packet that follows another.
+const restartGap = 25 * time.Millisecond
+
+// restart reports whether the caller must restart the session: unless it was restarted since handshakes returned seen, or just now.
 func (l *live) restart(seen uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.restarts != seen {
+	if l.restarts != seen || time.Since(l.restarted) < restartGap {
 		return false
 	}
 	l.restarts++
+	l.restarted = time.Now()
 	l.futile = min(l.futile+1, maxFutile)
 	return true
 }
