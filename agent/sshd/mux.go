@@ -23,9 +23,11 @@ func (c *conn) serveMux() {
 	ctx := newMuxContext(c)
 	defer ctx.cancel()
 	server := c.server.ssh
+	known := make(chan struct{}) // closed when ctx has the connection: a request may come with its first packet
 	mux, channels, _ := sshmux.New(c.stream, sshmux.Options{
 		Server: true, MaxChannels: maxChannels,
 		Global: func(name string, payload []byte) (bool, []byte) {
+			<-known
 			if handle := server.RequestHandlers[name]; handle != nil {
 				return handle(ctx, server, &gossh.Request{Type: name, Payload: payload})
 			}
@@ -34,6 +36,7 @@ func (c *conn) serveMux() {
 	})
 	peer := &gossh.ServerConn{Conn: mux}
 	ctx.SetValue(ssh.ContextKeyConn, peer)
+	close(known)
 	c.mu.Lock()
 	c.ctx = ctx
 	c.mu.Unlock()

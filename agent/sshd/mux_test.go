@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	gossh "golang.org/x/crypto/ssh"
@@ -148,4 +149,61 @@ func TestWindowGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	channel.Close()
+}
+
+// A client may ask for a remote forward before the server knows its connection: the request came with the connection's first packet.
+// The agent ended with a panic then.
+func TestForwardAtOnce(t *testing.T) {
+	t.Parallel()
+	h := start(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue := &queued{Listener: l, conns: make(chan net.Conn)}
+	served := make(chan error, 1)
+	go func() { served <- h.server.ServeMux(queue) }()
+	defer func() {
+		close(queue.conns)
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	}()
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for range 1000 {
+				ours, theirs := net.Pipe()
+				conn, _, _ := sshmux.New(ours, sshmux.Options{})
+				asked := make(chan bool, 1)
+				go func() {
+					ok, _, err := conn.SendRequest("tcpip-forward", true, gossh.Marshal(struct {
+						Host string
+						Port uint32
+					}{"127.0.0.1", 0}))
+					asked <- ok && err == nil
+				}()
+				queue.conns <- theirs
+				if !<-asked {
+					t.Error("the forward was refused")
+				}
+				conn.Close()
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// queued is a listener whose connections are made by the test.
+type queued struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (q *queued) Accept() (net.Conn, error) {
+	conn, ok := <-q.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
 }
