@@ -70,8 +70,11 @@ test-site: build ## the dashboard: its linter, its unit tests, and the browser s
 screenshots: build ## renew docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e
 
-# The tables and queues that everything depends on are tested with the race detector here, the rest by `make test-race`.
-RACED := coordinator coderd/agents coderd/jobs coderd/pubsub internal provisionerd
+# These are tested with the race detector here, the rest by `make test-race`: the mesh, what runs in workspaces, and the tables and
+# queues that everything depends on.
+RACED := agent coordinator tailnet coderd/agents coderd/jobs coderd/mesh coderd/pubsub internal provisionerd
+# Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile.
+TEST := $(GO) test -tags '$(FULL_TAGS)'
 
 cross: ## compile the slim binary for the other platforms that it is for
 	for target in linux-arm64 darwin-arm64 windows-amd64; do
@@ -83,20 +86,20 @@ test-go:
 	@scripts/test-prerequisites
 	raced=$$(printf '^github.com/codermesh/codermesh/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
 	plain='/provisionerd/terraform$$|/internal/layout$$' # they run other programs
-	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -E "$$raced" | grep -vE "$$plain")
-	$(GO) test -timeout 15m $$($(GO) list ./... | grep -vE "$$raced") $$($(GO) list ./... | grep -E "$$plain")
+	$(TEST) -race -timeout 15m $$($(GO) list ./... | grep -E "$$raced" | grep -vE "$$plain")
+	$(TEST) -timeout 15m $$($(GO) list ./... | grep -vE "$$raced") $$($(GO) list ./... | grep -E "$$plain")
 
 test-race: build ## all Go tests with the race detector
 	@scripts/test-prerequisites
-	$(GO) test -race -timeout 30m ./...
+	$(TEST) -race -timeout 30m ./...
 
 e2e: build ## only the tests that drive the built binaries
 	@scripts/test-prerequisites
-	$(GO) test -count=1 -timeout 20m ./e2e/...
+	$(TEST) -count=1 -timeout 20m ./e2e/...
 
 lint: ## gofmt and go vet
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
-	$(GO) vet ./...
+	$(GO) vet -tags '$(FULL_TAGS)' ./...
 
 fmt: ## format the Go code
 	gofmt -w $$(git ls-files '*.go')
