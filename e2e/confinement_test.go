@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"os/exec"
@@ -13,8 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 )
 
@@ -217,12 +217,12 @@ func TestTemplateAttacksDatabase(t *testing.T) {
 
 // askDatabase connects as the server does.
 func askDatabase(ctx context.Context, address string) error {
-	conn, err := pgx.Connect(ctx, address)
+	db, err := database.Open(ctx, address, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, "SELECT count(*) FROM users")
+	defer db.Close()
+	_, err = db.HasUsers(ctx)
 	return err
 }
 
