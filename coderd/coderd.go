@@ -111,6 +111,7 @@ type Server struct {
 	mux        *httpapi.Mux
 	// revocations end what sessions have open when they end.
 	revocations *revocations
+	uses        uses
 	http        *http.Server
 	builtIn     []*provisionerd.Participant
 
@@ -195,6 +196,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	report := health.New(health.Deps{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays, Concerns: opts.Concerns})
 	s.events = events.New(events.Deps{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, accounts.Session)
+	s.uses = uses{log: opts.Logger, sessions: s.mesh.Sessions, note: accounts.Used}
 	s.revocations = newRevocations(opts.DB, opts.Logger)
 	s.revocations.recheck = []func(context.Context, uuid.UUID) error{
 		sessions.Recheck,
@@ -255,6 +257,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	context.AfterFunc(ctx, s.keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
 	s.running.Go(func() { s.revocations.run(ctx) })
+	s.running.Go(func() { s.uses.run(ctx) })
 	s.agents.Start()
 	s.workspaces.Start()
 	s.retention.Start()

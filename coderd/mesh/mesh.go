@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -298,6 +299,18 @@ func (s *Service) RevokeAgents(ids ...uuid.UUID) {
 // in.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
 	return errors.Join(s.recheckClients(ctx, userID), s.recheckProvisioners(ctx, userID))
+}
+
+// Sessions are the sessions and tokens, by their ids, with which the clients joined that are connected now.
+func (s *Service) Sessions() []string {
+	var ids []string
+	for _, peer := range s.coord.Peers() {
+		if peer.Kind == coordinator.KindClient && peer.Online {
+			ids = append(ids, peer.Session)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // recheckClients removes the clients whose session has ended, also those that are away, and asks for the tunnels of the others.

@@ -73,7 +73,10 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 		return rbac.Actor{}, suspended()
 	}
 	if now.Sub(key.LastUsedAt) > touchEvery {
-		s.touch(ctx, key)
+		// A request does not fail for it: the next one tries again.
+		if err := s.Used(ctx, key.ID); err != nil {
+			s.log.Warn("note the use of a session", "user", key.UserID, "err", err)
+		}
 	}
 	return rbac.Actor{
 		UserID:        key.UserID,
@@ -98,17 +101,16 @@ func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 	return rbac.Actor{UserID: key.UserID, Username: key.Username, Roles: key.Roles, KeyID: key.ID, FromWorkspace: key.Kind == kindWorkspace}, nil
 }
 
-// touch notes the use of a key. A request does not fail for it: the next one tries again.
-func (s *Service) touch(ctx context.Context, key dbsqlc.GetCredentialRow) {
-	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-		if err := q.TouchAPIKey(ctx, key.ID); err != nil {
+// Used notes that sessions and tokens, by their ids, are in use: their users were seen, and a session lives on. At most once an hour that is
+// written for each of them. It does not revive one that has ended.
+func (s *Service) Used(ctx context.Context, ids ...string) error {
+	return s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		users, err := q.TouchAPIKeys(ctx, dbsqlc.TouchAPIKeysParams{Ids: ids, Every: touchEvery.Seconds()})
+		if err != nil || len(users) == 0 {
 			return err
 		}
-		return q.TouchUser(ctx, key.UserID)
+		return q.TouchUsers(ctx, users)
 	})
-	if err != nil {
-		s.log.Warn("note the use of a session", "user", key.UserID, "err", err)
-	}
 }
 
 // Active returns a fault, Unauthenticated, when the user has been suspended or deleted.

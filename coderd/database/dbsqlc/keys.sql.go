@@ -574,14 +574,37 @@ func (q *Queries) SealHostKey(ctx context.Context, arg SealHostKeyParams) error 
 	return err
 }
 
-const touchAPIKey = `-- name: TouchAPIKey :exec
+const touchAPIKeys = `-- name: TouchAPIKeys :many
 UPDATE api_keys SET last_used_at = now(),
 	expires_at = CASE WHEN kind = 'token' THEN expires_at ELSE now() + make_interval(secs => lifetime_seconds) END
-WHERE id = $1
+WHERE id = ANY ($1::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => $2::float8)
+	AND EXISTS (SELECT FROM users u WHERE u.id = user_id AND u.status <> 'suspended' AND u.deleted_at IS NULL)
+RETURNING user_id
 `
 
-// A session lives on while it is used; a token keeps its end.
-func (q *Queries) TouchAPIKey(ctx context.Context, id string) error {
-	_, err := q.db.Exec(ctx, touchAPIKey, id)
-	return err
+type TouchAPIKeysParams struct {
+	Ids   []string
+	Every float64
+}
+
+// A session lives on while it is used; a token keeps its end. A key that has ended, or whose user is suspended, stays as it is; so does one
+// whose use was noted a moment ago. Returns the users of the others.
+func (q *Queries) TouchAPIKeys(ctx context.Context, arg TouchAPIKeysParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, touchAPIKeys, arg.Ids, arg.Every)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var user_id uuid.UUID
+		if err := rows.Scan(&user_id); err != nil {
+			return nil, err
+		}
+		items = append(items, user_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -280,6 +280,16 @@ func (q *Queries) TouchUser(ctx context.Context, id uuid.UUID) error {
 	return err
 }
 
+const touchUsers = `-- name: TouchUsers :exec
+UPDATE users SET last_seen_at = now() WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY ($1::uuid[]) ORDER BY u.id FOR UPDATE)
+`
+
+// In the order of their ids, as every statement that locks several users.
+func (q *Queries) TouchUsers(ctx context.Context, ids []uuid.UUID) error {
+	_, err := q.db.Exec(ctx, touchUsers, ids)
+	return err
+}
+
 const updateUserPassword = `-- name: UpdateUserPassword :exec
 UPDATE users SET password_hash = $2, login_type = 'password', updated_at = now() WHERE id = $1 AND deleted_at IS NULL
 `

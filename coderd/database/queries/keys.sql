@@ -4,11 +4,14 @@ SELECT k.id, k.user_id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_a
 FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.id = $1 AND u.deleted_at IS NULL;
 
--- name: TouchAPIKey :exec
--- A session lives on while it is used; a token keeps its end.
+-- name: TouchAPIKeys :many
+-- A session lives on while it is used; a token keeps its end. A key that has ended, or whose user is suspended, stays as it is; so does one
+-- whose use was noted a moment ago. Returns the users of the others.
 UPDATE api_keys SET last_used_at = now(),
 	expires_at = CASE WHEN kind = 'token' THEN expires_at ELSE now() + make_interval(secs => lifetime_seconds) END
-WHERE id = $1;
+WHERE id = ANY (sqlc.arg(ids)::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => sqlc.arg(every)::float8)
+	AND EXISTS (SELECT FROM users u WHERE u.id = user_id AND u.status <> 'suspended' AND u.deleted_at IS NULL)
+RETURNING user_id;
 
 -- name: InsertAPIKey :one
 INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, expires_at)

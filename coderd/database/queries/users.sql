@@ -62,3 +62,7 @@ UPDATE users SET deleted_at = now(), updated_at = now(), password_hash = '', rol
 
 -- name: TouchUser :exec
 UPDATE users SET last_seen_at = now() WHERE id = $1;
+
+-- name: TouchUsers :exec
+-- In the order of their ids, as every statement that locks several users.
+UPDATE users SET last_seen_at = now() WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY (sqlc.arg(ids)::uuid[]) ORDER BY u.id FOR UPDATE);
