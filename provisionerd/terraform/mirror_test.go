@@ -8,9 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -23,28 +20,7 @@ const pluginMark = "terraform-provider-"
 // TestMirrors runs a template with a provider and a module of a registry where there is neither: both come from mirrors that
 // the operator's CLI configuration names. The provider is a file in a filesystem mirror, the module is served on loopback.
 func TestMirrors(t *testing.T) {
-	base, err := os.MkdirTemp("/var/tmp", "cmmirror")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(base) })
-	if err := os.Chmod(base, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	// Layout: <mirror>/<host>/<namespace>/<type>/<version>/<os>_<arch>/terraform-provider-<type>_v<version>
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, registry := range []string{"registry.terraform.io", "registry.opentofu.org"} {
-		dir := filepath.Join(base, "mirror", registry, "example/mirrored/1.2.3", runtime.GOOS+"_"+runtime.GOARCH)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.CommandContext(t.Context(), "cp", self, filepath.Join(dir, pluginMark+"mirrored_v1.2.3")).CombinedOutput(); err != nil {
-			t.Fatalf("copy provider: %v\n%s", err, out)
-		}
-	}
+	config := mirrorProvider(t, "example/mirrored")
 	module := `output "answer" { value = "from-the-module" }`
 	var archive bytes.Buffer
 	packed := gzip.NewWriter(&archive)
@@ -74,17 +50,12 @@ func TestMirrors(t *testing.T) {
 	})
 	registry := httptest.NewServer(mux)
 	t.Cleanup(registry.Close)
-	config := filepath.Join(base, "terraformrc")
-	text := fmt.Sprintf(`provider_installation {
-  filesystem_mirror {
-    path = %q
-  }
-}
-host "modules.example.com" {
-  services = { "modules.v1" = "%s/modules/v1/" }
-}
-`, filepath.Join(base, "mirror"), registry.URL)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil { // an operator's may hold credentials
+	file, err := os.OpenFile(config, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := fmt.Fprintf(file, "host \"modules.example.com\" {\n  services = { \"modules.v1\" = \"%s/modules/v1/\" }\n}\n", registry.URL); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("TF_CLI_CONFIG_FILE", config)
