@@ -102,6 +102,10 @@ func (s *Service) expire() {
 	}
 }
 
+// lostNote follows the reason why a job ended without a report of its daemon.
+const lostNote = " The last state it reported is kept; the next build goes on from it. " +
+	"What it began after its last report is neither in that state nor named here."
+
 // expired settles one lease whose time is over. again is when to look at it once more, 0 when it is settled.
 func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
@@ -126,7 +130,7 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 	if reason == "" {
 		reason = fmt.Sprintf("The provisioner was not seen for %s.", s.deps.Grace)
 	}
-	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: reason + " The last state it reported is kept; the next build goes on from it."})
+	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: reason + lostNote})
 }
 
 // waitOn is how much longer the lease of a daemon holds, 0 when it has ended. A daemon that is connected to another server keeps

@@ -227,7 +227,8 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := w.await(id, "failed")
-	if want := "The key was deleted. The last state it reported is kept; the next build goes on from it."; row.Error != want {
+	if want := "The key was deleted. The last state it reported is kept; the next build goes on from it. " +
+		"What it began after its last report is neither in that state nor named here."; row.Error != want {
 		t.Errorf("error is %q, want %q", row.Error, want)
 	}
 	w.await(offered, "pending")

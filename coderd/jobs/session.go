@@ -378,7 +378,7 @@ func (s *Service) disown(ctx context.Context, job dbsqlc.ProvisionerJob) error {
 		return s.requeue(ctx, job.ID, job.Epoch)
 	}
 	return s.endNow(ctx, job.ID, job.Epoch, &provisionerpb.Result{
-		Error: "The provisioner was restarted and no longer knows this job. The last state it reported is kept; the next build goes on from it.",
+		Error: "The provisioner was restarted and no longer knows this job." + lostNote,
 	})
 }
 
