@@ -1,11 +1,9 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/agent/forward"
+	"github.com/codermesh/codermesh/agent/sshd"
 	"github.com/codermesh/codermesh/agent/terminal"
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
@@ -141,29 +140,6 @@ func (d *daemon) startTerminal(req ptywire.Request) terminal.Start {
 		return s
 	}
 	s.Args = []string{"-" + filepath.Base(d.user.Shell)}
-	s.Banner = d.banner(d.motd(m, env))
+	s.Banner = sshd.Banner(d.motd(m, env), d.user.Home, d.log)
 	return s
-}
-
-const maxMOTD = 64 << 10 // bytes
-
-// banner is the message of the day as a terminal shows it. Who has ~/.hushlogin does not want it.
-func (d *daemon) banner(path string) []byte {
-	if _, err := os.Stat(filepath.Join(d.user.Home, ".hushlogin")); err == nil || path == "" {
-		return nil
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		if !errors.Is(err, os.ErrNotExist) {
-			d.log.Warn("read motd", "err", err)
-		}
-		return nil
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxMOTD))
-	if err != nil {
-		d.log.Warn("read motd", "err", err)
-		return nil
-	}
-	return bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte("\r\n"))
 }

@@ -1,12 +1,10 @@
 package sshd
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"sync"
 
@@ -200,7 +198,7 @@ func (s *session) runProgram(command string) {
 		s.prepareX11(spec.env)
 	}
 	if command == "" && s.pty != nil {
-		s.showMOTD(env)
+		_, _ = s.channel.Write(Banner(env.MOTDFile, env.User.Home, s.log))
 	}
 	p, err := startProcess(spec)
 	if err != nil {
@@ -297,32 +295,6 @@ func (s *session) fail(err error) {
 	}
 	_, _ = fmt.Fprintf(s.channel.Stderr(), "codermesh agent: %v%s", err, newline)
 	s.exit(exitStatus{code: exitNotStarted})
-}
-
-const maxMOTD = 64 << 10
-
-func (s *session) showMOTD(env Environment) {
-	if env.MOTDFile == "" {
-		return
-	}
-	if _, err := os.Stat(env.User.Home + "/.hushlogin"); err == nil {
-		return
-	}
-	file, err := os.Open(env.MOTDFile)
-	if err != nil {
-		if !errors.Is(err, os.ErrNotExist) {
-			s.log.Warn("read motd", "err", err)
-		}
-		return
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxMOTD))
-	if err != nil {
-		s.log.Warn("read motd", "err", err)
-		return
-	}
-	text = []byte(strings.ReplaceAll(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n", "\r\n"))
-	_, _ = s.channel.Write(text)
 }
 
 // spec is what to start, with the variables an sshd sets.
