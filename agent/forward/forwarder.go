@@ -81,7 +81,7 @@ func (f *Forwarder) serve(conn net.Conn, slots chan struct{}, serve func()) {
 		defer func() { <-slots }()
 	default:
 		f.log.Warn("too many forwarded connections", "peer", conn.RemoteAddr())
-		abort(conn)
+		Abort(conn)
 		return
 	}
 	if !f.track(conn) {
@@ -115,7 +115,7 @@ func (f *Forwarder) serveTCP(conn net.Conn, port uint16) {
 	local, err := DialLocal(f.run, port)
 	if err != nil {
 		f.log.Debug("forward refused", "addr", port, "err", err)
-		abort(conn)
+		Abort(conn)
 		return
 	}
 	if !f.track(local) {

@@ -67,9 +67,9 @@ func Pipe(a, b io.ReadWriteCloser) (toA, toB int64) {
 	return toA, toB
 }
 
-// abort closes a connection so that its peer sees a reset where the transport can: "nothing listens there" must not look like
+// Abort closes a connection so that its peer sees a reset where the transport can: "nothing listens there" must not look like
 // an empty answer.
-func abort(conn net.Conn) {
+func Abort(conn net.Conn) {
 	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // a failure leaves the plain close below
 	}

@@ -145,21 +145,13 @@ func serveTCP(ctx context.Context, l net.Listener, dial func() (net.Conn, error)
 				if ctx.Err() == nil {
 					warn(err)
 				}
-				abort(local)
+				forward.Abort(local)
 				return
 			}
 			defer context.AfterFunc(ctx, func() { remote.Close() })()
 			forward.Pipe(local, remote)
 		})
 	}
-}
-
-// abort closes a connection so that its peer sees a reset, as from a port where nothing listens.
-func abort(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // a failure leaves the plain close
-	}
-	conn.Close()
 }
 
 // serveUDP carries datagrams until the socket is closed: one flow per local sender, ended after udpIdle of silence.
