@@ -17,6 +17,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/agent/terminal"
+	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -132,7 +133,8 @@ type keeper struct {
 }
 
 func (k *keeper) run() (int, error) {
-	for pause := minPause; ; {
+	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
+	for {
 		began := time.Now()
 		status, ending, err := k.once()
 		if err != nil {
@@ -148,8 +150,9 @@ func (k *keeper) run() (int, error) {
 			return 128 + int(status.Signal()), nil
 		}
 		if time.Since(began) > wellFor {
-			pause = minPause
+			pauses.Reset()
 		}
+		pause := pauses.Next()
 		k.log.Error("agent crashed and is started again", "reason", describe(status), "duration", pause)
 		timer := time.NewTimer(pause)
 		select {
@@ -160,7 +163,6 @@ func (k *keeper) run() (int, error) {
 				return 128 + int(s.(syscall.Signal)), nil
 			}
 		}
-		pause = min(pause*2, maxPause)
 	}
 }
 
