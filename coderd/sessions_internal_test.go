@@ -298,12 +298,17 @@ func (o *opened) until(t *testing.T, kind string, read, end func()) {
 // over fails unless everything has ended, also what the agent's end of the tunnel says.
 func (o *opened) over(t *testing.T) {
 	t.Helper()
-	deadline := time.After(patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	for kind, ended := range o.ends {
 		select {
 		case <-ended:
-		case <-deadline:
-			t.Errorf("%s outlived its session", kind)
+		case <-ctx.Done():
+			select {
+			case <-ended: // in time, and looked at late
+			default:
+				t.Errorf("%s outlived its session", kind)
+			}
 		}
 	}
 	o.tunnel.SetReadDeadline(time.Now().Add(patience))
