@@ -76,10 +76,14 @@ RACED := agent coordinator tailnet coderd/agents coderd/jobs coderd/mesh coderd/
 # Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile.
 TEST := $(GO) test -tags '$(FULL_TAGS)'
 
-cross: ## compile the slim binary for the other platforms that it is for
+cross: ## compile the slim binary for the other platforms that it is for, and check the provisioner for them
 	for target in linux-arm64 darwin-arm64 windows-amd64; do
 		echo "compile coder-slim for $$target"
 		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(SLIM_TAGS)' -o /dev/null ./cmd/coder-slim
+	done
+	for os in darwin windows; do # of the full program only what has code for each system: the whole takes minutes
+		echo "check provisionerd for $$os"
+		CGO_ENABLED=0 GOOS=$$os $(GO) vet ./provisionerd/...
 	done
 
 test-go:

@@ -79,7 +79,7 @@ func leaveHeir() (*heir, error) {
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), heirVariable+"=wait:"+strconv.Itoa(first))
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = ownSession()
 	// Whoever reads a pipe waits for the last writer, and a daemon's death must not be held up by its heir.
 	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeNamedPipe == 0 {
 		cmd.Stderr = os.Stderr

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // Accounts of jobs and workspaces are numbers of our own, without an entry in the host's /etc/passwd. The ranges lie above what
@@ -53,11 +52,11 @@ func claimAccounts() (*accounts, error) {
 		return nil, err
 	}
 	for n := range executorsMost {
-		lock, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(n)), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+		lock, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(n)), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("claim accounts: %w", err)
 		}
-		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+		if tryLock(lock) == nil {
 			a.lock = lock
 			a.first += n * a.count
 			return &a, nil

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 )
 
 // grant is what one sandbox may use of the host besides the system.
@@ -65,11 +64,11 @@ func socketGroup(name string) (gid int, ok bool) {
 	if err != nil || info.Mode().Type() != os.ModeSocket {
 		return 0, false
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
+	stat, ok := statusOf(info)
 	if !ok {
 		return 0, false
 	}
-	return int(stat.Gid), true
+	return stat.gid, true
 }
 
 // withDocker adds Docker's socket for a template that uses a provider named docker. Any program that reaches the socket can become

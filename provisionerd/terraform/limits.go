@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/codermesh/codermesh/internal/fault"
@@ -208,8 +207,8 @@ func (s *slot) full(bound uint64) bool {
 				return nil
 			}
 			files++
-			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-				used += uint64(stat.Blocks) * 512
+			if stat, ok := statusOf(info); ok {
+				used += stat.used
 			}
 			if used > bound || files > maxJobFiles {
 				return fs.SkipAll

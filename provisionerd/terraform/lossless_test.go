@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -99,7 +98,7 @@ func TestHalfMadeIsTainted(t *testing.T) {
 	pid, written := 0, false
 	kill := func() {
 		if pid > 1 && written {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			if err := end(pid); err != nil {
 				t.Errorf("kill terraform: %v", err)
 			}
 			pid = 0
@@ -177,4 +176,13 @@ func TestStateFileIsNoFile(t *testing.T) {
 			t.Errorf("%s: error %q", what, result.GetError())
 		}
 	}
+}
+
+// end kills a process.
+func end(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return p.Kill()
 }

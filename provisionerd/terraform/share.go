@@ -131,8 +131,8 @@ func tidyStore(cacheDir string) error {
 			continue // another process was faster
 		}
 		// A young one may be about to be linked to.
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || uint64(stat.Nlink) > 1 || time.Since(info.ModTime()) < tidyEvery {
+		stat, ok := statusOf(info)
+		if !ok || stat.links > 1 || time.Since(info.ModTime()) < tidyEvery {
 			continue
 		}
 		if err := removeFile(filepath.Join(dir, entry.Name())); err != nil {

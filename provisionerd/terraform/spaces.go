@@ -80,7 +80,7 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	if err := p.writeCommand(command, s.e.opts.Worker[0]); err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
@@ -105,11 +105,11 @@ func (s spaces) takeFolder(dir string) error {
 	if err != nil {
 		return fmt.Errorf("look at workspace's folder: %w", err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
+	stat, ok := statusOf(info)
 	if !ok || !info.IsDir() {
 		return fmt.Errorf("%s is not a folder: remove it", dir)
 	}
-	if int(stat.Uid) == os.Geteuid() {
+	if stat.uid == os.Geteuid() {
 		return os.Chmod(dir, 0o711)
 	}
 	if err := errors.Join(os.Lchown(dir, os.Geteuid(), os.Getegid()), os.Chmod(dir, 0o711)); err != nil {
@@ -159,11 +159,11 @@ func ownerOf(dir string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("look at %s: %w", dir, err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
+	stat, ok := statusOf(info)
 	if !ok || !info.IsDir() {
 		return 0, fmt.Errorf("%s is not a folder", dir)
 	}
-	return int(stat.Uid), nil
+	return stat.uid, nil
 }
 
 // freeAccount chooses an account that no other workspace here has.
@@ -204,9 +204,9 @@ func giveTree(dir string, from, to int) error {
 		if err != nil {
 			return err
 		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
+		stat, ok := statusOf(info)
 		// A second name of a file may be outside.
-		if !ok || int(stat.Uid) != from || !info.IsDir() && stat.Nlink > 1 {
+		if !ok || stat.uid != from || !info.IsDir() && stat.links > 1 {
 			return nil
 		}
 		return root.Lchown(name, to, to)
@@ -236,7 +236,7 @@ func (s spaces) stop(id uuid.UUID) error {
 		if p.Namespaces {
 			return p.signal(syscall.SIGTERM)
 		}
-		return !p.alive() || syscall.Kill(-p.PID, syscall.SIGTERM) == nil
+		return !p.alive() || kill(-p.PID, syscall.SIGTERM) == nil
 	}
 	deadline := time.Now().Add(patience)
 	for asked := false; p.alive() && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -274,7 +274,7 @@ func (s spaces) sweep(home string) {
 // readOldProcess reads the note of a starter of an earlier version: number and time of start. The file was the workspace's own,
 // so it may name only a process of that account.
 func readOldProcess(name string, owner int) (process, error) {
-	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := os.OpenFile(name, os.O_RDONLY|noFollow|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return process{}, fmt.Errorf("read process note: %w", err)
 	}

@@ -22,6 +22,12 @@ type Server struct{}
 // Start says that this system is not one of those where PostgreSQL is run for the server.
 func Start(context.Context, Options) (*Server, error) { return nil, unsupported() }
 
+// Install is a set of PostgreSQL's programs; there is none on this system.
+type Install struct{}
+
+// Find says the same as Start.
+func Find(context.Context, string, string) (Install, error) { return Install{}, unsupported() }
+
 // Attach says the same.
 func Attach(context.Context, Options) (*Server, error) { return nil, unsupported() }
 

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/codermesh/codermesh/internal/fault"
 )
@@ -32,8 +31,8 @@ func ownedByUs(dir string) error {
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", dir, err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() {
+	stat, ok := statusOf(info)
+	if !ok || !info.IsDir() || stat.uid != os.Geteuid() {
 		return fault.New(fault.Unavailable, "the folder %s belongs to somebody else: choose another", dir)
 	}
 	return nil
@@ -45,7 +44,7 @@ func lockFile(name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock run folder: %w", err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := tryLock(file); err != nil {
 		err = errors.Join(err, file.Close())
 		return nil, fault.New(fault.Conflict, "another server or provisioner uses the folder %s: %w", filepath.Dir(name), err).
 			WithDetail("Stop it, or give this one a configuration folder of its own with --global-config.")

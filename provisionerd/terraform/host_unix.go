@@ -1,0 +1,34 @@
+//go:build unix
+
+package terraform
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// noFollow has a file not opened when the last part of its name is a link.
+const noFollow = syscall.O_NOFOLLOW
+
+// status is what the kernel says about a file beyond fs.FileInfo.
+type status struct {
+	uid, gid int
+	links    uint64
+	used     uint64 // bytes on the disk
+}
+
+func statusOf(info fs.FileInfo) (status, bool) {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return status{}, false
+	}
+	return status{uid: int(s.Uid), gid: int(s.Gid), links: uint64(s.Nlink), used: uint64(s.Blocks) * 512}, true
+}
+
+// tryLock takes a file's lock for this process, or fails when another open file has it.
+func tryLock(file *os.File) error {
+	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+}
+
+func kill(pid int, sign syscall.Signal) error { return syscall.Kill(pid, sign) }

@@ -1,0 +1,95 @@
+package terraform_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/provisionerd/terraform"
+)
+
+// TestLastWords kills the daemon while a program of the template has stopped Terraform. Terraform goes on within the time that it has
+// then, and saves its state; or it does not, and is killed with all that the template started when the time is over.
+func TestLastWords(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name             string
+		time             time.Duration // 0: the default
+		unknown, tainted []string
+		has              []string
+	}{
+		{name: "it saves", tainted: []string{"terraform_data.b"}, has: []string{"a", "b tainted", "main"}},
+		{name: "it hangs", time: time.Second, unknown: []string{"terraform_data.b"}, has: []string{"a", "main"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			mark := filepath.Join(t.TempDir(), "mark")
+			opts := options(t)
+			opts.LastWords = c.time
+			stopped := 0
+			id, known := doom(t, opts, chain(mark, "(while [ ! -e go ]; do sleep 0.05; done; kill -CONT $PPID) & kill -STOP $PPID"), func() {
+				for deadline := time.Now().Add(time.Minute); stopped == 0; runtime.Gosched() {
+					for _, shell := range appear(t, "-e "+mark) {
+						stopped = max(stopped, stoppedParent(t, shell))
+					}
+					if time.Now().After(deadline) {
+						t.Fatal("the template does not stop Terraform")
+					}
+				}
+			})
+			if c.time == 0 {
+				if err := os.WriteFile(fmt.Sprintf("/proc/%d/cwd/go", stopped), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Before a daemon comes that could end it.
+			vanish(t, "-e "+mark)
+			for deadline := time.Now().Add(time.Minute); syscall.Kill(stopped, 0) == nil; runtime.Gosched() {
+				if time.Now().After(deadline) {
+					t.Fatal("Terraform still runs")
+				}
+			}
+			e := newExecutor(t, func(o *terraform.Options) { *o = opts })
+			if !strings.Contains(e.Isolation(), "bubblewrap") {
+				t.Fatalf("isolation %q", e.Isolation())
+			}
+			left, err := e.Recover(t.Context(), id, 1, known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([][]string{c.unknown, c.tainted, c.has}, [][]string{left.Unknown, left.Tainted, statuses(t, left.State)}); diff != "" {
+				t.Errorf("unknown, tainted and state (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// stoppedParent is the parent of a process if that is stopped, else 0.
+func stoppedParent(t *testing.T, pid string) int {
+	t.Helper()
+	stat := func(pid string) []string {
+		text, err := os.ReadFile("/proc/" + pid + "/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	}
+	parent := stat(pid)[1]
+	if stat(parent)[0] != "T" {
+		return 0
+	}
+	number, err := strconv.Atoi(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
