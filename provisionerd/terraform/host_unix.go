@@ -31,4 +31,13 @@ func tryLock(file *os.File) error {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
+// waitLock waits for a file's lock. A signal to this thread, such as the Go runtime's own, is no reason to give up.
+func waitLock(file *os.File) error {
+	for {
+		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
 func kill(pid int, sign syscall.Signal) error { return syscall.Kill(pid, sign) }

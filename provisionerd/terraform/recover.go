@@ -30,7 +30,7 @@ const (
 
 // putAside moves what a killed predecessor left in its slots to <run>/left/<job>-<epoch>, and ends the processes it left.
 func (e *Executor) putAside() error {
-	left := filepath.Join(e.runDir, "left")
+	left := filepath.Join(e.runDir, leftDir)
 	if err := os.MkdirAll(left, 0o700); err != nil {
 		return fmt.Errorf("put aside: %w", err)
 	}
@@ -117,7 +117,7 @@ func remainsName(jobID string, epoch uint64) string {
 // Recover implements job.Executor. It knows the jobs that a predecessor with the same RunDir left; a slot on a memory file
 // system does not outlive the host, and then what is known is all there is.
 func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
-	dir := filepath.Join(e.runDir, "left", remainsName(hex.EncodeToString(jobID[:]), epoch))
+	dir := filepath.Join(e.runDir, leftDir, remainsName(hex.EncodeToString(jobID[:]), epoch))
 	found, err := statesIn(filepath.Join(dir, "w"))
 	said, dump := lastSaid(filepath.Join(dir, "w"))
 	outcome, state := tfstate.Settle(newestOf(known.Checkpoint, append(found, dump)...), append(known.Changes, said...), false)

@@ -81,7 +81,8 @@ type Executor struct {
 	binary    binary
 	isolation isolation
 	runDir    string
-	lock      *os.File
+	derived   bool     // runDir is named by chooseDirs
+	lock      *os.File // of runDir
 	cache     *cache
 	baseEnv   map[string]string // of Terraform, without what is the slot's
 	initEnv   map[string]string // in addition for init
@@ -119,23 +120,33 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if err := e.chooseDirs(); err != nil {
 		return nil, err
 	}
-	found, err := findBinary(ctx, opts.Binary, opts.Install, filepath.Join(e.opts.CacheDir, "bin"), e.log)
-	if err != nil {
+	if err := e.claimRunDir(); err != nil {
 		return nil, err
 	}
-	e.binary = found
+	if err := e.setUp(ctx); err != nil {
+		return nil, errors.Join(err, e.isolation.accounts.close(), e.leaveRunDir())
+	}
+	for n := range max(opts.Slots, 0) {
+		e.warm(n)
+	}
+	return e, nil
+}
+
+// setUp finds Terraform and what confines it, and puts aside what a killed predecessor left.
+func (e *Executor) setUp(ctx context.Context) (err error) {
+	opts := e.opts
+	if e.binary, err = findBinary(ctx, opts.Binary, opts.Install, filepath.Join(opts.CacheDir, "bin"), e.log); err != nil {
+		return err
+	}
 	cli, err := writeCLIConfig(e.runDir)
 	if err != nil {
-		return nil, err
-	}
-	if e.lock, err = lockFile(filepath.Join(e.runDir, "lock")); err != nil {
-		return nil, err
+		return err
 	}
 	if e.isolation, err = e.chooseIsolation(ctx, cli); err != nil {
-		return nil, errors.Join(err, e.lock.Close())
+		return err
 	}
 	if !e.isolation.confined() && !e.isolation.none && opts.MayRunUnconfined == nil {
-		return nil, errors.Join(errUnconfined(e.isolation.concerns), e.lock.Close())
+		return errUnconfined(e.isolation.concerns)
 	}
 	e.chooseCgroups()
 	workspaces := ""
@@ -145,13 +156,10 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	e.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, workspaces)
 	e.initEnv = initEnv()
 	if err := e.putAside(); err != nil {
-		return nil, errors.Join(err, e.lock.Close(), e.isolation.accounts.close())
+		return err
 	}
 	e.cache = newCache(filepath.Join(e.opts.CacheDir, "templates"), e)
-	for n := range max(opts.Slots, 0) {
-		e.warm(n)
-	}
-	return e, nil
+	return nil
 }
 
 // Name says what runs the jobs: "terraform 1.11.4".
@@ -236,7 +244,7 @@ func (e *Executor) Close() error {
 	for _, s := range e.slots {
 		errs = append(errs, s.close())
 	}
-	return errors.Join(append(errs, e.isolation.accounts.close(), e.lock.Close())...)
+	return errors.Join(append(errs, e.isolation.accounts.close(), e.leaveRunDir())...)
 }
 
 // takeSlot returns the slot with the number n, made if there is none yet.
@@ -320,7 +328,7 @@ func (e *Executor) chooseDirs() error {
 	_, open := reachable(existing(e.runDir))
 	if len(e.runDir) > maxRunDir || root && !open {
 		sum := sha256.Sum256([]byte(e.runDir))
-		e.runDir = filepath.Join(volatile, "cm-"+hex.EncodeToString(sum[:5]))
+		e.runDir, e.derived = filepath.Join(volatile, "cm-"+hex.EncodeToString(sum[:5])), true
 	}
 	if e.opts.WorkspacesDir == "" {
 		e.opts.WorkspacesDir = "/var/lib/codermesh/workspaces"
@@ -335,19 +343,17 @@ func (e *Executor) chooseDirs() error {
 	if e.opts.WorkspacesDir, err = filepath.Abs(e.opts.WorkspacesDir); err != nil {
 		return fmt.Errorf("choose workspaces folder: %w", err)
 	}
-	for _, dir := range []string{e.opts.CacheDir, filepath.Join(e.opts.CacheDir, "templates"), e.opts.WorkspacesDir, e.runDir} {
+	if err := makeDirs(e.opts.CacheDir, filepath.Join(e.opts.CacheDir, "templates"), e.opts.WorkspacesDir); err != nil {
+		return err
+	}
+	return ownedByUs(e.opts.WorkspacesDir) // a stranger may have made one whose name can be guessed
+}
+
+func makeDirs(dirs ...string) error {
+	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fault.New(fault.Unavailable, "the folder %s cannot be used: %w", dir, err)
 		}
-	}
-	// A stranger may have made a folder with a name that can be guessed.
-	for _, dir := range []string{e.runDir, e.opts.WorkspacesDir} {
-		if err := ownedByUs(dir); err != nil {
-			return err
-		}
-	}
-	if err := os.Chmod(e.runDir, 0o711); err != nil {
-		return fmt.Errorf("close run folder: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,206 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+// An executor's run folder is its own as long as it holds the lock of the file "lock" in it. A derived one, whose name chooseDirs made, goes
+// when the executor ends, unless it holds what Recover may ask for; what a killed executor left goes when another starts (sweep). Derived
+// folders are claimed, removed and swept under one more lock of this account, so that none is removed between its making and its claim.
+const (
+	runLock      = "lock"
+	leftDir      = "left"
+	volatileLock = "codermesh-folders"
+)
+
+// ownFiles are the names of an executor's files in its run folder, besides the folders of slots and leftDir.
+var ownFiles = regexp.MustCompile(`^([gjptux]-?[0-9]+(\.new)?|try(\.pid|\.new)?|terraformrc)$`)
+
+// derivedDirs are the names of run folders that chooseDirs makes.
+var derivedDirs = regexp.MustCompile(`^cm-[0-9a-f]{10}$`)
+
+// holdFolders takes the lock over derived run folders and returns what gives it back.
+func holdFolders(volatile string) (release func() error, err error) {
+	if err := makeDirs(volatile); err != nil {
+		return nil, err
+	}
+	if volatile != "/run" { // which is root's, also where root is another number
+		if err := ownedByUs(volatile); err != nil {
+			return nil, err
+		}
+	}
+	file, err := os.OpenFile(filepath.Join(volatile, volatileLock), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock run folders: %w", err)
+	}
+	if err := waitLock(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock run folders: %w", err), file.Close())
+	}
+	return file.Close, nil
+}
+
+// claimRunDir makes the run folder and takes its lock. Before it makes a derived one it removes what dead executors of this account left.
+func (e *Executor) claimRunDir() (err error) {
+	if e.derived {
+		volatile := filepath.Dir(e.runDir)
+		release, err := holdFolders(volatile)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, release()) }()
+		if err := sweep(volatile, time.Now()); err != nil {
+			e.log.Warn("cannot remove run folders of earlier executors", "err", err)
+		}
+	}
+	if err := makeDirs(e.runDir); err != nil {
+		return err
+	}
+	if err := ownedByUs(e.runDir); err != nil {
+		return err
+	}
+	if err := os.Chmod(e.runDir, 0o711); err != nil {
+		return fmt.Errorf("close run folder: %w", err)
+	}
+	e.lock, err = lockFile(filepath.Join(e.runDir, runLock))
+	return err
+}
+
+// leaveRunDir gives the run folder's lock back. It removes a derived folder, unless that holds what Recover may ask for.
+func (e *Executor) leaveRunDir() (err error) {
+	if !e.derived {
+		return e.lock.Close()
+	}
+	release, err := holdFolders(filepath.Dir(e.runDir))
+	if err != nil {
+		return errors.Join(err, e.lock.Close())
+	}
+	defer func() { err = errors.Join(err, e.lock.Close(), release()) }()
+	root, err := os.OpenRoot(e.runDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("leave run folder: %w", err)
+	}
+	defer root.Close()
+	if kept, err := emptyRunDir(root); kept || err != nil {
+		return err
+	}
+	if err := os.Remove(e.runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("leave run folder: %w", err)
+	}
+	return nil
+}
+
+// emptyRunDir removes an executor's own files from its run folder, and reports whether anything is left in it.
+func emptyRunDir(root *os.Root) (kept bool, err error) {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return true, fmt.Errorf("empty run folder: %w", err)
+	}
+	hasLock := false
+	for _, entry := range entries {
+		switch name := entry.Name(); {
+		case name == runLock:
+			hasLock = true // the last, because it makes the folder ours
+		case name == leftDir && entry.IsDir():
+			kept = root.Remove(name) != nil || kept // it holds remains of jobs
+		case ownFiles.MatchString(name) && !entry.IsDir():
+			if err := root.Remove(name); err != nil {
+				return true, fmt.Errorf("empty run folder: %w", err)
+			}
+		default:
+			kept = true
+		}
+	}
+	if kept || !hasLock {
+		return kept, nil
+	}
+	if err := root.Remove(runLock); err != nil {
+		return true, fmt.Errorf("empty run folder: %w", err)
+	}
+	return false, nil
+}
+
+// sweep removes the run folders of executors that are gone: derived ones of this account whose lock is free, and which hold nothing that
+// Recover may ask for, or only what is older than that is kept.
+func sweep(volatile string, now time.Time) error {
+	parent, err := os.OpenRoot(volatile)
+	if err != nil {
+		return fmt.Errorf("sweep run folders: %w", err)
+	}
+	defer parent.Close()
+	entries, err := fs.ReadDir(parent.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("sweep run folders: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		if derivedDirs.MatchString(entry.Name()) && entry.IsDir() {
+			errs = append(errs, sweepOne(parent, entry.Name(), now))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func sweepOne(parent *os.Root, name string, now time.Time) error {
+	info, err := parent.Lstat(name)
+	if err != nil || !info.IsDir() {
+		return nil // it went, or became a link
+	}
+	if of, ok := statusOf(info); !ok || of.uid != os.Geteuid() {
+		return nil
+	}
+	root, err := parent.OpenRoot(name)
+	if err != nil {
+		return nil // likewise
+	}
+	defer root.Close()
+	lock, err := root.OpenFile(runLock, os.O_RDWR|noFollow, 0)
+	if err != nil {
+		return nil // it cannot be told whose it is
+	}
+	defer lock.Close()
+	if tryLock(lock) != nil {
+		return nil // its executor lives
+	}
+	if since, found := remains(root); found && now.Sub(since) < leftFor {
+		return nil
+	}
+	if err := parent.RemoveAll(name); err != nil {
+		return fmt.Errorf("sweep run folders: %w", err)
+	}
+	return nil
+}
+
+// remains reports whether a run folder holds what is left of jobs, and when its content last changed. What cannot be read may be remains of
+// now.
+func remains(root *os.Root) (since time.Time, found bool) {
+	for _, dir := range []string{".", leftDir} {
+		entries, err := fs.ReadDir(root.FS(), dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return time.Now(), true
+		}
+		for _, entry := range entries {
+			info, err := entry.Info()
+			if err != nil {
+				return time.Now(), true
+			}
+			if info.ModTime().After(since) {
+				since = info.ModTime()
+			}
+			name := entry.Name()
+			found = found || dir == leftDir || name[0] == 'j' && ownFiles.MatchString(name)
+		}
+	}
+	return since, found
+}
