@@ -128,6 +128,47 @@ func TestSessionsAreToldWhy(t *testing.T) {
 	}
 }
 
+// A session whose sign-in ends is ended, and says that as the reason.
+func TestSessionsEndWithTheSignIn(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	token := strings.TrimSpace(s.coder("tokens", "create", "--name", "laptop"))
+	for _, name := range []string{"coder ssh", "coder ssh --stdio"} {
+		cmd := s.command(t.Context(), "ssh", "dev", "--", "echo in; cat")
+		if name == "coder ssh --stdio" {
+			cmd = s.client(t.Context(), "ssh", "coder.dev", "echo in; cat")
+		}
+		cmd.Env = append(cmd.Environ(), "CODER_SESSION_TOKEN="+token)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stdin.Close()
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "in\n" {
+			_ = cmd.Wait()
+			t.Fatalf("%s: got %q (%v)\n%s", name, line, err, &stderr)
+		}
+		s.coder("tokens", "remove", "laptop")
+		err = cmd.Wait()
+		if want := "your session has ended"; status(err) != 255 || !strings.Contains(stderr.String(), want) || !strings.Contains(stderr.String(), "Try: coder login") {
+			t.Errorf("%s ended with %v and %q, want 255 and %q", name, err, &stderr, want)
+		}
+		token = strings.TrimSpace(s.coder("tokens", "create", "--name", "laptop"))
+	}
+	if got := s.ssh(t, "echo still here"); got != "still here\n" {
+		t.Errorf("with another session: got %q", got)
+	}
+}
+
 // A port-forward keeps its listeners over a restart of the workspace, and goes on.
 func TestPortForwardOutlivesARestart(t *testing.T) {
 	t.Parallel()

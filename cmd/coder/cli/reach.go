@@ -222,7 +222,10 @@ func (t *target) whyLost(ctx context.Context, fallback error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	ws, err := t.client.Workspace(ctx, t.workspace.ID)
-	if err != nil {
+	switch {
+	case fault.CodeOf(err) == fault.Unauthenticated:
+		return Try(fault.New(fault.Unauthenticated, "your session has ended: you signed out elsewhere, or it was revoked"), "coder login %s", t.client.URL())
+	case err != nil:
 		return fallback
 	}
 	if ws.LatestBuild.Transition != sdk.TransitionStart {
