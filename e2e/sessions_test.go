@@ -157,8 +157,10 @@ func TestSessionsEndWithTheSignIn(t *testing.T) {
 			_ = cmd.Wait()
 			t.Fatalf("%s: got %q (%v)\n%s", name, line, err, &stderr)
 		}
+		giveUp := time.AfterFunc(settle, func() { _ = cmd.Process.Kill() })
 		s.coder("tokens", "remove", "laptop")
 		err = cmd.Wait()
+		giveUp.Stop()
 		if want := "your session has ended"; status(err) != 255 || !strings.Contains(stderr.String(), want) || !strings.Contains(stderr.String(), "Try: coder login") {
 			t.Errorf("%s ended with %v and %q, want 255 and %q", name, err, &stderr, want)
 		}
@@ -166,6 +168,28 @@ func TestSessionsEndWithTheSignIn(t *testing.T) {
 	}
 	if got := s.ssh(t, "echo still here"); got != "still here\n" {
 		t.Errorf("with another session: got %q", got)
+	}
+}
+
+// A port-forward whose sign-in ends says so and ends, instead of listening for nothing.
+func TestPortForwardEndsWithTheSignIn(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	target := echo(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	port := freePort()
+	var stderr bytes.Buffer
+	cmd := s.command(t.Context(), "port-forward", "dev", "--tcp", fmt.Sprintf("%s:%d", port, target))
+	cmd.Env = append(cmd.Environ(), "CODER_SESSION_TOKEN="+strings.TrimSpace(s.coder("tokens", "create", "--name", "laptop")))
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	giveUp := time.AfterFunc(2*settle, func() { _ = cmd.Process.Kill() })
+	defer giveUp.Stop()
+	ask(t, "tcp", "127.0.0.1:"+port)
+	s.coder("tokens", "remove", "laptop")
+	if err := cmd.Wait(); status(err) != 1 || !strings.Contains(stderr.String(), "your session has ended") || !strings.Contains(stderr.String(), "Try: coder login") {
+		t.Errorf("it ended with %v and %q, want 1 and that the session has ended", err, stderr.String())
 	}
 }
 

@@ -84,7 +84,7 @@ func (c *laneConn) CloseWrite() error {
 }
 
 // keepLane replaces the lane's target when its workspace was started anew. It returns nil when ctx ends, and an error when the
-// workspace is gone for good.
+// workspace is gone for good or the session is over.
 func (a *app) keepLane(ctx context.Context, l *lane, name workspaceName) error {
 	t := l.t
 	for {
@@ -93,7 +93,7 @@ func (a *app) keepLane(ctx context.Context, l *lane, name workspaceName) error {
 			return nil
 		}
 		l.lose()
-		if fault.CodeOf(why) == fault.NotFound {
+		if code := fault.CodeOf(why); code == fault.NotFound || code == fault.Unauthenticated {
 			return why
 		}
 		fmt.Fprintf(a.streams().Err, "%v; the ports wait until it runs again\n", why)

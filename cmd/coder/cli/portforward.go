@@ -55,7 +55,7 @@ When the workspace is stopped the local ports stay: connections are refused unti
 	return cmd
 }
 
-// portForward serves until ctx ends or the workspace is deleted. Its listeners outlive a stop of the workspace.
+// portForward serves until ctx ends, the workspace is deleted or the session is over. Its listeners outlive a stop of the workspace.
 func (a *app) portForward(ctx context.Context, name workspaceName, forwards []portForward, autostart bool) error {
 	listeners, err := listenAll(ctx, forwards)
 	if err != nil {

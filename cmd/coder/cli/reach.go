@@ -224,7 +224,7 @@ func (t *target) whyLost(ctx context.Context, fallback error) error {
 	ws, err := t.client.Workspace(ctx, t.workspace.ID)
 	switch {
 	case fault.CodeOf(err) == fault.Unauthenticated:
-		return Try(fault.New(fault.Unauthenticated, "your session has ended: you signed out elsewhere, or it was revoked"), "coder login %s", t.client.URL())
+		return t.signedOut()
 	case err != nil:
 		return fallback
 	}

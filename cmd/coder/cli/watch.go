@@ -15,8 +15,8 @@ const (
 	askEvery = 3 * time.Second
 )
 
-// watch returns the reason why connections to the target's agent have ended for good: its workspace was stopped or deleted, or
-// another process is the agent now. It returns nil when ctx ends. An agent that only lost its connection is waited for:
+// watch returns the reason why connections to the target's agent have ended for good: its workspace was stopped or deleted,
+// another process is the agent now, or the session is over. It returns nil when ctx ends. An agent that only lost its connection is waited for:
 // sessions go on when it is back. note tells a person that this is so.
 func (t *target) watch(ctx context.Context, note func(string)) error {
 	key, known := t.mesh.Key(t.agent.ID)
@@ -64,6 +64,8 @@ func (t *target) replaced(ctx context.Context) (away bool, err error) {
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
 		return false, Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may not see it any more", fullName(t.workspace)), "coder list")
+	case fault.CodeOf(err) == fault.Unauthenticated:
+		return false, t.signedOut()
 	case err != nil: // the server will answer again
 		return false, nil
 	case ws.LatestBuild.Transition != sdk.TransitionStart:
@@ -82,6 +84,11 @@ const (
 	// awayPatience is how long an agent may be away before a person is told.
 	awayPatience = 6 * time.Second
 )
+
+// signedOut is the reason of a connection whose session is over.
+func (t *target) signedOut() error {
+	return Try(fault.New(fault.Unauthenticated, "your session has ended: you signed out elsewhere, or it was revoked"), "coder login %s", t.client.URL())
+}
 
 func restarted(ws sdk.Workspace) error {
 	return Try(fault.New(fault.Unavailable, "the workspace %s was restarted", fullName(ws)), "coder ssh %s", fullName(ws))
