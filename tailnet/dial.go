@@ -89,7 +89,7 @@ func (n *Node) dial(ctx context.Context, network string, addr netip.AddrPort) (n
 func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.Conn, error) {
 	for try := 0; ; try++ {
 		seen, futile := p.live.handshakes()
-		raw, stalled, err := n.dialOnce(ctx, p, addr, max(try, futile))
+		raw, stalled, err := n.dialOnce(ctx, p, addr, seen, max(try, futile))
 		if err == nil {
 			local, ok := localAddr(raw.LocalAddr())
 			if !ok {
@@ -113,8 +113,11 @@ func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 }
 
 // restart starts p's WireGuard session afresh, unless that was done since live.handshakes returned seen. Calls that wait for one
-// handshake give it up at nearly the same time, and each restart voids the handshake before it.
+// handshake give it up at nearly the same time, and each restart voids the handshake before it, with the packets that wait for it. So all return
+// when one of them has restarted it.
 func (n *Node) restart(p *peer, seen uint64) {
+	p.live.resets.Lock()
+	defer p.live.resets.Unlock()
 	if p.live.restart(seen) {
 		n.log.Debug("restart handshake", "peer", p.ID, "restarts", seen+1)
 		n.engine.ResetDevicePeer(p.key)
@@ -124,8 +127,9 @@ func (n *Node) restart(p *peer, seen uint64) {
 // grown is a budget after a number of tries. It stays far from overflow: a dial may go on for hours.
 func grown(budget time.Duration, tries int) time.Duration { return budget << min(tries, 10) }
 
-// dialOnce makes one TCP attempt. It gives up, and reports stalled, when the WireGuard session below does not come about.
-func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, try int) (_ *gonet.TCPConn, stalled bool, _ error) {
+// dialOnce makes one TCP attempt. It gives up, and reports stalled, when the WireGuard session below does not come about, or another
+// call has restarted it since live.handshakes returned seen: the attempt's first packet is lost then.
+func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, seen uint64, try int) (_ *gonet.TCPConn, stalled bool, _ error) {
 	attempt, cancel := context.WithCancel(ctx)
 	defer cancel()
 	verdict := make(chan bool, 1)
@@ -134,7 +138,9 @@ func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, try i
 		if established, _ := p.live.session(); !established {
 			patience = firstBudget
 		}
-		stuck := n.stalled(attempt, p, try) || n.silent(attempt, p, min(grown(patience, try), maxBudget))
+		stuck := n.stalled(attempt, p, try)
+		restarts, _ := p.live.handshakes()
+		stuck = stuck || restarts != seen || n.silent(attempt, p, min(grown(patience, try), maxBudget))
 		if stuck {
 			cancel()
 		}

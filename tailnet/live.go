@@ -17,6 +17,8 @@ type live struct {
 	ctx      context.Context // ends with the key's place in the peer table
 	cancel   context.CancelFunc
 
+	resets sync.Mutex // held while the engine drops the session: what is sent before that is lost; taken before mu
+
 	mu      sync.Mutex
 	state   wgengine.PeerWireGuardState
 	changed chan struct{} // closed and replaced when state changes
