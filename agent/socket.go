@@ -6,8 +6,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 
+	"github.com/codermesh/codermesh/agent/socket"
 	"github.com/codermesh/codermesh/internal/scratch"
 )
 
@@ -16,22 +16,15 @@ const maxSocketConns = 32
 
 // privateSocket is a socket in a folder of its own, which only the workspace's account can enter.
 type privateSocket struct {
-	handle   func(net.Conn)
-	dir      string
-	temp     *scratch.Folder // dir, where it is a temporary one; or nil
-	listener net.Listener
-	slots    chan struct{}
-
-	mu     sync.Mutex // guards conns and closed
-	conns  map[net.Conn]bool
-	closed bool
-	wg     sync.WaitGroup
+	dir    string
+	temp   *scratch.Folder // dir, where it is a temporary one; or nil
+	server *socket.Server
 }
 
 // newPrivateSocket listens in a folder that it makes anew, or in a temporary one (""), which the next agent does not reuse. handle
 // serves one connection, which is closed when it returns; it ends when the connection does.
 func newPrivateSocket(dir string, handle func(net.Conn)) (*privateSocket, error) {
-	s := &privateSocket{handle: handle, dir: dir, slots: make(chan struct{}, maxSocketConns), conns: map[net.Conn]bool{}}
+	s := &privateSocket{dir: dir}
 	var err error
 	if dir == "" {
 		if s.temp, err = scratch.Make("coder-git-"); err == nil {
@@ -43,10 +36,11 @@ func newPrivateSocket(dir string, handle func(net.Conn)) (*privateSocket, error)
 	if err != nil {
 		return nil, fmt.Errorf("create folder for a socket: %w", err)
 	}
-	if s.listener, err = net.Listen("unix", s.path()); err != nil {
+	l, err := net.Listen("unix", s.path())
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on a socket: %w", err), s.removeFolder())
 	}
-	s.wg.Go(s.serve)
+	s.server = socket.Serve(l, maxSocketConns, handle)
 	return s, nil
 }
 
@@ -64,58 +58,8 @@ func (d *daemon) socketDir(name string) string {
 	return dir
 }
 
-func (s *privateSocket) serve() {
-	for {
-		conn, err := s.listener.Accept()
-		if err != nil {
-			return // closed
-		}
-		select {
-		case s.slots <- struct{}{}:
-		default:
-			conn.Close()
-			continue
-		}
-		if !s.begin(conn) {
-			conn.Close()
-			return
-		}
-		s.wg.Go(func() {
-			defer func() { <-s.slots }()
-			defer s.end(conn)
-			s.handle(conn)
-		})
-	}
-}
-
-func (s *privateSocket) begin(conn net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.conns[conn] = true
-	}
-	return !s.closed
-}
-
-func (s *privateSocket) end(conn net.Conn) {
-	conn.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, conn)
-}
-
-// close ends the socket and everybody's connection to it.
-func (s *privateSocket) close() error {
-	s.mu.Lock()
-	s.closed = true
-	for conn := range s.conns {
-		conn.Close()
-	}
-	s.mu.Unlock()
-	err := s.listener.Close()
-	s.wg.Wait()
-	return errors.Join(err, s.removeFolder())
-}
+// close ends the socket and all connections to it.
+func (s *privateSocket) close() error { return errors.Join(s.server.Close(), s.removeFolder()) }
 
 func (s *privateSocket) removeFolder() error {
 	if s.temp != nil {

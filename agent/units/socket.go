@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/codermesh/codermesh/agent/socket"
 	"github.com/codermesh/codermesh/internal/jsonline"
 )
 
@@ -36,15 +37,12 @@ type Request struct {
 
 // Server answers on a socket. Close it.
 type Server struct {
-	graph    *Graph
-	log      *slog.Logger
-	listener net.Listener
-	life     context.Context // ends with Close
-	cancel   context.CancelFunc
-
-	mu    sync.Mutex // guards the fields below
-	conns map[net.Conn]struct{}
-	wg    sync.WaitGroup
+	graph   *Graph
+	log     *slog.Logger
+	life    context.Context // ends with Close
+	cancel  context.CancelFunc
+	socket  *socket.Server
+	readers sync.WaitGroup // Add is on the socket's handlers
 }
 
 // Serve opens the socket at path, in place of an old one, and answers on it.
@@ -62,34 +60,10 @@ func Serve(path string, graph *Graph, log *slog.Logger) (*Server, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("open socket: %w", err), l.Close())
 	}
-	s := &Server{graph: graph, log: log, listener: l, conns: map[net.Conn]struct{}{}}
+	s := &Server{graph: graph, log: log}
 	s.life, s.cancel = context.WithCancel(context.Background())
-	s.wg.Go(s.run)
+	s.socket = socket.Serve(l, maxRequests, s.serve)
 	return s, nil
-}
-
-func (s *Server) run() {
-	for {
-		conn, err := s.listener.Accept()
-		if err != nil {
-			return // closed
-		}
-		s.mu.Lock()
-		if s.life.Err() != nil || len(s.conns) >= maxRequests {
-			s.mu.Unlock()
-			conn.Close()
-			continue
-		}
-		s.conns[conn] = struct{}{}
-		s.mu.Unlock()
-		s.wg.Go(func() {
-			s.serve(conn)
-			conn.Close()
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.conns, conn)
-		})
-	}
 }
 
 func (s *Server) serve(conn net.Conn) {
@@ -100,7 +74,7 @@ func (s *Server) serve(conn net.Conn) {
 		_ = conn.SetReadDeadline(time.Time{})
 		ctx, cancel := context.WithCancel(s.life)
 		defer cancel()
-		s.wg.Go(func() { // whoever asked may give up
+		s.readers.Go(func() { // the client may give up
 			_, _ = conn.Read(make([]byte, 1))
 			cancel()
 		})
@@ -153,14 +127,9 @@ func (s *Server) answer(ctx context.Context, r Request) (Unit, error) {
 
 // Close ends the socket and all that wait on it; they may ask the next agent.
 func (s *Server) Close() error {
-	err := s.listener.Close()
-	s.mu.Lock()
 	s.cancel()
-	for conn := range s.conns {
-		conn.Close()
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
+	err := s.socket.Close()
+	s.readers.Wait()
 	return err
 }
 
