@@ -143,6 +143,21 @@ func keeps(t *testing.T, c *participant, peer coordinator.Principal) {
 	}
 }
 
+// broken gives up the agent and subscribes again while a direction of the connection is stopped, and then cuts the connection.
+func broken(t *testing.T, d *gated, c *participant, direction *stopper) {
+	t.Helper()
+	direction.stop()
+	c.Unsubscribe(agent(1).ID)
+	synctest.Wait()
+	done := subscribing(t, c, agent(1))
+	waits(t, done)
+	d.cut()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	keeps(t, c, agent(1))
+}
+
 func TestSubscribeAgain(t *testing.T) {
 	t.Parallel()
 	// start has a client that is introduced to an agent.
@@ -203,29 +218,11 @@ func TestSubscribeAgain(t *testing.T) {
 		},
 		"the connection breaks after the server has heard of it": func(t *testing.T) {
 			_, d, c := start(t, 0)
-			d.gate().answers.stop()
-			c.Unsubscribe(agent(1).ID)
-			synctest.Wait()
-			done := subscribing(t, c, agent(1))
-			waits(t, done)
-			d.cut()
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-			keeps(t, c, agent(1))
+			broken(t, d, c, d.gate().answers)
 		},
 		"the connection breaks before the server hears of it": func(t *testing.T) {
 			_, d, c := start(t, 0)
-			d.gate().words.stop()
-			c.Unsubscribe(agent(1).ID)
-			synctest.Wait()
-			done := subscribing(t, c, agent(1))
-			waits(t, done)
-			d.cut()
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-			keeps(t, c, agent(1))
+			broken(t, d, c, d.gate().words)
 		},
 		"the goodbye is lost with the connection": func(t *testing.T) {
 			s, d, c := start(t, 0)
