@@ -18,6 +18,7 @@ import (
 type gate struct {
 	coordinator.Conn
 	answers, words *stopper // what the server says, and the client
+	free           int      // answers that pass in any case
 	once           sync.Once
 	closed         chan struct{}
 }
@@ -66,9 +67,10 @@ func (s *stopper) pass(ctx context.Context, closed <-chan struct{}) error {
 
 func (g *gate) Read(ctx context.Context) ([]byte, error) {
 	data, err := g.Conn.Read(ctx)
-	if err == nil {
+	if err == nil && g.free == 0 {
 		err = g.answers.pass(ctx, g.closed)
 	}
+	g.free = max(g.free-1, 0)
 	return data, err
 }
 
@@ -82,7 +84,8 @@ func (g *gate) Write(ctx context.Context, data []byte) error {
 // gated is a door with the gate of its latest connection.
 type gated struct {
 	door
-	version int // of the hello; 0 leaves it
+	version int  // of the hello; 0 leaves it
+	hold    bool // the next connection's answers stop after the welcome
 
 	mu     sync.Mutex
 	latest *gate
@@ -102,6 +105,10 @@ func (g *gated) dial(ctx context.Context, h coordinator.Hello) (coordinator.Conn
 	g.door.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.hold {
+		latest.free = 1
+		latest.answers.stop()
+	}
 	g.latest = latest
 	return latest, nil
 }
@@ -151,7 +158,16 @@ func broken(t *testing.T, d *gated, c *participant, direction *stopper) {
 	synctest.Wait()
 	done := subscribing(t, c, agent(1))
 	waits(t, done)
+	d.mu.Lock()
+	d.hold = true
+	d.mu.Unlock()
 	d.cut()
+	time.Sleep(time.Second)
+	if !c.Online() {
+		t.Fatal("not connected again")
+	}
+	waits(t, done)
+	d.gate().answers.goOn()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -280,6 +296,70 @@ func TestSubscribeAgainToPartner(t *testing.T) {
 	})
 }
 
+// The server's refusal of the new subscription counts, and comes after the end of the old one.
+func TestSubscribeAgainIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rules := &policy{}
+		s := newServer(t, coordinator.Options{Authorizer: rules})
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		d := &gated{door: door{p: client(1), server: s}}
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: d.dial})
+		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		d.gate().answers.stop()
+		for range 100 { // more than the connection holds: the server has to put off what it says
+			a.node.Load().move()
+			synctest.Wait()
+		}
+		c.Unsubscribe(agent(1).ID)
+		synctest.Wait()
+		rules.set(client(1).ID, agent(1).ID, true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- c.Subscribe(ctx, agent(1).ID) }()
+		waits(t, done)
+		d.gate().answers.goOn()
+		if err := <-done; fault.CodeOf(err) != fault.NotFound {
+			t.Fatalf("got %v, want the refusal", err)
+		}
+	})
+}
+
+// A refusal of the old subscription that is on its way says nothing about the new one.
+func TestSubscribeAgainAfterRefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rules := &policy{}
+		s := newServer(t, coordinator.Options{Authorizer: rules})
+		join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		d := &gated{door: door{p: client(1), server: s}}
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: d.dial})
+		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		d.gate().answers.stop()
+		rules.set(client(1).ID, agent(1).ID, true)
+		if err := s.Recheck(t.Context(), client(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		c.Unsubscribe(agent(1).ID)
+		synctest.Wait()
+		rules.set(client(1).ID, agent(1).ID, false)
+		done := subscribing(t, c, agent(1))
+		waits(t, done)
+		d.gate().answers.goOn()
+		if err := <-done; err != nil {
+			t.Fatalf("refused with the old answer: %v", err)
+		}
+		keeps(t, c, agent(1))
+	})
+}
+
 // The last of several callers that give up withdraws the subscription, and a subscription that was granted stays.
 func TestLastWaiterWithdraws(t *testing.T) {
 	t.Parallel()
@@ -333,8 +413,10 @@ func TestConfirmationsAreBounded(t *testing.T) {
 			}
 		}
 		synctest.Wait()
+		patience, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
 		for {
-			data, err := conn.Read(t.Context())
+			data, err := conn.Read(patience)
 			if err != nil {
 				t.Fatalf("the connection ended without a reason: %v", err)
 			}
