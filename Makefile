@@ -16,9 +16,9 @@ SLIM    ?= $(HOST)
 # Tools that a machine lacks are put here (scripts/test-prerequisites).
 export PATH := $(PATH):$(CURDIR)/build/tools
 
-# What of tailscale.com the binaries leave out: they use the engine, magicsock and netstack only. The list is what
-#   go run tailscale.com/cmd/featuretags --min --add=gro,netstack,health,listenrawdisco,peerapiclient
-# prints for the version in go.mod: health picks the home relay, gro is half of the speed, Close panics without peerapiclient.
+# What of tailscale.com the binaries leave out: they use magicsock and the relay only. The list is what
+#   go run tailscale.com/cmd/featuretags --min --add=health,listenrawdisco,netlog
+# prints for the version in go.mod, and ts_omit_logtail: health picks the home relay, netlog counts what magicsock sends.
 SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace

@@ -4,14 +4,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
 const (
@@ -28,28 +25,11 @@ type trackedConn struct {
 	localPort     uint16
 	udp, inbound  bool
 
-	tcp    *gonet.TCPConn // nil for UDP
-	heard  atomic.Bool    // the other end said goodbye, and was sent nothing after that
+	tcp    *engine.TCPConn // nil for UDP
+	heard  atomic.Bool     // the other end said goodbye, and was sent nothing after that
 	once   sync.Once
 	closer func() error
 	err    error
-}
-
-// endpoint is the stack's side of a connection, which gonet keeps to itself. There is no other way to end one whose other end will
-// never answer: after Close the stack goes on saying goodbye for maxRetries, and keeps what was not acknowledged. A test holds that
-// this works with the version in go.mod.
-func endpoint(c *gonet.TCPConn) tcpip.Endpoint {
-	field := reflect.ValueOf(c).Elem().FieldByName("ep")
-	return *(*tcpip.Endpoint)(field.Addr().UnsafePointer())
-}
-
-// over reports whether an endpoint sends nothing any more.
-func over(ep tcpip.Endpoint) bool {
-	switch tcp.EndpointState(ep.State()) {
-	case tcp.StateClose, tcp.StateError, tcp.StateTimeWait, tcp.StateInitial:
-		return true
-	}
-	return false
 }
 
 // shut says goodbye on a TCP connection, and waits for the other end to do so too.
@@ -72,7 +52,7 @@ func (c *trackedConn) Close() error {
 // tcpConn is a TCP connection with a peer. Unlike the stack's own it knows its addresses before its handshake is complete,
 // and the remote one is that of the peer whose key carried it.
 type tcpConn struct {
-	*gonet.TCPConn
+	*engine.TCPConn
 	track *trackedConn
 }
 
@@ -94,7 +74,7 @@ func (c *tcpConn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.track
 func (c *tcpConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.track.remote) }
 
 // newTCPConn returns nil, and closes raw, if the peer is gone meanwhile.
-func newTCPConn(raw *gonet.TCPConn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
+func newTCPConn(raw *engine.TCPConn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
 	track := &trackedConn{
 		live: l, local: local, remote: remote, localPort: local.Port(), inbound: inbound, tcp: raw,
 		// A Close alone leaves blocked reads blocked; the deadline wakes them.
@@ -105,7 +85,7 @@ func newTCPConn(raw *gonet.TCPConn, l *live, local, remote netip.AddrPort, inbou
 	}
 	if !l.add(track) {
 		raw.Close()
-		endpoint(raw).Abort()
+		raw.Abort()
 		return nil
 	}
 	return &tcpConn{raw, track}
@@ -113,12 +93,12 @@ func newTCPConn(raw *gonet.TCPConn, l *live, local, remote netip.AddrPort, inbou
 
 // udpConn is a connected UDP flow with a peer. An inbound one ends after flowIdle of silence in both directions.
 type udpConn struct {
-	*gonet.UDPConn
+	*engine.UDPConn
 	track *trackedConn
 	idle  *time.Timer // nil for outbound flows
 }
 
-func newUDPConn(raw *gonet.UDPConn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
+func newUDPConn(raw *engine.UDPConn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
 	c := &udpConn{UDPConn: raw}
 	c.track = &trackedConn{live: l, local: local, remote: remote, localPort: local.Port(), udp: true, inbound: inbound}
 	c.track.closer = func() error {

@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"tailscale.com/ipn/ipnstate"
-	"tailscale.com/tailcfg"
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
 var (
@@ -43,9 +39,6 @@ const (
 	// firstGap is the gap between the first two pings. It doubles with each.
 	firstGap = 25 * time.Millisecond
 )
-
-// refused is the network stack's word for it, which it does not wrap.
-var refused = (&tcpip.ErrConnectionRefused{}).String()
 
 // Dial connects to a port of a peer. network is "tcp" or "udp". It blocks until the connection is made, the peer refuses it or is
 // removed, or ctx ends (after 30 s if it has no deadline): errors are
@@ -91,11 +84,7 @@ func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 		seen, futile := p.live.handshakes()
 		raw, stalled, err := n.dialOnce(ctx, p, addr, seen, max(try, futile))
 		if err == nil {
-			local, ok := localAddr(raw.LocalAddr())
-			if !ok {
-				raw.Close()
-				return nil, errors.New("the connection has no local address")
-			}
+			local := raw.LocalAddr().(*net.TCPAddr).AddrPort()
 			c := newTCPConn(raw, p.live, local, addr, false)
 			if c == nil {
 				return nil, errRemoved
@@ -120,7 +109,7 @@ func (n *Node) restart(p *peer, seen uint64) {
 	defer p.live.resets.Unlock()
 	if p.live.restart(seen) {
 		n.log.Debug("restart handshake", "peer", p.ID, "restarts", seen+1)
-		n.engine.ResetDevicePeer(p.key)
+		n.engine.ResetSession(p.Key)
 	}
 }
 
@@ -129,13 +118,13 @@ func grown(budget time.Duration, tries int) time.Duration { return budget << min
 
 // dialOnce makes one TCP attempt. It gives up, and reports stalled, when the WireGuard session below does not come about, or another
 // call has restarted it since live.handshakes returned seen: the attempt's first packet is lost then.
-func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, seen uint64, try int) (_ *gonet.TCPConn, stalled bool, _ error) {
+func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, seen uint64, try int) (_ *engine.TCPConn, stalled bool, _ error) {
 	attempt, cancel := context.WithCancel(ctx)
 	defer cancel()
 	verdict := make(chan bool, 1)
 	go func() {
 		patience := silentBudget
-		if established, _ := p.live.session(); !established {
+		if established, _ := p.live.established(); !established {
 			patience = firstBudget
 		}
 		stuck := n.stalled(attempt, p, try)
@@ -146,22 +135,18 @@ func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, seen 
 		}
 		verdict <- stuck
 	}()
-	c, err := n.stack.DialContextTCP(attempt, addr)
+	c, err := n.engine.DialTCP(attempt, addr)
 	cancel()
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err.Error() == refused {
-		err = syscall.ECONNREFUSED
-	}
 	return c, <-verdict, err
 }
 
 func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.Conn, error) {
 	for try := 0; ; try++ {
-		if established, _ := p.live.session(); established {
+		if established, _ := p.live.established(); established {
 			break
 		}
 		seen, futile := p.live.handshakes()
-		// Any packet starts the handshake; its answer is not needed.
-		n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
+		n.engine.Echo(p.addr, nil) // any packet starts the handshake
 		if n.stalled(ctx, p, max(try, futile)) {
 			n.restart(p, seen)
 		}
@@ -169,16 +154,11 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 			return nil, context.Cause(ctx)
 		}
 	}
-	raw, err := n.stack.DialContextUDP(ctx, addr)
+	raw, err := n.engine.DialUDP(addr)
 	if err != nil {
 		return nil, err
 	}
-	local, ok := localAddr(raw.LocalAddr())
-	if !ok {
-		raw.Close()
-		return nil, errors.New("the flow has no local address")
-	}
-	c := newUDPConn(raw, p.live, local, addr, false)
+	c := newUDPConn(raw, p.live, raw.LocalAddr().(*net.UDPAddr).AddrPort(), addr, false)
 	if c == nil {
 		return nil, errRemoved
 	}
@@ -189,7 +169,7 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 // ends, and true when the handshake had its time. Meanwhile it pings the peer's paths, which also starts the search
 // for a direct one: once a path has answered, a handshake that was lost before can be told from a slow one.
 func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
-	established, changed := p.live.session()
+	established, changed := p.live.established()
 	if established {
 		return false
 	}
@@ -205,10 +185,10 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
-			established, _ = p.live.session()
+			established, _ = p.live.established()
 			return !established
 		case <-changed:
-			if established, changed = p.live.session(); established {
+			if established, changed = p.live.established(); established {
 				return false
 			}
 		case latency := <-pongs:
@@ -221,13 +201,13 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 			if p.WireGuardOnly {
 				continue
 			}
-			n.engine.Ping(p.addr, tailcfg.PingDisco, 0, func(res *ipnstate.PingResult) {
-				if res.Err != "" {
+			n.engine.Ping(p.Key, func(pong engine.Pong) {
+				if pong.Err != "" {
 					return
 				}
-				p.live.setLatency(time.Duration(res.LatencySeconds * float64(time.Second)))
+				p.live.setLatency(pong.Latency)
 				select {
-				case pongs <- time.Duration(res.LatencySeconds * float64(time.Second)):
+				case pongs <- pong.Latency:
 				default:
 				}
 			})
@@ -240,31 +220,14 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 // silent reports whether a session brings nothing back although ctx still waits for it. Its other end may have forgotten it
 // (WireGuard takes 15 seconds to find out).
 func (n *Node) silent(ctx context.Context, p *peer, budget time.Duration) bool {
-	before := n.received(p)
+	before, _ := n.engine.Traffic(p.Key)
 	timer := time.NewTimer(budget)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-timer.C:
-		return n.received(p) == before
+		now, _ := n.engine.Traffic(p.Key)
+		return now == before
 	}
-}
-
-// received is how many bytes the peer's current WireGuard session brought.
-func (n *Node) received(p *peer) uint64 {
-	if dev, ok := n.engine.PeerByKey(p.key); ok {
-		return dev.RxBytes()
-	}
-	return 0
-}
-
-func localAddr(addr net.Addr) (netip.AddrPort, bool) {
-	switch a := addr.(type) {
-	case *net.TCPAddr:
-		return a.AddrPort(), true
-	case *net.UDPAddr:
-		return a.AddrPort(), true
-	}
-	return netip.AddrPort{}, false
 }

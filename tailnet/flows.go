@@ -4,49 +4,21 @@ import (
 	"net"
 	"net/netip"
 
-	"go4.org/netipx"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"tailscale.com/net/packet"
-	"tailscale.com/types/ipproto"
-	"tailscale.com/types/nettype"
-	"tailscale.com/wgengine/filter"
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// Two gates stand before whatever a peer opens, and both ask the peer's current Inbound policy: the packet filter, and the
-// handlers of new flows. The source address either of them sees is bound to the peer's key by WireGuard.
+// What a peer opens is decided by its current Inbound policy. The source address is bound to the peer's key by WireGuard.
 
-// installFilter puts the packet filter before the node's network stack. It has no static rule: its one hook decides about
-// everything that is no answer. A new filter forgets which UDP flows the node itself opened.
-func (n *Node) installFilter() {
-	var self netipx.IPSetBuilder
-	self.Add(n.addr)
-	local, err := self.IPSet()
-	if err != nil {
-		panic(err) // a set of one valid address
-	}
-	f := filter.New(nil, nil, local, nil, nil, n.logf)
-	f.IngressAllowHooks = []filter.PacketMatch{n.admit}
-	n.engine.SetFilter(f)
+// admits reports whether a peer may open the port.
+func (n *Node) admits(peer netip.Addr, port uint16) bool {
+	from := n.peers.ip(peer)
+	return from != nil && from.Inbound.Allows(port)
 }
 
-// forgetFlows makes what a peer keeps sending on an answered UDP flow subject to its policy again.
-func (n *Node) forgetFlows() { n.installFilter() }
-
-func (n *Node) admit(p packet.Parsed) (ok bool, why string) {
-	if p.Dst.Addr() != n.addr {
-		return false, ""
-	}
-	from := n.peers.ip(p.Src.Addr())
-	if from == nil {
-		return false, ""
-	}
-	switch p.IPProto {
-	case ipproto.TCP, ipproto.UDP:
-		return from.Inbound.Allows(p.Dst.Port()), "inbound policy"
-	case ipproto.ICMPv6:
-		return p.IsEchoRequest() && from.Inbound.Any(), "ping"
-	}
-	return false, ""
+// admitsEcho reports whether a peer may send ICMP echo requests.
+func (n *Node) admitsEcho(peer netip.Addr) bool {
+	from := n.peers.ip(peer)
+	return from != nil && from.Inbound.Any()
 }
 
 // allowed is the peer that may open dst, or nil.
@@ -60,12 +32,11 @@ func (n *Node) allowed(src, dst netip.AddrPort) *peer {
 	return nil
 }
 
-// tcpFlow decides about a TCP connection that a peer opens. It always intercepts: a flow that is left to the network stack
-// is forwarded to the host, which would make every peer a guest on its loopback interface and in its networks.
-func (n *Node) tcpFlow(src, dst netip.AddrPort) (handle func(net.Conn), intercept bool) {
+// tcpFlow decides who serves a TCP connection that a peer opens. nil refuses it.
+func (n *Node) tcpFlow(src, dst netip.AddrPort) func(*engine.TCPConn) {
 	from := n.allowed(src, dst)
 	if from == nil {
-		return nil, true
+		return nil
 	}
 	var serve func(net.Conn)
 	if l := n.listener(dst.Port()); l != nil {
@@ -73,45 +44,35 @@ func (n *Node) tcpFlow(src, dst netip.AddrPort) (handle func(net.Conn), intercep
 	} else if choose := n.tcpHandler.Load(); choose != nil {
 		var ok bool
 		if serve, ok = (*choose)(src, dst); !ok {
-			return nil, true
+			return nil
 		}
 	}
 	if serve == nil {
-		return nil, true
+		return nil
 	}
-	return func(raw net.Conn) {
-		tcp, ok := raw.(*gonet.TCPConn)
-		if !ok {
-			raw.Close()
-			return
-		}
-		if c := newTCPConn(tcp, from.live, dst, src, true); c != nil {
+	return func(raw *engine.TCPConn) {
+		if c := newTCPConn(raw, from.live, dst, src, true); c != nil {
 			n.serve(c, serve)
 		}
-	}, true
+	}
 }
 
 // udpFlow is tcpFlow for the first packet of a UDP flow.
-func (n *Node) udpFlow(src, dst netip.AddrPort) (handle func(nettype.ConnPacketConn), intercept bool) {
+func (n *Node) udpFlow(src, dst netip.AddrPort) func(*engine.UDPConn) {
 	from := n.allowed(src, dst)
 	choose := n.udpHandler.Load()
 	if from == nil || choose == nil {
-		return nil, true
+		return nil
 	}
 	serve, ok := (*choose)(src, dst)
 	if !ok || serve == nil {
-		return nil, true
+		return nil
 	}
-	return func(raw nettype.ConnPacketConn) {
-		udp, ok := raw.(*gonet.UDPConn)
-		if !ok {
-			raw.Close()
-			return
-		}
-		if c := newUDPConn(udp, from.live, dst, src, true); c != nil {
+	return func(raw *engine.UDPConn) {
+		if c := newUDPConn(raw, from.live, dst, src, true); c != nil {
 			n.serve(c, serve)
 		}
-	}, true
+	}
 }
 
 // serve runs a handler on the stack's goroutine. Close waits for it.

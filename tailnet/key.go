@@ -1,12 +1,11 @@
 package tailnet
 
 import (
+	"crypto/ecdh"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
-
-	"go4.org/mem"
-	"tailscale.com/types/key"
 )
 
 // PrivateKey is a node's WireGuard private key (Curve25519, clamped). It prints as a fingerprint; only MarshalText gives it
@@ -14,10 +13,22 @@ import (
 type PrivateKey [32]byte
 
 // NewPrivateKey draws a key.
-func NewPrivateKey() PrivateKey { return key.NewNode().Raw32() }
+func NewPrivateKey() PrivateKey {
+	var k PrivateKey
+	rand.Read(k[:])
+	k[0] &= 248 // clamped as RFC 7748, section 5, has it
+	k[31] = k[31]&127 | 64
+	return k
+}
 
 // Public is the key's other half.
-func (k PrivateKey) Public() PublicKey { return k.node().Public().Raw32() }
+func (k PrivateKey) Public() PublicKey {
+	secret, err := ecdh.X25519().NewPrivateKey(k[:])
+	if err != nil {
+		panic(err) // 32 bytes are always a key
+	}
+	return PublicKey(secret.PublicKey().Bytes())
+}
 
 func (k PrivateKey) IsZero() bool { return k == PrivateKey{} }
 
@@ -41,8 +52,3 @@ func (k PrivateKey) MarshalText() ([]byte, error) {
 func (k *PrivateKey) UnmarshalText(text []byte) error {
 	return parseKey(k[:], "privkey:", string(text))
 }
-
-func (k PrivateKey) node() key.NodePrivate { return key.NodePrivateFromRaw32(mem.B(k[:])) }
-
-func (k PublicKey) node() key.NodePublic  { return key.NodePublicFromRaw32(mem.B(k[:])) }
-func (k DiscoKey) disco() key.DiscoPublic { return key.DiscoPublicFromRaw32(mem.B(k[:])) }

@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/tcpip"
-	"tailscale.com/wgengine"
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
 // live is what happens with one peer's key: the state of its WireGuard session, and its connections.
@@ -20,14 +19,14 @@ type live struct {
 	resets sync.Mutex // held while the engine drops the session: what is sent before that is lost; taken before mu
 
 	mu      sync.Mutex
-	state   wgengine.PeerWireGuardState
-	changed chan struct{} // closed and replaced when state changes
+	session bool          // there is a WireGuard session
+	changed chan struct{} // closed and replaced when session changes
 	ended   bool
 	conns   map[*trackedConn]struct{}
-	closing []tcpip.Endpoint // of TCP connections that were closed here and may not be over
-	flows   int              // inbound UDP flows among conns
-	latency time.Duration    // of the latest ping that was answered, 0 before the first
-	last    time.Time        // when a TCP connection was last closed before its other end was
+	closing []*engine.TCPConn // were closed here and may not be over
+	flows   int               // inbound UDP flows among conns
+	latency time.Duration     // of the latest ping that was answered, 0 before the first
+	last    time.Time         // when a TCP connection was last closed before its other end was
 
 	restarts  uint64    // how often this node started the session afresh
 	restarted time.Time // the last time
@@ -42,26 +41,26 @@ func newLive() *live {
 	return &live{ctx: ctx, cancel: cancel, changed: make(chan struct{}), conns: make(map[*trackedConn]struct{})}
 }
 
-// setState is called with the engine's locks held.
-func (l *live) setState(state wgengine.PeerWireGuardState) {
+// setSession is called with the engine's locks held.
+func (l *live) setSession(established bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state == state {
+	if l.session == established {
 		return
 	}
-	l.state = state
-	if state == wgengine.PeerWireGuardStateEstablished {
+	l.session = established
+	if established {
 		l.futile = 0
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// session reports whether there is a WireGuard session, and a channel that is closed when that may have changed.
-func (l *live) session() (established bool, changed <-chan struct{}) {
+// established reports whether there is a WireGuard session, and a channel that is closed when that may have changed.
+func (l *live) established() (yes bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.state == wgengine.PeerWireGuardStateEstablished, l.changed
+	return l.session, l.changed
 }
 
 // handshakes returns how often the session was restarted, for restart, and how many of the restarts brought no session so far.
@@ -111,7 +110,7 @@ func (l *live) remove(c *trackedConn) {
 	}
 	delete(l.conns, c)
 	if !c.udp {
-		l.closing = append(slices.DeleteFunc(l.closing, over), endpoint(c.tcp))
+		l.closing = append(slices.DeleteFunc(l.closing, (*engine.TCPConn).Over), c.tcp)
 	}
 	switch {
 	case !c.udp && !c.heard.Load():
@@ -132,8 +131,8 @@ func (l *live) end() {
 	closing := l.closing
 	l.closing = nil
 	l.mu.Unlock()
-	for _, ep := range closing {
-		ep.Abort()
+	for _, c := range closing {
+		c.Abort()
 	}
 }
 

@@ -14,18 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"tailscale.com/control/controlknobs"
-	"tailscale.com/health"
-	"tailscale.com/ipn/ipnstate"
-	"tailscale.com/net/netmon"
-	"tailscale.com/net/tsdial"
-	"tailscale.com/tailcfg"
-	"tailscale.com/types/key"
-	"tailscale.com/types/logger"
-	"tailscale.com/util/eventbus"
-	"tailscale.com/wgengine"
-	"tailscale.com/wgengine/magicsock"
-	"tailscale.com/wgengine/netstack"
+
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
 // Options say what a Node is.
@@ -56,26 +46,13 @@ type Node struct {
 	// Constant after New.
 	id     uuid.UUID
 	addr   netip.Addr
-	secret key.NodePrivate
 	public PublicKey
 	disco  DiscoKey
 	opts   Options
 	log    *slog.Logger
-	logf   logger.Logf
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
-
-	bus    *eventbus.Bus
-	events *eventbus.Client
-	health *health.Tracker
-	netmon *netmon.Monitor
-	dialer *tsdial.Dialer
-	engine wgengine.Engine
-	magic  *magicsock.Conn
-	stack  *netstack.Impl
-
-	knobs   controlknobs.Knobs // the engine's switches
-	rebound atomic.Bool        // the engine may have opened new sockets
+	engine *engine.Engine
 
 	peers   *peerTable
 	changed chan struct{}
@@ -87,15 +64,14 @@ type Node struct {
 	rebinds    atomic.Uint64
 
 	// Serializes changes of the peer set. Taken before the engine's own locks.
-	peerOps    sync.Mutex
-	lastNodeID tailcfg.NodeID
+	peerOps sync.Mutex
 
 	// What Info tells.
 	infoMu sync.Mutex
 	info   NodeInfo
 	asked  time.Time // when the engine was told to measure the network
 
-	relays *relays
+	relays relays
 
 	listenersMu sync.Mutex
 	listeners   map[uint16]*listener
@@ -126,27 +102,35 @@ func newNode(opts Options, clock clock) (*Node, error) {
 	if opts.Key.IsZero() {
 		opts.Key = NewPrivateKey()
 	}
-	setUpProcess()
 	log := opts.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{
-		id: opts.ID, addr: Addr(opts.ID), secret: opts.Key.node(), public: opts.Key.Public(), opts: opts,
+		id: opts.ID, addr: Addr(opts.ID), public: opts.Key.Public(), opts: opts,
 		log: log.With("node", opts.ID), peers: newPeerTable(), changed: make(chan struct{}, 1),
 		listeners: make(map[uint16]*listener),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.relays = newRelays(n)
-	n.logf = engineLogf(n.log, n.relays.observe)
-	if err := n.startEngine(); err != nil {
+	n.info = NodeInfo{ID: n.id, Key: n.public, Seq: 1}
+	var err error
+	n.engine, err = engine.New(engine.Options{
+		Key: opts.Key, Addr: n.addr, Name: n.id.String(), Log: n.log, RelayOnly: opts.RelayOnly, ListenPort: opts.ListenPort,
+		RootCAs: opts.RootCAs, SendBuffer: opts.SendBuffer, RecvBuffer: opts.RecvBuffer,
+		Admit: n.admits, AdmitEcho: n.admitsEcho, AcceptTCP: n.tcpFlow, AcceptUDP: n.udpFlow,
+		Session: n.sessionChanged, Endpoints: n.endpointsChanged, Home: n.homeChanged, Relay: func() {}, Moved: n.moved,
+	})
+	if err != nil {
 		n.cancel()
-		n.stopEngine()
 		return nil, err
 	}
-	n.info = NodeInfo{ID: n.id, Key: n.public, Disco: n.disco, Seq: 1}
+	n.disco = n.engine.Disco()
+	n.info.Disco = n.disco
+	if err := n.engine.Start(); err != nil {
+		n.cancel()
+		return nil, errors.Join(err, n.engine.Close())
+	}
 	n.background.Go(func() { n.watch(clock) })
-	n.background.Go(n.relays.run)
 	n.background.Go(n.vigil)
 	return n, nil
 }
@@ -190,13 +174,7 @@ func (n *Node) updateInfo(change func(*NodeInfo)) {
 
 // SetOnline tells whether the coordinator can be told of changes now. A node that cannot tell its peers about a new home
 // relay keeps the old one. A new node is online.
-func (n *Node) SetOnline(online bool) {
-	if online {
-		n.health.GotStreamedMapResponse()
-	} else {
-		n.health.SetOutOfPollNetMap()
-	}
-}
+func (n *Node) SetOnline(online bool) { n.engine.SetOnline(online) }
 
 // Close ends all connections, waits up to 0.4 seconds for peers to notice, and then until nothing of the node runs any more,
 // handlers included. It is safe to call again.
@@ -219,8 +197,9 @@ func (n *Node) Close() error {
 		n.cancel()
 		n.handlers.Wait()
 		n.background.Wait()
-		n.stopEngine()
-		n.relays.close()
+		if err := n.engine.Close(); err != nil {
+			n.log.Warn("cannot close the mesh engine", "err", err)
+		}
 	})
 	return nil
 }
@@ -240,7 +219,7 @@ func (n *Node) partFromPeers() {
 	defer cancel()
 	var waiting sync.WaitGroup
 	for _, p := range rows {
-		if established, _ := p.live.session(); established {
+		if established, _ := p.live.established(); established {
 			for _, c := range p.live.openTCP() {
 				waiting.Go(func() { c.shut(time.Now().Add(parting)) })
 			}
@@ -256,13 +235,9 @@ func (n *Node) partFromPeers() {
 }
 
 // knock sends a packet through the tunnel and waits for its answer, which a peer gives that lets this node in anywhere.
-//
-// It is an ICMP echo, which the other end's network stack answers on a goroutine of its own. A TSMP ping must not be used: its
-// answer is sent by the goroutine that receives, and when the peer that asks is removed at the same time, that goroutine, the
-// device's removal and its sender wait for each other for ever.
 func (n *Node) knock(ctx context.Context, p *peer) {
 	answer := make(chan struct{}, 1)
-	n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) { answer <- struct{}{} })
+	n.engine.Echo(p.addr, func() { answer <- struct{}{} })
 	select {
 	case <-answer:
 	case <-ctx.Done():

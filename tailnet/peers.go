@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/google/uuid"
-	"tailscale.com/tailcfg"
-	"tailscale.com/types/key"
+
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
 // maxEndpoints is how many endpoints of one peer are tried. An honest node has a handful.
@@ -32,11 +32,8 @@ type Peer struct {
 // peer is a row of the table. It is immutable and replaced as a whole; live is shared by all rows of one key.
 type peer struct {
 	Peer
-	addr   netip.Addr
-	key    key.NodePublic
-	nodeID tailcfg.NodeID // the engine's number for this key, never used again for another
-	node   tailcfg.NodeView
-	live   *live
+	addr netip.Addr
+	live *live
 }
 
 // peerTable finds peers by each of their names. The engine reads it for every packet.
@@ -46,14 +43,14 @@ type peerTable struct {
 	mu     sync.RWMutex
 	byID   map[uuid.UUID]*peer
 	byAddr map[netip.Addr]*peer
-	byKey  map[key.NodePublic]*peer
+	byKey  map[PublicKey]*peer
 }
 
 func newPeerTable() *peerTable {
 	return &peerTable{
 		byID:   make(map[uuid.UUID]*peer),
 		byAddr: make(map[netip.Addr]*peer),
-		byKey:  make(map[key.NodePublic]*peer),
+		byKey:  make(map[PublicKey]*peer),
 	}
 }
 
@@ -69,7 +66,7 @@ func (t *peerTable) ip(addr netip.Addr) *peer {
 	return t.byAddr[addr]
 }
 
-func (t *peerTable) key(k key.NodePublic) *peer {
+func (t *peerTable) key(k PublicKey) *peer {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.byKey[k]
@@ -90,7 +87,7 @@ func (t *peerTable) put(p *peer) {
 	defer t.mu.Unlock()
 	t.count(t.byID[p.ID], -1)
 	t.count(p, 1)
-	t.byID[p.ID], t.byAddr[p.addr], t.byKey[p.key] = p, p, p
+	t.byID[p.ID], t.byAddr[p.addr], t.byKey[p.Key] = p, p, p
 }
 
 func (t *peerTable) drop(p *peer) {
@@ -99,7 +96,7 @@ func (t *peerTable) drop(p *peer) {
 	t.count(t.byID[p.ID], -1)
 	delete(t.byID, p.ID)
 	delete(t.byAddr, p.addr)
-	delete(t.byKey, p.key)
+	delete(t.byKey, p.Key)
 }
 
 // count keeps attended. t.mu must be held; p may be nil.
@@ -124,41 +121,37 @@ func (n *Node) Upsert(in Peer) error {
 	if n.closed.Load() {
 		return fmt.Errorf("upsert peer %s: %w", in.ID, ErrClosed)
 	}
-	k := in.Key.node()
-	if holder := n.peers.key(k); holder != nil && holder.ID != in.ID {
+	if holder := n.peers.key(in.Key); holder != nil && holder.ID != in.ID {
 		return fmt.Errorf("upsert peer %s: key %s belongs to %s", in.ID, in.Key, holder.ID)
 	}
 	old := n.peers.id(in.ID)
-	if old != nil && (old.key != k || old.Disco != in.Disco) {
+	if old != nil && (old.Key != in.Key || old.Disco != in.Disco) {
 		n.dropPeer(old)
 		old = nil
 	}
 	if old != nil && len(in.Endpoints) == 0 && in.Moves == old.Moves {
 		in.Endpoints, in.Mapped = old.Endpoints, old.Mapped // not to be told is not to be told otherwise
 	}
-	next := &peer{Peer: in, addr: in.Addr(), key: k}
+	next := &peer{Peer: in, addr: in.Addr()}
 	if old == nil {
-		n.lastNodeID++
-		next.nodeID, next.live = n.lastNodeID, newLive()
+		next.live = newLive()
 	} else {
-		next.nodeID, next.live = old.nodeID, old.live
+		next.live = old.live
 		if in.Seq < old.Seq {
 			next.NodeInfo = old.NodeInfo
 		}
 	}
-	next.node = engineNode(next)
 	n.peers.put(next)
 	if old != nil && next.Moves != old.Moves {
 		n.log.Debug("peer has moved", "peer", next.ID)
-		n.magic.RemovePeer(next.nodeID) // the paths to it; WireGuard's session stays
+		n.engine.ForgetPaths(next.known())
+	} else {
+		n.engine.Upsert(next.known())
 	}
-	n.magic.UpsertPeer(next.node)
-	n.engine.SyncDevicePeer(k)
 	if old != nil && len(old.Endpoints) == 0 && len(next.Endpoints) > 0 {
 		n.probe(next)
 	}
 	if old != nil && !in.Inbound.covers(old.Inbound) {
-		n.forgetFlows()
 		next.live.closeWhere(func(c *trackedConn) bool { return c.inbound && !in.Inbound.Allows(c.localPort) })
 	}
 	return nil
@@ -186,8 +179,7 @@ func (n *Node) Peers() []Peer {
 // dropPeer removes a row. n.peerOps must be held.
 func (n *Node) dropPeer(p *peer) {
 	n.peers.drop(p)
-	n.engine.SyncDevicePeer(p.key)
-	n.magic.RemovePeer(p.nodeID)
+	n.engine.Remove(p.Key)
 	p.live.end()
 }
 
@@ -216,23 +208,18 @@ func usable(endpoints []netip.AddrPort) []netip.AddrPort {
 	return kept[:min(len(kept), maxEndpoints)]
 }
 
-// engineNode is the peer in the engine's words.
-func engineNode(p *peer) tailcfg.NodeView {
-	self := []netip.Prefix{netip.PrefixFrom(p.addr, p.addr.BitLen())}
-	node := &tailcfg.Node{
-		ID:              p.nodeID,
-		StableID:        tailcfg.StableNodeID(p.ID.String()),
-		Name:            p.ID.String() + ".",
-		Key:             p.key,
-		Addresses:       self,
-		AllowedIPs:      self,
-		Endpoints:       p.Endpoints,
-		HomeDERP:        p.Region,
-		Cap:             tailcfg.CurrentCapabilityVersion,
-		IsWireGuardOnly: p.WireGuardOnly,
+// known is what the engine has to know of the peer.
+func (p *peer) known() engine.Peer {
+	known := engine.Peer{Key: p.Key, Addr: p.addr, Disco: p.Disco, Region: p.Region, Endpoints: p.Endpoints, Name: p.ID.String()}
+	if p.WireGuardOnly {
+		known.Disco = engine.Key{}
 	}
-	if !p.WireGuardOnly {
-		node.DiscoKey = p.Disco.disco()
+	return known
+}
+
+// sessionChanged is called with the engine's locks held.
+func (n *Node) sessionChanged(k engine.Key, established bool) {
+	if p := n.peers.key(k); p != nil {
+		p.live.setSession(established)
 	}
-	return node.View()
 }

@@ -5,9 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"tailscale.com/ipn/ipnstate"
-	"tailscale.com/net/netmon"
-	"tailscale.com/tailcfg"
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
 // This file is about where the node can be reached directly, and when two nodes behind NATs try.
@@ -23,7 +21,7 @@ func (n *Node) publishLocal() {
 	if n.opts.RelayOnly {
 		return
 	}
-	regular, loopback, err := netmon.LocalAddresses()
+	regular, loopback, err := engine.LocalAddrs()
 	if err != nil {
 		n.log.Debug("list local addresses", "err", err)
 		return
@@ -31,7 +29,7 @@ func (n *Node) publishLocal() {
 	if len(regular) == 0 {
 		regular = loopback
 	}
-	port := n.magic.LocalPort()
+	port := n.engine.LocalPort()
 	n.updateInfo(func(info *NodeInfo) {
 		if len(info.Endpoints) > 0 || port == 0 {
 			return
@@ -43,13 +41,13 @@ func (n *Node) publishLocal() {
 }
 
 // endpointsChanged takes in what the engine found out about this node, and does not block.
-func (n *Node) endpointsChanged(found []tailcfg.Endpoint) {
+func (n *Node) endpointsChanged(found []engine.Endpoint) {
 	endpoints := make([]netip.AddrPort, len(found))
 	var mapped netip.AddrPort
 	measured := false
 	for i, ep := range found {
 		endpoints[i] = ep.Addr
-		if ep.Type == tailcfg.EndpointSTUN {
+		if ep.STUN {
 			measured = true
 			if !mapped.IsValid() && !n.has(ep.Addr.Addr()) {
 				mapped = ep.Addr
@@ -68,7 +66,7 @@ func (n *Node) endpointsChanged(found []tailcfg.Endpoint) {
 
 // has reports whether an address is one of this machine's. It says yes when it cannot know.
 func (n *Node) has(addr netip.Addr) bool {
-	regular, loopback, err := netmon.LocalAddresses()
+	regular, loopback, err := engine.LocalAddrs()
 	return err != nil || slices.Contains(regular, addr) || slices.Contains(loopback, addr)
 }
 
@@ -80,7 +78,7 @@ func (n *Node) measure(reason string) {
 	if n.opts.RelayOnly || !n.relays.stun() {
 		n.updateInfo(func(info *NodeInfo) { info.Measured = true }) // there is nothing to measure
 	}
-	n.magic.ReSTUN(reason)
+	n.engine.Measure(reason)
 }
 
 // noteMeasured takes in a measurement that changed nothing, or found nothing out: the engine does not tell of those.
@@ -92,12 +90,12 @@ func (n *Node) noteMeasured() {
 	if !open {
 		return
 	}
-	report := n.magic.GetLastNetcheckReport(n.ctx)
-	if report == nil || report.Now.Before(asked) {
+	report, ok := n.engine.Measured(n.ctx)
+	if !ok || report.At.Before(asked) {
 		return
 	}
 	n.updateInfo(func(info *NodeInfo) {
-		for _, seen := range []netip.AddrPort{report.GlobalV4, report.GlobalV6} {
+		for _, seen := range []netip.AddrPort{report.PublicIPv4, report.PublicIPv6} {
 			if !info.Mapped.IsValid() && slices.Contains(info.Endpoints, seen) && !n.has(seen.Addr()) {
 				info.Mapped = seen
 			}
@@ -108,7 +106,7 @@ func (n *Node) noteMeasured() {
 
 // probe makes the engine look for a direct path to p now, and does not wait for one.
 func (n *Node) probe(p *peer) {
-	n.engine.Ping(p.addr, tailcfg.PingDisco, 0, func(*ipnstate.PingResult) {})
+	n.engine.Ping(p.Key, func(engine.Pong) {})
 }
 
 // forgetMapped forgets where peers behind NATs are, when this node has moved: the coordinator tells again, when both should try.
@@ -124,9 +122,12 @@ func (n *Node) forgetMapped() {
 		}
 		next := *p
 		next.Endpoints = nil
-		next.node = engineNode(&next)
 		n.peers.put(&next)
-		n.magic.RemovePeer(next.nodeID)
-		n.magic.UpsertPeer(next.node)
+		n.engine.ForgetPaths(next.known())
 	}
+}
+
+// homeChanged is called by the engine when it chose another home relay.
+func (n *Node) homeChanged(region int) {
+	n.updateInfo(func(info *NodeInfo) { info.Region = region })
 }

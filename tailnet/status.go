@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"tailscale.com/ipn/ipnstate"
-	"tailscale.com/net/netcheck"
-	"tailscale.com/tailcfg"
+
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
 // Pong is a peer's answer to a Ping.
@@ -38,7 +36,7 @@ func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
 	if p.WireGuardOnly {
 		return Pong{}, fmt.Errorf("ping %s: it runs plain WireGuard", id)
 	}
-	answers := make(chan *ipnstate.PingResult, 1)
+	answers := make(chan engine.Pong, 1)
 	again := time.NewTimer(0) // a ping may be lost, and has no answer then
 	defer again.Stop()
 	for {
@@ -48,23 +46,19 @@ func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
 		case <-n.ctx.Done():
 			return Pong{}, ErrClosed
 		case <-again.C:
-			n.engine.Ping(p.addr, tailcfg.PingDisco, 0, func(res *ipnstate.PingResult) {
+			n.engine.Ping(p.Key, func(pong engine.Pong) {
 				select {
-				case answers <- res:
+				case answers <- pong:
 				default:
 				}
 			})
 			again.Reset(time.Second)
-		case res := <-answers:
-			if res.Err != "" {
-				return Pong{}, fmt.Errorf("ping %s: %w", id, errors.New(res.Err))
+		case pong := <-answers:
+			if pong.Err != "" {
+				return Pong{}, fmt.Errorf("ping %s: %s", id, pong.Err)
 			}
-			pong := Pong{Latency: time.Duration(res.LatencySeconds * float64(time.Second)), Region: res.DERPRegionCode}
 			p.live.setLatency(pong.Latency)
-			if ep, err := netip.ParseAddrPort(res.Endpoint); err == nil {
-				pong.Direct, pong.Endpoint = true, ep
-			}
-			return pong, nil
+			return Pong{Latency: pong.Latency, Direct: pong.Endpoint.IsValid(), Endpoint: pong.Endpoint, Region: pong.Region}, nil
 		}
 	}
 }
@@ -130,21 +124,19 @@ type PeerStatus struct {
 // Status takes a snapshot. It costs time per peer.
 func (n *Node) Status() Status {
 	status := Status{
-		ID: n.id, Addr: n.addr, Region: n.Info().Region, Rebinds: n.rebinds.Load(), Relays: n.relays.status(),
+		ID: n.id, Addr: n.addr, Region: n.Info().Region, Rebinds: n.rebinds.Load(), Relays: n.relayLinks(),
 	}
 	if n.closed.Load() {
 		return status
 	}
-	status.ListenOn = n.magic.LocalPort()
-	latency := n.magic.GetDERPRegionLatency()
+	status.ListenOn = n.engine.LocalPort()
+	latency := n.engine.RelayLatencies()
 	for i := range status.Relays {
 		status.Relays[i].Latency = latency[status.Relays[i].ID]
 	}
-	builder := &ipnstate.StatusBuilder{WantPeers: true}
-	n.engine.UpdateStatus(builder)
-	seen := builder.Status().Peer
+	seen := n.engine.PeerStates()
 	for _, p := range n.peers.all() {
-		status.Peers = append(status.Peers, p.status(seen[p.key]))
+		status.Peers = append(status.Peers, p.status(seen[p.Key]))
 	}
 	slices.SortFunc(status.Peers, func(a, b PeerStatus) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	return status
@@ -184,28 +176,26 @@ func (n *Node) Measure(ctx context.Context, which func(uuid.UUID) bool) []PeerSt
 	return peers
 }
 
-func (p *peer) status(seen *ipnstate.PeerStatus) PeerStatus {
-	status := PeerStatus{ID: p.ID, Addr: p.addr, Path: PathNone}
-	if seen == nil {
-		return status
+func (p *peer) status(seen engine.PeerState) PeerStatus {
+	status := PeerStatus{
+		ID: p.ID, Addr: p.addr, Path: PathNone, Rx: int64(seen.Rx), Tx: int64(seen.Tx), LastHandshake: seen.LastHandshake,
 	}
-	status.Rx, status.Tx, status.LastHandshake = seen.RxBytes, seen.TxBytes, seen.LastHandshake
-	established, _ := p.live.session()
-	if ep, err := netip.ParseAddrPort(seen.CurAddr); err == nil {
-		status.Path, status.Endpoint = PathDirect, ep
-	} else if established {
+	if seen.Endpoint.IsValid() {
+		status.Path, status.Endpoint = PathDirect, seen.Endpoint
+	} else if established, _ := p.live.established(); established {
 		status.Path, status.Region = PathRelay, seen.Relay
 	}
 	return status
 }
 
-func (r *relays) status() []RelayLink {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// relayLinks is the relays in the order of the map, without latencies.
+func (n *Node) relayLinks() []RelayLink {
+	states := n.engine.RelayStates()
 	var links []RelayLink
-	for _, link := range r.links {
+	for _, region := range n.relays.regions() {
+		state := states[region.ID]
 		links = append(links, RelayLink{
-			ID: link.region.ID, Code: link.region.Code, Connected: link.connected, Websocket: link.bridge != nil, Err: link.err,
+			ID: region.ID, Code: region.Code, Connected: state.Connected, Websocket: state.Websocket, Err: state.Problem,
 		})
 	}
 	return links
@@ -238,36 +228,25 @@ func (n *Node) Netcheck(ctx context.Context) (Report, error) {
 	if n.closed.Load() {
 		return Report{}, ErrClosed
 	}
-	m := n.relays.engineMap()
-	if len(m.Regions) == 0 {
+	links := n.relayLinks()
+	if len(links) == 0 {
 		return Report{}, errors.New("check network: there are no relays to check against")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.ctx, cancel)()
-	checker := &netcheck.Client{NetMon: n.netmon, Logf: n.logf}
-	if err := checker.Standalone(ctx, ""); err != nil {
-		return Report{}, fmt.Errorf("check network: %w", err)
-	}
-	found, err := checker.GetReport(ctx, m, &netcheck.GetReportOpts{OnlyTCP443: n.opts.RelayOnly})
+	found, err := n.engine.Check(ctx)
 	if err != nil {
 		return Report{}, fmt.Errorf("check network: %w", err)
 	}
 	report := Report{
-		UDP: found.UDP, IPv4: found.IPv4, IPv6: found.IPv6, PublicIPv4: found.GlobalV4, PublicIPv6: found.GlobalV6,
-		PreferredRegion: found.PreferredDERP,
+		UDP: found.UDP, IPv4: found.IPv4, IPv6: found.IPv6, PublicIPv4: found.PublicIPv4, PublicIPv6: found.PublicIPv6,
+		PreferredRegion: found.PreferredRegion, MappingVariesByDest: found.MappingVariesByDest,
 	}
-	if varies, known := found.MappingVariesByDestIP.Get(); known {
-		report.MappingVariesByDest = &varies
-	}
-	links := make(map[int]RelayLink)
-	for _, link := range n.relays.status() {
-		links[link.ID] = link
-	}
-	for _, id := range slices.Sorted(maps.Keys(m.Regions)) {
-		region := RegionReport{RelayLink: links[id], LatencyV4: found.RegionV4Latency[id], LatencyV6: found.RegionV6Latency[id]}
-		region.Latency = found.RegionLatency[id]
-		report.Regions = append(report.Regions, region)
+	slices.SortFunc(links, func(a, b RelayLink) int { return a.ID - b.ID })
+	for _, link := range links {
+		link.Latency = found.Latency[link.ID]
+		report.Regions = append(report.Regions, RegionReport{RelayLink: link, LatencyV4: found.V4[link.ID], LatencyV6: found.V6[link.ID]})
 	}
 	return report, nil
 }

@@ -1,12 +1,10 @@
 package tailnet
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
-	"tailscale.com/ipn/ipnstate"
-	"tailscale.com/tailcfg"
+	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
 // The engine finds a dead path when it has something to send, and takes its time: WireGuard asks for a new session after 15
@@ -22,10 +20,8 @@ const (
 	overdue = time.Second
 	// deaf is how long an established session may bring nothing over a path that answers, before it is started afresh.
 	deaf = time.Second
-	// relayProbe bounds the look whether the relay can be reached by a new connection.
-	relayProbe = time.Second
 	// breakGap is the shortest time between two relay connections that the vigil asks for.
-	breakGap = 3 * time.Second
+	breakGap = time.Second
 )
 
 // watched is the vigil's view of one peer. Its fields belong to the vigil's goroutine, but for pong.
@@ -72,7 +68,8 @@ func (n *Node) vigil() {
 				delete(rows, l)
 			}
 		}
-		if down && now.Sub(broke) >= breakGap && n.relays.revive() {
+		if down && now.Sub(broke) >= breakGap {
+			n.engine.RenewRelays()
 			broke = now
 		}
 	}
@@ -80,7 +77,7 @@ func (n *Node) vigil() {
 
 // attend looks after one peer. It reports whether not even the relay carries packets to it.
 func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down bool) {
-	rx, tx := n.traffic(p)
+	rx, tx := n.engine.Traffic(p.Key)
 	if rx != w.rx {
 		if !w.stalled.IsZero() {
 			n.log.Info("path is back", "peer", p.ID, "duration", now.Sub(w.stalled).Round(100*time.Millisecond))
@@ -124,7 +121,7 @@ func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down b
 			w.rx, w.tx = 0, 0
 		}
 		w.reset = now
-		n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
+		n.engine.Echo(p.addr, nil)
 	}
 	return false
 }
@@ -135,8 +132,8 @@ func (n *Node) ask(p *peer, w *watched) {
 		return
 	}
 	pong := w.pong
-	n.engine.Ping(p.addr, tailcfg.PingDisco, 0, func(res *ipnstate.PingResult) {
-		if res.Err == "" {
+	n.engine.Ping(p.Key, func(answer engine.Pong) {
+		if answer.Err == "" {
 			pong.Store(time.Now().UnixNano())
 		}
 	})
@@ -156,49 +153,9 @@ func (n *Node) attended() []*peer {
 	return rows
 }
 
-// traffic is how many bytes the peer's current WireGuard session brought and took.
-func (n *Node) traffic(p *peer) (rx, tx uint64) {
-	if dev, ok := n.engine.PeerByKey(p.key); ok {
-		return dev.RxBytes(), dev.TxBytes()
-	}
-	return 0, 0
-}
-
 // revived tells whoever asked that a dead path works again.
 func (n *Node) revived() {
 	if n.opts.Revived != nil {
 		n.opts.Revived()
 	}
-}
-
-// revive connects to the home relay anew if a new connection gets through to it. Whatever the node has at that moment does not
-// carry packets. It blocks for relayProbe at most.
-func (r *relays) revive() bool {
-	n := r.node
-	link := r.homeLink()
-	if link == nil || r.bridgeOf(link) != nil {
-		return false // a bridge dials anew by itself
-	}
-	ctx, cancel := context.WithTimeout(n.ctx, relayProbe)
-	defer cancel()
-	if probeNative(ctx, link.url, n.opts.RootCAs) != nil {
-		return false
-	}
-	n.log.Debug("reconnect relay", "addr", link.url.Host, "reason", "silent")
-	if err := n.magic.DebugBreakDERPConns(); err != nil {
-		n.log.Warn("reconnect relay", "err", err)
-	}
-	return true
-}
-
-func (r *relays) homeLink() *relayLink {
-	home := r.node.Info().Region
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, link := range r.links {
-		if link.region.ID == home {
-			return link
-		}
-	}
-	return nil
 }

@@ -3,10 +3,6 @@ package tailnet
 import (
 	"net/netip"
 	"time"
-
-	"tailscale.com/ipn/ipnstate"
-	"tailscale.com/net/netmon"
-	"tailscale.com/tailcfg"
 )
 
 const (
@@ -36,7 +32,7 @@ func realClock() clock {
 	}
 }
 
-// watch rebinds when the machine has slept, and sets up the sockets of a rebind.
+// watch rebinds when the machine has slept, and takes in what was measured.
 func (n *Node) watch(c clock) {
 	defer c.stop()
 	wall, mono := c.now()
@@ -54,10 +50,6 @@ func (n *Node) watch(c clock) {
 			n.log.Info("the machine slept", "duration", asleep.Round(time.Second))
 			n.Rebind("sleep")
 		}
-		if n.rebound.Swap(false) {
-			n.allowFragments()
-		}
-		n.relays.poke()
 		n.noteMeasured()
 	}
 }
@@ -88,21 +80,16 @@ func (n *Node) renew(p *peer) {
 	for try, begin := 0, time.Now(); time.Since(begin) < renewTime; try++ {
 		seen, _ := p.live.handshakes()
 		n.restart(p, seen)
-		n.engine.Ping(p.addr, tailcfg.PingICMP, 0, func(*ipnstate.PingResult) {})
+		n.engine.Echo(p.addr, nil)
 		if !n.stalled(n.ctx, p, min(try, renewPatience)) {
 			return
 		}
 	}
 }
 
-// linkChanged is called when network interfaces changed. The engine rebinds by itself then. What it would wait for is a relay
-// connection that leaves by an interface that is no longer the default one.
-func (n *Node) linkChanged(delta netmon.ChangeDelta) {
-	n.rebound.Store(true)
-	if delta.IsInitialState || !delta.DefaultInterfaceChanged && !delta.AvailableProtocolsChanged {
-		return
-	}
-	n.log.Info("network changed", "interface", delta.DefaultRouteInterface)
+// moved is called by the engine when the machine's network is another one.
+func (n *Node) moved(networkInterface string) {
+	n.log.Info("network changed", "interface", networkInterface)
 	n.Rebind("network change")
 }
 
@@ -114,11 +101,7 @@ func (n *Node) Rebind(reason string) {
 	}
 	n.log.Debug("rebind", "reason", reason)
 	n.forgetMapped()
-	n.magic.Rebind()
-	n.rebound.Store(true)
-	if err := n.magic.DebugBreakDERPConns(); err != nil {
-		n.log.Warn("reconnect relay", "err", err)
-	}
+	n.engine.Rebind()
 	n.updateInfo(func(info *NodeInfo) { info.Moves, info.Mapped, info.Measured = info.Moves+1, netip.AddrPort{}, false })
 	n.measure(reason)
 	n.rebinds.Add(1)

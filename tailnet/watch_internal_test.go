@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"tailscale.com/net/netmon"
 )
 
 func TestWatchNoticesSleep(t *testing.T) {
@@ -53,23 +52,5 @@ func TestWatchNoticesSleep(t *testing.T) {
 		if got := n.rebinds.Load(); got != step.want {
 			t.Errorf("%s: got %d rebinds in all, want %d", step.name, got, step.want)
 		}
-	}
-}
-
-func TestLinkChange(t *testing.T) {
-	t.Parallel()
-	n, err := New(Options{ID: uuid.New()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
-	n.linkChanged(netmon.ChangeDelta{IsInitialState: true, DefaultInterfaceChanged: true})
-	n.linkChanged(netmon.ChangeDelta{InterfaceIPsChanged: true, RebindLikelyRequired: true})
-	if got := n.rebinds.Load(); got != 0 {
-		t.Errorf("changes that the engine deals with: got %d rebinds, want 0", got)
-	}
-	n.linkChanged(netmon.ChangeDelta{DefaultInterfaceChanged: true})
-	if got := n.rebinds.Load(); got != 1 {
-		t.Errorf("another default interface: got %d rebinds, want 1", got)
 	}
 }

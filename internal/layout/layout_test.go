@@ -46,6 +46,11 @@ var allowed = map[string][]string{
 // only maps a foreign module to the one subtree that may import it, with the reason.
 var only = map[string]struct{ subtree, reason string }{
 	"tailscale.com":                                {"tailnet", "its API moves with every release: one package follows it"},
+	"tailscale.com/wgengine":                       {"tailnet/engine", "what is assumed of it has a test there"},
+	"tailscale.com/net/netcheck":                   {"tailnet/engine", "what is assumed of it has a test there"},
+	"tailscale.com/health":                         {"tailnet/engine", "what is assumed of it has a test there"},
+	"github.com/tailscale/wireguard-go":            {"tailnet/engine", "what is assumed of it has a test there"},
+	"gvisor.dev/gvisor":                            {"tailnet/engine", "what is assumed of it has a test there"},
 	"github.com/coder/websocket":                   {"internal/websock", "one import line to change if it is ever replaced"},
 	"github.com/jackc/pgx/v5":                      {"coderd", "PostgreSQL is the server's"},
 	"github.com/gliderlabs/ssh":                    {"agent", "only the agent serves SSH"},

@@ -1,4 +1,4 @@
-package tailnet
+package engine
 
 import (
 	"context"
@@ -9,14 +9,13 @@ import (
 	"tailscale.com/types/logger"
 )
 
-// levelTrace is below slog.LevelDebug: what the engine itself calls verbose.
+// levelTrace is below slog.LevelDebug: what the libraries call verbose.
 const levelTrace = slog.LevelDebug - 4
 
-// engineLogf routes the engine's printf logging to log at debug level, and shows every line's format to tap first. The
-// engine logs public keys, addresses and relay errors, never secrets.
-func engineLogf(log *slog.Logger, tap func(format string, args []any)) logger.Logf {
+// engineLogf routes the libraries' printf logging to log at debug level. They log public keys, addresses and relay errors, never
+// secrets.
+func engineLogf(log *slog.Logger) logger.Logf {
 	return func(format string, args ...any) {
-		tap(format, args)
 		level := slog.LevelDebug
 		if strings.HasPrefix(format, "[v") {
 			level = levelTrace

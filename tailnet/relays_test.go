@@ -1,14 +1,11 @@
 package tailnet_test
 
 import (
-	"context"
 	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +78,7 @@ func awaitLink(t *testing.T, n *tailnet.Node, want func(tailnet.RelayLink) bool)
 func viaWebsocket(link tailnet.RelayLink) bool { return link.Connected && link.Websocket }
 func native(link tailnet.RelayLink) bool       { return link.Connected && !link.Websocket }
 
-func TestBridgeBehindProxy(t *testing.T) {
+func TestRelayBehindProxy(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
 	a := tailnettest.NewNode(t, nil, tailnet.Options{RelayOnly: true})
@@ -96,7 +93,7 @@ func TestBridgeBehindProxy(t *testing.T) {
 	awaitLink(t, b, native)
 	overRelay(t, a, b)
 
-	// Another map without the relay ends its bridge; the same map again keeps what there is.
+	// Another map without the relay ends its connection; the same map again keeps what there is.
 	if err := a.SetRelayMap(r.Map, u); err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +109,8 @@ func TestBridgeBehindProxy(t *testing.T) {
 	}
 }
 
-// TestBridgeToPath: an access URL with a path cannot be told to the engine, so that a bridge is there from the start.
-func TestBridgeToPath(t *testing.T) {
+// TestRelayBelowPath: an access URL may have a path.
+func TestRelayBelowPath(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
 	mux := http.NewServeMux()
@@ -125,62 +122,30 @@ func TestBridgeToPath(t *testing.T) {
 	if err := a.SetRelayMap(r.Map, u); err != nil {
 		t.Fatal(err)
 	}
-	if link := a.Status().Relays[0]; !link.Websocket {
-		t.Error("a relay below a path is not bridged at once")
-	}
+	awaitLink(t, a, native)
 	overRelay(t, a, b)
 }
 
-// TestOtherScheme: this process talks http to relays (see its other tests), so that https ones need a bridge, and the
-// private authority's certificate has to be trusted there as well.
-func TestOtherScheme(t *testing.T) {
+// TestSchemes: one process reaches relays by http and by https, behind proxies that pass only websockets too, and accepts
+// certificates of a private authority only when it is told to.
+func TestSchemes(t *testing.T) {
 	t.Parallel()
 	plain := tailnettest.NewRelay(t)
-	tailnettest.NewNode(t, plain, tailnet.Options{})
-	r, roots := tailnettest.NewTLSRelay(t)
-	trusting := func() *tailnet.Node {
-		return tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: true, RootCAs: roots})
-	}
-	a, b := trusting(), trusting()
-	awaitLink(t, a, viaWebsocket)
-	overRelay(t, a, b)
-
-	doubting := tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: true})
-	awaitLink(t, doubting, func(link tailnet.RelayLink) bool { return strings.Contains(link.Err, "certificate") })
-}
-
-// TestHTTPSProcess runs the scenarios of a process that talks https to relays in a process of their own.
-func TestHTTPSProcess(t *testing.T) {
-	t.Parallel()
-	if os.Getenv(httpsVariable) != "" {
-		t.Skip("this is that process")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestInHTTPSProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), httpsVariable+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestInHTTPSProcess") {
-		t.Fatalf("%v\n%s", err, out)
-	}
-}
-
-const httpsVariable = "TAILNET_TEST_HTTPS"
-
-func TestInHTTPSProcess(t *testing.T) {
-	if os.Getenv(httpsVariable) == "" {
-		t.Skip("run by TestHTTPSProcess")
-	}
+	awaitLink(t, tailnettest.NewNode(t, plain, tailnet.Options{}), native)
 	r, roots := tailnettest.NewTLSRelay(t)
 	opts := tailnet.Options{RelayOnly: true, RootCAs: roots}
 	a, b := tailnettest.NewNode(t, r, opts), tailnettest.NewNode(t, r, opts)
 	awaitLink(t, a, native)
 	overRelay(t, a, b)
 
-	// The bridge itself has to talk TLS to the engine now.
+	doubting := tailnettest.NewNode(t, r, tailnet.Options{RelayOnly: true})
+	awaitLink(t, doubting, func(link tailnet.RelayLink) bool { return strings.Contains(link.Err, "certificate") })
+
 	web := httptest.NewTLSServer(websocketOnly(t, r.URL))
-	defer web.Close()
-	defer web.CloseClientConnections()
+	t.Cleanup(func() {
+		web.CloseClientConnections()
+		web.Close()
+	})
 	roots.AddCert(web.Certificate())
 	u, err := url.Parse(web.URL)
 	if err != nil {
@@ -200,8 +165,4 @@ func TestInHTTPSProcess(t *testing.T) {
 	exchange(t, c, 1<<18)
 	c.Close()
 	proxied.Close()
-
-	plain := tailnettest.NewRelay(t)
-	other := tailnettest.NewNode(t, plain, tailnet.Options{RelayOnly: true})
-	awaitLink(t, other, viaWebsocket)
 }

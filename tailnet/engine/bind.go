@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"encoding/hex"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/tailscale/wireguard-go/conn"
+	"tailscale.com/net/packet"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/ipproto"
+	"tailscale.com/types/key"
+)
+
+// probeGap is how often magicsock is asked again whether a relayed peer has a direct path now. It asks the peer by itself at its
+// own pace; this bounds how much longer the relay carries what could go directly.
+const probeGap = 50 * time.Millisecond
+
+// bind is what WireGuard sends and receives with. It sends by magicsock where a direct path is proven, and by the link of the
+// peer's relay otherwise.
+//
+// magicsock does not tell where it would send to, but counts what it sent and where, at once and on the sender's goroutine
+// (Conn.SetConnectionCounter). So a route remembers where its last batch went. While that was a relay, the next ones go to the
+// relay's link, and now and then a packet of one byte, which WireGuard ignores, goes to magicsock to see where it goes.
+type bind struct {
+	conn.Bind // magicsock's
+	engine    *Engine
+	received  chan received
+
+	mu   sync.Mutex
+	done chan struct{} // closed while the bind is
+}
+
+// route is how packets to a peer travel.
+type route struct {
+	peer key.NodePublic
+
+	mu      sync.Mutex // held while magicsock sends to the peer
+	relayed int        // the region of the relay that magicsock used last; 0 when it used a direct path, or nothing
+	direct  bool       // it used a direct path
+	probed  time.Time
+}
+
+// received is a WireGuard packet from a relay.
+type received struct {
+	from key.NodePublic
+	buf  *[maxPacket]byte
+	n    int
+}
+
+// maxPacket is the longest WireGuard packet that relays carry here, in bytes: the tunnel's MTU, rounded up to 16, and 32 of
+// WireGuard's own, with room to spare.
+const maxPacket = 1536
+
+var packets = sync.Pool{New: func() any { return new([maxPacket]byte) }}
+
+func newBind(e *Engine) *bind {
+	closed := make(chan struct{})
+	close(closed)
+	return &bind{Bind: e.magic.Bind(), engine: e, received: make(chan received, 256), done: closed}
+}
+
+func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	fns, port, err := b.Bind.Open(port)
+	if err != nil {
+		return nil, 0, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	done := make(chan struct{})
+	b.done = done
+	receive := func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
+		return b.receive(done, bufs, sizes, eps)
+	}
+	return append(fns, receive), port, nil
+}
+
+func (b *bind) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.done:
+	default:
+		close(b.done)
+	}
+	return b.Bind.Close()
+}
+
+// arrived takes in a WireGuard packet from a relay. It blocks while WireGuard is busy, until stop is closed.
+func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
+	if len(data) > maxPacket {
+		return
+	}
+	p := received{from: from, buf: packets.Get().(*[maxPacket]byte), n: len(data)}
+	copy(p.buf[:], data)
+	select {
+	case b.received <- p:
+	case <-stop:
+		packets.Put(p.buf)
+	}
+}
+
+// receive gives WireGuard what came from relays: one packet, and as many more as are there.
+func (b *bind) receive(done <-chan struct{}, bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
+	var p received
+	count := 0
+	for count < len(bufs) {
+		if count == 0 {
+			select {
+			case p = <-b.received:
+			case <-done:
+				return 0, net.ErrClosed
+			}
+		} else {
+			select {
+			case p = <-b.received:
+			default:
+				return count, nil
+			}
+		}
+		if ep := b.endpoint(p.from); ep != nil {
+			sizes[count], eps[count] = copy(bufs[count], p.buf[:p.n]), ep
+			count++
+		}
+		packets.Put(p.buf)
+	}
+	return count, nil
+}
+
+// endpoint is what magicsock calls a peer. It is nil for strangers.
+func (b *bind) endpoint(k key.NodePublic) conn.Endpoint {
+	raw := k.Raw32()
+	ep, err := b.Bind.ParseEndpoint(hex.EncodeToString(raw[:]))
+	if err != nil {
+		return nil
+	}
+	return ep
+}
+
+// Send is called by one goroutine per peer, and by others for handshakes.
+func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
+	r := b.engine.peers.byAddr(ep.DstIP())
+	if r == nil {
+		return b.Bind.Send(bufs, ep, offset)
+	}
+	route := r.route
+	route.mu.Lock()
+	defer route.mu.Unlock()
+	if route.relayed == 0 {
+		route.direct = false
+		return b.Bind.Send(bufs, ep, offset)
+	}
+	if now := time.Now(); now.Sub(route.probed) >= probeGap {
+		route.probed = now
+		relayed := route.relayed
+		route.relayed, route.direct = 0, false
+		if err := b.Bind.Send([][]byte{probePacket()}, ep, packet.GeneveFixedHeaderLength); err != nil && route.relayed == 0 && !route.direct {
+			route.relayed = relayed
+			return err
+		}
+		if route.relayed == 0 {
+			return b.Bind.Send(bufs, ep, offset)
+		}
+	}
+	link := b.engine.link(route.relayed)
+	if link == nil {
+		return errNoRelay
+	}
+	for _, buf := range bufs {
+		link.send(route.peer, buf[offset:])
+	}
+	return nil
+}
+
+// probePacket is one byte, behind the room that magicsock wants before each packet.
+func probePacket() []byte { return make([]byte, packet.GeneveFixedHeaderLength+1) }
+
+var errNoRelay = errors.New("the peer's relay is not known")
+
+// sent is called by magicsock during each Send: see bind. dst is DERP's magic address and the region for a relay.
+func (b *bind) sent(_ ipproto.Proto, src, dst netip.AddrPort, _, _ int, recv bool) {
+	if recv {
+		return
+	}
+	r := b.engine.peers.byAddr(src.Addr())
+	if r == nil {
+		return
+	}
+	// route.mu is held by the Send that this is part of.
+	if dst.Addr() == tailcfg.DerpMagicIPAddr {
+		r.route.relayed = int(dst.Port())
+	} else {
+		r.route.direct = true
+	}
+}

@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"tailscale.com/derp"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/key"
+)
+
+// bridge is what magicsock takes for relays: a server on a loopback port of this process, which passes on what it gets to the
+// relayLink of the relay, and hands back disco messages. It serves this process alone: each relay's host name is a secret that only
+// magicsock is told, and the client has to prove the node's own key.
+//
+// It speaks DERP over TLS, as magicsock does with servers, with a certificate that magicsock is told to expect. It listens only while
+// there is a relay for which magicsock has no connection: with one relay, for some milliseconds.
+type bridge struct {
+	engine   *Engine
+	secret   key.NodePrivate // the server's key
+	certHash string          // hex SHA-256 of the certificate
+	server   *http.Server
+	config   *tls.Config
+	ctx      context.Context
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+
+	mu       sync.Mutex
+	listener net.Listener // nil while it does not listen
+	port     int          // of the listener, or of the last one
+}
+
+func newBridge(e *Engine) (*bridge, error) {
+	const name = "*.bridge.invalid"
+	cert, hash, err := selfSigned(name)
+	if err != nil {
+		return nil, err
+	}
+	b := &bridge{engine: e, secret: key.NewNode(), certHash: hash}
+	b.config = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.server = &http.Server{
+		Handler:           b,
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          log.New(io.Discard, "", 0), // others on this machine may try the port
+	}
+	return b, nil
+}
+
+func (b *bridge) close() {
+	b.cancel()
+	b.mu.Lock()
+	b.server.Close()
+	b.mu.Unlock()
+	b.running.Wait()
+}
+
+// listen opens or closes the bridge. It reports whether magicsock has to be told of another port.
+func (b *bridge) listen(open bool) (moved bool, _ error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx.Err() != nil || open == (b.listener != nil) {
+		return false, nil
+	}
+	if !open {
+		b.listener.Close()
+		b.listener = nil
+		return false, nil
+	}
+	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(b.port)))
+	if err != nil && b.port != 0 { // another process has taken the port
+		l, err = net.Listen("tcp4", "127.0.0.1:0")
+	}
+	if err != nil {
+		return false, fmt.Errorf("listen for magicsock: %w", err)
+	}
+	before := b.port
+	b.listener, b.port = l, l.Addr().(*net.TCPAddr).Port
+	b.running.Go(func() { b.server.Serve(tls.NewListener(l, b.config)) })
+	return b.port != before, nil
+}
+
+// newHost draws the name under which magicsock reaches a relay.
+func newHost() string { return strings.ToLower(rand.Text()) + ".bridge.invalid" }
+
+// node is the bridge to a relay in magicsock's words.
+func (b *bridge) node(l *relayLink) *tailcfg.DERPNode {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &tailcfg.DERPNode{
+		Name: strconv.Itoa(l.relay.Region) + "b", RegionID: l.relay.Region, HostName: l.host, IPv4: "127.0.0.1", IPv6: "none",
+		DERPPort: b.port, STUNPort: -1, CertName: "sha256-raw:" + b.certHash,
+	}
+}
+
+func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	host, _, _ := strings.Cut(r.Host, ":")
+	link := b.engine.linkByHost(host)
+	switch {
+	case link == nil:
+		http.Error(w, "this server is not for you", http.StatusForbidden)
+		return
+	case r.URL.Path != "/derp" || !strings.EqualFold(r.Header.Get("Upgrade"), "derp"):
+		http.NotFound(w, r)
+		return
+	}
+	b.running.Add(1) // the server's own goroutine is still counted
+	defer b.running.Done()
+	near, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer near.Close()
+	defer context.AfterFunc(b.ctx, func() { near.Close() })()
+	if _, err := io.WriteString(near, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: DERP\r\nConnection: Upgrade\r\n\r\n"); err != nil {
+		return
+	}
+	c := &bridgeConn{conn: near, out: bufio.NewWriter(near)}
+	if err := b.greet(c, buffered.Reader); err != nil {
+		b.engine.logf("relay bridge: %v", err)
+		return
+	}
+	link.want(c, true)
+	b.engine.openBridge(false)
+	defer func() {
+		link.want(c, false)
+		b.engine.openBridge(false)
+	}()
+	alive := time.AfterFunc(derp.KeepAlive, c.keepAlive)
+	defer alive.Stop()
+	c.alive = alive
+	if err := c.serve(buffered.Reader, link); err != nil && b.ctx.Err() == nil {
+		b.engine.logf("relay bridge: %v", err)
+	}
+}
+
+// bridgeConn is a connection of magicsock's.
+type bridgeConn struct {
+	conn  net.Conn
+	alive *time.Timer
+
+	mu  sync.Mutex
+	out *bufio.Writer
+}
+
+// greet does the server's half of DERP's hello: its key, then the client's key and what it has to say in a box between both keys, then
+// the same from the server.
+func (b *bridge) greet(c *bridgeConn, in *bufio.Reader) error {
+	c.conn.SetDeadline(time.Now().Add(relayTimeout))
+	defer c.conn.SetDeadline(time.Time{})
+	hello := append([]byte(derp.Magic), rawKey(b.secret.Public())...)
+	if err := c.write(derp.FrameServerKey, hello); err != nil {
+		return fmt.Errorf("greet: %w", err)
+	}
+	n, err := derp.ReadFrameTypeHeader(in, derp.FrameClientInfo)
+	if err != nil {
+		return fmt.Errorf("read hello: %w", err)
+	}
+	if n < derp.KeyLen || n > 64<<10 {
+		return errors.New("the client's hello has no proper length")
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(in, body); err != nil {
+		return fmt.Errorf("read hello: %w", err)
+	}
+	if string(body[:derp.KeyLen]) != string(rawKey(b.engine.public)) {
+		return errors.New("the client has another key than this node")
+	}
+	if _, ok := b.secret.OpenFrom(b.engine.public, body[derp.KeyLen:]); !ok {
+		return errors.New("the client does not prove its key")
+	}
+	info, err := json.Marshal(derp.ServerInfo{Version: derp.ProtocolVersion})
+	if err != nil {
+		return err
+	}
+	if err := c.write(derp.FrameServerInfo, b.secret.SealTo(b.engine.public, info)); err != nil {
+		return fmt.Errorf("greet: %w", err)
+	}
+	return nil
+}
+
+func rawKey(k key.NodePublic) []byte {
+	raw := k.Raw32()
+	return raw[:]
+}
+
+// write sends a frame of the given parts.
+func (c *bridgeConn) write(kind derp.FrameType, parts ...[]byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	if err := derp.WriteFrameHeader(c.out, kind, uint32(n)); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if _, err := c.out.Write(p); err != nil {
+			return err
+		}
+	}
+	return c.out.Flush()
+}
+
+// deliver hands a peer's disco message to magicsock.
+func (c *bridgeConn) deliver(from key.NodePublic, data []byte) {
+	if err := c.write(derp.FrameRecvPacket, rawKey(from), data); err != nil {
+		c.conn.Close() // magicsock makes another connection
+	}
+}
+
+// keepAlive is called once a minute: magicsock gives a relay up that says nothing for two.
+func (c *bridgeConn) keepAlive() {
+	if err := c.write(derp.FrameKeepAlive); err != nil {
+		c.conn.Close()
+		return
+	}
+	c.alive.Reset(derp.KeepAlive)
+}
+
+// serve passes on what magicsock sends, until it closes the connection.
+func (c *bridgeConn) serve(in *bufio.Reader, link *relayLink) error {
+	var buf [derp.KeyLen + maxPacket]byte
+	for {
+		kind, n, err := derp.ReadFrameHeader(in)
+		if err != nil {
+			return err
+		}
+		if kind != derp.FrameSendPacket || n < derp.KeyLen || n > uint32(len(buf)) {
+			if _, err := in.Discard(int(n)); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := io.ReadFull(in, buf[:n]); err != nil {
+			return err
+		}
+		if data := buf[derp.KeyLen:n]; len(data) > 1 { // one byte is a probe of bind's
+			var peer Key
+			copy(peer[:], buf[:derp.KeyLen])
+			link.send(keyOf(peer), data)
+		}
+	}
+}
+
+// selfSigned makes a certificate for host, which lives as long as the process.
+func selfSigned(host string) (_ tls.Certificate, hash string, _ error) {
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, "", fmt.Errorf("make key: %w", err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{host},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &secret.PublicKey, secret)
+	if err != nil {
+		return tls.Certificate{}, "", fmt.Errorf("make certificate: %w", err)
+	}
+	sum := sha256.Sum256(der)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: secret}, hex.EncodeToString(sum[:]), nil
+}

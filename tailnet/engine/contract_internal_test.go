@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailscale/wireguard-go/conn"
+	"tailscale.com/net/netmon"
+	"tailscale.com/net/packet"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/ipproto"
+)
+
+// Each test here holds one assumption about a library that the library does not promise. When one fails after an update, its name
+// and comment say what the engine builds on it.
+
+// magicsock counts what it sends on the goroutine that sends, before Send returns, and names the relay by a magic address. The bind
+// learns from it where a peer's packets go.
+func TestContractSendsAreCountedAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"relay", "direct"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			make := relayed
+			if path == "direct" {
+				make = direct
+			}
+			a, b := make(t, nil)
+			exchange(t, a, b, 1000)
+			var ep conn.Endpoint
+			await(t, "the peer has an endpoint", func() bool { ep = a.bind.endpoint(b.public); return ep != nil })
+			r := a.peers.byKey(b.public.Raw32()).route
+			r.mu.Lock() // WireGuard sends nothing meanwhile
+			defer r.mu.Unlock()
+			var counted []netip.AddrPort
+			a.magic.SetConnectionCounter(func(_ ipproto.Proto, src, dst netip.AddrPort, _, _ int, recv bool) {
+				if !recv && src.Addr() == b.opts.Addr {
+					counted = append(counted, dst) // the race detector sees another goroutine here
+				}
+			})
+			err := a.magic.Send([][]byte{probePacket()}, ep, packet.GeneveFixedHeaderLength)
+			a.magic.SetConnectionCounter(nil)
+			if err != nil || len(counted) != 1 {
+				t.Fatalf("counted %v, %v; want one", counted, err)
+			}
+			if isRelay := counted[0] == netip.AddrPortFrom(tailcfg.DerpMagicIPAddr, 1); isRelay != (path == "relay") {
+				t.Errorf("it went to %v", counted[0])
+			}
+		})
+	}
+}
+
+// magicsock's name of a peer tells the peer's first address: the bind finds its route by that.
+func TestContractEndpointTellsAddress(t *testing.T) {
+	t.Parallel()
+	a, b := direct(t, nil)
+	ep := a.bind.endpoint(b.public)
+	if ep == nil || ep.DstIP() != b.opts.Addr {
+		t.Errorf("got %v, want %v", ep, b.opts.Addr)
+	}
+}
+
+// WireGuard ignores a packet of one byte, which the bind sends to see where it goes.
+func TestContractOneByteIsIgnored(t *testing.T) {
+	t.Parallel()
+	a, b := direct(t, nil)
+	exchange(t, a, b, 1000)
+	rx, _ := b.Traffic(a.public.Raw32())
+	c, err := net.Dial("udp4", local(b).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 100 {
+		if _, err := c.Write([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange(t, a, b, 1000)
+	if now, _ := b.Traffic(a.public.Raw32()); now < rx {
+		t.Errorf("the session was replaced: %d bytes, %d before", now, rx)
+	}
+}
+
+// magicsock opens all its sockets by TestOnlyPacketListener, the ones after a Rebind too. They must let routers cut packets.
+func TestContractSocketsAllowFragments(t *testing.T) {
+	t.Parallel()
+	a := newEngine(t, nil)
+	for _, when := range []string{"at first", "after a rebind"} {
+		if set, err := a.magic.DontFragSetting(); set || err != nil {
+			t.Errorf("%s: packets may not be cut: %v, %v", when, set, err)
+		}
+		a.Rebind()
+	}
+}
+
+// WireGuard drops a packet whose source is another address than that of the peer whose key it came with. All policy is by address.
+func TestContractSourceIsBoundToKey(t *testing.T) {
+	t.Parallel()
+	var seen atomic.Int64
+	mallory := netip.MustParseAddr("fd00::bad")
+	a, b := direct(t, func(o *Options) {
+		o.AdmitEcho = func(from netip.Addr) bool {
+			if from == mallory {
+				seen.Add(1)
+			}
+			return true
+		}
+	})
+	exchange(t, a, b, 1000)
+	a.nic.inject(echoRequest(mallory, b.opts.Addr, 1))
+	answered := make(chan struct{}, 1)
+	a.Echo(b.opts.Addr, func() { answered <- struct{}{} }) // the packet before has arrived when this one has
+	select {
+	case <-answered:
+	case <-timeout(t).Done():
+		t.Fatal("no echo")
+	}
+	if seen.Load() != 0 {
+		t.Error("a packet with a foreign source came through")
+	}
+}
+
+// The stack asks about each flow that it has no connection for, and says nothing when it is told that all is done.
+func TestContractStackAsksAndIsSilent(t *testing.T) {
+	t.Parallel()
+	var admit atomic.Bool
+	a, b := direct(t, func(o *Options) { o.Admit = func(netip.Addr, uint16) bool { return admit.Load() } })
+	short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := a.DialTCP(short, netip.AddrPortFrom(b.opts.Addr, 7)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a port that is not admitted: got %v, want silence", err)
+	}
+	admit.Store(true)
+	exchange(t, a, b, 1000)
+}
+
+// The stack refuses a connection at once when no handler wants it.
+func TestContractRefusal(t *testing.T) {
+	t.Parallel()
+	a, b := direct(t, func(o *Options) { o.AcceptTCP = func(_, _ netip.AddrPort) func(*TCPConn) { return nil } })
+	if _, err := a.DialTCP(timeout(t), netip.AddrPortFrom(b.opts.Addr, 7)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v, want a refusal", err)
+	}
+}
+
+// Abort ends a connection whose other end will never answer: the stack sends nothing any more for it.
+func TestContractAbort(t *testing.T) {
+	t.Parallel()
+	a, b := direct(t, nil)
+	c, err := a.DialTCP(timeout(t), netip.AddrPortFrom(b.opts.Addr, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Remove(b.public.Raw32())
+	if _, err := c.Write([]byte("lost")); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if c.Over() {
+		t.Error("a closed connection with unacknowledged bytes is over already")
+	}
+	c.Abort()
+	await(t, "the connection is over", c.Over)
+}
+
+// Segments of the stack's are cut into packets that fit the tunnel, and joined on the other side.
+func TestContractSegments(t *testing.T) {
+	t.Parallel()
+	a, b := direct(t, nil)
+	exchange(t, a, b, 4<<20)
+}
+
+// A flow's datagrams pass both ways, and ICMP tells that a port is closed.
+func TestContractFlows(t *testing.T) {
+	t.Parallel()
+	a, b := direct(t, func(o *Options) {
+		echo := o.AcceptUDP
+		o.AcceptUDP = func(src, dst netip.AddrPort) func(*UDPConn) {
+			if dst.Port() != 7 {
+				return nil
+			}
+			return echo(src, dst)
+		}
+	})
+	exchange(t, a, b, 100) // there is a session
+	dial := func(port uint16) *UDPConn {
+		c, err := a.DialUDP(netip.AddrPortFrom(b.opts.Addr, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
+		return c
+	}
+	open := dial(7)
+	if _, err := open.Write([]byte("datagram")); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	if n, err := open.Read(buf); err != nil || string(buf[:n]) != "datagram" {
+		t.Errorf("got %q, %v", buf[:n], err)
+	}
+	closed := dial(8)
+	await(t, "ICMP tells that the port is closed", func() bool {
+		_, err := closed.Write([]byte("datagram"))
+		return err != nil && strings.Contains(err.Error(), "refused")
+	})
+}
+
+// The network monitor's changes are told apart: another default interface is a move, which the owner deals with.
+func TestContractMoves(t *testing.T) {
+	t.Parallel()
+	var moves atomic.Int64
+	a := newEngine(t, func(o *Options) { o.Moved = func(string) { moves.Add(1) } })
+	up := *a.netmon.InterfaceState()
+	for _, step := range []struct {
+		what  string
+		delta netmon.ChangeDelta
+		want  int64
+	}{
+		{"the first look", netmon.ChangeDelta{IsInitialState: true, DefaultInterfaceChanged: true}, 0},
+		{"another address", netmon.ChangeDelta{InterfaceIPsChanged: true, RebindLikelyRequired: true}, 0},
+		{"another interface", netmon.ChangeDelta{DefaultInterfaceChanged: true}, 1},
+	} {
+		a.interfacesChanged(step.delta, up.AnyInterfaceUp())
+		if got := moves.Load(); got != step.want {
+			t.Errorf("%s: %d moves, want %d", step.what, got, step.want)
+		}
+	}
+}
+
+// magicsock keeps its connection to the bridge, and takes disco messages from it: pings come back through the relay.
+func TestContractDiscoThroughBridge(t *testing.T) {
+	t.Parallel()
+	a, b := relayed(t, nil)
+	pongs := make(chan Pong, 1)
+	a.Ping(b.public.Raw32(), func(p Pong) { pongs <- p })
+	select {
+	case p := <-pongs:
+		if p.Err != "" || p.Endpoint.IsValid() || p.Region != "test" {
+			t.Errorf("got %+v", p)
+		}
+	case <-timeout(t).Done():
+		t.Fatal("no answer")
+	}
+}

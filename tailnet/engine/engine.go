@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tailscale/wireguard-go/device"
+	"go4.org/mem"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"tailscale.com/health"
+	"tailscale.com/net/netmon"
+	"tailscale.com/net/netns"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/key"
+	"tailscale.com/types/logger"
+	"tailscale.com/util/eventbus"
+	"tailscale.com/util/usermetric"
+	"tailscale.com/wgengine/magicsock"
+)
+
+// Key is a Curve25519 key, public or private, in its 32 bytes.
+type Key = [32]byte
+
+// Options of an Engine. All callbacks are required; see the package's documentation for what they must not do.
+type Options struct {
+	Key  Key        // private
+	Addr netip.Addr // the node's own address in the mesh, IPv6
+	Name string     // for logs
+	Log  *slog.Logger
+
+	RelayOnly  bool           // no direct paths
+	ListenPort uint16         // UDP; 0 means any
+	RootCAs    *x509.CertPool // trusted for relays in addition to the system's; nil means none
+	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. 0 means 1 MiB and 2 MiB.
+	SendBuffer, RecvBuffer int
+
+	// Admit reports whether a peer may open connections and flows to a port. One that may not gets no answer.
+	Admit func(peer netip.Addr, port uint16) bool
+	// AdmitEcho reports whether a peer's ICMP echo requests are answered.
+	AdmitEcho func(peer netip.Addr) bool
+	// AcceptTCP and AcceptUDP return who serves what a peer opens, on a goroutine of its own, or nil: then it is refused.
+	AcceptTCP func(src, dst netip.AddrPort) func(*TCPConn)
+	AcceptUDP func(src, dst netip.AddrPort) func(*UDPConn)
+
+	// Session tells whether there is a WireGuard session with a peer.
+	Session func(peer Key, established bool)
+	// Endpoints tells where the node may be reached directly, best first.
+	Endpoints func([]Endpoint)
+	// Home tells that another relay is the node's home now.
+	Home func(region int)
+	// Relay tells that the state of a relay's connection has changed. See RelayStates.
+	Relay func()
+	// Moved tells that the machine's network is another one, and the engine has new sockets.
+	Moved func(networkInterface string)
+}
+
+// Engine is one node's machinery. All methods may be called at any time by any goroutine, unless they say otherwise.
+type Engine struct {
+	opts   Options
+	secret key.NodePrivate
+	public key.NodePublic
+	log    *slog.Logger
+	logf   logger.Logf
+
+	bus    *eventbus.Bus
+	events *eventbus.Client
+	health *health.Tracker
+	netmon *netmon.Monitor
+	magic  *magicsock.Conn
+	device *device.Device
+	nic    *nic
+	stack  *stack.Stack
+	bind   *bind
+	bridge *bridge
+
+	handshakes handshakes
+	echoes     echoes
+	peers      table
+	active     atomic.Int64 // when a packet last went through the nic, Unix nanoseconds
+
+	relayOps sync.Mutex // serializes changes of links; held while calling magicsock
+	relaysMu sync.Mutex
+	links    map[int]*relayLink
+
+	linkEvents chan netmon.ChangeDelta
+	done       chan struct{} // closed by Close
+	background sync.WaitGroup
+}
+
+// New makes an engine that knows no peers and no relays yet. Nothing happens before Start.
+func New(opts Options) (*Engine, error) {
+	netns.SetEnabled(false) // sockets need no mark: this process never owns the machine's default route
+	e := &Engine{
+		opts: opts, log: opts.Log, logf: engineLogf(opts.Log),
+		secret:     key.NodePrivateFromRaw32(mem.B(opts.Key[:])),
+		handshakes: handshakes{open: make(map[stack.TransportEndpointID]bool), perPeer: make(map[tcpip.Address]int)},
+		peers:      newTable(), links: make(map[int]*relayLink), done: make(chan struct{}),
+		linkEvents: make(chan netmon.ChangeDelta, 16),
+	}
+	e.public = e.secret.Public()
+	if err := e.wire(); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// wire makes the parts and joins them. The order matters: magicsock gets the key before WireGuard, whose handshakes may need a relay.
+func (e *Engine) wire() (err error) {
+	e.bus = eventbus.New()
+	e.events = e.bus.Client("codermesh")
+	e.health = health.NewTracker(e.bus)
+	e.SetOnline(true)
+	if e.netmon, err = netmon.New(e.bus, e.logf); err != nil {
+		return fmt.Errorf("watch network interfaces: %w", err)
+	}
+	e.magic, err = magicsock.NewConn(magicsock.Options{
+		EventBus: e.bus, Logf: e.logf, Port: e.opts.ListenPort, NetMon: e.netmon, HealthTracker: e.health,
+		Metrics: new(usermetric.Registry), EndpointsFunc: e.endpoints, IdleFunc: e.idle,
+		TestOnlyPacketListener: sockets{},
+	})
+	if err != nil {
+		return fmt.Errorf("open sockets: %w", err)
+	}
+	e.magic.SetOnlyTCP443(e.opts.RelayOnly)
+	e.magic.SetNetworkUp(e.netmon.InterfaceState().AnyInterfaceUp())
+	if e.bridge, err = newBridge(e); err != nil {
+		return fmt.Errorf("start relay bridge: %w", err)
+	}
+
+	e.nic = newNIC(e.admit)
+	if e.stack, err = newStack(e.nic, e.opts); err != nil {
+		return fmt.Errorf("start network stack: %w", err)
+	}
+	e.handleFlows()
+
+	e.bind = newBind(e)
+	e.magic.SetConnectionCounter(e.bind.sent)
+	e.device = device.NewDevice(&tunDevice{nic: e.nic}, e.bind, &device.Logger{
+		Verbosef: func(format string, args ...any) { e.logf("[v2] "+format, args...) }, Errorf: e.logf,
+	})
+	e.device.SetPeerLookupFunc(e.lookup)
+	e.device.SetPeerByIPPacketFunc(func(_, dst netip.Addr, _ []byte) (device.NoisePublicKey, bool) {
+		p := e.peers.byAddr(dst)
+		if p == nil {
+			return device.NoisePublicKey{}, false
+		}
+		return device.NoisePublicKey(p.Key), true
+	})
+	e.device.SetSessionStateFunc(func(k device.NoisePublicKey, state device.PeerSessionState) {
+		e.opts.Session(Key(k), state == device.PeerSessionEstablished)
+	})
+	if err := e.magic.SetPrivateKey(e.secret); err != nil {
+		return fmt.Errorf("set key: %w", err)
+	}
+	if err := e.device.SetPrivateKey(device.NoisePrivateKey(e.opts.Key)); err != nil {
+		return fmt.Errorf("set key: %w", err)
+	}
+	own := []netip.Prefix{netip.PrefixFrom(e.opts.Addr, e.opts.Addr.BitLen())}
+	e.magic.SetNetworkMap((&tailcfg.Node{
+		ID: selfID, StableID: tailcfg.StableNodeID(e.opts.Name), Name: e.opts.Name + ".", Key: e.public, DiscoKey: e.magic.DiscoPublicKey(),
+		Addresses: own, AllowedIPs: own, Cap: tailcfg.CurrentCapabilityVersion,
+	}).View(), nil)
+	return nil
+}
+
+// Start begins to receive packets and to call back. It is called once.
+func (e *Engine) Start() error {
+	if err := e.device.Up(); err != nil {
+		return fmt.Errorf("start WireGuard: %w", err)
+	}
+	eventbus.SubscribeFunc(e.events, func(home magicsock.HomeDERPChanged) {
+		if home.New != 0 {
+			e.opts.Home(home.New)
+		}
+	})
+	eventbus.SubscribeFunc(e.events, func(delta netmon.ChangeDelta) {
+		select {
+		case e.linkEvents <- delta:
+		case <-e.done:
+		}
+	})
+	e.background.Go(e.watchLinks)
+	e.netmon.Start()
+	return nil
+}
+
+// Close ends all connections and waits until nothing of the engine runs. It is called once, with no other call under way.
+func (e *Engine) Close() error {
+	close(e.done)
+	if e.events != nil {
+		e.events.Close()
+	}
+	e.background.Wait()
+	if e.nic != nil {
+		e.nic.Close() // first: the stack says goodbye to every connection, and would wait for room
+	}
+	if e.stack != nil {
+		e.stack.Close()
+		e.stack.Wait()
+	}
+	var errs []error
+	if e.magic != nil {
+		errs = append(errs, e.magic.Close())
+	}
+	if e.device != nil {
+		e.device.Close()
+	}
+	e.closeRelays()
+	if e.bridge != nil {
+		e.bridge.close()
+	}
+	if e.netmon != nil {
+		errs = append(errs, e.netmon.Close())
+	}
+	if e.bus != nil {
+		e.bus.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// SetOnline tells whether the node's peers can be told of another home relay. While they cannot, the home stays.
+//
+// This is the one place where the engine poses as a client of a control server: magicsock asks the health tracker whether that
+// client's long poll is connected.
+func (e *Engine) SetOnline(online bool) {
+	if online {
+		e.health.GotStreamedMapResponse()
+	} else {
+		e.health.SetOutOfPollNetMap()
+	}
+}
+
+// Disco is the public key by which peers prove direct paths. It lasts as long as the engine.
+func (e *Engine) Disco() Key { return e.magic.DiscoPublicKey().Raw32() }
+
+// LocalPort is the UDP port of direct paths.
+func (e *Engine) LocalPort() uint16 { return e.magic.LocalPort() }
+
+// idle is how long no packet went through the tunnel. magicsock asks its STUN servers again and again only while some did.
+func (e *Engine) idle() time.Duration {
+	return time.Since(time.Unix(0, e.active.Load()))
+}

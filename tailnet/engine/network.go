@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"net/netip"
+
+	"tailscale.com/net/netmon"
+	"tailscale.com/tailcfg"
+)
+
+// Endpoint is an address at which the node may be reached.
+type Endpoint struct {
+	Addr netip.AddrPort
+	STUN bool // a STUN server saw the node there
+}
+
+// endpoints is called by magicsock with its locks held.
+func (e *Engine) endpoints(found []tailcfg.Endpoint) {
+	if e.opts.RelayOnly || len(found) == 0 {
+		return
+	}
+	endpoints := make([]Endpoint, len(found))
+	for i, ep := range found {
+		endpoints[i] = Endpoint{Addr: ep.Addr, STUN: ep.Type == tailcfg.EndpointSTUN}
+	}
+	e.opts.Endpoints(endpoints)
+}
+
+// LocalAddrs is the machine's own addresses: those that others may reach, and loopback addresses.
+func LocalAddrs() (regular, loopback []netip.Addr, err error) { return netmon.LocalAddresses() }
+
+// Measure lets magicsock look at the network, and does not wait. reason is for the log.
+func (e *Engine) Measure(reason string) { e.magic.ReSTUN(reason) }
+
+// Measured is what the latest look at the network found. ok is false before the first. It may wait for one that is under way.
+func (e *Engine) Measured(ctx context.Context) (_ Netcheck, ok bool) {
+	report := e.magic.GetLastNetcheckReport(ctx)
+	if report == nil {
+		return Netcheck{}, false
+	}
+	return netcheckOf(report), true
+}
+
+// Rebind opens new sockets and forgets which direct paths were proven. Relay connections are renewed.
+func (e *Engine) Rebind() {
+	e.magic.Rebind()
+	e.RenewRelays()
+}
+
+// watchLinks reacts to changes of the machine's network interfaces.
+func (e *Engine) watchLinks() {
+	for {
+		select {
+		case <-e.done:
+			return
+		case delta := <-e.linkEvents:
+			e.interfacesChanged(delta, delta.AnyInterfaceUp())
+		}
+	}
+}
+
+func (e *Engine) interfacesChanged(delta netmon.ChangeDelta, up bool) {
+	e.magic.SetNetworkUp(up)
+	if !up {
+		return
+	}
+	moved := !delta.IsInitialState && (delta.DefaultInterfaceChanged || delta.AvailableProtocolsChanged)
+	switch {
+	case moved:
+		e.opts.Moved(delta.DefaultRouteInterface) // the owner calls Rebind
+	case delta.RebindLikelyRequired:
+		e.magic.Rebind()
+		e.magic.ReSTUN("link change")
+	default:
+		e.magic.ReSTUN("link change")
+	}
+}

@@ -1,0 +1,268 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/tailscale/wireguard-go/conn"
+	"github.com/tailscale/wireguard-go/tun"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/stack/gro"
+)
+
+const (
+	// mtu is the size of packets in the tunnel: the least that IPv6 allows.
+	mtu = header.IPv6MinimumMTU
+	// nicQueue is how many packets, or segments of up to 64 KiB, wait for WireGuard. A connection that finds it full waits.
+	nicQueue = 512
+	// maxGSO is the longest segment that the stack hands over to be cut here, in bytes.
+	maxGSO = 1<<16 - 1
+)
+
+// batched reports whether packets are cut and joined here, and travel many at a time. Elsewhere magicsock reads and writes one
+// packet per system call, and a batch would only hold more receive buffers.
+func batched() bool { return runtime.GOOS == "linux" }
+
+// nic joins the network stack and WireGuard: to the stack it is a link, and its tunDevice is a TUN device to WireGuard.
+type nic struct {
+	admit func(packet []byte) bool // decides about what comes from peers
+
+	out    chan *stack.PacketBuffer
+	events chan tun.Event
+	done   chan struct{}
+	once   sync.Once
+
+	mu         sync.RWMutex
+	dispatcher stack.NetworkDispatcher // nil before the stack attaches, and after it detaches
+}
+
+func newNIC(admit func(packet []byte) bool) *nic {
+	return &nic{admit: admit, out: make(chan *stack.PacketBuffer, nicQueue), events: make(chan tun.Event, 1), done: make(chan struct{})}
+}
+
+var _ stack.GSOEndpoint = (*nic)(nil)
+
+func (n *nic) MTU() uint32                                  { return mtu }
+func (n *nic) SetMTU(uint32)                                {}
+func (n *nic) MaxHeaderLength() uint16                      { return 0 }
+func (n *nic) LinkAddress() tcpip.LinkAddress               { return "" }
+func (n *nic) SetLinkAddress(tcpip.LinkAddress)             {}
+func (n *nic) Wait()                                        {}
+func (n *nic) ARPHardwareType() header.ARPHardwareType      { return header.ARPHardwareNone }
+func (n *nic) AddHeader(*stack.PacketBuffer)                {}
+func (n *nic) ParseHeader(*stack.PacketBuffer) bool         { return true }
+func (n *nic) SetOnCloseAction(func())                      {}
+func (n *nic) GSOMaxSize() uint32                           { return maxGSO }
+func (n *nic) Capabilities() stack.LinkEndpointCapabilities { return stack.CapabilityRXChecksumOffload }
+
+func (n *nic) SupportedGSO() stack.SupportedGSO {
+	if batched() {
+		return stack.HostGSOSupported
+	}
+	return stack.GSONotSupported
+}
+
+func (n *nic) Attach(d stack.NetworkDispatcher) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dispatcher = d
+}
+
+func (n *nic) IsAttached() bool { return n.attached() != nil }
+
+func (n *nic) attached() stack.NetworkDispatcher {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.dispatcher
+}
+
+// Close makes the nic take and give nothing any more.
+func (n *nic) Close() { n.once.Do(func() { close(n.done) }) }
+
+// WritePackets takes what the stack sends. It blocks while the queue is full.
+func (n *nic) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
+	for i, p := range packets.AsSlice() {
+		if !n.queue(p.IncRef()) {
+			p.DecRef()
+			if i == 0 {
+				return 0, &tcpip.ErrClosedForSend{}
+			}
+			return i, nil
+		}
+	}
+	return packets.Len(), nil
+}
+
+// queue passes a packet and its reference on to WireGuard, unless the nic is closed.
+func (n *nic) queue(p *stack.PacketBuffer) bool {
+	select {
+	case <-n.done:
+		return false
+	default:
+	}
+	select {
+	case n.out <- p:
+		return true
+	case <-n.done:
+		return false
+	}
+}
+
+// inject passes a packet that the stack did not make on to WireGuard, or drops it while the queue is full.
+func (n *nic) inject(packet []byte) {
+	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
+	select {
+	case n.out <- p:
+	default:
+		p.DecRef()
+	}
+}
+
+// joiners join the segments of one TCP connection in a batch of packets.
+var joiners = sync.Pool{New: func() any {
+	j := new(gro.GRO)
+	j.Init(true)
+	return j
+}}
+
+// deliver gives packets from peers to the stack. WireGuard has authenticated them, so their checksums are not looked at.
+func (n *nic) deliver(bufs [][]byte, offset int) {
+	dispatcher := n.attached()
+	if dispatcher == nil {
+		return
+	}
+	var join *gro.GRO
+	for _, b := range bufs {
+		packet := b[offset:]
+		if !n.admit(packet) {
+			continue
+		}
+		p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
+		p.NetworkProtocolNumber = header.IPv6ProtocolNumber
+		p.RXChecksumValidated = true
+		if header.IPv6(packet).NextHeader() == uint8(header.TCPProtocolNumber) && batched() {
+			if join == nil {
+				join = joiners.Get().(*gro.GRO)
+				join.Dispatcher = dispatcher
+			}
+			join.Enqueue(p)
+		} else {
+			dispatcher.DeliverNetworkPacket(p.NetworkProtocolNumber, p)
+		}
+		p.DecRef()
+	}
+	if join != nil {
+		join.Flush()
+		join.Dispatcher = nil
+		joiners.Put(join)
+	}
+}
+
+// tunDevice is a nic as WireGuard sees it. One goroutine reads it, and one per peer writes to it.
+type tunDevice struct {
+	*nic
+	pending *stack.PacketBuffer // was read and did not fit
+}
+
+var _ tun.Device = (*tunDevice)(nil)
+
+func (t *tunDevice) File() *os.File           { return nil }
+func (t *tunDevice) MTU() (int, error)        { return mtu, nil }
+func (t *tunDevice) Name() (string, error)    { return "mesh", nil }
+func (t *tunDevice) Events() <-chan tun.Event { return t.events }
+
+func (t *tunDevice) BatchSize() int {
+	if batched() {
+		return conn.IdealBatchSize
+	}
+	return 1
+}
+
+func (t *tunDevice) Close() error {
+	t.nic.Close()
+	close(t.events) // the device closes once
+	return nil
+}
+
+func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
+	t.deliver(bufs, offset)
+	return len(bufs), nil
+}
+
+// Read blocks for one packet of the stack's, and takes as many more as are there and fit.
+func (t *tunDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	count := 0
+	for count < len(bufs) {
+		p := t.pending
+		t.pending = nil
+		switch {
+		case p != nil:
+		case count == 0:
+			select {
+			case p = <-t.out:
+			case <-t.done:
+				return 0, os.ErrClosed
+			}
+		default:
+			select {
+			case p = <-t.out:
+			default:
+				return count, nil
+			}
+		}
+		if count > 0 && segments(p) > len(bufs)-count {
+			t.pending = p
+			return count, nil
+		}
+		made, err := split(p, bufs[count:], sizes[count:], offset)
+		p.DecRef()
+		if err != nil {
+			return count, fmt.Errorf("cut a segment: %w", err)
+		}
+		count += made
+	}
+	return count, nil
+}
+
+// segments is how many packets a segment is cut into, at most.
+func segments(p *stack.PacketBuffer) int {
+	if p.GSOOptions.Type == stack.GSONone || p.GSOOptions.MSS == 0 {
+		return 1
+	}
+	return p.Size()/int(p.GSOOptions.MSS) + 1
+}
+
+// split copies a packet of the stack's into buffers, cut into packets that fit the tunnel and with their checksums.
+func split(p *stack.PacketBuffer, bufs [][]byte, sizes []int, offset int) (int, error) {
+	whole := bufs[0][offset:]
+	n := 0
+	for _, part := range p.AsSlices() {
+		n += copy(whole[n:], part)
+	}
+	whole = whole[:n]
+	gso := p.GSOOptions
+	opts := tun.GSOOptions{CsumStart: gso.L3HdrLen, CsumOffset: gso.CsumOffset, GSOSize: gso.MSS, NeedsCsum: gso.NeedsCsum}
+	switch gso.Type {
+	case stack.GSONone:
+		opts.GSOType = tun.GSONone
+	case stack.GSOTCPv6:
+		if n < int(gso.L3HdrLen)+header.TCPMinimumSize {
+			return 0, errors.New("it is too short for TCP")
+		}
+		opts.GSOType = tun.GSOTCPv6
+		opts.HdrLen = gso.L3HdrLen + uint16(header.TCP(whole[gso.L3HdrLen:]).DataOffset())
+	default:
+		return 0, fmt.Errorf("its kind %d is unknown", gso.Type)
+	}
+	if opts.GSOType == tun.GSONone && !opts.NeedsCsum {
+		sizes[0] = n
+		return 1, nil
+	}
+	return tun.GSOSplit(whole, opts, bufs, sizes, offset)
+}

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/tailscale/wireguard-go/device"
+	"go4.org/mem"
+	"tailscale.com/ipn/ipnstate"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/key"
+	"tailscale.com/wgengine/wgint"
+)
+
+// Peer is a node that this one exchanges packets with. Addr follows from whoever owns Key, and does not change while the peer is
+// known; the rest may.
+type Peer struct {
+	Key  Key
+	Addr netip.Addr
+	// Disco is the key by which it proves direct paths. Zero means plain WireGuard: it is reached at Endpoints only, and cannot be
+	// pinged.
+	Disco     Key
+	Region    int // its home relay; 0 while unknown
+	Endpoints []netip.AddrPort
+	Name      string // for logs
+}
+
+// row is a peer as magicsock knows it.
+type row struct {
+	Peer
+	id    tailcfg.NodeID // magicsock's number for the key, never used again for another
+	route *route
+}
+
+// selfID is magicsock's number for the node itself. Peers get the ones after it.
+const selfID tailcfg.NodeID = 1
+
+// table finds peers. The libraries read it with their own locks held, so code that holds mu must not call them.
+type table struct {
+	ops sync.Mutex // serializes changes; held while calling the libraries
+
+	mu     sync.RWMutex
+	last   tailcfg.NodeID
+	keys   map[Key]*row
+	routes map[netip.Addr]*row
+}
+
+func newTable() table {
+	return table{last: selfID, keys: make(map[Key]*row), routes: make(map[netip.Addr]*row)}
+}
+
+func (t *table) byKey(k Key) *row {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.keys[k]
+}
+
+func (t *table) byAddr(a netip.Addr) *row {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.routes[a]
+}
+
+// put adds or replaces a peer.
+func (t *table) put(p Peer) *row {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := &row{Peer: p}
+	if old := t.keys[p.Key]; old != nil {
+		next.id, next.route = old.id, old.route
+	} else {
+		t.last++
+		next.id, next.route = t.last, &route{peer: keyOf(p.Key)}
+	}
+	t.keys[p.Key], t.routes[p.Addr] = next, next
+	return next
+}
+
+func (t *table) drop(k Key) *row {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.keys[k]
+	if r != nil {
+		delete(t.keys, k)
+		delete(t.routes, r.Addr)
+	}
+	return r
+}
+
+// Upsert introduces a peer, or changes what is known about it. Its WireGuard session and its proven paths stay.
+func (e *Engine) Upsert(p Peer) {
+	e.peers.ops.Lock()
+	defer e.peers.ops.Unlock()
+	e.magic.UpsertPeer(node(e.peers.put(p)))
+}
+
+// ForgetPaths is Upsert that forgets which paths to the peer were proven.
+func (e *Engine) ForgetPaths(p Peer) {
+	e.peers.ops.Lock()
+	defer e.peers.ops.Unlock()
+	r := e.peers.put(p)
+	e.magic.RemovePeer(r.id)
+	e.magic.UpsertPeer(node(r))
+}
+
+// Remove forgets a peer: it has no session after that and cannot make one. Its connections have to be ended by their owners.
+func (e *Engine) Remove(k Key) {
+	e.peers.ops.Lock()
+	defer e.peers.ops.Unlock()
+	if r := e.peers.drop(k); r != nil {
+		e.device.RemovePeer(device.NoisePublicKey(k))
+		e.magic.RemovePeer(r.id)
+		e.forgetQueues(keyOf(k))
+	}
+}
+
+// ResetSession ends the WireGuard session with a peer. The next packet starts a handshake at once; WireGuard by itself would wait
+// five seconds after the last.
+func (e *Engine) ResetSession(k Key) {
+	e.peers.ops.Lock()
+	defer e.peers.ops.Unlock()
+	e.device.RemovePeer(device.NoisePublicKey(k))
+}
+
+// lookup makes a peer of WireGuard's when its first packet comes or goes. WireGuard's locks are held.
+func (e *Engine) lookup(k device.NoisePublicKey) (*device.NewPeerConfig, bool) {
+	p := e.peers.byKey(Key(k))
+	if p == nil {
+		return nil, false
+	}
+	endpoint, err := e.magic.ParseEndpoint(hex.EncodeToString(k[:]))
+	if err != nil {
+		e.logf("peer %s has no endpoint: %v", p.Name, err)
+		return nil, false
+	}
+	return &device.NewPeerConfig{AllowedIPs: []netip.Prefix{netip.PrefixFrom(p.Addr, p.Addr.BitLen())}, Endpoint: endpoint}, true
+}
+
+// node is the peer in magicsock's words.
+func node(r *row) tailcfg.NodeView {
+	own := []netip.Prefix{netip.PrefixFrom(r.Addr, r.Addr.BitLen())}
+	n := &tailcfg.Node{
+		ID: r.id, StableID: tailcfg.StableNodeID(r.Name), Name: r.Name + ".", Key: keyOf(r.Key), Addresses: own, AllowedIPs: own,
+		Endpoints: r.Endpoints, HomeDERP: r.Region, Cap: tailcfg.CurrentCapabilityVersion, IsWireGuardOnly: r.Disco == Key{},
+	}
+	if !n.IsWireGuardOnly {
+		n.DiscoKey = key.DiscoPublicFromRaw32(mem.B(r.Disco[:]))
+	}
+	return n.View()
+}
+
+func keyOf(k Key) key.NodePublic { return key.NodePublicFromRaw32(mem.B(k[:])) }
+
+// Traffic is how many bytes of WireGuard's payload the current session with a peer brought and took.
+func (e *Engine) Traffic(k Key) (rx, tx uint64) {
+	if p, ok := e.device.LookupActivePeer(device.NoisePublicKey(k)); ok {
+		return wgint.PeerOf(p).RxBytes(), wgint.PeerOf(p).TxBytes()
+	}
+	return 0, 0
+}
+
+// PeerState is what the engine knows of a peer now.
+type PeerState struct {
+	Rx, Tx        uint64 // as Traffic
+	LastHandshake time.Time
+	// Endpoint is where a proven direct path leads. It is invalid without one.
+	Endpoint netip.AddrPort
+	Relay    string // the code of the peer's home relay
+}
+
+// PeerStates takes a snapshot of all peers. It costs time per peer.
+func (e *Engine) PeerStates() map[Key]PeerState {
+	builder := &ipnstate.StatusBuilder{WantPeers: true}
+	e.magic.UpdateStatus(builder)
+	states := make(map[Key]PeerState)
+	for k, seen := range builder.Status().Peer {
+		state := PeerState{Relay: seen.Relay}
+		if ep, err := netip.ParseAddrPort(seen.CurAddr); err == nil {
+			state.Endpoint = ep
+		}
+		if p, ok := e.device.LookupActivePeer(k.Raw32()); ok {
+			active := wgint.PeerOf(p)
+			state.Rx, state.Tx, state.LastHandshake = active.RxBytes(), active.TxBytes(), active.LastHandshake()
+		}
+		states[k.Raw32()] = state
+	}
+	return states
+}

@@ -1,0 +1,457 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"tailscale.com/derp"
+	"tailscale.com/disco"
+	"tailscale.com/types/key"
+
+	"github.com/codermesh/codermesh/internal/backoff"
+)
+
+const (
+	// peerQueue bounds what waits for a relay connection to one peer, in bytes: what it carries in about a fifth of a second. More would
+	// only make round trips longer.
+	peerQueue = 1 << 20
+	// coalesce is how much is written to a relay at once, in bytes.
+	coalesce = 64 << 10
+
+	relayTimeout = 5 * time.Second // for a connection, each way that it is tried
+	renewTimeout = time.Second     // for one that is to replace another
+
+	// linger is how long a connection is kept that magicsock gave up: after a rebind it wants it again at once.
+	linger = 5 * time.Second
+
+	minRelayRetry = 100 * time.Millisecond
+	maxRelayRetry = 5 * time.Second
+)
+
+// relayLink is this node's connection to one relay, made while magicsock wants it: always for the home relay, for others while peers
+// that live there are talked to.
+//
+// What goes out waits in a queue for each peer, and the queues take turns, so that a peer that many packets go to does not delay
+// those to others.
+type relayLink struct {
+	engine *Engine
+	relay  Relay
+	host   string // the bridge's name for it
+
+	done    chan struct{} // closed by close
+	renewal chan struct{} // capacity 1: renew was called
+	retry   chan struct{} // capacity 1: do not wait before the next try
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	work      sync.Cond // there is something to send, or a connection or the link ends
+	wants     map[*bridgeConn]bool
+	wanted    chan struct{} // closed while wants is not empty
+	idle      chan struct{} // closed while it is
+	websocket bool          // the native upgrade does not pass
+	state     RelayState
+	queues    map[key.NodePublic]*queue
+	turns     []*queue // those that are not empty, in the order of their turns
+}
+
+// queue is what waits for one peer.
+type queue struct {
+	peer    key.NodePublic
+	packets [][]byte
+	bytes   int
+}
+
+func newRelayLink(e *Engine, r Relay, host string) *relayLink {
+	l := &relayLink{
+		engine: e, relay: r, host: host, done: make(chan struct{}), renewal: make(chan struct{}, 1), retry: make(chan struct{}, 1),
+		wants: make(map[*bridgeConn]bool), wanted: make(chan struct{}), idle: make(chan struct{}), queues: make(map[key.NodePublic]*queue),
+	}
+	l.work.L = &l.mu
+	close(l.idle)
+	l.state.Since = time.Now()
+	l.running.Go(l.run)
+	return l
+}
+
+// close ends the link, and waits.
+func (l *relayLink) close() {
+	l.mu.Lock()
+	close(l.done)
+	l.work.Broadcast()
+	l.mu.Unlock()
+	l.running.Wait()
+}
+
+// want keeps the link connected until it is called with false.
+func (l *relayLink) want(c *bridgeConn, want bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := len(l.wants)
+	if want {
+		l.wants[c] = true
+	} else {
+		delete(l.wants, c)
+	}
+	switch {
+	case before == 0 && len(l.wants) > 0:
+		close(l.wanted)
+		l.idle = make(chan struct{})
+	case before > 0 && len(l.wants) == 0:
+		close(l.idle)
+		l.wanted = make(chan struct{})
+	}
+}
+
+func (l *relayLink) isWanted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.wants) > 0
+}
+
+// renew replaces the connection as soon as another one is made.
+func (l *relayLink) renew() {
+	for _, c := range []chan struct{}{l.renewal, l.retry} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// send queues a packet for a peer, or drops it when too much waits.
+func (l *relayLink) send(peer key.NodePublic, data []byte) {
+	if len(data) > maxPacket {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[peer]
+	if q == nil {
+		q = &queue{peer: peer}
+		l.queues[peer] = q
+	}
+	if q.bytes+len(data) > peerQueue {
+		return
+	}
+	buf := packets.Get().(*[maxPacket]byte)
+	q.packets = append(q.packets, buf[:copy(buf[:], data)])
+	q.bytes += len(data)
+	if len(q.packets) == 1 {
+		l.turns = append(l.turns, q)
+		l.work.Signal()
+	}
+}
+
+// next is the packet whose turn it is. It waits for one if wait is set; it is nil when the connection ends.
+func (l *relayLink) next(c *relayConn, wait bool) (peer key.NodePublic, data []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.turns) == 0 || c.ended() {
+		if !wait || c.ended() {
+			return peer, nil
+		}
+		l.work.Wait()
+	}
+	q := l.turns[0]
+	l.turns = l.turns[1:]
+	data = q.packets[0]
+	q.packets = q.packets[1:]
+	q.bytes -= len(data)
+	if len(q.packets) > 0 {
+		l.turns = append(l.turns, q)
+	} else {
+		q.packets = nil
+		delete(l.queues, q.peer)
+	}
+	return q.peer, data
+}
+
+// forget drops what waits for a peer that is gone.
+func (l *relayLink) forget(peer key.NodePublic) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[peer]
+	if q == nil {
+		return
+	}
+	delete(l.queues, peer)
+	for i, turn := range l.turns {
+		if turn == q {
+			l.turns = append(l.turns[:i:i], l.turns[i+1:]...)
+			break
+		}
+	}
+}
+
+// run keeps the link connected while it is wanted.
+func (l *relayLink) run() {
+	pause := backoff.Backoff{Min: minRelayRetry, Max: maxRelayRetry}
+	for {
+		l.mu.Lock()
+		wanted := l.wanted
+		l.mu.Unlock()
+		select {
+		case <-wanted:
+		case <-l.done:
+			return
+		}
+		c, err := l.connect(relayTimeout)
+		if err == nil {
+			pause.Reset()
+			err = l.carry(c)
+		}
+		if err == nil {
+			continue
+		}
+		l.note(nil, err)
+		wait := time.NewTimer(pause.Next())
+		select {
+		case <-wait.C:
+		case <-l.retry:
+			wait.Stop()
+		case <-l.done:
+			wait.Stop()
+			return
+		}
+	}
+}
+
+// carry uses a connection, and those that replace it, until one breaks. It returns nil when the link is not wanted any more.
+func (l *relayLink) carry(c *relayConn) error {
+	for {
+		l.note(c, nil)
+		l.use(c)
+		next, err := l.await(c)
+		c.end(errUnwanted)
+		l.wake()
+		c.running.Wait()
+		switch {
+		case err == errUnwanted:
+			l.note(nil, nil)
+			return nil
+		case err != nil:
+			return err
+		}
+		c = next
+	}
+}
+
+// await waits until a connection has broken, is not wanted any more, or has a successor.
+func (l *relayLink) await(c *relayConn) (next *relayConn, err error) {
+	var over <-chan time.Time // set while the link is not wanted
+	for {
+		l.mu.Lock()
+		change := l.idle
+		if over != nil {
+			change = l.wanted
+		}
+		l.mu.Unlock()
+		select {
+		case <-c.over:
+			return nil, c.err
+		case <-l.renewal:
+			if next, err := l.connect(renewTimeout); err == nil {
+				return next, nil
+			} // else the old one may still do
+		case <-change:
+			if over == nil {
+				over = time.After(linger)
+			} else {
+				over = nil
+			}
+		case <-over:
+			return nil, errUnwanted
+		case <-l.done:
+			return nil, errUnwanted
+		}
+	}
+}
+
+var errUnwanted = errors.New("the connection is not needed any more")
+
+func (l *relayLink) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.work.Broadcast()
+}
+
+// note records the link's state: connected by c, or not and why.
+func (l *relayLink) note(c *relayConn, problem error) {
+	l.mu.Lock()
+	was := l.state
+	l.state.Connected, l.state.Problem = c != nil, ""
+	if c != nil {
+		l.state.Websocket = c.websocket
+	}
+	if problem != nil {
+		l.state.Problem = problem.Error()
+	}
+	if was.Connected != l.state.Connected {
+		l.state.Since = time.Now()
+	}
+	changed := was != l.state
+	l.mu.Unlock()
+	if changed {
+		l.engine.opts.Relay()
+	}
+}
+
+// use starts to read and write on a connection.
+func (l *relayLink) use(c *relayConn) {
+	c.running.Go(func() { c.end(l.read(c)); l.wake() })
+	c.running.Go(func() { c.end(l.write(c)) })
+}
+
+func (l *relayLink) write(c *relayConn) error {
+	for {
+		peer, data := l.next(c, c.out.empty())
+		if data == nil {
+			if c.ended() {
+				return errUnwanted
+			}
+			if err := c.out.flush(); err != nil {
+				return fmt.Errorf("write to relay: %w", err)
+			}
+			continue
+		}
+		err := c.client.Send(peer, data)
+		packets.Put((*[maxPacket]byte)(data[:maxPacket]))
+		if err != nil {
+			return fmt.Errorf("write to relay: %w", err)
+		}
+	}
+}
+
+func (l *relayLink) read(c *relayConn) error {
+	for {
+		message, err := c.client.Recv()
+		if err != nil {
+			return fmt.Errorf("read from relay: %w", err)
+		}
+		switch m := message.(type) {
+		case derp.ReceivedPacket:
+			if disco.LooksLikeDiscoWrapper(m.Data) {
+				l.toMagicsock(m.Source, m.Data)
+			} else {
+				l.engine.bind.arrived(m.Source, m.Data, c.over)
+			}
+		case derp.PingMessage:
+			if err := c.client.SendPong(m); err != nil {
+				return fmt.Errorf("write to relay: %w", err)
+			}
+			if err := c.out.flush(); err != nil {
+				return fmt.Errorf("write to relay: %w", err)
+			}
+		}
+	}
+}
+
+// toMagicsock passes a disco message on.
+func (l *relayLink) toMagicsock(from key.NodePublic, data []byte) {
+	l.mu.Lock()
+	var to *bridgeConn
+	for c := range l.wants {
+		to = c
+	}
+	l.mu.Unlock()
+	if to != nil {
+		to.deliver(from, data)
+	}
+}
+
+// relayConn is a connection to a relay that has said hello.
+type relayConn struct {
+	client    *derp.Client
+	out       *coalescer
+	raw       io.Closer
+	websocket bool
+	running   sync.WaitGroup
+
+	once sync.Once
+	over chan struct{} // closed by end
+	err  error
+}
+
+func (c *relayConn) end(err error) {
+	c.once.Do(func() {
+		c.err = err
+		close(c.over)
+		c.raw.Close()
+	})
+}
+
+func (c *relayConn) ended() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// connect makes a connection. Each way may take timeout.
+func (l *relayLink) connect(timeout time.Duration) (*relayConn, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer l.stopWithLink(cancel)()
+	l.mu.Lock()
+	websocket := l.websocket
+	l.mu.Unlock()
+	if !websocket {
+		c, err := l.connectBy(ctx, dialNative, timeout, false)
+		if err == nil || ctx.Err() != nil {
+			return c, err
+		}
+		native := err
+		if c, err = l.connectBy(ctx, dialWebsocket, timeout, true); err != nil {
+			return nil, native
+		}
+		l.engine.log.Info("relay reached by websocket", "addr", l.relay.URL.Host, "reason", native)
+		l.mu.Lock()
+		l.websocket = true
+		l.mu.Unlock()
+		return c, nil
+	}
+	return l.connectBy(ctx, dialWebsocket, timeout, true)
+}
+
+// stopWithLink calls stop when the link ends, until the function that it returns is called.
+func (l *relayLink) stopWithLink(stop func()) (release func()) {
+	released := make(chan struct{})
+	l.running.Go(func() {
+		select {
+		case <-l.done:
+			stop()
+		case <-released:
+		}
+	})
+	return func() { close(released) }
+}
+
+type dialRelay func(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *bufio.Reader, error)
+
+func (l *relayLink) connectBy(ctx context.Context, dial dialRelay, timeout time.Duration, websocket bool) (*relayConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	raw, buffered, err := dial(ctx, l.relay.URL, l)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	out := &coalescer{to: raw}
+	rw := bufio.NewReadWriter(buffered, bufio.NewWriterSize(out, 4<<10))
+	client, err := derp.NewClient(l.engine.secret, raw, rw, l.engine.logf, derp.CanAckPings(true))
+	if !stop() || err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("say hello to relay: %w", errors.Join(err, ctx.Err()))
+	}
+	out.gather()
+	return &relayConn{client: client, out: out, raw: raw, websocket: websocket, over: make(chan struct{})}, nil
+}

@@ -1,0 +1,286 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"tailscale.com/derp"
+	"tailscale.com/types/key"
+)
+
+// idleLink is a link that is never connected.
+func idleLink(t *testing.T) *relayLink {
+	l := newRelayLink(&Engine{opts: Options{Relay: func() {}}, log: slog.New(slog.DiscardHandler)}, Relay{Region: 1}, "host")
+	t.Cleanup(l.close)
+	return l
+}
+
+// Peers take turns, whatever waits for each of them, and their packets keep their order.
+func TestPeersTakeTurns(t *testing.T) {
+	t.Parallel()
+	l := idleLink(t)
+	busy, quiet := key.NewNode().Public(), key.NewNode().Public()
+	for i := range 100 {
+		l.send(busy, []byte{byte(i)})
+	}
+	l.send(quiet, []byte("a"))
+	l.send(quiet, []byte("b"))
+	c := &relayConn{over: make(chan struct{})}
+	var got []byte
+	var first []key.NodePublic
+	for range 102 {
+		peer, data := l.next(c, false)
+		if peer == busy {
+			got = append(got, data...)
+		}
+		if len(first) < 4 {
+			first = append(first, peer)
+		}
+	}
+	if fmt.Sprint(first) != fmt.Sprint([]key.NodePublic{busy, quiet, busy, quiet}) {
+		t.Error("a quiet peer's packets had to wait for a busy one's")
+	}
+	for i, b := range got {
+		if int(b) != i {
+			t.Fatalf("packet %d came at place %d", b, i)
+		}
+	}
+	if peer, data := l.next(c, false); data != nil {
+		t.Errorf("something is left for %s", peer.ShortString())
+	}
+}
+
+// What waits for a peer is bounded, and other peers do not notice.
+func TestQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	l := idleLink(t)
+	busy, quiet := key.NewNode().Public(), key.NewNode().Public()
+	for range 4 * peerQueue / 1000 {
+		l.send(busy, make([]byte, 1000))
+	}
+	l.send(busy, make([]byte, maxPacket+1))
+	l.send(quiet, []byte("a"))
+	if got := l.queues[busy].bytes; got > peerQueue || got < peerQueue-1000 {
+		t.Errorf("%d bytes wait, want %d at most", got, peerQueue)
+	}
+	if l.queues[quiet].bytes != 1 {
+		t.Error("the other peer's packet was dropped")
+	}
+	l.forget(busy)
+	c := &relayConn{over: make(chan struct{})}
+	if peer, data := l.next(c, true); peer != quiet || string(data) != "a" {
+		t.Errorf("got %q", data)
+	}
+	if len(l.queues) != 0 || len(l.turns) != 0 {
+		t.Error("empty queues are kept")
+	}
+}
+
+// TestBridgeServesThisNodeOnly: other users of the machine can reach the bridge's port.
+func TestBridgeServesThisNodeOnly(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
+	relay := newRelay(t)
+	e.SetRelays([]Relay{relay}, 1)
+	await(t, "the relay is connected", func() bool { return e.RelayStates()[1].Connected })
+	host := e.link(1).host
+	await(t, "the bridge does not listen any more", func() bool { e.bridge.mu.Lock(); defer e.bridge.mu.Unlock(); return e.bridge.listener == nil })
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(e.bridge.port))
+	if c, err := net.Dial("tcp", address); err == nil {
+		c.Close()
+		t.Error("the bridge takes connections though magicsock has its own")
+	}
+	if _, err := e.bridge.listen(true); err != nil {
+		t.Fatal(err)
+	}
+	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(e.bridge.port))
+	dial := func() net.Conn {
+		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
+		return c
+	}
+	ask := func(c net.Conn, host, path string) (*http.Response, *bufio.Reader) {
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nUpgrade: DERP\r\nConnection: Upgrade\r\n\r\n", path, host)
+		in := bufio.NewReader(c)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp, in
+	}
+	for _, c := range []struct {
+		host, path string
+		want       int
+	}{
+		{"", "/derp", http.StatusForbidden},
+		{"localhost", "/derp", http.StatusForbidden},
+		{"x" + host, "/derp", http.StatusForbidden},
+		{address, "/derp", http.StatusForbidden},
+		{host, "/", http.StatusNotFound},
+		{host + ":80", "/derp", http.StatusSwitchingProtocols},
+	} {
+		if c.host == "" {
+			c.host = " "
+		}
+		if resp, _ := ask(dial(), c.host, c.path); resp.StatusCode != c.want {
+			t.Errorf("host %q, path %q: got %s, want %d", c.host, c.path, resp.Status, c.want)
+		}
+	}
+
+	// One who knows the host still has to prove the node's key.
+	for _, prover := range []struct {
+		what   string
+		secret key.NodePrivate
+	}{{"another key", key.NewNode()}, {"the node's own key", e.secret}} {
+		what, secret := prover.what, prover.secret
+		c := dial()
+		_, in := ask(c, host, "/derp")
+		client, err := derp.NewClient(secret, c.(derp.Conn), bufio.NewReadWriter(in, bufio.NewWriter(c)), func(string, ...any) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		message, err := client.Recv()
+		if _, welcomed := message.(derp.ServerInfoMessage); welcomed != (what == "the node's own key") {
+			t.Errorf("%s: got %T, %v", what, message, err)
+		}
+	}
+}
+
+// FuzzBridge sends frames to the bridge as magicsock would.
+func FuzzBridge(f *testing.F) {
+	frame := func(kind derp.FrameType, body []byte) []byte {
+		var b bytes.Buffer
+		w := bufio.NewWriter(&b)
+		derp.WriteFrame(w, kind, body)
+		w.Flush()
+		return b.Bytes()
+	}
+	f.Add(frame(derp.FrameSendPacket, make([]byte, 100)))
+	f.Add(append(frame(derp.FrameNotePreferred, []byte{1}), frame(derp.FrameSendPacket, make([]byte, 32))...))
+	f.Add(frame(derp.FrameSendPacket, make([]byte, derp.KeyLen+maxPacket+1)))
+	l := newRelayLink(&Engine{opts: Options{Relay: func() {}}, log: slog.New(slog.DiscardHandler)}, Relay{Region: 1}, "host")
+	f.Cleanup(l.close)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		near, far := net.Pipe()
+		defer near.Close()
+		defer far.Close()
+		c := &bridgeConn{conn: near, out: bufio.NewWriter(near)}
+		if err := c.serve(bufio.NewReader(bytes.NewReader(data)), l); err == nil {
+			t.Error("the end of the bytes is no error")
+		}
+		c2 := &relayConn{over: make(chan struct{})}
+		for {
+			if _, packet := l.next(c2, false); packet == nil {
+				break
+			} else if len(packet) > maxPacket || len(packet) < 2 {
+				t.Errorf("a packet of %d bytes goes to the relay", len(packet))
+			}
+		}
+	})
+}
+
+// One peer's handshakes do not take the places of others, and packets of a handshake that is noted need none.
+func TestHandshakesAreBounded(t *testing.T) {
+	t.Parallel()
+	h := handshakes{open: make(map[stack.TransportEndpointID]bool), perPeer: make(map[tcpip.Address]int)}
+	at := func(peer string, port int) stack.TransportEndpointID {
+		return stack.TransportEndpointID{RemoteAddress: tcpip.AddrFrom16(netip.MustParseAddr(peer).As16()), RemotePort: uint16(port), LocalPort: 22}
+	}
+	for port := range maxPeerHandshakes {
+		if !h.begin(at("fd00::a", port)) {
+			t.Fatalf("handshake %d is refused", port)
+		}
+	}
+	if h.begin(at("fd00::a", maxPeerHandshakes)) {
+		t.Error("one handshake too many is taken")
+	}
+	if !h.begin(at("fd00::a", 0)) {
+		t.Error("a packet of a handshake that is noted is refused")
+	}
+	if !h.begin(at("fd00::b", 0)) {
+		t.Error("another peer's handshake is refused")
+	}
+	h.end(at("fd00::a", 0))
+	h.end(at("fd00::a", 0)) // a second end changes nothing
+	if !h.begin(at("fd00::a", maxPeerHandshakes)) || h.begin(at("fd00::a", maxPeerHandshakes+1)) {
+		t.Error("one end makes room for one")
+	}
+	for port := range maxPeerHandshakes + 1 {
+		h.end(at("fd00::a", port))
+	}
+	h.end(at("fd00::b", 0))
+	if len(h.open) != 0 || len(h.perPeer) != 0 {
+		t.Errorf("%d handshakes and %d peers are kept", len(h.open), len(h.perPeer))
+	}
+}
+
+// Frames gather until they are many or flushed. Before the hello is over they pass at once.
+func TestCoalescer(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe()
+	defer near.Close()
+	wrote := make(chan int, 10)
+	go func() {
+		buf := make([]byte, 2*coalesce)
+		for {
+			n, err := far.Read(buf)
+			if err != nil {
+				close(wrote)
+				return
+			}
+			wrote <- n
+		}
+	}()
+	c := &coalescer{to: near}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := c.Write(make([]byte, 3))
+	must(err)
+	if n := <-wrote; n != 3 {
+		t.Errorf("the hello: %d bytes", n)
+	}
+	c.gather()
+	for range 3 {
+		_, err := c.Write(make([]byte, 5))
+		must(err)
+	}
+	select {
+	case n := <-wrote:
+		t.Errorf("%d bytes were written before a flush", n)
+	default:
+	}
+	must(c.flush())
+	if n := <-wrote; n != 15 || !c.empty() {
+		t.Errorf("flush wrote %d bytes", n)
+	}
+	must(c.flush()) // nothing
+	_, err = c.Write(make([]byte, coalesce))
+	must(err)
+	if n := <-wrote; n != coalesce {
+		t.Errorf("enough for a write: %d bytes were written", n)
+	}
+	near.Close()
+	if _, err := c.Write(make([]byte, coalesce)); err == nil {
+		t.Error("the end of the connection is not told")
+	}
+	for range wrote {
+	}
+}

@@ -1,0 +1,325 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"tailscale.com/net/netcheck"
+	"tailscale.com/tailcfg"
+	"tailscale.com/types/key"
+
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// Relay is a relay that peers may live at.
+type Relay struct {
+	Region     int // positive, unique
+	Code, Name string
+	URL        *url.URL // http or https; "/derp" is added
+	STUNPort   int      // UDP, on the URL's host; 0 means none
+}
+
+// RelayState is the state of the connection to a relay.
+type RelayState struct {
+	Connected bool
+	Websocket bool      // a websocket carries it, since the native upgrade does not pass
+	Problem   string    // why the last connection ended or could not be made
+	Since     time.Time // of Connected
+}
+
+// SetRelays says which relays there are and which is home now, 0 for none. A relay that stays as it is keeps its connection.
+func (e *Engine) SetRelays(relays []Relay, home int) {
+	e.relayOps.Lock()
+	defer e.relayOps.Unlock()
+	next := make(map[int]*relayLink)
+	e.relaysMu.Lock()
+	old := e.links
+	for _, r := range relays {
+		if l := old[r.Region]; l != nil && sameRelay(l.relay, r) {
+			next[r.Region] = l
+		} else {
+			next[r.Region] = newRelayLink(e, r, newHost())
+		}
+	}
+	e.links = next
+	e.relaysMu.Unlock()
+
+	e.openBridge(true)
+	if home != 0 {
+		e.magic.ForceSetNearestDERP(home)
+	}
+	for region, l := range old {
+		if next[region] != l {
+			l.close()
+		}
+	}
+}
+
+// openBridge makes the bridge listen while a relay lacks magicsock's connection, and tells magicsock the relays if tell is set or the
+// bridge's port has changed.
+func (e *Engine) openBridge(tell bool) {
+	open := slices.ContainsFunc(e.allLinks(), func(l *relayLink) bool { return !l.isWanted() })
+	moved, err := e.bridge.listen(open)
+	if err != nil {
+		e.log.Error("relays cannot be reached", "err", err)
+	}
+	if tell || moved {
+		m := e.relayMap(true)
+		e.health.SetDERPMap(m)
+		e.magic.SetDERPMapWithoutReSTUN(m)
+	}
+}
+
+func sameRelay(a, b Relay) bool {
+	return a.Code == b.Code && a.Name == b.Name && a.STUNPort == b.STUNPort && *a.URL == *b.URL
+}
+
+func (e *Engine) closeRelays() {
+	e.relayOps.Lock()
+	defer e.relayOps.Unlock()
+	e.relaysMu.Lock()
+	links := e.links
+	e.links = nil
+	e.relaysMu.Unlock()
+	for _, l := range links {
+		l.close()
+	}
+}
+
+// RelayStates is the state of each relay by its region.
+func (e *Engine) RelayStates() map[int]RelayState {
+	states := make(map[int]RelayState)
+	for _, l := range e.allLinks() {
+		l.mu.Lock()
+		states[l.relay.Region] = l.state
+		l.mu.Unlock()
+	}
+	return states
+}
+
+// RelayLatencies is how long a packet to each relay's STUN server and back took, as far as it was measured lately.
+func (e *Engine) RelayLatencies() map[int]time.Duration { return e.magic.GetDERPRegionLatency() }
+
+// RenewRelays replaces connections to relays by new ones, as soon as these are made. It does not wait.
+func (e *Engine) RenewRelays() {
+	for _, l := range e.allLinks() {
+		l.renew()
+	}
+}
+
+func (e *Engine) allLinks() []*relayLink {
+	e.relaysMu.Lock()
+	defer e.relaysMu.Unlock()
+	return slices.Collect(maps.Values(e.links))
+}
+
+func (e *Engine) link(region int) *relayLink {
+	e.relaysMu.Lock()
+	defer e.relaysMu.Unlock()
+	return e.links[region]
+}
+
+func (e *Engine) linkByHost(host string) *relayLink {
+	for _, l := range e.allLinks() {
+		if l.host == host {
+			return l
+		}
+	}
+	return nil
+}
+
+func (e *Engine) forgetQueues(k key.NodePublic) {
+	for _, l := range e.allLinks() {
+		l.forget(k)
+	}
+}
+
+// relayMap is the relays in magicsock's words: to be reached by the bridge, or as they are, for a look at the network.
+func (e *Engine) relayMap(bridged bool) *tailcfg.DERPMap {
+	m := &tailcfg.DERPMap{OmitDefaultRegions: true, Regions: make(map[int]*tailcfg.DERPRegion)}
+	for _, l := range e.allLinks() {
+		region := &tailcfg.DERPRegion{RegionID: l.relay.Region, RegionCode: l.relay.Code, RegionName: l.relay.Name}
+		own := relayNode(l.relay)
+		if bridged {
+			own.STUNOnly = true
+			region.Nodes = append(region.Nodes, e.bridge.node(l))
+		}
+		if !bridged || l.relay.STUNPort != 0 {
+			region.Nodes = append([]*tailcfg.DERPNode{own}, region.Nodes...)
+		}
+		m.Regions[l.relay.Region] = region
+	}
+	return m
+}
+
+func relayNode(r Relay) *tailcfg.DERPNode {
+	node := &tailcfg.DERPNode{
+		Name: strconv.Itoa(r.Region) + "a", RegionID: r.Region, HostName: r.URL.Hostname(), DERPPort: relayPort(r.URL), STUNPort: r.STUNPort,
+	}
+	if r.STUNPort == 0 {
+		node.STUNPort = -1
+	}
+	if addr, err := netip.ParseAddr(node.HostName); err == nil {
+		node.IPv4, node.IPv6 = "none", "none"
+		if addr.Unmap().Is4() {
+			node.IPv4 = addr.Unmap().String()
+		} else {
+			node.IPv6 = addr.String()
+		}
+	}
+	return node
+}
+
+func relayPort(u *url.URL) int {
+	if p, err := strconv.Atoi(u.Port()); err == nil {
+		return p
+	}
+	if u.Scheme == "https" {
+		return 443
+	}
+	return 80
+}
+
+// Netcheck is what a look at the network found.
+type Netcheck struct {
+	UDP, IPv4, IPv6        bool
+	MappingVariesByDest    *bool // nil while unknown
+	PublicIPv4, PublicIPv6 netip.AddrPort
+	PreferredRegion        int
+	Latency, V4, V6        map[int]time.Duration // by region
+	At                     time.Time
+}
+
+func netcheckOf(r *netcheck.Report) Netcheck {
+	n := Netcheck{
+		UDP: r.UDP, IPv4: r.IPv4, IPv6: r.IPv6, PublicIPv4: r.GlobalV4, PublicIPv6: r.GlobalV6, PreferredRegion: r.PreferredDERP,
+		Latency: r.RegionLatency, V4: r.RegionV4Latency, V6: r.RegionV6Latency, At: r.Now,
+	}
+	if varies, known := r.MappingVariesByDestIP.Get(); known {
+		n.MappingVariesByDest = &varies
+	}
+	return n
+}
+
+// Check measures the network afresh, on sockets of its own. It blocks for some round trips, or some seconds where UDP is blocked.
+func (e *Engine) Check(ctx context.Context) (Netcheck, error) {
+	checker := &netcheck.Client{NetMon: e.netmon, Logf: e.logf}
+	if err := checker.Standalone(ctx, ""); err != nil {
+		return Netcheck{}, err
+	}
+	found, err := checker.GetReport(ctx, e.relayMap(false), &netcheck.GetReportOpts{OnlyTCP443: e.opts.RelayOnly})
+	if err != nil {
+		return Netcheck{}, err
+	}
+	return netcheckOf(found), nil
+}
+
+// dialNative connects to a relay by an HTTP upgrade to DERP itself.
+func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *bufio.Reader, error) {
+	var raw net.Conn
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { raw = info.Conn }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, relay.JoinPath("derp").String(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("Upgrade", "DERP")
+	req.Header.Set("Connection", "Upgrade")
+	resp, err := relayTransport(relay.Hostname(), l.engine.opts.RootCAs).RoundTrip(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, ok := resp.Body.(interface {
+		Read([]byte) (int, error)
+		Write([]byte) (int, error)
+		Close() error
+	})
+	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
+		resp.Body.Close()
+		return nil, nil, fmt.Errorf("upgrade answered with %s", resp.Status)
+	}
+	return upgraded{raw, body}, bufio.NewReaderSize(body, coalesce), nil
+}
+
+// upgraded is a connection after an upgrade: its bytes by way of the HTTP client, which may have read some, the rest as it is.
+type upgraded struct {
+	net.Conn
+	body interface {
+		Read([]byte) (int, error)
+		Write([]byte) (int, error)
+		Close() error
+	}
+}
+
+func (u upgraded) Read(b []byte) (int, error)  { return u.body.Read(b) }
+func (u upgraded) Write(b []byte) (int, error) { return u.body.Write(b) }
+func (u upgraded) Close() error                { return u.body.Close() }
+
+// dialWebsocket connects to a relay by a websocket, which passes proxies that know no other upgrade.
+func dialWebsocket(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *bufio.Reader, error) {
+	u := relay.JoinPath("derp")
+	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[relay.Scheme]
+	u.RawQuery, u.Fragment = "", ""
+	client := &http.Client{Transport: relayTransport(relay.Hostname(), l.engine.opts.RootCAs)}
+	ws, err := websock.Dial(ctx, u, websock.DialOptions{HTTPClient: client, Subprotocol: "derp", PingInterval: -1})
+	if err != nil {
+		return nil, nil, err
+	}
+	c := ws.NetConn(context.Background())
+	return websocketConn{c, ws}, bufio.NewReaderSize(c, coalesce), nil
+}
+
+type websocketConn struct {
+	net.Conn
+	ws *websock.Conn
+}
+
+func (c websocketConn) Close() error { return c.ws.CloseNow() }
+
+// relayTransport speaks HTTP/1.1 only, since HTTP/2 has no upgrades, goes through the environment's proxy, and trusts the system's
+// authorities and roots.
+func relayTransport(host string, roots *x509.CertPool) *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: relayTimeout, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:       trust(host, roots),
+		TLSHandshakeTimeout:   relayTimeout,
+		ResponseHeaderTimeout: relayTimeout,
+		DisableKeepAlives:     true,
+	}
+}
+
+// trust accepts a certificate for host that the system's authorities or those in extra vouch for. A pool cannot be asked to
+// be both.
+func trust(host string, extra *x509.CertPool) *tls.Config {
+	if extra == nil {
+		return &tls.Config{ServerName: host}
+	}
+	return &tls.Config{
+		ServerName:         host,
+		InsecureSkipVerify: true, // VerifyConnection does it instead
+		VerifyConnection: func(state tls.ConnectionState) error {
+			opts := x509.VerifyOptions{DNSName: host, Intermediates: x509.NewCertPool()}
+			for _, cert := range state.PeerCertificates[1:] {
+				opts.Intermediates.AddCert(cert)
+			}
+			if _, err := state.PeerCertificates[0].Verify(opts); err == nil {
+				return nil
+			}
+			opts.Roots = extra
+			_, err := state.PeerCertificates[0].Verify(opts)
+			return err
+		},
+	}
+}

@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+const (
+	nicID = 1
+
+	defaultSendBuffer = 1 << 20
+	defaultRecvBuffer = 2 << 20
+	// firstSendBuffer is what a new connection may take from its writer before it has room for it on the path, in bytes. The stack
+	// lets it grow to twice the congestion window. A larger one would keep bytes from other connections of a stream.
+	firstSendBuffer = 64 << 10
+
+	// maxHandshakes and maxPeerHandshakes bound the TCP handshakes that wait for an answer, of all peers and of each.
+	maxHandshakes     = 1024
+	maxPeerHandshakes = 64
+
+	// Keepalives find peers that vanished: after 5 idle minutes, then every minute. Nine unanswered ones, the stack's number, end the
+	// connection, so about a quarter of an hour after its peer vanished. A laptop that slept for less keeps its sessions.
+	keepaliveIdle     = 5 * time.Minute
+	keepaliveInterval = time.Minute
+)
+
+// Bounds of TCP's patience. The stack's own, as everybody's, doubles the pause between two attempts up to two minutes, and gives
+// up after 15: a connection would stay silent for as long again as the path was away.
+const (
+	// minRTO is twice the stack's own. On a long path and a busy machine half of its timeouts came before an answer that was only
+	// late, and each of them begins anew with one packet.
+	minRTO = 400 * time.Millisecond
+	// maxRTO is the longest pause between two retransmissions. A round trip that takes longer costs needless ones.
+	maxRTO = time.Second
+	// maxRetries are half an hour of them: longer than a laptop's nap between two trains.
+	maxRetries = uint64(30 * time.Minute / maxRTO)
+)
+
+// newStack makes the network stack on a nic.
+//
+// Congestion control is Cubic, which unlike Reno ends its slow start when round trips grow, before it has lost a window's worth of
+// packets: docs/decisions/0015-long-paths.md has the figures. Its window overflows an integer some weeks after a connection's last
+// loss; the timeout that follows sets it right. RACK is off: with it the stack retransmits what only came late.
+func newStack(n *nic, opts Options) (*stack.Stack, error) {
+	s := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
+	})
+	send, recv := opts.SendBuffer, opts.RecvBuffer
+	if send == 0 {
+		send = defaultSendBuffer
+	}
+	if recv == 0 {
+		recv = defaultRecvBuffer
+	}
+	send, recv = max(send, tcp.MinBufferSize), max(recv, tcp.MinBufferSize)
+	var (
+		sack     = tcpip.TCPSACKEnabled(true)
+		recovery = tcpip.TCPRecovery(0)
+		control  = tcpip.CongestionControlOption("cubic")
+		shortest = tcpip.TCPMinRTOOption(minRTO)
+		longest  = tcpip.TCPMaxRTOOption(maxRTO)
+		retries  = tcpip.TCPMaxRetriesOption(maxRetries)
+		tx       = tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(send, firstSendBuffer), Max: send}
+		rx       = tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(recv, tcp.DefaultReceiveBufferSize), Max: recv}
+	)
+	for _, option := range []tcpip.SettableTransportProtocolOption{&sack, &recovery, &control, &shortest, &longest, &retries, &tx, &rx} {
+		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, option); err != nil {
+			return nil, fmt.Errorf("set TCP option %T: %s", option, err)
+		}
+	}
+	if err := s.CreateNIC(nicID, n); err != nil {
+		return nil, fmt.Errorf("create network interface: %s", err)
+	}
+	own := tcpip.ProtocolAddress{
+		Protocol:          ipv6.ProtocolNumber,
+		AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom16(opts.Addr.As16()), PrefixLen: 128},
+	}
+	if err := s.AddProtocolAddress(nicID, own, stack.AddressProperties{}); err != nil {
+		return nil, fmt.Errorf("set address: %s", err)
+	}
+	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv6EmptySubnet, NIC: nicID}})
+	return s, nil
+}
+
+// handleFlows makes the stack ask about what it has no connection for.
+func (e *Engine) handleFlows() {
+	accept := tcp.NewForwarder(e.stack, 0, maxHandshakes, e.acceptTCP)
+	e.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+		if !e.opts.Admit(addrOf(id.RemoteAddress), id.LocalPort) {
+			return true // dropped: a peer does not learn which ports there are
+		}
+		if !e.handshakes.begin(id) {
+			return true
+		}
+		handled := accept.HandlePacket(id, p)
+		if !handled {
+			e.handshakes.end(id)
+		}
+		return handled
+	})
+	flows := udp.NewForwarder(e.stack, e.acceptUDP)
+	e.stack.SetTransportProtocolHandler(udp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+		if !e.opts.Admit(addrOf(id.RemoteAddress), id.LocalPort) {
+			return true
+		}
+		return flows.HandlePacket(id, p)
+	})
+}
+
+// handshakes counts the TCP handshakes that peers have begun.
+type handshakes struct {
+	mu      sync.Mutex
+	open    map[stack.TransportEndpointID]bool
+	perPeer map[tcpip.Address]int
+}
+
+// begin notes a handshake. It returns true for the packets of one that is noted already, and false for one too many.
+func (h *handshakes) begin(id stack.TransportEndpointID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open[id] {
+		return true
+	}
+	if h.perPeer[id.RemoteAddress] >= maxPeerHandshakes {
+		return false
+	}
+	h.open[id] = true
+	h.perPeer[id.RemoteAddress]++
+	return true
+}
+
+func (h *handshakes) end(id stack.TransportEndpointID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.open[id] {
+		return
+	}
+	delete(h.open, id)
+	if h.perPeer[id.RemoteAddress]--; h.perPeer[id.RemoteAddress] == 0 {
+		delete(h.perPeer, id.RemoteAddress)
+	}
+}
+
+// acceptTCP serves one connection, on a goroutine of its own.
+func (e *Engine) acceptTCP(r *tcp.ForwarderRequest) {
+	id := r.ID()
+	defer e.handshakes.end(id)
+	src, dst := netip.AddrPortFrom(addrOf(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(addrOf(id.LocalAddress), id.LocalPort)
+	serve := e.opts.AcceptTCP(src, dst)
+	if serve == nil {
+		r.Complete(true)
+		return
+	}
+	var queue waiter.Queue
+	ep, err := r.CreateEndpoint(&queue) // blocks for the handshake
+	if err != nil {
+		e.log.Debug("handshake with peer failed", "peer", src, "err", err.String())
+		r.Complete(true)
+		return
+	}
+	r.Complete(false)
+	e.handshakes.end(id)
+	serve(newTCPConn(&queue, ep))
+}
+
+func (e *Engine) acceptUDP(r *udp.ForwarderRequest) bool {
+	id := r.ID()
+	src, dst := netip.AddrPortFrom(addrOf(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(addrOf(id.LocalAddress), id.LocalPort)
+	serve := e.opts.AcceptUDP(src, dst)
+	if serve == nil {
+		return false // ICMP says that the port is closed
+	}
+	var queue waiter.Queue
+	ep, err := r.CreateEndpoint(&queue)
+	if err != nil {
+		e.log.Debug("cannot take a flow", "peer", src, "err", err.String())
+		return true
+	}
+	go serve(&UDPConn{gonet.NewUDPConn(&queue, ep)})
+	return true
+}
+
+// TCPConn is a TCP connection with a peer.
+type TCPConn struct {
+	*gonet.TCPConn
+	ep tcpip.Endpoint
+}
+
+func newTCPConn(queue *waiter.Queue, ep tcpip.Endpoint) *TCPConn {
+	idle, interval := tcpip.KeepaliveIdleOption(keepaliveIdle), tcpip.KeepaliveIntervalOption(keepaliveInterval)
+	for _, option := range []tcpip.SettableSocketOption{&idle, &interval} {
+		if err := ep.SetSockOpt(option); err != nil {
+			panic("keepalive refused: " + err.String()) // constants
+		}
+	}
+	ep.SocketOptions().SetKeepAlive(true)
+	return &TCPConn{gonet.NewTCPConn(queue, ep), ep}
+}
+
+// Abort ends the connection with a reset, and forgets what was not acknowledged. After a Close alone the stack goes on saying
+// goodbye for as long as it would wait for any answer.
+func (c *TCPConn) Abort() { c.ep.Abort() }
+
+// Over reports whether the stack sends nothing any more for the connection.
+func (c *TCPConn) Over() bool {
+	switch tcp.EndpointState(c.ep.State()) {
+	case tcp.StateClose, tcp.StateError, tcp.StateTimeWait, tcp.StateInitial:
+		return true
+	}
+	return false
+}
+
+// UDPConn is a UDP flow with a peer.
+type UDPConn struct{ *gonet.UDPConn }
+
+// DialTCP connects to a peer. It blocks until the connection is there, the peer refuses it (syscall.ECONNREFUSED) or ctx ends.
+func (e *Engine) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var queue waiter.Queue
+	ep, err := e.stack.NewEndpoint(tcp.ProtocolNumber, ipv6.ProtocolNumber, &queue)
+	if err != nil {
+		return nil, errors.New(err.String())
+	}
+	entry, writable := waiter.NewChannelEntry(waiter.WritableEvents)
+	queue.EventRegister(&entry)
+	defer queue.EventUnregister(&entry)
+	err = ep.Connect(fullAddress(to))
+	if _, started := err.(*tcpip.ErrConnectStarted); started {
+		select {
+		case <-ctx.Done():
+			ep.Close()
+			ep.Abort()
+			return nil, ctx.Err()
+		case <-writable:
+		}
+		err = ep.LastError()
+	}
+	switch err.(type) {
+	case nil:
+		return newTCPConn(&queue, ep), nil
+	case *tcpip.ErrConnectionRefused:
+		ep.Close()
+		return nil, syscall.ECONNREFUSED
+	}
+	ep.Close()
+	return nil, errors.New(err.String())
+}
+
+// DialUDP makes a flow to a peer. Nothing is sent.
+func (e *Engine) DialUDP(to netip.AddrPort) (*UDPConn, error) {
+	remote := fullAddress(to)
+	c, err := gonet.DialUDP(e.stack, nil, &remote, ipv6.ProtocolNumber)
+	if err != nil {
+		return nil, err
+	}
+	return &UDPConn{c}, nil
+}
+
+func fullAddress(a netip.AddrPort) tcpip.FullAddress {
+	return tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFrom16(a.Addr().As16()), Port: a.Port()}
+}
+
+var _ net.Conn = (*TCPConn)(nil)
