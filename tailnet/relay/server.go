@@ -11,12 +11,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"tailscale.com/derp/derpserver"
 	"tailscale.com/types/key"
+	"tailscale.com/types/logger"
 
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -53,7 +55,7 @@ func New(opts Options) (*Server, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{log: log, keys: make(map[key.NodePublic]bool)}
-	s.relay = derpserver.New(key.NewNode(), func(format string, args ...any) {
+	s.relay = newRelay(func(format string, args ...any) {
 		log.Debug("relay", "line", strings.TrimSpace(fmt.Sprintf(format, args...)))
 	})
 	var mesh [32]byte
@@ -77,6 +79,29 @@ func New(opts Options) (*Server, error) {
 	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { base.ServeHTTP(hijackable{w}, r) })
 	return s, nil
 }
+
+// queueDepth is how many packets wait for a client whose connection is busy, and the library's variable for it. When one more comes
+// the oldest is dropped. The library's 32 packets are less than what a long path takes in one burst, so that transfers through
+// the relay lost packets all the time; 1024 packets are 1.3 MB for a client that does not read.
+const (
+	queueDepth         = "1024"
+	queueDepthVariable = "TS_DEBUG_DERP_PER_CLIENT_SEND_QUEUE_DEPTH"
+)
+
+// newRelay makes a relay with queues of queueDepth. This is the one place where a library is told something by a variable of the
+// environment: there is no other way. The library reads it once, here, and no child process inherits it.
+func newRelay(logf logger.Logf) *derpserver.Server {
+	environment.Lock()
+	defer environment.Unlock()
+	if _, chosen := os.LookupEnv(queueDepthVariable); !chosen {
+		os.Setenv(queueDepthVariable, queueDepth)
+		defer os.Unsetenv(queueDepthVariable)
+	}
+	return derpserver.New(key.NewNode(), logf)
+}
+
+// environment is held while queueDepthVariable is set.
+var environment sync.Mutex
 
 // Handler serves /derp (native upgrade and websocket) and /derp/latency-check and /derp/probe. The ResponseWriter must lead
 // to one that can be hijacked, itself or by Unwrap. Requests last as long as their node stays connected, so no timeout and
