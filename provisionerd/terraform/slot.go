@@ -289,6 +289,11 @@ func (s *slot) killLeft() {
 	if err := removeFile(s.pidFile()); err != nil {
 		s.e.log.Warn("cannot forget process", "err", err)
 	}
+	if s.cgroup != nil {
+		if err := s.cgroup.kill(); err != nil {
+			s.e.log.Warn("cannot end what a job left", "err", err)
+		}
+	}
 	// In namespaces they end with process 1.
 	if s.uid != 0 && s.e.isolation.bubblewrap == "" {
 		if err := killAccount(s.e.opts.Worker[0], s.uid); err != nil {
