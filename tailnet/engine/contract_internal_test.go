@@ -252,3 +252,18 @@ func TestContractDiscoThroughBridge(t *testing.T) {
 		t.Fatal("no answer")
 	}
 }
+
+// magicsock measures its mappings again and again only while packets go through the tunnel: it asks how long none did.
+func TestContractTrafficIsNoticed(t *testing.T) {
+	t.Parallel()
+	a, b := direct(t, nil)
+	if idle := a.nic.idle(); idle < time.Hour {
+		t.Errorf("before any packet: idle for %s", idle)
+	}
+	exchange(t, a, b, 1000)
+	for _, e := range []*Engine{a, b} {
+		if idle := e.nic.idle(); idle > patience {
+			t.Errorf("after an exchange: idle for %s", idle)
+		}
+	}
+}

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/tailscale/wireguard-go/device"
 	"go4.org/mem"
@@ -83,7 +81,6 @@ type Engine struct {
 	handshakes handshakes
 	echoes     echoes
 	peers      table
-	active     atomic.Int64 // when a packet last went through the nic, Unix nanoseconds
 
 	relayOps sync.Mutex // serializes changes of links; held while calling magicsock
 	relaysMu sync.Mutex
@@ -121,9 +118,10 @@ func (e *Engine) wire() (err error) {
 	if e.netmon, err = netmon.New(e.bus, e.logf); err != nil {
 		return fmt.Errorf("watch network interfaces: %w", err)
 	}
+	e.nic = newNIC(e.admit)
 	e.magic, err = magicsock.NewConn(magicsock.Options{
 		EventBus: e.bus, Logf: e.logf, Port: e.opts.ListenPort, NetMon: e.netmon, HealthTracker: e.health,
-		Metrics: new(usermetric.Registry), EndpointsFunc: e.endpoints, IdleFunc: e.idle,
+		Metrics: new(usermetric.Registry), EndpointsFunc: e.endpoints, IdleFunc: e.nic.idle,
 		TestOnlyPacketListener: sockets{},
 	})
 	if err != nil {
@@ -135,7 +133,6 @@ func (e *Engine) wire() (err error) {
 		return fmt.Errorf("start relay bridge: %w", err)
 	}
 
-	e.nic = newNIC(e.admit)
 	if e.stack, err = newStack(e.nic, e.opts); err != nil {
 		return fmt.Errorf("start network stack: %w", err)
 	}
@@ -243,8 +240,3 @@ func (e *Engine) Disco() Key { return e.magic.DiscoPublicKey().Raw32() }
 
 // LocalPort is the UDP port of direct paths.
 func (e *Engine) LocalPort() uint16 { return e.magic.LocalPort() }
-
-// idle is how long no packet went through the tunnel. magicsock asks its STUN servers again and again only while some did.
-func (e *Engine) idle() time.Duration {
-	return time.Since(time.Unix(0, e.active.Load()))
-}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/tailscale/wireguard-go/conn"
 	"github.com/tailscale/wireguard-go/tun"
@@ -31,7 +33,8 @@ func batched() bool { return runtime.GOOS == "linux" }
 
 // nic joins the network stack and WireGuard: to the stack it is a link, and its tunDevice is a TUN device to WireGuard.
 type nic struct {
-	admit func(packet []byte) bool // decides about what comes from peers
+	admit  func(packet []byte) bool // decides about what comes from peers
+	active atomic.Int64             // when packets last went through, Unix nanoseconds
 
 	out    chan *stack.PacketBuffer
 	events chan tun.Event
@@ -114,6 +117,9 @@ func (n *nic) queue(p *stack.PacketBuffer) bool {
 	}
 }
 
+// idle is how long no packet went through.
+func (n *nic) idle() time.Duration { return time.Since(time.Unix(0, n.active.Load())) }
+
 // inject passes a packet that the stack did not make on to WireGuard, or drops it while the queue is full.
 func (n *nic) inject(packet []byte) {
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
@@ -137,6 +143,7 @@ func (n *nic) deliver(bufs [][]byte, offset int) {
 	if dispatcher == nil {
 		return
 	}
+	n.active.Store(time.Now().UnixNano())
 	var join *gro.GRO
 	for _, b := range bufs {
 		packet := b[offset:]
@@ -206,6 +213,7 @@ func (t *tunDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 		case count == 0:
 			select {
 			case p = <-t.out:
+				t.active.Store(time.Now().UnixNano())
 			case <-t.done:
 				return 0, os.ErrClosed
 			}
