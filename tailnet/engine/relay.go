@@ -204,8 +204,10 @@ func (l *relayLink) run() {
 		}
 		c, err := l.connect(relayTimeout)
 		if err == nil {
-			pause.Reset()
-			err = l.carry(c)
+			var welcome bool
+			if welcome, err = l.carry(c); welcome {
+				pause.Reset()
+			}
 		}
 		if err == nil {
 			continue
@@ -223,10 +225,10 @@ func (l *relayLink) run() {
 	}
 }
 
-// carry uses a connection, and those that replace it, until one breaks. It returns nil when the link is not wanted any more.
-func (l *relayLink) carry(c *relayConn) error {
+// carry uses a connection, and those that replace it, until one breaks. It reports whether the relay welcomed the last one; err is nil
+// when the link is not wanted any more.
+func (l *relayLink) carry(c *relayConn) (welcome bool, err error) {
 	for {
-		l.note(c, nil)
 		l.use(c)
 		next, err := l.await(c)
 		c.end(errUnwanted)
@@ -235,9 +237,9 @@ func (l *relayLink) carry(c *relayConn) error {
 		switch {
 		case err == errUnwanted:
 			l.note(nil, nil)
-			return nil
+			return true, nil
 		case err != nil:
-			return err
+			return c.welcome, err
 		}
 		c = next
 	}
@@ -336,6 +338,9 @@ func (l *relayLink) read(c *relayConn) error {
 			return fmt.Errorf("read from relay: %w", err)
 		}
 		switch m := message.(type) {
+		case derp.ServerInfoMessage: // this node is admitted
+			c.welcome = true
+			l.note(c, nil)
 		case derp.ReceivedPacket:
 			if disco.LooksLikeDiscoWrapper(m.Data) {
 				l.toMagicsock(m.Source, m.Data)
@@ -366,12 +371,13 @@ func (l *relayLink) toMagicsock(from key.NodePublic, data []byte) {
 	}
 }
 
-// relayConn is a connection to a relay that has said hello.
+// relayConn is a connection to a relay, to which this node has said hello. What it sends is on its way before the relay's answer.
 type relayConn struct {
 	client    *derp.Client
 	out       *coalescer
 	raw       io.Closer
 	websocket bool
+	welcome   bool // the relay has answered the hello; belongs to the goroutine that reads
 	running   sync.WaitGroup
 
 	once sync.Once
