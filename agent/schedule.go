@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -18,10 +19,15 @@ var (
 	fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 )
 
+// parseSchedule reads a schedule, which may begin with its time zone. It gives the library one blank between the fields: the library
+// panics where there is none behind a zone.
 func parseSchedule(text string) (cron.Schedule, error) {
 	fields := strings.Fields(text)
+	text = strings.Join(fields, " ")
 	if len(fields) > 0 && (strings.HasPrefix(fields[0], "TZ=") || strings.HasPrefix(fields[0], "CRON_TZ=")) {
-		fields = fields[1:]
+		if fields = fields[1:]; len(fields) == 0 {
+			return nil, errors.New("the schedule has a time zone and no times")
+		}
 	}
 	if len(fields) == 5 {
 		return fiveFields.Parse(text)
