@@ -59,7 +59,7 @@ func TestUsesAreNoted(t *testing.T) {
 }
 
 // TestMeshConnectionKeepsItsSession: a connected client's session lives on, a session that nothing uses does not, and a token keeps its
-// end. Sessions that have ended are not revived, whoever is still connected.
+// end. A session that has ended is not revived by a client that is still connected.
 func TestMeshConnectionKeepsItsSession(t *testing.T) {
 	d := newDeployment(t)
 	d.call(d.owner, "POST", "/users", sdk.CreateUserRequest{Email: "ann@example.com", Username: "ann", Password: firstPassword}, nil)

@@ -103,7 +103,7 @@ func externalDatabase(t *testing.T) (start func() *embedded.Server) {
 	}
 }
 
-// A database of somebody else's goes away and comes back: meanwhile the API says so with 503, sessions go on, and a build
+// An external database goes away and comes back: meanwhile the API says so with 503, sessions go on, and a build
 // that was running ends well.
 func TestExternalDatabaseGoesAway(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ import (
 	"tailscale.com/types/key"
 )
 
-// probeGap is how often magicsock is asked again whether a relayed peer has a direct path now. It asks the peer by itself at its
-// own pace; this bounds how much longer the relay carries what could go directly.
+// probeGap is how often magicsock is asked again whether a relayed peer has a direct path now. magicsock looks for one at its own
+// pace; this bounds how much longer the relay carries what could go directly.
 const probeGap = 50 * time.Millisecond
 
 // bind is what WireGuard sends and receives with. It sends by magicsock where a direct path is proven, and by the link of the

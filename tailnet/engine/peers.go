@@ -14,8 +14,8 @@ import (
 	"tailscale.com/wgengine/wgint"
 )
 
-// Peer is a node that this one exchanges packets with. Addr follows from whoever owns Key, and does not change while the peer is
-// known; the rest may.
+// Peer is a node that this one exchanges packets with. Addr belongs to Key and does not change while the peer is known; the rest
+// may.
 type Peer struct {
 	Key  Key
 	Addr netip.Addr
@@ -116,8 +116,8 @@ func (e *Engine) Remove(k Key) {
 	}
 }
 
-// ResetSession ends the WireGuard session with a peer. The next packet starts a handshake at once; WireGuard by itself would wait
-// five seconds after the last.
+// ResetSession ends the WireGuard session with a peer. The next packet starts a handshake at once; WireGuard alone would wait five
+// seconds after the last.
 func (e *Engine) ResetSession(k Key) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()

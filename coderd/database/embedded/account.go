@@ -76,7 +76,7 @@ func named(name string) *account {
 	return &account{uint32(uid), uint32(gid)}
 }
 
-// isShared reports whether other programs run as a user: nobody is shared by many. PostgreSQL never runs as one of these,
+// isShared reports whether other programs run as a user, as many do as `nobody`. PostgreSQL never runs as one of these,
 // and takes data folders from them that older releases made, or that a task has left behind.
 func isShared(uid uint32) bool {
 	return slices.ContainsFunc(append([]string{"nobody"}, makers...), func(name string) bool {
