@@ -41,14 +41,14 @@ const selfID tailcfg.NodeID = 1
 type table struct {
 	ops sync.Mutex // serializes changes; held while calling the libraries
 
-	mu     sync.RWMutex
-	last   tailcfg.NodeID
-	keys   map[Key]*row
-	routes map[netip.Addr]*row
+	mu    sync.RWMutex
+	last  tailcfg.NodeID
+	keys  map[Key]*row
+	addrs map[netip.Addr]*row
 }
 
 func newTable() table {
-	return table{last: selfID, keys: make(map[Key]*row), routes: make(map[netip.Addr]*row)}
+	return table{last: selfID, keys: make(map[Key]*row), addrs: make(map[netip.Addr]*row)}
 }
 
 func (t *table) byKey(k Key) *row {
@@ -60,7 +60,7 @@ func (t *table) byKey(k Key) *row {
 func (t *table) byAddr(a netip.Addr) *row {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.routes[a]
+	return t.addrs[a]
 }
 
 // put adds or replaces a peer.
@@ -74,7 +74,7 @@ func (t *table) put(p Peer) *row {
 		t.last++
 		next.id, next.route = t.last, &route{peer: keyOf(p.Key)}
 	}
-	t.keys[p.Key], t.routes[p.Addr] = next, next
+	t.keys[p.Key], t.addrs[p.Addr] = next, next
 	return next
 }
 
@@ -84,7 +84,7 @@ func (t *table) drop(k Key) *row {
 	r := t.keys[k]
 	if r != nil {
 		delete(t.keys, k)
-		delete(t.routes, r.Addr)
+		delete(t.addrs, r.Addr)
 	}
 	return r
 }
