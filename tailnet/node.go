@@ -118,7 +118,7 @@ func newNode(opts Options, clock clock) (*Node, error) {
 		Key: opts.Key, Addr: n.addr, Name: n.id.String(), Log: n.log, RelayOnly: opts.RelayOnly, ListenPort: opts.ListenPort,
 		RootCAs: opts.RootCAs, SendBuffer: opts.SendBuffer, RecvBuffer: opts.RecvBuffer,
 		Admit: n.admits, AdmitEcho: n.admitsEcho, AcceptTCP: n.tcpFlow, AcceptUDP: n.udpFlow,
-		Session: n.sessionChanged, Endpoints: n.endpointsChanged, Home: n.homeChanged, Relay: func() {}, Moved: n.moved,
+		Session: n.sessionChanged, Endpoints: n.endpointsChanged, Home: n.homeChanged, Moved: n.moved,
 	})
 	if err != nil {
 		n.cancel()

@@ -53,8 +53,6 @@ type Options struct {
 	Endpoints func([]Endpoint)
 	// Home tells that another relay is the node's home now.
 	Home func(region int)
-	// Relay tells that the state of a relay's connection has changed. See RelayStates.
-	Relay func()
 	// Moved tells that the machine's network is another one, and the engine has new sockets.
 	Moved func(networkInterface string)
 }

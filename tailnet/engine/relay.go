@@ -75,7 +75,6 @@ func newRelayLink(e *Engine, r Relay, host string) *relayLink {
 	}
 	l.work.L = &l.mu
 	close(l.idle)
-	l.state.Since = time.Now()
 	l.running.Go(l.run)
 	return l
 }
@@ -287,21 +286,13 @@ func (l *relayLink) wake() {
 // note records the link's state: connected by c, or not and why.
 func (l *relayLink) note(c *relayConn, problem error) {
 	l.mu.Lock()
-	was := l.state
+	defer l.mu.Unlock()
 	l.state.Connected, l.state.Problem = c != nil, ""
 	if c != nil {
 		l.state.Websocket = c.websocket
 	}
 	if problem != nil {
 		l.state.Problem = problem.Error()
-	}
-	if was.Connected != l.state.Connected {
-		l.state.Since = time.Now()
-	}
-	changed := was != l.state
-	l.mu.Unlock()
-	if changed {
-		l.engine.opts.Relay()
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 // idleLink is a link that is never connected.
 func idleLink(t *testing.T) *relayLink {
-	l := newRelayLink(&Engine{opts: Options{Relay: func() {}}, log: slog.New(slog.DiscardHandler)}, Relay{Region: 1}, "host")
+	l := newRelayLink(&Engine{log: slog.New(slog.DiscardHandler)}, Relay{Region: 1}, "host")
 	t.Cleanup(l.close)
 	return l
 }
@@ -173,7 +173,7 @@ func FuzzBridge(f *testing.F) {
 	f.Add(frame(derp.FrameSendPacket, make([]byte, 100)))
 	f.Add(append(frame(derp.FrameNotePreferred, []byte{1}), frame(derp.FrameSendPacket, make([]byte, 32))...))
 	f.Add(frame(derp.FrameSendPacket, make([]byte, derp.KeyLen+maxPacket+1)))
-	l := newRelayLink(&Engine{opts: Options{Relay: func() {}}, log: slog.New(slog.DiscardHandler)}, Relay{Region: 1}, "host")
+	l := newRelayLink(&Engine{log: slog.New(slog.DiscardHandler)}, Relay{Region: 1}, "host")
 	f.Cleanup(l.close)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		near, far := net.Pipe()

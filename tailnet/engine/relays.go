@@ -34,9 +34,8 @@ type Relay struct {
 // RelayState is the state of the connection to a relay.
 type RelayState struct {
 	Connected bool
-	Websocket bool      // a websocket carries it, since the native upgrade does not pass
-	Problem   string    // why the last connection ended or could not be made
-	Since     time.Time // of Connected
+	Websocket bool   // a websocket carries it, since the native upgrade does not pass
+	Problem   string // why the last connection ended or could not be made
 }
 
 // SetRelays says which relays there are and which is home now, 0 for none. A relay that stays as it is keeps its connection.

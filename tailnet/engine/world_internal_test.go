@@ -82,7 +82,7 @@ func newEngine(t testing.TB, change func(*Options)) *Engine {
 				}
 			}
 		},
-		Session: func(Key, bool) {}, Endpoints: func([]Endpoint) {}, Home: func(int) {}, Relay: func() {}, Moved: func(string) {},
+		Session: func(Key, bool) {}, Endpoints: func([]Endpoint) {}, Home: func(int) {}, Moved: func(string) {},
 	}
 	if change != nil {
 		change(&opts)
