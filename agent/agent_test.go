@@ -33,6 +33,8 @@ import (
 	"github.com/codermesh/codermesh/agent/speed"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/stripe"
+	"github.com/codermesh/codermesh/sshmux"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -74,13 +76,11 @@ func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
 		done: make(map[string]*agentpb.ScriptDoneRequest), lines: make(map[string][]string),
 		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]net.Listener), health: make(map[string][]agentpb.Health),
 	}
-	hostKey, _ := newKeyPair(t)
 	id := uuid.New()
 	w.manifest = &agentpb.ManifestResponse{
 		AgentId: id[:], AgentName: "main", WorkspaceId: id[:], WorkspaceName: "dev", OwnerName: "ann", AccessUrl: "http://server",
 		Directory: w.dir, Env: map[string]string{"GREETING": "hi $CODER_WORKSPACE_NAME $not_set", "PATH": "/extra:$PATH"},
 		Incarnation: 1, Scripts: scripts, VscodeProxyUri: "https://{{port}}.example",
-		SshHostPrivateKey: hostKey,
 	}
 	mux := http.NewServeMux()
 	mux.Handle(agentpbconnect.NewAgentServiceHandler(w))
@@ -325,16 +325,13 @@ func (w *world) run(t testing.TB) (stop func()) {
 func (w *world) dial(t testing.TB) *gossh.Client {
 	t.Helper()
 	w.mu.Lock()
-	addr, hello := w.ports[meshport.SSH].Addr().String(), w.hellos[len(w.hellos)-1]
+	addr := w.ports[meshport.Session].Addr().String()
 	w.mu.Unlock()
-	key, _, _, _, err := gossh.ParseAuthorizedKey([]byte(hello.GetSshHostKey()))
-	if err != nil {
-		t.Fatalf("host key %q: %v", hello.GetSshHostKey(), err)
-	}
-	client, err := gossh.Dial("tcp", addr, &gossh.ClientConfig{HostKeyCallback: gossh.FixedHostKey(key)})
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
+	client := sshmux.Client(stripe.New(conn), sshmux.Options{})
 	t.Cleanup(func() { client.Close() })
 	return client
 }

@@ -10,8 +10,6 @@ import (
 	"os"
 	"sync"
 
-	gossh "golang.org/x/crypto/ssh"
-
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/agent/forward"
@@ -41,9 +39,7 @@ type daemon struct {
 	logs     *logship.Queue
 	reports  *reports
 
-	// SSH comes in three ways: as it is, over several connections, and as channels only.
-	sshListener, wideListener, sessionListener   net.Listener
-	speedListener, terminalListener, apiListener net.Listener
+	sessionListener, speedListener, terminalListener, apiListener net.Listener
 
 	api      *http.Server
 	holder   Terminals
@@ -54,7 +50,6 @@ type daemon struct {
 	renewed chan struct{} // capacity 1: there is a manifest, perhaps of another build
 	ready   chan struct{} // closed once the fields below are set
 	state   *state
-	hostKey gossh.Signer
 	scripts *script.Runner
 	ssh     *sshd.Server
 	units   *units.Graph
@@ -90,7 +85,7 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 	for _, l := range []struct {
 		port     uint16
 		listener *net.Listener
-	}{{meshport.SSH, &d.sshListener}, {meshport.SSHWide, &d.wideListener}, {meshport.Session, &d.sessionListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}} {
+	}{{meshport.Session, &d.sessionListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}} {
 		listening, err := mesh.Listen(l.port)
 		if err != nil {
 			for _, o := range open {
@@ -101,11 +96,7 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 		*l.listener = listening
 		open = append(open, listening)
 	}
-	d.wideListener = stripe.Listen(d.wideListener, opt.Logger)
-	d.sessionListener = stripe.Listen(d.sessionListener, opt.Logger)
-	for _, l := range []*net.Listener{&d.sshListener, &d.wideListener, &d.sessionListener} {
-		*l = listener{*l, &d.stats}
-	}
+	d.sessionListener = listener{stripe.Listen(d.sessionListener, opt.Logger), &d.stats}
 	d.metadata = metadata.New(d.log, d.runMetadata)
 	d.api = d.newAPI()
 	if d.holder = opt.Terminals; d.holder == nil {
@@ -163,8 +154,7 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 
 // close ends everything. Sessions are hung up.
 func (d *daemon) close() error {
-	err := errors.Join(d.sshListener.Close(), d.wideListener.Close(), d.sessionListener.Close(), d.speedListener.Close(),
-		d.terminalListener.Close(), d.api.Close())
+	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close())
 	d.mu.Lock()
 	if d.stopDuties != nil {
 		d.stopDuties()

@@ -4,7 +4,7 @@
 //	token ─▶ coordinator ─▶ mesh node ─▶ AgentService on the server's mesh address
 //	                             │            Manifest, then Connect (hello, a heartbeat every 15 s),
 //	                             │            beside it Lifecycle, ScriptDone and Logs
-//	                             ├─ meshport.SSH        package sshd
+//	                             ├─ meshport.Session    package sshd
 //	                             ├─ meshport.Speedtest  package speed
 //	                             ├─ meshport.Terminal   package terminal, held by package keeper's process
 //	                             ├─ meshport.AgentRPC   AgentAPI: listening ports, metadata

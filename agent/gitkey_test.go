@@ -45,36 +45,6 @@ func (w *world) output(t testing.TB, command string) string {
 	return string(out)
 }
 
-// The key is the server's, whatever the machine has kept, and is never on its disk.
-func TestHostKeyIsTheServers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	private, public := newKeyPair(t)
-	w.manifest.SshHostPrivateKey = private
-	w.run(t)
-	w.mu.Lock()
-	got := w.hellos[0].GetSshHostKey()
-	w.mu.Unlock()
-	if got != public {
-		t.Errorf("the agent says %q, want %q", got, public)
-	}
-	w.dial(t) // shows that key, or fails
-	secret := strings.Split(private, "\n")[2]
-	err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if strings.Contains(string(data), secret) {
-			t.Errorf("%s holds the private key", path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Programs of the workspace sign with the owner's key over a socket of their account. A key that is replaced is used at once,
 // and a server without one is an error, not a hang.
 func TestGitKey(t *testing.T) {

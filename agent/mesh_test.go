@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	gossh "golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/agent"
 	"github.com/codermesh/codermesh/coordinator"
@@ -24,6 +23,8 @@ import (
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/stripe"
+	"github.com/codermesh/codermesh/sshmux"
 	"github.com/codermesh/codermesh/tailnet"
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
@@ -127,19 +128,11 @@ func TestOverTheMesh(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := tailnet.Addr(s.agent.ID)
-	conn, err := laptop.Dial(t.Context(), "tcp", netip.AddrPortFrom(addr, meshport.SSH))
+	conn, err := laptop.Dial(t.Context(), "tcp", netip.AddrPortFrom(addr, meshport.Session))
 	if err != nil {
 		t.Fatal(err)
 	}
-	hostKey, _, _, _, err := gossh.ParseAuthorizedKey([]byte(w.hellos[0].GetSshHostKey()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, chans, reqs, err := gossh.NewClientConn(conn, "dev", &gossh.ClientConfig{HostKeyCallback: gossh.FixedHostKey(hostKey)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := gossh.NewClient(c, chans, reqs)
+	client := sshmux.Client(stripe.New(conn), sshmux.Options{})
 	session, err := client.NewSession()
 	if err != nil {
 		t.Fatal(err)
@@ -197,21 +190,11 @@ func BenchmarkMeshDownload(b *testing.B) {
 	if err := laptop.client.Subscribe(b.Context(), s.agent.ID); err != nil {
 		b.Fatal(err)
 	}
-	conn, err := laptop.Dial(b.Context(), "tcp", netip.AddrPortFrom(tailnet.Addr(s.agent.ID), meshport.SSH))
+	conn, err := laptop.Dial(b.Context(), "tcp", netip.AddrPortFrom(tailnet.Addr(s.agent.ID), meshport.Session))
 	if err != nil {
 		b.Fatal(err)
 	}
-	hostKey, _, _, _, err := gossh.ParseAuthorizedKey([]byte(w.hellos[0].GetSshHostKey()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	config := &gossh.ClientConfig{HostKeyCallback: gossh.FixedHostKey(hostKey)}
-	config.Ciphers = []string{gossh.CipherAES128GCM}
-	c, chans, reqs, err := gossh.NewClientConn(conn, "dev", config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	client := gossh.NewClient(c, chans, reqs)
+	client := sshmux.Client(stripe.New(conn), sshmux.Options{Wide: true})
 	defer client.Close()
 	const bulk = 128 << 20
 	b.SetBytes(bulk)

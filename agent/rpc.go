@@ -18,7 +18,6 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/agent/logship"
-	"github.com/codermesh/codermesh/agent/sshd"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 )
@@ -150,8 +149,8 @@ func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceCl
 func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
 	h := &agentpb.Hello{
 		Version: buildinfo.Version(), ApiVersion: apiVersion, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
-		ProtocolVersion: protocolVersion, SshHostKey: sshd.AuthorizedKey(d.hostKey.PublicKey()),
-		Incarnation: m.GetIncarnation(), ManifestPending: m.GetPending(),
+		ProtocolVersion: protocolVersion,
+		Incarnation:     m.GetIncarnation(), ManifestPending: m.GetPending(),
 	}
 	if !m.GetPending() {
 		h.ExpandedDirectory = d.directory(m)

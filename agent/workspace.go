@@ -6,14 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
-	gossh "golang.org/x/crypto/ssh"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
@@ -30,11 +28,6 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	workspace, err := uuid.FromBytes(m.GetWorkspaceId())
 	if err != nil {
 		return fmt.Errorf("read manifest: workspace id: %w", err)
-	}
-	if !d.isReady() {
-		if d.hostKey, err = gossh.ParsePrivateKey([]byte(m.GetSshHostPrivateKey())); err != nil {
-			return fmt.Errorf("read manifest: host key: %w", err)
-		}
 	}
 	if m.GetPending() {
 		d.log.Info("waiting for the build to describe this agent completely", "incarnation", m.GetIncarnation())
@@ -57,7 +50,7 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	if err := os.MkdirAll(d.scripts.BinDir(), 0o700); err != nil {
 		d.log.Warn("make folder for programs of scripts", "err", err)
 	}
-	d.ssh, err = sshd.New(sshd.Options{Logger: d.log, HostKeys: []sshd.Signer{d.hostKey}, Environment: d.environment, Session: d.stats.session})
+	d.ssh, err = sshd.New(sshd.Options{Logger: d.log, Environment: d.environment, Session: d.stats.session})
 	if err != nil {
 		return err
 	}
@@ -77,16 +70,11 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	}
 	close(d.ready)
 	d.refresh(m)
-	for _, way := range []struct {
-		serve    func(net.Listener) error
-		listener net.Listener
-	}{{d.ssh.Serve, d.sshListener}, {d.ssh.Serve, d.wideListener}, {d.ssh.ServeMux, d.sessionListener}} {
-		d.wg.Go(func() {
-			if err := way.serve(way.listener); err != nil {
-				d.log.Error("serve ssh", "err", err)
-			}
-		})
-	}
+	d.wg.Go(func() {
+		if err := d.ssh.Serve(d.sessionListener); err != nil {
+			d.log.Error("serve ssh", "err", err)
+		}
+	})
 	return nil
 }
 

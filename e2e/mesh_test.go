@@ -3,9 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -21,6 +19,8 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/stripe"
+	"github.com/codermesh/codermesh/sshmux"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -60,20 +60,19 @@ func joinMesh(t *testing.T, d *deployment, kind coordinator.Kind, header, creden
 	return p, err
 }
 
-// greeting reads what the SSH server behind a mesh address says first.
-func (p *participant) greeting(ctx context.Context, id uuid.UUID) (string, error) {
-	conn, err := p.node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(id), meshport.SSH))
+// session connects to the session port of a mesh address, and returns when it answers.
+func (p *participant) session(ctx context.Context, id uuid.UUID) (*sshmux.Conn, error) {
+	raw, err := p.node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(id), meshport.Session))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return "", err
+	defer context.AfterFunc(ctx, func() { raw.Close() })()
+	conn := sshmux.New(stripe.New(raw), sshmux.Options{})
+	if _, _, err := conn.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+		conn.Close()
+		return nil, err
 	}
-	text := make([]byte, 8)
-	n, err := conn.Read(text)
-	return string(text[:n]), err
+	return conn, nil
 }
 
 // silent fails the test if a mesh address answers the participant within the two seconds that a connection to its own would
@@ -82,8 +81,9 @@ func (p *participant) silent(t *testing.T, id uuid.UUID) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if text, err := p.greeting(ctx, id); err == nil || text != "" {
-		t.Errorf("%s answered %q (%v)", id, text, err)
+	if conn, err := p.session(ctx, id); err == nil {
+		conn.Close()
+		t.Errorf("%s answered", id)
 	}
 }
 
@@ -175,9 +175,11 @@ func TestNobodyReachesOthers(t *testing.T) {
 	if err := ada.client.Subscribe(ctx, dev); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := ada.greeting(ctx, dev); !strings.HasPrefix(text, "SSH-2.0") {
-		t.Fatalf("ada's workspace: got %q (%v), want an SSH greeting", text, err)
+	conn, err := ada.session(ctx, dev)
+	if err != nil {
+		t.Fatalf("ada's workspace does not answer: %v", err)
 	}
+	conn.Close()
 	devNode, _, ok := ada.client.Peer(dev)
 	if !ok {
 		t.Fatal("ada does not know the peer that she talks to")
@@ -220,9 +222,10 @@ func TestNobodyReachesOthers(t *testing.T) {
 	rogue.silent(t, dev)
 
 	// The silence was not for want of somebody who could answer.
-	if text, err := ada.greeting(ctx, dev); !strings.HasPrefix(text, "SSH-2.0") {
-		t.Errorf("ada's workspace afterwards: got %q (%v), want an SSH greeting", text, err)
+	if conn, err = ada.session(ctx, dev); err != nil {
+		t.Fatalf("ada's workspace does not answer afterwards: %v", err)
 	}
+	conn.Close()
 
 	// An agent's token is no user's session, nor the other way round.
 	for _, path := range []string{"/api/v2/users/me", "/api/v2/workspaces"} {
@@ -282,7 +285,7 @@ func TestSuspensionEndsSessions(t *testing.T) {
 	if err := client.client.Subscribe(ctx, agent); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := client.node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(agent), meshport.SSH))
+	conn, err := client.session(ctx, agent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,19 +304,12 @@ func TestSuspensionEndsSessions(t *testing.T) {
 		session.Process.Kill()
 		<-ended
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(settle)); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		_, err := conn.Read(make([]byte, 1024))
-		if err == nil {
-			continue // the greeting
-		}
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() {
-			t.Errorf("a connection of eve's is open %s after she was suspended", settle)
-		}
-		break
+	over := make(chan error, 1)
+	go func() { over <- conn.Wait() }()
+	select {
+	case <-over:
+	case <-time.After(settle):
+		t.Errorf("a connection of eve's is open %s after she was suspended", settle)
 	}
 	if _, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, token); err == nil {
 		t.Error("eve joined the mesh after she was suspended")

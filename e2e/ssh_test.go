@@ -625,7 +625,7 @@ func ourForwards(t *testing.T, s *shell) {
 	ask(t, "udp", fmt.Sprintf("127.0.0.9:%d", datagrams.LocalAddr().(*net.UDPAddr).Port))
 }
 
-// The key is verified without a question and kept over rebuilds.
+// The host key is this machine's: one for all workspaces, verified without a question.
 func sshHostKey(t *testing.T, s *shell) {
 	text, err := os.ReadFile(s.config)
 	if err != nil {
@@ -635,9 +635,9 @@ func sshHostKey(t *testing.T, s *shell) {
 		t.Errorf("the configuration checks no keys:\n%s", text)
 	}
 	s.coder("create", "rebuilt", "-t", "process", "-y")
-	key := func() string {
+	key := func(host string) string {
 		t.Helper()
-		_, stderr, err := output(s.client(t.Context(), "ssh", "-v", "-o", "LogLevel=VERBOSE", "coder.rebuilt", "true"))
+		_, stderr, err := output(s.client(t.Context(), "ssh", "-v", "-o", "LogLevel=VERBOSE", host, "true"))
 		if err != nil {
 			t.Fatalf("ssh: %v\n%s", err, stderr)
 		}
@@ -649,16 +649,29 @@ func sshHostKey(t *testing.T, s *shell) {
 		t.Fatalf("ssh does not say which key it saw:\n%s", stderr)
 		return ""
 	}
-	before := key()
-	// Nothing that the first build left in the workspace helps the second.
+	// The workspace had a key of its own in earlier releases.
+	dir := filepath.Join(s.dir, "config-admin")
+	known := filepath.Join(dir, "ssh_known_hosts")
+	old := "coder.rebuilt,[coder.rebuilt]:* " + string(ssh.MarshalAuthorizedKey(newSigner(t).PublicKey()))
+	f, err := os.OpenFile(known, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(old); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	before := key("coder.rebuilt")
+	// Nothing that is in the workspace decides the key.
 	s.coder("ssh", "rebuilt", "--", "rm -rf ~/.local ~/.cache")
 	s.coder("restart", "rebuilt", "-y")
-	if after := key(); after != before {
+	if after := key("coder.rebuilt"); after != before {
 		t.Errorf("after a rebuild the key is %s, before it was %s", after, before)
 	}
-	mine := key()
-	_, stderr, _ := output(s.client(t.Context(), "ssh", "-v", "-o", "LogLevel=VERBOSE", "coder.dev", "true"))
-	if strings.Contains(stderr, mine) {
-		t.Error("two workspaces have one key")
+	if other := key("coder.dev"); other != before {
+		t.Errorf("the workspace dev has the key %s, rebuilt has %s; want this machine's", other, before)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "ssh_host_ed25519_key")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's file: %v, %v; want mode 0600", info, err)
 	}
 }

@@ -5,7 +5,7 @@
 //	defer node.Close()
 //	node.SetRelayMap(relays, serverURL)
 //	node.Upsert(tailnet.Peer{NodeInfo: info, Inbound: tailnet.InboundNone})
-//	conn, err := node.Dial(ctx, netip.AddrPortFrom(info.Addr(), meshport.SSH))
+//	conn, err := node.Dial(ctx, netip.AddrPortFrom(info.Addr(), meshport.Session))
 //
 // Nodes learn of each other through a coordinator, which is not this package's business: whoever owns a Node publishes
 // Node.Info when it changes, and calls Upsert and Remove with what others publish. A peer that was never introduced has no

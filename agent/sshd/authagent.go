@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	gossh "golang.org/x/crypto/ssh"
-
 	"github.com/codermesh/codermesh/internal/scratch"
 )
 
@@ -20,7 +18,7 @@ type agentForward struct {
 	once     sync.Once
 }
 
-func newAgentForward(c *conn, peer *gossh.ServerConn) (*agentForward, error) {
+func newAgentForward(c *conn) (*agentForward, error) {
 	dir, err := scratch.Make("ssh-")
 	if err != nil {
 		return nil, err
@@ -32,7 +30,7 @@ func newAgentForward(c *conn, peer *gossh.ServerConn) (*agentForward, error) {
 		return nil, fmt.Errorf("listen for agent: %w", err)
 	}
 	ok := c.begin(func() {
-		c.acceptForwarded(a.listener, func(local net.Conn) { c.open(peer, "auth-agent@openssh.com", nil, local) })
+		c.acceptForwarded(a.listener, func(local net.Conn) { c.open("auth-agent@openssh.com", nil, local) })
 	})
 	if !ok {
 		a.close()

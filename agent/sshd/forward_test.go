@@ -207,18 +207,31 @@ func TestListenersAreBounded(t *testing.T) {
 
 func TestChannelsAreBounded(t *testing.T) {
 	t.Parallel()
-	client := start(t, nil).dial(t)
+	h := start(t, nil)
+	conn := h.conn(t)
 	for n := range 400 {
-		_, _, err := client.OpenChannel("session", nil)
+		_, err := conn.OpenConfirmed("session", nil)
 		if err == nil {
 			continue
 		}
 		if n != 256 {
 			t.Errorf("refused after %d channels (%v), want 256", n, err)
 		}
-		return
+		break
 	}
-	t.Error("a connection got 400 channels")
+	// By SSH a session is opened at once; the refusal comes in words.
+	client := h.dial(t)
+	for range 256 {
+		session(t, client)
+	}
+	channel, requests, err := client.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go gossh.DiscardRequests(requests)
+	if text, err := io.ReadAll(channel.Stderr()); err != nil || !strings.Contains(string(text), "too many channels") {
+		t.Errorf("session 257: got %q, %v; want a refusal", text, err)
+	}
 }
 
 // Requests of a hostile client are refused, none breaks the connection, and it still works afterwards.

@@ -9,6 +9,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/agent/forward"
+	"github.com/codermesh/codermesh/sshmux"
 )
 
 const dialTimeout = 30 * time.Second
@@ -28,13 +29,13 @@ type directUnix struct {
 	Reserved2 uint32
 }
 
-func (s *Server) serveDirectTCP(c *conn, _ *gossh.ServerConn, channel gossh.NewChannel) {
-	addr, ok := parseDirectTCP(channel.ExtraData())
+func (c *conn) serveDirectTCP(channel *sshmux.NewChannel) {
+	addr, ok := parseDirectTCP(channel.Data())
 	if !ok {
 		_ = channel.Reject(gossh.ConnectionFailed, "malformed forward")
 		return
 	}
-	s.direct(c, channel, "tcp", addr)
+	c.direct(channel, "tcp", addr)
 }
 
 func parseDirectTCP(payload []byte) (addr string, ok bool) {
@@ -45,18 +46,18 @@ func parseDirectTCP(payload []byte) (addr string, ok bool) {
 	return net.JoinHostPort(req.Host, strconv.Itoa(int(req.Port))), true
 }
 
-func (s *Server) serveDirectUnix(c *conn, _ *gossh.ServerConn, channel gossh.NewChannel) {
+func (c *conn) serveDirectUnix(channel *sshmux.NewChannel) {
 	var req directUnix
-	if err := gossh.Unmarshal(channel.ExtraData(), &req); err != nil {
+	if err := gossh.Unmarshal(channel.Data(), &req); err != nil {
 		_ = channel.Reject(gossh.ConnectionFailed, "malformed forward")
 		return
 	}
-	s.direct(c, channel, "unix", req.Path)
+	c.direct(channel, "unix", req.Path)
 }
 
 // direct joins a channel with an address that it dials from the workspace.
-func (s *Server) direct(c *conn, newChannel gossh.NewChannel, network, addr string) {
-	ctx, cancel := context.WithTimeout(s.run, dialTimeout)
+func (c *conn) direct(newChannel *sshmux.NewChannel, network, addr string) {
+	ctx, cancel := context.WithTimeout(c.server.run, dialTimeout)
 	defer cancel()
 	stop := make(chan struct{})
 	defer close(stop)
@@ -72,12 +73,12 @@ func (s *Server) direct(c *conn, newChannel gossh.NewChannel, network, addr stri
 		_ = newChannel.Reject(gossh.ConnectionFailed, err.Error())
 		return
 	}
-	channel, requests, err := newChannel.Accept()
+	channel, err := newChannel.Accept()
 	if err != nil {
 		local.Close()
 		return // the connection has ended
 	}
-	c.join(channel, requests, local.(duplex))
+	c.join(channel, local.(duplex))
 }
 
 type duplex interface {
@@ -86,20 +87,24 @@ type duplex interface {
 }
 
 // join carries bytes both ways until both have ended.
-func (c *conn) join(channel gossh.Channel, requests <-chan *gossh.Request, local duplex) {
-	c.begin(func() { gossh.DiscardRequests(requests) })
+func (c *conn) join(channel *sshmux.Channel, local duplex) {
+	c.begin(func() {
+		for req := range channel.Requests() {
+			_ = req.Reply(false) // fails only with the connection
+		}
+	})
 	forward.Pipe(channel, local)
 }
 
 // open asks the client to take a connection that came to a remote forward, and carries it.
-func (c *conn) open(peer *gossh.ServerConn, kind string, extra []byte, local net.Conn) {
-	channel, requests, err := peer.OpenChannel(kind, extra)
+func (c *conn) open(kind string, extra []byte, local net.Conn) {
+	channel, err := c.mux.Open(kind, extra)
 	if err != nil {
-		c.server.log.Debug("open forwarded channel", "peer", peer.RemoteAddr(), "err", err)
+		c.server.log.Debug("open forwarded channel", "peer", c.raw.RemoteAddr(), "err", err)
 		local.Close()
 		return
 	}
-	c.join(channel, requests, local.(duplex))
+	c.join(channel, local.(duplex))
 }
 
 // acceptForwarded serves the connections of a remote forward's listener until it is closed. Those above the connection's
@@ -113,7 +118,7 @@ func (c *conn) acceptForwarded(l net.Listener, serve func(net.Conn)) {
 		select {
 		case c.opening <- struct{}{}:
 		default:
-			c.server.log.Warn("too many forwarded connections", "peer", c.stream.RemoteAddr())
+			c.server.log.Warn("too many forwarded connections", "peer", c.raw.RemoteAddr())
 			local.Close()
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/sshmux"
 )
 
 // FuzzSessionRequests feeds a session with a client's requests, two of a kind, without starting what they ask for.
@@ -31,7 +32,7 @@ func FuzzSessionRequests(f *testing.F) {
 		}
 		s := &session{env: proc.NewEnv(nil), ended: make(chan struct{}), log: slog.New(slog.DiscardHandler)}
 		for range 2 {
-			ok, run := s.handle(&gossh.Request{Type: kind, Payload: payload})
+			ok, run := s.handle(&sshmux.Request{Type: kind, Payload: payload})
 			if run != nil && !ok {
 				t.Fatal("a refused request starts something")
 			}

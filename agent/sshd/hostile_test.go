@@ -5,9 +5,11 @@ package sshd_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,44 +37,43 @@ func (l *logged) has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// Connections that never get to a session are bounded and logged, and those that are established go on.
-func TestHalfOpenConnectionsAreBounded(t *testing.T) {
+// Connections that never say anything are bounded and logged, and those that are established go on.
+func TestSilentConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	log := new(logged)
 	h := startWith(t, slog.New(slog.NewTextHandler(log, nil)), nil)
-	client := h.dial(t)
+	client := h.dialMux(t)
+	if _, err := session(t, client).Output("true"); err != nil {
+		t.Fatal(err) // it is one of those that are counted
+	}
 	var open []net.Conn
 	defer func() {
 		for _, conn := range open {
 			conn.Close()
 		}
 	}()
-	refused := false
 	for range 300 {
-		conn, err := net.Dial("tcp", h.addr.String())
+		conn, err := net.Dial("tcp", h.mux.String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		open = append(open, conn)
+	}
+	for i, conn := range open[255:] {
 		if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		if greeting, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.HasPrefix(greeting, "SSH-2.0-") {
-			refused = true
-			break
+		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("connection %d is open, want it refused from 256 on", 256+i)
 		}
 	}
-	if !refused || len(open) != 256 { // one is the client's
-		t.Errorf("after %d connections that say nothing: refused %v, want it at 256", len(open), refused)
+	if n := h.server.Sessions(); n != 256 {
+		t.Errorf("%d connections are open, want 256", n)
 	}
 	if !log.has("too many ssh connections") {
 		t.Error("the refusal was not logged")
 	}
-	session, err := client.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := session.Output("echo alive"); err != nil || string(out) != "alive\n" {
+	if out, err := session(t, client).Output("echo alive"); err != nil || string(out) != "alive\n" {
 		t.Errorf("the established connection: got %q, %v", out, err)
 	}
 }
@@ -81,7 +82,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 func TestClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
-	client := h.dial(t)
+	client := h.dialMux(t)
 	channel, requests, err := client.OpenChannel("session", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -110,12 +111,13 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	waitGone(t, pid)
 }
 
-// A client that breaks the protocol after the handshake loses its connection, and nobody else does.
+// A client that breaks the protocol loses its connection, and no other client does.
 func TestBrokenTransport(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
-	for _, junk := range []string{"", "\x00", strings.Repeat("A", 100000), "SSH-2.0-x\r\n" + strings.Repeat("\xff", 65536), "SSH-1.5-old\r\n"} {
-		conn, err := net.Dial("tcp", h.addr.String())
+	for _, junk := range []string{"", "\x00", strings.Repeat("A", 100000), "SSH-2.0-x\r\n" + strings.Repeat("\xff", 65536), "SSH-1.5-old\r\n",
+		"SMX", "SMX\x01", "SMX\x02" + strings.Repeat("\x00", 65536), "SMX\x02\xff\xff\xff\xff"} {
+		conn, err := net.Dial("tcp", h.mux.String())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ type forwardedUnix struct{ Path, Reserved string }
 
 // forwardTCP listens in the workspace for the client. As with GatewayPorts=clientspecified, the client names the interface;
 // "localhost" means loopback only.
-func (c *conn) forwardTCP(peer *gossh.ServerConn, payload []byte) (bool, []byte) {
+func (c *conn) forwardTCP(payload []byte) (bool, []byte) {
 	var req tcpForward
 	if gossh.Unmarshal(payload, &req) != nil || req.Port > 65535 {
 		return false, nil
@@ -54,7 +54,7 @@ func (c *conn) forwardTCP(peer *gossh.ServerConn, payload []byte) (bool, []byte)
 	key := tcpKey(req.Host, port)
 	ok := c.listen(key, l, func(local net.Conn) {
 		origin := local.RemoteAddr().(*net.TCPAddr)
-		c.open(peer, "forwarded-tcpip", gossh.Marshal(forwardedTCP{req.Host, port, origin.IP.String(), uint32(origin.Port)}), local)
+		c.open("forwarded-tcpip", gossh.Marshal(forwardedTCP{req.Host, port, origin.IP.String(), uint32(origin.Port)}), local)
 	})
 	if !ok || req.Port != 0 {
 		return ok, nil
@@ -62,7 +62,7 @@ func (c *conn) forwardTCP(peer *gossh.ServerConn, payload []byte) (bool, []byte)
 	return true, gossh.Marshal(struct{ Port uint32 }{port})
 }
 
-func (c *conn) cancelForwardTCP(_ *gossh.ServerConn, payload []byte) (bool, []byte) {
+func (c *conn) cancelForwardTCP(payload []byte) (bool, []byte) {
 	var req tcpForward
 	if gossh.Unmarshal(payload, &req) != nil {
 		return false, nil
@@ -72,7 +72,7 @@ func (c *conn) cancelForwardTCP(_ *gossh.ServerConn, payload []byte) (bool, []by
 
 func tcpKey(host string, port uint32) string { return fmt.Sprintf("tcp %s %d", host, port) }
 
-func (c *conn) forwardUnix(peer *gossh.ServerConn, payload []byte) (bool, []byte) {
+func (c *conn) forwardUnix(payload []byte) (bool, []byte) {
 	var req unixForward
 	if gossh.Unmarshal(payload, &req) != nil {
 		return false, nil
@@ -83,11 +83,11 @@ func (c *conn) forwardUnix(peer *gossh.ServerConn, payload []byte) (bool, []byte
 		return false, nil
 	}
 	return c.listen(unixKey(req.Path), l, func(local net.Conn) {
-		c.open(peer, "forwarded-streamlocal@openssh.com", gossh.Marshal(forwardedUnix{Path: req.Path}), local)
+		c.open("forwarded-streamlocal@openssh.com", gossh.Marshal(forwardedUnix{Path: req.Path}), local)
 	}), nil
 }
 
-func (c *conn) cancelForwardUnix(_ *gossh.ServerConn, payload []byte) (bool, []byte) {
+func (c *conn) cancelForwardUnix(payload []byte) (bool, []byte) {
 	var req unixForward
 	if gossh.Unmarshal(payload, &req) != nil {
 		return false, nil

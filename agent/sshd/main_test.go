@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -19,13 +20,16 @@ import (
 
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/agent/sshd"
+	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/sshmux/bridge"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // host is a running server and what an OpenSSH client needs to reach it.
 type host struct {
-	addr *net.TCPAddr
+	addr *net.TCPAddr // of an SSH server in front of it, as a laptop has it
+	mux  net.Addr     // of the server
 	key  gossh.PublicKey
 	home string
 	dir  string // for the client's files
@@ -57,26 +61,28 @@ func startWith(t testing.TB, log *slog.Logger, change func(*sshd.Environment)) *
 		change(&env)
 	}
 	server, err := sshd.New(sshd.Options{
-		Logger: log, HostKeys: []gossh.Signer{key},
-		Environment: func(context.Context) (sshd.Environment, error) { return env, nil },
+		Logger: log, Environment: func(context.Context) (sshd.Environment, error) { return env, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
+	l, laptop := listen(t), listen(t)
+	served, bridged := make(chan error, 1), make(chan struct{})
 	go func() { served <- server.Serve(l) }()
+	go func() {
+		defer close(bridged)
+		bridgeTo(laptop, l.Addr().String(), key)
+	}()
 	t.Cleanup(func() {
 		server.Close()
 		if err := <-served; err != nil {
 			t.Errorf("serve: %v", err)
 		}
+		laptop.Close()
+		<-bridged
 	})
-	h := &host{server: server, addr: l.Addr().(*net.TCPAddr), key: key.PublicKey(), home: user.Home, dir: t.TempDir()}
-	known := "[127.0.0.1]:" + strconv.Itoa(h.addr.Port) + " " + sshd.AuthorizedKey(h.key) + "\n"
+	h := &host{server: server, mux: l.Addr(), addr: laptop.Addr().(*net.TCPAddr), key: key.PublicKey(), home: user.Home, dir: t.TempDir()}
+	known := "[127.0.0.1]:" + strconv.Itoa(h.addr.Port) + " " + string(gossh.MarshalAuthorizedKey(h.key))
 	if err := os.WriteFile(h.known(), []byte(known), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +118,65 @@ func run(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// dial is a Go client of the server.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// bridgeTo does for each connection what coder ssh --stdio does, until l is closed, and waits for them.
+func bridgeTo(l net.Listener, agent string, key gossh.Signer) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		local, err := l.Accept()
+		if err != nil {
+			return
+		}
+		wg.Go(func() {
+			b := bridge.Start(local, bridge.Options{HostKey: key})
+			defer b.Close()
+			if remote, err := net.Dial("tcp", agent); err == nil {
+				_ = b.Serve(remote) // why it ended is for the CLI's user
+			}
+		})
+	}
+}
+
+// conn is a connection to the server, without SSH.
+func (h *host) conn(t testing.TB) *sshmux.Conn {
+	t.Helper()
+	raw, err := net.Dial("tcp", h.mux.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := sshmux.New(raw, sshmux.Options{})
+	t.Cleanup(func() {
+		conn.Close()
+		conn.Wait()
+	})
+	return conn
+}
+
+// dialMux is a Go client of the server, without SSH between them.
+func (h *host) dialMux(t testing.TB) *gossh.Client {
+	t.Helper()
+	raw, err := net.Dial("tcp", h.mux.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := sshmux.Client(raw, sshmux.Options{})
+	t.Cleanup(func() {
+		client.Close()
+		client.Wait()
+	})
+	return client
+}
+
+// dial is a Go client of the server, by SSH through the bridge.
 func (h *host) dial(t testing.TB) *gossh.Client {
 	t.Helper()
 	client, err := gossh.Dial("tcp", h.addr.String(), &gossh.ClientConfig{

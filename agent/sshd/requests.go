@@ -81,7 +81,7 @@ func (s *session) forwardAgent() bool {
 	if s.isStarted() || s.agent != nil {
 		return false
 	}
-	agent, err := newAgentForward(s.conn, s.peer)
+	agent, err := newAgentForward(s.conn)
 	if err != nil {
 		s.log.Warn("forward ssh agent", "err", err)
 		return false

@@ -7,19 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/gliderlabs/ssh"
-	gossh "golang.org/x/crypto/ssh"
-	"golang.org/x/sys/cpu"
-
 	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/buildinfo"
 )
 
 const (
-	handshakeTimeout  = 30 * time.Second
+	handshakeTimeout  = 30 * time.Second // until the client speaks the protocol
 	keepaliveInterval = 30 * time.Second
 	// keepaliveLimit is how long a client may leave keepalives unanswered: longer than a laptop's nap between two trains.
 	keepaliveLimit = 30 * time.Minute
@@ -36,14 +30,9 @@ type Environment struct {
 	MOTDFile  string   // shown to interactive shells; empty means none
 }
 
-// Signer is a host key.
-type Signer = gossh.Signer
-
 // Options of a Server.
 type Options struct {
 	Logger *slog.Logger // nil discards
-	// HostKeys has one key per algorithm, at least one.
-	HostKeys []Signer
 	// Environment is asked once per session and may block, until ctx ends, while the workspace learns what it is.
 	Environment func(ctx context.Context) (Environment, error)
 	// Session is told of every program that is started, with the variables that the client sent, and calls what it returns at
@@ -51,16 +40,13 @@ type Options struct {
 	Session func(env *proc.Env) (end func())
 }
 
-// Server serves SSH connections. Serve may be called for several listeners.
+// Server serves connections that carry SSH channels. Serve may be called for several listeners.
 type Server struct {
 	opt Options
 	log *slog.Logger
-	ssh *ssh.Server
 
 	run    context.Context // ends with Close
 	cancel context.CancelFunc
-
-	grown atomic.Int64 // bytes by which windows have grown
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -74,67 +60,17 @@ func New(opt Options) (*Server, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	if len(opt.HostKeys) == 0 || opt.Environment == nil {
-		return nil, errors.New("new ssh server: it needs a host key and an environment")
+	if opt.Environment == nil {
+		return nil, errors.New("new ssh server: it needs an environment")
 	}
 	s := &Server{opt: opt, log: opt.Logger, conns: make(map[*conn]struct{})}
 	s.run, s.cancel = context.WithCancel(context.Background())
-	s.ssh = &ssh.Server{
-		ConnCallback:         attach,
-		Version:              "codermesh_" + buildinfo.Version(),
-		ServerConfigCallback: s.config,
-		ConnectionFailedCallback: func(c net.Conn, err error) {
-			s.log.Debug("ssh handshake failed", "peer", c.RemoteAddr(), "err", err)
-		},
-		ChannelHandlers: map[string]ssh.ChannelHandler{
-			"session":                        s.channel(s.serveSession),
-			"direct-tcpip":                   s.channel(s.serveDirectTCP),
-			"direct-streamlocal@openssh.com": s.channel(s.serveDirectUnix),
-		},
-		RequestHandlers: map[string]ssh.RequestHandler{
-			"tcpip-forward":                          s.request((*conn).forwardTCP),
-			"cancel-tcpip-forward":                   s.request((*conn).cancelForwardTCP),
-			"streamlocal-forward@openssh.com":        s.request((*conn).forwardUnix),
-			"cancel-streamlocal-forward@openssh.com": s.request((*conn).cancelForwardUnix),
-		},
-	}
-	for _, key := range opt.HostKeys {
-		s.ssh.AddHostKey(key)
-	}
 	return s, nil
 }
 
-// config is made anew for every connection.
-func (s *Server) config(ctx ssh.Context) *gossh.ServerConfig {
-	c := connOf(ctx)
-	config := &gossh.ServerConfig{
-		NoClientAuth: true,
-		NoClientAuthCallback: func(gossh.ConnMetadata) (*gossh.Permissions, error) {
-			c.authenticated()
-			return nil, nil
-		},
-	}
-	config.Ciphers = ciphers()
-	return config
-}
-
-// ciphers is what the server offers. The client's order decides, and OpenSSH puts chacha20 first, which is three times slower
-// than AES-GCM where the processor has instructions for it; there, chacha20 is offered to nobody.
-func ciphers() []string {
-	fast := []string{gossh.CipherAES128GCM, gossh.CipherAES256GCM, gossh.CipherAES128CTR, gossh.CipherAES256CTR}
-	if cpu.X86.HasAES && cpu.X86.HasPCLMULQDQ || cpu.ARM64.HasAES && cpu.ARM64.HasPMULL {
-		return fast
-	}
-	return append([]string{gossh.CipherChaCha20Poly1305}, fast...)
-}
-
-// Serve accepts connections until l is closed or Close is called, which is no error. It closes l.
-func (s *Server) Serve(l net.Listener) error { return s.serveAll(l, false) }
-
-// ServeMux is Serve for clients that speak sshmux, on a listener whose connections are encrypted and come from whom they say.
-func (s *Server) ServeMux(l net.Listener) error { return s.serveAll(l, true) }
-
-func (s *Server) serveAll(l net.Listener, plain bool) error {
+// Serve accepts connections until l is closed or Close is called, which is no error. It closes l. The clients speak sshmux; the
+// connections of l must be encrypted, and come from peers that may use the workspace.
+func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	stop := context.AfterFunc(s.run, func() { l.Close() })
 	defer stop()
@@ -146,21 +82,14 @@ func (s *Server) serveAll(l net.Listener, plain bool) error {
 			}
 			return fmt.Errorf("accept ssh connection: %w", err)
 		}
-		if c := s.add(raw, plain); c != nil {
+		if c := s.add(raw); c != nil {
 			go s.serve(c)
 		}
 	}
 }
 
-// HandleConn serves one connection and returns when it has ended.
-func (s *Server) HandleConn(raw net.Conn) {
-	if c := s.add(raw, false); c != nil {
-		s.serve(c)
-	}
-}
-
 // add counts a connection, or closes it and returns nil.
-func (s *Server) add(raw net.Conn, plain bool) *conn {
+func (s *Server) add(raw net.Conn) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.conns) >= maxConns {
@@ -170,7 +99,7 @@ func (s *Server) add(raw net.Conn, plain bool) *conn {
 		}
 		return nil
 	}
-	c := newConn(s, raw, plain)
+	c := newConn(s, raw)
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
 	return c
@@ -190,7 +119,7 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	for c := range s.conns {
-		c.stream.Close()
+		c.raw.Close()
 	}
 	s.mu.Unlock()
 	s.cancel()

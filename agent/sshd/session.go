@@ -12,6 +12,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/forward"
 	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/sshmux"
 )
 
 // exitNotStarted is a shell's status for a command that could not be run.
@@ -20,8 +21,7 @@ const exitNotStarted = 127
 // session is one "session" channel: at most one program, started by a shell, exec or subsystem request.
 type session struct {
 	conn    *conn
-	channel gossh.Channel
-	peer    *gossh.ServerConn
+	channel *sshmux.Channel
 	log     *slog.Logger
 
 	// Owned by the request loop until a program is started, then by the program's goroutine.
@@ -42,22 +42,17 @@ type session struct {
 	gone    bool          // the client has closed the channel
 }
 
-func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.NewChannel) {
-	channel, requests, err := newChannel.Accept()
+func (c *conn) serveSession(newChannel *sshmux.NewChannel) {
+	channel, err := newChannel.Accept()
 	if err != nil {
 		return // the connection has ended
 	}
-	if c.long && !c.plain {
-		wide := s.wide(channel)
-		defer wide.release()
-		channel = wide
-	}
 	sess := &session{
-		conn: c, channel: channel, peer: peer, log: s.log.With("peer", peer.RemoteAddr()),
+		conn: c, channel: channel, log: c.server.log.With("peer", c.raw.RemoteAddr()),
 		env: proc.NewEnv(nil), ended: make(chan struct{}), inTurn: make(chan chan<- struct{}),
 	}
 	var wg sync.WaitGroup
-	sess.serveRequests(requests, &wg)
+	sess.serveRequests(channel.Requests(), &wg)
 	close(sess.ended)
 	sess.hangUp()
 	wg.Wait()
@@ -71,17 +66,17 @@ func (s *Server) serveSession(c *conn, peer *gossh.ServerConn, newChannel gossh.
 }
 
 // serveRequests handles requests until the client closes the channel.
-func (s *session) serveRequests(requests <-chan *gossh.Request, wg *sync.WaitGroup) {
-	serve := func(req *gossh.Request) {
+func (s *session) serveRequests(requests <-chan *sshmux.Request, wg *sync.WaitGroup) {
+	serve := func(req *sshmux.Request) {
 		ok, run := s.handle(req)
-		if err := req.Reply(ok, nil); err != nil {
+		if err := req.Reply(ok); err != nil {
 			s.log.Debug("answer ssh request", "err", err)
 		}
 		switch {
 		case run != nil:
 			wg.Go(run)
 		case !ok && !req.WantReply && startsProgram(req.Type):
-			s.channel.Close() // who waits for no answer waits for the program's end
+			s.channel.Close() // a client that wants no answer waits for the program's end
 		}
 	}
 	for {
@@ -104,7 +99,7 @@ func startsProgram(request string) bool {
 	return request == "shell" || request == "exec" || request == "subsystem"
 }
 
-// input is what the client types on a terminal. The SSH library queues requests and data apart; here data comes after the
+// input is what the client types on a terminal. The connection queues requests and data apart; here data comes after the
 // requests that the client sent before it, so that a program that is started after a resize finds the new size.
 type input struct{ s *session }
 
@@ -123,7 +118,7 @@ func (i input) Read(b []byte) (int, error) {
 }
 
 // handle answers one request. run, if not nil, is the program to run once the answer is sent.
-func (s *session) handle(req *gossh.Request) (ok bool, run func()) {
+func (s *session) handle(req *sshmux.Request) (ok bool, run func()) {
 	switch req.Type {
 	case "env":
 		return s.setEnv(req.Payload), nil
@@ -304,8 +299,8 @@ func (s *session) spec(env Environment, command string) processSpec {
 		name, value, _ := strings.Cut(kv, "=")
 		vars.Set(name, value)
 	}
-	clientIP, clientPort := hostPort(s.peer.RemoteAddr())
-	serverIP, serverPort := hostPort(s.peer.LocalAddr())
+	clientIP, clientPort := hostPort(s.conn.raw.RemoteAddr())
+	serverIP, serverPort := hostPort(s.conn.raw.LocalAddr())
 	vars.Set("SSH_CLIENT", clientIP+" "+clientPort+" "+serverPort)
 	vars.Set("SSH_CONNECTION", clientIP+" "+clientPort+" "+serverIP+" "+serverPort)
 	if s.agent != nil {

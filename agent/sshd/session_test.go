@@ -367,11 +367,7 @@ func TestEnvironmentIsBounded(t *testing.T) {
 
 func TestServerCloseEndsSessions(t *testing.T) {
 	t.Parallel()
-	key, err := gossh.NewSignerFromKey(newKey(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := sshd.New(sshd.Options{HostKeys: []gossh.Signer{key}, Environment: func(ctx context.Context) (sshd.Environment, error) {
+	server, err := sshd.New(sshd.Options{Environment: func(ctx context.Context) (sshd.Environment, error) {
 		<-ctx.Done()
 		return sshd.Environment{}, ctx.Err()
 	}})

@@ -65,7 +65,7 @@ func (s *session) forwardX11(payload []byte) bool {
 	if !ok || s.isStarted() || s.x11 != nil {
 		return false
 	}
-	x, err := newX11Forward(s.conn, s.peer, req)
+	x, err := newX11Forward(s.conn, req)
 	if err != nil {
 		s.log.Warn("forward x11", "err", err)
 		return false
@@ -74,7 +74,7 @@ func (s *session) forwardX11(payload []byte) bool {
 	return true
 }
 
-func newX11Forward(c *conn, peer *gossh.ServerConn, req x11Request) (*x11Forward, error) {
+func newX11Forward(c *conn, req x11Request) (*x11Forward, error) {
 	x := &x11Forward{req: req}
 	if err := x.listen(); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func newX11Forward(c *conn, peer *gossh.ServerConn, req x11Request) (*x11Forward
 				x.close()
 			}
 			origin := local.RemoteAddr().(*net.TCPAddr)
-			c.open(peer, "x11", gossh.Marshal(struct {
+			c.open("x11", gossh.Marshal(struct {
 				Origin     string
 				OriginPort uint32
 			}{origin.IP.String(), uint32(origin.Port)}), local)

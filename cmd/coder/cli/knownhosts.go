@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,32 +13,12 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// fileKnownHosts holds workspaces' host keys in OpenSSH's known_hosts form, in the configuration folder. "coder ssh --stdio"
-// writes the key of the workspace there before OpenSSH hears from it, so the file is never older than the server's word.
+// fileKnownHosts is a known_hosts file of OpenSSH's, in the configuration folder. "coder ssh --stdio" writes there, before OpenSSH hears
+// from it, which key it shows for the workspace: this machine's (fileHostKey).
 const fileKnownHosts = "ssh_known_hosts"
 
 // maxKnownHosts bounds the lines of the file; the oldest go.
 const maxKnownHosts = 2000
-
-// hostKey is the target agent's host key as the server knows it.
-func (t *target) hostKey(ctx context.Context) (ssh.PublicKey, error) {
-	if t.agent.SSHHostKey == "" { // it may be older than what we have been told
-		agent, err := t.client.Agent(ctx, t.agent.ID)
-		if err != nil {
-			return nil, err
-		}
-		t.agent.SSHHostKey = agent.SSHHostKey
-	}
-	if t.agent.SSHHostKey == "" {
-		return nil, Try(fault.New(fault.Unavailable, "the server knows no host key of the workspace %s", fullName(t.workspace)),
-			"coder restart %s", fullName(t.workspace))
-	}
-	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(t.agent.SSHHostKey))
-	if err != nil {
-		return nil, fmt.Errorf("read the workspace's host key: %w", err)
-	}
-	return key, nil
-}
 
 // rememberHost makes the known_hosts file say that host, as it was given to OpenSSH, has the key and no other.
 func rememberHost(path, host string, key ssh.PublicKey) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/ptywire"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/sshmux/bridge"
 )
 
 type sshOptions struct {
@@ -46,8 +46,8 @@ func (a *app) sshCmd() *cobra.Command {
 		Short: "Open a shell in a workspace, or run a command there",
 		Long: `Open a shell in a workspace, or run a command there. A stopped workspace is started.
 
-The exit status is the remote one; 255 means that ssh itself failed. With --stdio the command carries bytes between standard input and
-output and the workspace's SSH server, for OpenSSH's ProxyCommand: see "coder config-ssh".
+The exit status is the remote one; 255 means that ssh itself failed. With --stdio the command is an SSH server on
+standard input and output that leads into the workspace, for OpenSSH's ProxyCommand: see "coder config-ssh".
 
 In a shell, the characters Enter ~ . at the start of a line end the connection at once. With --reconnect NAME the shell goes on then, and
 when the connection is lost or the agent is restarted: the same name, here or on another computer, brings it back with what it printed.`,
@@ -74,7 +74,7 @@ when the connection is lost or the agent is restarted: the same name, here or on
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.stdio, "stdio", false, "carry bytes for OpenSSH's ProxyCommand")
+	f.BoolVar(&o.stdio, "stdio", false, "speak SSH on standard input and output, for OpenSSH's ProxyCommand")
 	f.StringVar(&o.wait, "wait", "auto", "wait for the startup scripts: yes, no, or auto for what the template says")
 	f.BoolVar(&o.noWait, "no-wait", false, "the same as --wait=no")
 	f.BoolVar(&o.noAutostart, "disable-autostart", false, "do not start a stopped workspace")
@@ -85,7 +85,7 @@ when the connection is lost or the agent is restarted: the same name, here or on
 	f.StringVar(&o.reconnect, "reconnect", "", "a shell that outlives the connection: its name, or the id of one of the dashboard's terminals")
 	f.StringArrayVarP(&o.remoteForward, "remote-forward", "R", nil, "let the workspace reach [address:]port:host:port, or socket:socket, of this machine; may be repeated")
 	f.StringVarP(&o.logDir, "log-dir", "l", "", "folder to write a log file to")
-	f.StringVar(&o.knownHosts, "known-hosts", "", "with --stdio: file to write the workspace's host key to, before OpenSSH reads it")
+	f.StringVar(&o.knownHosts, "known-hosts", "", "with --stdio: file to write this machine's host key to, before OpenSSH reads it")
 	f.StringVar(&o.infoDir, "network-info-dir", "", "folder to write facts about the connection to, for IDEs")
 	f.DurationVar(&o.infoEvery, "network-info-interval", 5*time.Second, "how often to write them")
 	f.StringVar(&o.usageApp, "usage-app", "", "what uses the workspace, for its record: ssh, vscode, jetbrains, or disable to report nothing")
@@ -111,6 +111,13 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 	}
 	defer closeLog()
 	log := a.logger()
+	var local *bridge.Bridge // nil without --stdio
+	if o.stdio {
+		if local, err = a.startBridge(o, args[0]); err != nil {
+			return err
+		}
+		defer local.Close()
+	}
 	t, err := a.reach(ctx, reachOptions{name: name, autostart: !o.noAutostart, reason: sdk.ReasonSSH})
 	if err != nil {
 		return err
@@ -121,24 +128,11 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 	if err := a.waitStartup(ctx, t, o); err != nil {
 		return err
 	}
-	if o.knownHosts != "" {
-		key, err := t.hostKey(ctx)
-		if err == nil {
-			err = rememberHost(o.knownHosts, args[0], key)
-		}
-		if err != nil {
-			return err
-		}
-	}
 	if o.reconnect != "" {
 		req := ptywire.Request{ID: terminalID(t.agent.ID, o.reconnect), Command: strings.Join(command, " ")}
 		return a.lasting(ctx, t, req, fmt.Sprintf("coder ssh --reconnect %s %s", o.reconnect, args[0]))
 	}
-	port := uint16(meshport.Session)
-	if o.stdio {
-		port = meshport.SSHWide
-	}
-	conn, err := t.mesh.DialStream(ctx, t.agent.ID, port)
+	conn, err := t.mesh.DialStream(ctx, t.agent.ID, meshport.Session)
 	if err != nil {
 		return t.whyLost(ctx, err)
 	}
@@ -156,7 +150,7 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 		wg.Go(func() { a.writeNetworkInfo(background, t, o.infoDir, o.infoEvery) })
 	}
 	if o.stdio {
-		return a.stdio(ctx, t, conn)
+		return a.stdio(ctx, t, local, conn)
 	}
 	return a.session(ctx, t, conn, command, o)
 }
@@ -169,9 +163,9 @@ func (o *sshOptions) check(command []string) error {
 	case o.wait != "yes" && o.wait != "no" && o.wait != "auto":
 		return fault.New(fault.Invalid, "--wait is yes, no or auto, not %q", o.wait)
 	case o.stdio && len(command) > 0:
-		return fault.New(fault.Invalid, "--stdio carries bytes; it runs no command")
+		return fault.New(fault.Invalid, "--stdio cannot be combined with a command")
 	case !o.stdio && o.knownHosts != "":
-		return fault.New(fault.Invalid, "--known-hosts is for OpenSSH, with --stdio")
+		return fault.New(fault.Invalid, "--known-hosts requires --stdio")
 	case o.reconnect != "" && (o.stdio || o.forwardAgent || len(o.remoteForward)+len(o.env) > 0):
 		return fault.New(fault.Invalid, "--reconnect gives a terminal: without --stdio, -A, -R and -e")
 	case o.infoEvery <= 0:
@@ -208,12 +202,8 @@ func leaveQuickly(end func()) {
 	}
 }
 
-const (
-	// leaveTimeout lets the goodbyes be sent; their answers are of no use.
-	leaveTimeout = 80 * time.Millisecond
-	// partingTime is how long OpenSSH may take to close its side after the workspace has.
-	partingTime = 300 * time.Millisecond
-)
+// leaveTimeout lets the goodbyes be sent; their answers are of no use.
+const leaveTimeout = 80 * time.Millisecond
 
 // logToFile makes --verbose log to a file of the folder; "" leaves everything as it is.
 func (a *app) logToFile(dir string) (closer func(), err error) {
@@ -282,54 +272,4 @@ func (a *app) waitStartup(ctx context.Context, t *target, o *sshOptions) error {
 		fmt.Fprintf(a.streams().Err, "A startup script takes longer than its template allows. See: coder logs %s\n", fullName(t.workspace))
 	}
 	return nil
-}
-
-// stdio carries bytes between the standard streams and the connection until the workspace ends it. Nothing waits for the
-// reading side: a read of standard input cannot be interrupted, and the process ends after this.
-func (a *app) stdio(ctx context.Context, t *target, conn halfConn) error {
-	watch, stop := context.WithCancelCause(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		if err := t.watch(watch, a.noteInSession); err != nil {
-			stop(err)
-		}
-	})
-	defer watching.Wait()
-	defer stop(nil)
-	defer context.AfterFunc(watch, func() { conn.Close() })()
-	s := a.streams()
-	widenPipe(s.In)
-	widenPipe(s.Out)
-	said := make(chan struct{}) // closed when OpenSSH has no more to say
-	go func() {
-		defer close(said)
-		_, err := copyBytes(conn, s.In)
-		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
-			return // the answers are still to come
-		}
-		conn.Close()
-	}()
-	_, err := copyBytes(s.Out, conn)
-	cause := context.Cause(watch)
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case cause != nil:
-		return cause
-	case isBrokenPipe(err):
-		return nil // OpenSSH has gone
-	case err == nil, errors.Is(err, os.ErrClosed), errors.Is(err, io.ErrClosedPipe):
-		// At the end of a session OpenSSH closes its side too. If not, the workspace has ended it.
-		timer := time.NewTimer(partingTime)
-		defer timer.Stop()
-		select {
-		case <-said:
-			return nil
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-			return t.whyLost(ctx, nil)
-		}
-	}
-	return t.whyLost(ctx, fault.New(fault.Unavailable, "the connection to %s was lost: %w", fullName(t.workspace), err))
 }

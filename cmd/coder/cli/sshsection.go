@@ -13,7 +13,7 @@ const (
 	sectionStart = "# ------------START-CODER-----------"
 	sectionEnd   = "# ------------END-CODER------------"
 	sectionNote  = "# This section is written by `coder config-ssh`, which replaces it as a whole. Do not edit it.\n" +
-		"# Host keys come from the server, which ProxyCommand asks before each connection."
+		"# ProxyCommand ends SSH on this machine, with a host key of its own that it writes to UserKnownHostsFile."
 )
 
 // findSection returns where the marked section begins and ends in text, with its last newline; start is -1 when there is

@@ -14,14 +14,13 @@ import (
 	"golang.org/x/term"
 
 	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sshmux"
+	"github.com/codermesh/codermesh/sshmux"
 )
 
 // dialSSH makes an SSH client of a mesh connection. There is no SSH handshake on it: the mesh has authenticated both ends and
 // encrypts, since WireGuard delivers the connection from the key that the coordinator bound to the agent, and to nobody else.
 func dialSSH(conn net.Conn) *ssh.Client {
-	mux, channels, requests := sshmux.New(conn, sshmux.Options{Wide: true})
-	return ssh.NewClient(mux, channels, requests)
+	return sshmux.Client(conn, sshmux.Options{Wide: true})
 }
 
 // session runs a shell or a command and returns its exit status as an *ExitError, nil for 0.
@@ -64,6 +63,10 @@ func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []s
 		return ctx.Err()
 	case errors.As(err, new(hinted)), errors.As(err, new(*ExitError)):
 		return err // it has its reason
+	}
+	client.Close()
+	if ended := client.Wait(); errors.Is(ended, sshmux.ErrVersion) {
+		err = t.broken(ended)
 	}
 	return t.whyLost(ctx, err)
 }
@@ -113,6 +116,12 @@ func (a *app) runSession(ctx context.Context, client *ssh.Client, session *ssh.S
 			in = &escape{r: s.In, lost: func() { close(lost) }}
 		}
 	}
+	// The input does not wait until the program is known to run, which takes a round trip. Nothing waits for its end: a read of
+	// standard input cannot be interrupted, and the process ends after the session.
+	go func() {
+		_, _ = io.Copy(stdin, in) // when the session is over, Wait below says how it ended
+		stdin.Close()
+	}()
 	if len(command) == 0 {
 		err = session.Shell()
 	} else {
@@ -121,11 +130,6 @@ func (a *app) runSession(ctx context.Context, client *ssh.Client, session *ssh.S
 	if err != nil {
 		return 0, fault.New(fault.Unavailable, "the session did not start: %w", err)
 	}
-	// Nothing waits for this: a read of standard input cannot be interrupted, and the process ends after the session.
-	go func() {
-		_, _ = io.Copy(stdin, in) // when the session is over, Wait below says how it ended
-		stdin.Close()
-	}()
 	ended := make(chan error, 1)
 	go func() { ended <- session.Wait() }()
 	select {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/stripe"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -154,10 +153,6 @@ const (
 	maxStripes  = 16
 )
 
-// wideBuffer is what a stream takes from OpenSSH at once, in bytes: as much as the agent ever lets it send ahead. What it cannot
-// send OpenSSH keeps in a buffer that it copies as a whole for every packet: with 16 MiB in it, it sent 3 MB/s.
-const wideBuffer = 8 << 20
-
 // stripes is how many connections a stream is worth, given how long the first one took to be made and the latest ping, 0 if
 // there is none.
 func stripes(dialled, ping time.Duration) int {
@@ -186,21 +181,9 @@ func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (
 	}
 	n := stripes(took, node.Latency(agent))
 	c.log.Debug("stream stands", "agent", agent, "duration", took, "stripes", n)
-	// OpenSSH's bytes come in large writes, and the agent has buffers for them. What a session writes is to be taken at once, which
-	// a stream of one connection does too.
-	if n == 1 && port == meshport.SSHWide {
-		if err := stripe.Alone(first); err != nil {
-			first.Close()
-			return nil, fmt.Errorf("begin stream: %w", err)
-		}
-		return first, nil
-	}
 	stream := stripe.New(first)
 	if n == 1 {
 		return stream, nil
-	}
-	if port == meshport.SSHWide {
-		stream.SetWriteBuffer(wideBuffer)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

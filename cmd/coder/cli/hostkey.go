@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"crypto/ed25519"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// fileHostKey holds this machine's SSH host key, in the configuration folder. "coder ssh --stdio" shows it to OpenSSH for every
+// workspace: OpenSSH speaks with a process of its own machine, and the mesh knows the workspace by its node key.
+const fileHostKey = "ssh_host_ed25519_key"
+
+// hostKey is this machine's host key. The first call makes it. Where it cannot be kept the person is told, and it serves this
+// process alone.
+func (a *app) hostKey() (ssh.Signer, error) {
+	dir, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	key, err := dir.hostKey()
+	if fault.CodeOf(err) == fault.Unavailable {
+		fmt.Fprintf(a.streams().Err, "OpenSSH will see another host key each time: %v\n", err)
+		text, newErr := newHostKey()
+		if newErr != nil {
+			return nil, newErr
+		}
+		return ssh.ParsePrivateKey(text)
+	}
+	return key, err
+}
+
+// hostKey reads the host key, and makes it if there is none. The error's code is Unavailable if it cannot be stored.
+func (d configDir) hostKey() (ssh.Signer, error) {
+	path := filepath.Join(string(d), fileHostKey)
+	text, err := d.read(fileHostKey)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "the SSH host key cannot be read: %w", err)
+	}
+	if text == "" {
+		if text, err = d.makeHostKey(path); err != nil {
+			return nil, fault.New(fault.Unavailable, "the SSH host key cannot be stored: %w", err)
+		}
+	}
+	key, err := ssh.ParsePrivateKey([]byte(text + "\n"))
+	if err != nil {
+		return nil, Try(fault.New(fault.Invalid, "%s is not an SSH host key: %w", path, err), "remove the file; the next connection makes a new one")
+	}
+	return key, nil
+}
+
+// makeHostKey stores a new key, unless another process has.
+func (d configDir) makeHostKey(path string) (string, error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // unlocks
+	if err := lockFile(lock); err != nil {
+		return "", fmt.Errorf("lock %s: %w", path, err)
+	}
+	if text, err := d.read(fileHostKey); err != nil || text != "" {
+		return text, err
+	}
+	text, err := newHostKey()
+	if err != nil {
+		return "", err
+	}
+	return string(text), writeFile(path, text, 0o600)
+}
+
+// newHostKey makes a key in OpenSSH's form.
+func newHostKey() ([]byte, error) {
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, fmt.Errorf("make SSH host key: %w", err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "codermesh")
+	if err != nil {
+		return nil, fmt.Errorf("encode SSH host key: %w", err)
+	}
+	return pem.EncodeToMemory(block), nil
+}

@@ -1,0 +1,251 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/cpu"
+
+	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/sshmux"
+)
+
+const (
+	// maxFromAgent is how many channels that the agent opened are served at once.
+	maxFromAgent = 256
+	// flushTime is how long OpenSSH may take to read what is left for it at the end.
+	flushTime = 300 * time.Millisecond
+)
+
+// Options of a Bridge.
+type Options struct {
+	HostKey ssh.Signer   // required
+	Logger  *slog.Logger // nil: silent
+}
+
+// Bridge is an SSH server for one client on a pipe. Close it.
+type Bridge struct {
+	log       *slog.Logger
+	local     *stream
+	handshake chan struct{} // closed when the fields below are set
+	conn      *ssh.ServerConn
+	channels  <-chan ssh.NewChannel
+	requests  <-chan *ssh.Request
+	err       error
+}
+
+// Start begins the handshake with the client at the other end of local, which is the bridge's from then on. It does not wait for it.
+func Start(local io.ReadWriteCloser, opts Options) *Bridge {
+	b := &Bridge{log: opts.Logger, local: newStream(local), handshake: make(chan struct{})}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: "SSH-2.0-codermesh_" + buildinfo.Version()}
+	config.Ciphers = ciphers()
+	config.AddHostKey(opts.HostKey)
+	go func() {
+		defer close(b.handshake)
+		b.conn, b.channels, b.requests, b.err = ssh.NewServerConn(b.local, config)
+	}()
+	return b
+}
+
+// ciphers is what the server offers. The client's order decides, and OpenSSH puts chacha20 first, which is three times slower than
+// AES-GCM where the processor has instructions for it; there chacha20 is not offered.
+func ciphers() []string {
+	fast := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM, ssh.CipherAES128CTR, ssh.CipherAES256CTR}
+	if cpu.X86.HasAES && cpu.X86.HasPCLMULQDQ || cpu.ARM64.HasAES && cpu.ARM64.HasPMULL {
+		return fast
+	}
+	return append([]string{ssh.CipherChaCha20Poly1305}, fast...)
+}
+
+// Close ends the connection to the client, after flushTime at most, and waits for the handshake's end. It is idempotent.
+func (b *Bridge) Close() {
+	b.local.Close()
+	timer := time.NewTimer(flushTime)
+	defer timer.Stop()
+	select {
+	case <-b.local.flushed:
+	case <-timer.C: // the client does not read; the process ends
+	}
+	<-b.handshake
+	if b.conn != nil {
+		_ = b.conn.Wait() // why it ended is known
+	}
+}
+
+// Serve passes the client's channels on to the agent at the other end of remote, until one of them leaves. It returns nil when the
+// client did, or why the agent's connection ended. Both connections are closed then.
+func (b *Bridge) Serve(remote net.Conn) error {
+	defer b.Close()
+	defer remote.Close()
+	select {
+	case <-b.handshake:
+	case <-b.local.ended:
+		return nil
+	}
+	switch {
+	case errors.Is(b.err, io.EOF), errors.Is(b.err, net.ErrClosed):
+		return nil // the client has left
+	case b.err != nil:
+		return fmt.Errorf("ssh handshake: %w", b.err)
+	}
+	l := &link{log: b.log, client: b.conn, agent: sshmux.New(remote, sshmux.Options{Wide: true}), slots: make(chan struct{}, maxFromAgent)}
+	return l.run(b.channels, b.requests)
+}
+
+// link joins a client with an agent.
+type link struct {
+	log    *slog.Logger
+	client *ssh.ServerConn
+	agent  *sshmux.Conn
+	global answers
+	slots  chan struct{} // holds a slot per channel that the agent opened
+
+	asked struct { // for which kinds of channels the client has asked
+		tcp, unix, x11, agent atomic.Bool
+	}
+}
+
+// run returns when everything that it started has ended.
+func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) error {
+	var wg sync.WaitGroup
+	clientLeft, agentLeft := make(chan struct{}), make(chan error, 1)
+	wg.Go(func() {
+		defer close(clientLeft)
+		_ = l.client.Wait() // whatever the reason
+	})
+	wg.Go(func() { agentLeft <- l.agent.Wait() })
+	wg.Go(func() { l.serveGlobals(requests) })
+	wg.Go(func() {
+		for channel := range channels {
+			wg.Go(func() { l.fromClient(channel) })
+		}
+	})
+	wg.Go(func() {
+		for channel := range l.agent.Channels() {
+			select {
+			case l.slots <- struct{}{}:
+				wg.Go(func() {
+					defer func() { <-l.slots }()
+					l.fromAgent(channel)
+				})
+			default:
+				l.log.Warn("the agent opens too many channels")
+				_ = channel.Reject(ssh.ResourceShortage, "too many channels") // fails only with the connection
+			}
+		}
+	})
+	var err error
+	select {
+	case <-clientLeft:
+	case err = <-agentLeft:
+	}
+	l.agent.Close()
+	l.client.Close()
+	wg.Wait()
+	return err
+}
+
+// serveGlobals passes the client's global requests on.
+func (l *link) serveGlobals(requests <-chan *ssh.Request) {
+	stop := l.global.start()
+	defer stop()
+	for req := range requests {
+		switch req.Type {
+		case "tcpip-forward":
+			l.asked.tcp.Store(true)
+		case "streamlocal-forward@openssh.com":
+			l.asked.unix.Store(true)
+		}
+		if !req.WantReply {
+			_, _, _ = l.agent.SendRequest(req.Type, false, req.Payload) // fails only with the connection, or as too long
+			continue
+		}
+		answer, err := l.agent.Ask(req.Type, req.Payload)
+		if err != nil {
+			l.log.Debug("pass on global request", "type", req.Type, "err", err)
+		}
+		l.global.add(req, answer)
+	}
+}
+
+// fromClient serves a channel that the client opens.
+func (l *link) fromClient(channel ssh.NewChannel) {
+	open := l.agent.OpenConfirmed
+	if channel.ChannelType() == "session" {
+		open = l.agent.Open
+	}
+	remote, err := open(channel.ChannelType(), channel.ExtraData())
+	if err != nil {
+		reason, message := rejection(err)
+		_ = channel.Reject(reason, message) // fails only with the connection
+		return
+	}
+	local, requests, err := channel.Accept()
+	if err != nil {
+		remote.Close()
+		drain(remote)
+		return
+	}
+	l.join(local, requests, remote, channel.ChannelType() == "session")
+}
+
+// fromAgent serves a channel that the agent opens.
+func (l *link) fromAgent(channel *sshmux.NewChannel) {
+	if !l.mayOpen(channel.Type()) {
+		l.log.Warn("the agent opens a channel that was not asked for", "type", channel.Type())
+		_ = channel.Reject(ssh.Prohibited, "it was not asked for") // fails only with the connection
+		return
+	}
+	l.global.flush() // the client must know the port that the agent chose
+	local, requests, err := l.client.OpenChannel(channel.Type(), channel.Data())
+	if err != nil {
+		reason, message := rejection(err)
+		_ = channel.Reject(reason, message)
+		return
+	}
+	remote, err := channel.Accept()
+	if err != nil {
+		local.Close()
+		ssh.DiscardRequests(requests)
+		return
+	}
+	l.join(local, requests, remote, false)
+}
+
+func (l *link) mayOpen(kind string) bool {
+	switch kind {
+	case "forwarded-tcpip":
+		return l.asked.tcp.Load()
+	case "forwarded-streamlocal@openssh.com":
+		return l.asked.unix.Load()
+	case "x11":
+		return l.asked.x11.Load()
+	case "auth-agent@openssh.com":
+		return l.asked.agent.Load()
+	}
+	return false
+}
+
+// rejection is how to tell one end that the other refuses a channel.
+func rejection(err error) (ssh.RejectionReason, string) {
+	if refused, ok := errors.AsType[*ssh.OpenChannelError](err); ok {
+		return refused.Reason, refused.Message
+	}
+	return ssh.ConnectionFailed, err.Error()
+}
+
+// drain takes the requests of a channel that is closed.
+func drain(channel *sshmux.Channel) {
+	for range channel.Requests() {
+	}
+}

@@ -1,0 +1,147 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/sshmux"
+)
+
+// inputBuffer is the most of a client's data that is passed on at once, in bytes.
+const inputBuffer = 128 << 10
+
+var inputBuffers = sync.Pool{New: func() any { return new([inputBuffer]byte) }}
+
+// joint is a channel that stands at both ends.
+type joint struct {
+	link    *link
+	local   ssh.Channel
+	remote  *sshmux.Channel
+	answers answers
+	ended   chan struct{}        // closed when the client has closed the channel
+	inTurn  chan chan<- struct{} // asks the request loop to pass on what has come; it closes what it gets
+}
+
+// join passes data and requests on, both ways, until both ends have closed the channel.
+func (l *link) join(local ssh.Channel, requests <-chan *ssh.Request, remote *sshmux.Channel, session bool) {
+	j := &joint{link: l, local: local, remote: remote, ended: make(chan struct{}), inTurn: make(chan chan<- struct{})}
+	stop := j.answers.start()
+	var wg sync.WaitGroup
+	wg.Go(j.passOutput)
+	input := make(chan struct{})
+	wg.Go(func() {
+		defer close(input)
+		j.passInput()
+	})
+	j.serveRequests(requests)
+	close(j.ended)
+	if !session {
+		<-input // a connection's last bytes are delivered; a program without its client ends at once
+	}
+	remote.Close()
+	stop()
+	wg.Wait()
+}
+
+// serveRequests passes the client's requests on until it closes the channel.
+func (j *joint) serveRequests(requests <-chan *ssh.Request) {
+	for {
+		select {
+		case req, ok := <-requests:
+			if !ok {
+				return
+			}
+			j.request(req)
+		case done := <-j.inTurn:
+			for n := len(requests); n > 0; n-- {
+				if req, ok := <-requests; ok {
+					j.request(req)
+				}
+			}
+			close(done)
+		}
+	}
+}
+
+// request passes one of the client's requests on.
+func (j *joint) request(req *ssh.Request) {
+	switch req.Type {
+	case "x11-req":
+		j.link.asked.x11.Store(true)
+	case "auth-agent-req@openssh.com":
+		j.link.asked.agent.Store(true)
+	}
+	if !req.WantReply {
+		_, _ = j.remote.SendRequest(req.Type, false, req.Payload) // fails only with the channel, or as too long
+		return
+	}
+	answer, err := j.remote.Ask(req.Type, req.Payload)
+	if err != nil {
+		j.link.log.Debug("pass on request", "type", req.Type, "err", err)
+	}
+	j.answers.add(req, answer)
+}
+
+// passInput passes on what the client sends, each part after the requests that came before it: the SSH library queues the two apart.
+func (j *joint) passInput() {
+	buf := inputBuffers.Get().(*[inputBuffer]byte)
+	defer inputBuffers.Put(buf)
+	for {
+		n, err := j.local.Read(buf[:])
+		done := make(chan struct{})
+		select {
+		case j.inTurn <- done:
+			<-done
+		case <-j.ended:
+		}
+		if n > 0 {
+			if _, err := j.remote.Write(buf[:n]); err != nil {
+				return // the agent has closed the channel
+			}
+		}
+		if err != nil {
+			_ = j.remote.CloseWrite() // fails only with the channel
+			return
+		}
+	}
+}
+
+// passOutput passes on what the agent sends, and closes the channel at its end.
+func (j *joint) passOutput() {
+	var requests, data sync.WaitGroup
+	requests.Go(func() {
+		for req := range j.remote.Requests() {
+			j.answers.flush()
+			ok, err := j.local.SendRequest(req.Type, req.WantReply, req.Payload)
+			_ = req.Reply(ok && err == nil) // fails only with the connection
+		}
+	})
+	data.Go(func() { _, _ = io.Copy(j.after(j.local.Stderr()), j.remote.Stderr()) }) // a refusal is told below
+	_, err := j.remote.WriteTo(j.after(j.local))
+	data.Wait()
+	j.answers.flush()
+	if refused, ok := errors.AsType[*ssh.OpenChannelError](err); ok {
+		_, _ = fmt.Fprintf(j.local.Stderr(), "codermesh: the agent refuses the session: %s\r\n", refused.Message)
+	}
+	_ = j.local.CloseWrite() // this and Close fail only if the client has closed the channel
+	requests.Wait()
+	j.answers.flush()
+	_ = j.local.Close()
+}
+
+// after writes to w what comes after the answers that the agent has given so far.
+func (j *joint) after(w io.Writer) io.Writer { return inOrder{w, &j.answers} }
+
+type inOrder struct {
+	io.Writer
+	answers *answers
+}
+
+func (w inOrder) Write(b []byte) (int, error) {
+	w.answers.flush()
+	return w.Writer.Write(b)
+}

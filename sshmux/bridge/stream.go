@@ -1,0 +1,175 @@
+package bridge
+
+import (
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// readChunk is the most that is read from OpenSSH at once, in bytes.
+	readChunk = 128 << 10
+	// writeLimit is how many bytes may wait for OpenSSH; a writer blocks above it.
+	writeLimit = 256 << 10
+	// writeBuffer leaves room for one more packet above the limit.
+	writeBuffer = writeLimit + 64<<10
+)
+
+// stream is the pipe to OpenSSH with large buffers. The SSH library reads and writes packet by packet through 4 KiB ones; here many
+// packets go through in one system call, and encryption overlaps with it. What is written is on its way at once: a goroutine takes it
+// that waits for nothing else. Another one reads, so that a Read ends with the stream even where the pipe's does not.
+//
+// It has no deadlines and no addresses: the SSH library needs neither.
+type stream struct {
+	raw io.ReadWriteCloser
+
+	chunks, free chan []byte   // read and not taken; to be read into
+	readErr      error         // why chunks is closed
+	rest         []byte        // of the chunk that Read is in
+	chunk        []byte        // the whole of it
+	ended        chan struct{} // closed by Close
+	flushed      chan struct{} // closed when everything is written, and raw is closed
+
+	mu      sync.Mutex // guards the fields below
+	ready   sync.Cond  // something to write, or closing
+	room    sync.Cond  // room to write, or closing
+	pending []byte     // accepted, not yet written
+	spare   []byte     // the other buffer, nil while it is being written
+	closing bool
+	err     error // of writing
+}
+
+func newStream(raw io.ReadWriteCloser) *stream {
+	s := &stream{
+		raw: raw, chunks: make(chan []byte, 2), free: make(chan []byte, 2), ended: make(chan struct{}), flushed: make(chan struct{}),
+		pending: make([]byte, 0, writeBuffer), spare: make([]byte, 0, writeBuffer),
+	}
+	s.free <- make([]byte, readChunk)
+	s.free <- make([]byte, readChunk)
+	s.ready.L, s.room.L = &s.mu, &s.mu
+	go s.readLoop()
+	go s.writeLoop()
+	return s
+}
+
+// readLoop ends with the pipe: where its Read cannot be interrupted, with the process.
+func (s *stream) readLoop() {
+	defer close(s.chunks)
+	for {
+		var chunk []byte
+		select {
+		case chunk = <-s.free:
+		case <-s.ended:
+			s.readErr = net.ErrClosed
+			return
+		}
+		n, err := s.raw.Read(chunk[:readChunk])
+		if n > 0 {
+			s.chunks <- chunk[:n] // there is room for both
+		}
+		if err != nil {
+			s.readErr = err
+			return
+		}
+	}
+}
+
+// Read is called by one goroutine at a time.
+func (s *stream) Read(b []byte) (int, error) {
+	if len(s.rest) == 0 {
+		if s.chunk != nil {
+			s.free <- s.chunk // there is room for both
+			s.chunk = nil
+		}
+		select {
+		case chunk, ok := <-s.chunks:
+			if !ok {
+				return 0, s.readErr
+			}
+			s.chunk, s.rest = chunk, chunk
+		case <-s.ended:
+			return 0, net.ErrClosed
+		}
+	}
+	n := copy(b, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// Write accepts b and blocks only while too much waits already.
+func (s *stream) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for written := 0; ; {
+		for len(s.pending) >= writeLimit && !s.closing && s.err == nil {
+			s.room.Wait()
+		}
+		switch {
+		case s.err != nil:
+			return written, s.err
+		case s.closing:
+			return written, net.ErrClosed
+		}
+		n := min(len(b)-written, writeBuffer-len(s.pending))
+		s.pending = append(s.pending, b[written:written+n]...)
+		s.ready.Signal()
+		if written += n; written == len(b) {
+			return written, nil
+		}
+	}
+}
+
+// writeLoop writes what was accepted, and closes the pipe when the stream is closed or the pipe has failed.
+func (s *stream) writeLoop() {
+	defer close(s.flushed)
+	defer s.raw.Close()
+	for {
+		s.mu.Lock()
+		for len(s.pending) == 0 && !s.closing {
+			s.ready.Wait()
+		}
+		batch := s.pending
+		s.pending, s.spare = s.spare, nil
+		s.room.Broadcast()
+		s.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		_, err := s.raw.Write(batch)
+		s.mu.Lock()
+		s.spare = batch[:0]
+		if s.err = err; err != nil {
+			s.room.Broadcast()
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Close accepts no more and ends Read. It returns at once; flushed is closed when what was accepted is written.
+func (s *stream) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.closing = true
+		close(s.ended)
+		s.ready.Signal()
+		s.room.Broadcast()
+	}
+	return nil
+}
+
+func (s *stream) LocalAddr() net.Addr              { return pipe{} }
+func (s *stream) RemoteAddr() net.Addr             { return pipe{} }
+func (s *stream) SetDeadline(time.Time) error      { return nil }
+func (s *stream) SetReadDeadline(time.Time) error  { return nil }
+func (s *stream) SetWriteDeadline(time.Time) error { return nil }
+
+// pipe is the address of either end.
+type pipe struct{}
+
+func (pipe) Network() string { return "pipe" }
+func (pipe) String() string  { return "pipe" }

@@ -1,0 +1,526 @@
+package sshmux
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// largePiece is from which size on a piece gets a pooled buffer.
+const largePiece = MaxData / 2
+
+// growAfter is how many bytes must be read within growTime for a window to grow to MaxWindow: no slow reader gets more.
+const (
+	growAfter = 256 << 10
+	growTime  = 3 * time.Second
+)
+
+// piece is data that arrived.
+type piece struct {
+	rest []byte
+	buf  *[MaxData]byte // that rest lies in; nil if it has its own
+}
+
+var pieceBuffers = sync.Pool{New: func() any { return new([MaxData]byte) }}
+
+func newPiece(n int) piece {
+	if n < largePiece {
+		return piece{rest: make([]byte, n)}
+	}
+	buf := pieceBuffers.Get().(*[MaxData]byte)
+	return piece{rest: buf[:n], buf: buf}
+}
+
+func (p piece) free() {
+	if p.buf != nil {
+		pieceBuffers.Put(p.buf)
+	}
+}
+
+// Channel is one end of a channel. It has the methods of an ssh.Channel.
+type Channel struct {
+	conn     *Conn
+	id       uint32
+	requests chan *Request
+	gone     chan struct{} // closed with the channel
+	accepted chan struct{} // closed when the other end has taken the channel; nil where no answer was asked for
+
+	rmu sync.Mutex // held while requests receives, and when it is closed
+
+	mu       sync.Mutex // guards the fields below
+	change   sync.Cond
+	in, err  []piece // what arrived on the two streams and was not read
+	eof      bool    // the other end sends no more data
+	closed   bool    // no more of anything, in either direction
+	sentEOF  bool
+	refused  error
+	taken    bool      // accepted is closed
+	asked    []*Answer // requests that are unanswered, in their order
+	room     int       // bytes that may be sent
+	credit   int       // bytes that the other end may still send
+	consumed int       // bytes that were read and not credited
+	window   int
+	since    int       // bytes read since the window grew
+	from     time.Time // when that was
+}
+
+func newChannel(c *Conn, id uint32) *Channel {
+	ch := &Channel{
+		conn: c, id: id, requests: make(chan *Request, maxQueue), gone: make(chan struct{}),
+		room: FirstWindow, credit: FirstWindow, window: FirstWindow, from: time.Now(),
+	}
+	ch.change.L = &ch.mu
+	return ch
+}
+
+// Requests receives the other end's requests. It is closed with the channel, and must be received from until then.
+func (ch *Channel) Requests() <-chan *Request { return ch.requests }
+
+// handle takes in a frame that is no data.
+func (ch *Channel) handle(f frame) error {
+	switch f.kind {
+	case kindAccept:
+		return ch.take()
+	case kindWindow:
+		return ch.widen(f.window)
+	case kindEOF:
+		ch.mu.Lock()
+		ch.eof = true
+		ch.change.Broadcast()
+		ch.mu.Unlock()
+	case kindClose:
+		ch.shut()
+	case kindReject:
+		ch.mu.Lock()
+		ch.refused = &ssh.OpenChannelError{Reason: ssh.RejectionReason(f.reason), Message: string(f.data)}
+		ch.mu.Unlock()
+		ch.shut()
+	case kindAnswer:
+		return ch.answered(f.ok)
+	case kindRequest:
+		ch.rmu.Lock()
+		defer ch.rmu.Unlock()
+		if ch.isClosed() {
+			return nil
+		}
+		select {
+		case ch.requests <- &Request{Type: f.name, WantReply: f.want, Payload: f.data, ch: ch}:
+		case <-ch.gone:
+		}
+	default:
+		return errProtocol
+	}
+	return nil
+}
+
+// take notes that the other end has taken the channel.
+func (ch *Channel) take() error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.accepted == nil || ch.taken {
+		return fmt.Errorf("%w: it accepts a channel that nothing waits for", errProtocol)
+	}
+	ch.taken = true
+	close(ch.accepted)
+	return nil
+}
+
+// answered passes an answer to the oldest request that waits for one.
+func (ch *Channel) answered(ok bool) error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	switch {
+	case ch.closed:
+		return nil
+	case len(ch.asked) == 0:
+		return fmt.Errorf("%w: an answer to no request", errProtocol)
+	}
+	ch.asked[0].decide(ok, nil)
+	ch.asked = ch.asked[1:]
+	return nil
+}
+
+// widen lets n bytes more be sent. n is the other end's: it may not fit into an int of 32 bits.
+func (ch *Channel) widen(n uint32) error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if n > 2*MaxWindow || ch.room+int(n) > 2*MaxWindow {
+		return errProtocol
+	}
+	ch.room += int(n)
+	ch.change.Broadcast()
+	return nil
+}
+
+// arrived takes in data.
+func (ch *Channel) arrived(p piece, stderr bool) error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if len(p.rest) > ch.credit {
+		p.free()
+		return fmt.Errorf("%w: it sent more than the window", errProtocol)
+	}
+	ch.credit -= len(p.rest)
+	switch {
+	case ch.closed || ch.eof:
+		p.free()
+	case stderr:
+		ch.err = append(ch.err, p)
+	default:
+		ch.in = append(ch.in, p)
+	}
+	ch.change.Broadcast()
+	return nil
+}
+
+func (ch *Channel) isClosed() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.closed
+}
+
+// shut ends the channel. What arrived can still be read.
+func (ch *Channel) shut() {
+	ch.mu.Lock()
+	if ch.closed {
+		ch.mu.Unlock()
+		return
+	}
+	ch.closed, ch.eof = true, true
+	grown := ch.window - FirstWindow
+	for _, waiting := range ch.asked {
+		waiting.lose()
+	}
+	ch.asked = nil
+	close(ch.gone)
+	ch.change.Broadcast()
+	ch.mu.Unlock()
+	ch.rmu.Lock()
+	close(ch.requests)
+	ch.rmu.Unlock()
+	ch.conn.drop(ch, grown)
+}
+
+// drop forgets a channel.
+func (c *Conn) drop(ch *Channel, grown int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.grown -= grown
+	if c.channels[ch.id] == ch {
+		delete(c.channels, ch.id)
+		if ch.id&byServer != c.mine {
+			c.foreign--
+		}
+	}
+}
+
+func (ch *Channel) Read(b []byte) (int, error) { return ch.read(&ch.in, b) }
+
+func (ch *Channel) read(from *[]piece, b []byte) (int, error) {
+	ch.mu.Lock()
+	if err := ch.await(from); err != nil {
+		ch.mu.Unlock()
+		return 0, err
+	}
+	n := 0
+	for n < len(b) && len(*from) > 0 {
+		p := &(*from)[0]
+		m := copy(b[n:], p.rest)
+		n += m
+		if p.rest = p.rest[m:]; len(p.rest) == 0 {
+			p.free()
+			(*from)[0] = piece{}
+			*from = (*from)[1:]
+		}
+	}
+	ch.mu.Unlock()
+	ch.credited(n)
+	return n, nil
+}
+
+// WriteTo passes what arrives on to w, without a copy, until the other end sends no more. The end is no error.
+func (ch *Channel) WriteTo(w io.Writer) (int64, error) { return ch.writeTo(&ch.in, w) }
+
+func (ch *Channel) writeTo(from *[]piece, w io.Writer) (total int64, err error) {
+	for {
+		p, err := ch.next(from)
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return total, err
+		}
+		n, err := w.Write(p.rest)
+		total += int64(n)
+		size := len(p.rest)
+		p.free()
+		if err != nil {
+			return total, err
+		}
+		ch.credited(size)
+	}
+}
+
+// next takes the first piece of a stream, which the caller frees.
+func (ch *Channel) next(from *[]piece) (piece, error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if err := ch.await(from); err != nil {
+		return piece{}, err
+	}
+	p := (*from)[0]
+	(*from)[0] = piece{}
+	*from = (*from)[1:]
+	return p, nil
+}
+
+// await blocks until something has arrived on a stream. ch.mu must be held.
+func (ch *Channel) await(from *[]piece) error {
+	for len(*from) == 0 {
+		switch {
+		case ch.eof && ch.refused != nil:
+			return ch.refused
+		case ch.eof:
+			return io.EOF
+		}
+		ch.change.Wait()
+	}
+	return nil
+}
+
+// credited tells the other end, now and then, that n bytes more were read.
+func (ch *Channel) credited(n int) {
+	ch.mu.Lock()
+	more := ch.consume(n)
+	ch.mu.Unlock()
+	if more > 0 {
+		// A failure ends the connection, which the next Read finds out.
+		_ = ch.conn.send(frame{kind: kindWindow, channel: ch.id, window: uint32(more)})
+	}
+}
+
+// consume counts bytes that were read, and returns how many more the other end is to be told that it may send. ch.mu must be held.
+func (ch *Channel) consume(n int) (more int) {
+	ch.consumed += n
+	if ch.closed {
+		return 0
+	}
+	if ch.since += n; ch.since >= growAfter && ch.window < MaxWindow {
+		if time.Since(ch.from) < growTime && ch.conn.grow(MaxWindow-FirstWindow) {
+			more = MaxWindow - FirstWindow
+			ch.window = MaxWindow
+		}
+		ch.since, ch.from = 0, time.Now()
+	}
+	if more > 0 || ch.consumed >= FirstWindow/4 {
+		more += ch.consumed
+		ch.consumed = 0
+	}
+	ch.credit += more
+	return more
+}
+
+// grow takes n bytes of the connection's growth.
+func (c *Conn) grow(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.grown+n > growth {
+		return false
+	}
+	c.grown += n
+	return true
+}
+
+func (ch *Channel) Write(b []byte) (int, error) { return ch.write(kindData, b) }
+
+func (ch *Channel) write(k kind, b []byte) (written int, err error) {
+	for written < len(b) {
+		n, err := ch.reserve(min(len(b)-written, MaxData))
+		if err != nil {
+			return written, err
+		}
+		if err := ch.conn.send(frame{kind: k, channel: ch.id, data: b[written : written+n]}); err != nil {
+			return written, err
+		}
+		written += n
+	}
+	return written, nil
+}
+
+// reserve waits for room to send, and takes up to most bytes of it.
+func (ch *Channel) reserve(most int) (int, error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	for ch.room == 0 && !ch.closed && !ch.sentEOF {
+		ch.change.Wait()
+	}
+	if ch.closed || ch.sentEOF {
+		return 0, io.EOF
+	}
+	n := min(most, ch.room)
+	ch.room -= n
+	return n, nil
+}
+
+// CloseWrite tells the other end that no more data comes.
+func (ch *Channel) CloseWrite() error {
+	ch.mu.Lock()
+	if ch.closed || ch.sentEOF {
+		ch.mu.Unlock()
+		return io.EOF
+	}
+	ch.sentEOF = true
+	ch.change.Broadcast()
+	ch.mu.Unlock()
+	return ch.conn.send(frame{kind: kindEOF, channel: ch.id})
+}
+
+// Close ends the channel in both directions.
+func (ch *Channel) Close() error {
+	if ch.isClosed() {
+		return io.EOF
+	}
+	err := ch.conn.send(frame{kind: kindClose, channel: ch.id})
+	ch.shut()
+	return err
+}
+
+// Ask sends a request, and does not wait for the answer. The channel's end answers what is unanswered.
+func (ch *Channel) Ask(name string, payload []byte) (*Answer, error) {
+	answer := newAnswer()
+	ch.conn.wmu.Lock() // answers come in the order of the requests
+	defer ch.conn.wmu.Unlock()
+	ch.mu.Lock()
+	switch {
+	case ch.closed:
+		ch.mu.Unlock()
+		return nil, io.EOF
+	case len(ch.asked) >= maxReplies:
+		ch.mu.Unlock()
+		return nil, errors.New("send request: too many are unanswered")
+	}
+	ch.asked = append(ch.asked, answer)
+	ch.mu.Unlock()
+	if err := ch.conn.sendLocked(frame{kind: kindRequest, channel: ch.id, name: name, want: true, data: payload}); err != nil {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		if n := len(ch.asked) - 1; n >= 0 && ch.asked[n] == answer {
+			ch.asked = ch.asked[:n] // it is not under way
+		}
+		return nil, err
+	}
+	return answer, nil
+}
+
+// SendRequest sends a request, and waits for its answer if one is wanted. Without an answer it reports true.
+func (ch *Channel) SendRequest(name string, wantReply bool, payload []byte) (bool, error) {
+	if !wantReply {
+		if ch.isClosed() {
+			return false, io.EOF
+		}
+		err := ch.conn.send(frame{kind: kindRequest, channel: ch.id, name: name, data: payload})
+		return err == nil, err
+	}
+	answer, err := ch.Ask(name, payload)
+	if err != nil {
+		return false, err
+	}
+	if <-answer.Done(); answer.lost {
+		return false, io.EOF
+	}
+	return answer.OK(), nil
+}
+
+// Stderr is the extended stream.
+func (ch *Channel) Stderr() io.ReadWriter { return stderr{ch} }
+
+type stderr struct{ ch *Channel }
+
+func (s stderr) Read(b []byte) (int, error)         { return s.ch.read(&s.ch.err, b) }
+func (s stderr) WriteTo(w io.Writer) (int64, error) { return s.ch.writeTo(&s.ch.err, w) }
+func (s stderr) Write(b []byte) (int, error)        { return s.ch.write(kindStderr, b) }
+
+// Answer is the answer to a request. It may be under way.
+type Answer struct {
+	done    chan struct{}
+	ok      bool
+	payload []byte
+	lost    bool // the request was never answered
+}
+
+func newAnswer() *Answer { return &Answer{done: make(chan struct{})} }
+
+func (a *Answer) decide(ok bool, payload []byte) {
+	a.ok, a.payload = ok, payload
+	close(a.done)
+}
+
+func (a *Answer) lose() {
+	a.lost = true
+	close(a.done)
+}
+
+// Done is closed when the answer is there.
+func (a *Answer) Done() <-chan struct{} { return a.done }
+
+// OK waits for the answer. It is false, too, when the channel or connection ended first.
+func (a *Answer) OK() bool { <-a.done; return a.ok }
+
+// Payload waits for what the answer to a global request carries.
+func (a *Answer) Payload() []byte { <-a.done; return a.payload }
+
+// Request is what the other end asks of a channel.
+type Request struct {
+	Type      string
+	WantReply bool
+	Payload   []byte
+	ch        *Channel
+}
+
+// Reply answers a request that wants it, and does nothing for others. Requests are answered in the order in which they came.
+func (r *Request) Reply(ok bool) error {
+	if !r.WantReply || r.ch.isClosed() {
+		return nil
+	}
+	return r.ch.conn.send(frame{kind: kindAnswer, channel: r.ch.id, ok: ok})
+}
+
+// NewChannel is a channel that the other end wants. It must be accepted or rejected.
+type NewChannel struct {
+	ch      *Channel
+	confirm bool
+	name    string
+	data    []byte
+}
+
+// Type is what kind of channel is wanted, and Data what its type says about it.
+func (r *NewChannel) Type() string { return r.name }
+func (r *NewChannel) Data() []byte { return r.data }
+
+// Accept takes the channel.
+func (r *NewChannel) Accept() (*Channel, error) {
+	if err := r.ch.conn.failure(); err != nil {
+		return nil, err
+	}
+	if r.confirm {
+		if err := r.ch.conn.send(frame{kind: kindAccept, channel: r.ch.id}); err != nil {
+			return nil, err
+		}
+	}
+	return r.ch, nil
+}
+
+// maxReason bounds what a rejection says, in bytes.
+const maxReason = 1024
+
+// Reject refuses the channel. The other end is told why.
+func (r *NewChannel) Reject(reason ssh.RejectionReason, message string) error {
+	text := []byte(message[:min(len(message), maxReason)])
+	err := r.ch.conn.send(frame{kind: kindReject, channel: r.ch.id, reason: uint32(reason), data: text})
+	r.ch.shut()
+	return err
+}

@@ -1,0 +1,456 @@
+package sshmux_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/sshmux"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair is a client, and the server's end of its connection.
+func pair(t testing.TB, opts sshmux.Options) (client *ssh.Client, server *sshmux.Conn) {
+	t.Helper()
+	near, far := stream(t)
+	opts.Server = true
+	server = sshmux.New(far, opts)
+	client = sshmux.Client(near, sshmux.Options{})
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+		server.Wait()
+		client.Wait()
+	})
+	return client, server
+}
+
+// ends are both ends of a connection.
+func ends(t testing.TB) (client, server *sshmux.Conn) {
+	t.Helper()
+	near, far := stream(t)
+	client, server = sshmux.New(near, sshmux.Options{}), sshmux.New(far, sshmux.Options{Server: true})
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+		client.Wait()
+		server.Wait()
+	})
+	return client, server
+}
+
+func stream(t testing.TB) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, far
+}
+
+// serve plays the SSH server: "cat" echoes, "fail" exits with 7 and words on stderr, anything else is not started.
+func serve(server *sshmux.Conn) {
+	for request := range server.Channels() {
+		if request.Type() != "session" {
+			request.Reject(ssh.UnknownChannelType, "no such thing")
+			continue
+		}
+		channel, err := request.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			for req := range channel.Requests() {
+				if req.Type != "exec" {
+					req.Reply(req.Type == "fine")
+					continue
+				}
+				command := string(req.Payload[4:])
+				req.Reply(command == "cat" || command == "fail")
+				switch command {
+				case "cat":
+					go func() {
+						io.Copy(channel, channel)
+						channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{0}))
+						channel.Close()
+					}()
+				case "fail":
+					fmt.Fprint(channel.Stderr(), "it went wrong")
+					channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{7}))
+					channel.Close()
+				default:
+					channel.Close()
+				}
+			}
+		}()
+	}
+}
+
+func TestSession(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t, sshmux.Options{})
+	go serve(server)
+	for range 3 {
+		s, err := client.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // far more than a window
+		s.Stdin = bytes.NewReader(data)
+		got, err := s.Output("cat")
+		if err != nil || !bytes.Equal(got, data) {
+			t.Fatalf("cat: got %d bytes, %v; want %d", len(got), err, len(data))
+		}
+	}
+	s, err := client.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	s.Stderr = &stderr
+	err = s.Run("fail")
+	if exit, ok := errors.AsType[*ssh.ExitError](err); !ok || exit.ExitStatus() != 7 || stderr.String() != "it went wrong" {
+		t.Errorf("fail: got %v, %q", err, stderr.String())
+	}
+	if s, err = client.NewSession(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start("nothing"); err == nil {
+		t.Error("a program that is not started: got success")
+	}
+}
+
+func TestRefusedChannel(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t, sshmux.Options{MaxChannels: 2})
+	go serve(server)
+	ch, _, err := client.OpenChannel("nonsense", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *ssh.OpenChannelError
+	if _, err := ch.Read(make([]byte, 1)); !errors.As(err, &refused) || refused.Reason != ssh.UnknownChannelType {
+		t.Errorf("read from a refused channel: got %v", err)
+	}
+	var all []ssh.Channel
+	for range 3 {
+		ch, _, err := client.OpenChannel("session", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, ch)
+	}
+	if _, err := all[2].Read(make([]byte, 1)); !errors.As(err, &refused) || refused.Reason != ssh.ResourceShortage {
+		t.Errorf("read from one channel too many: got %v", err)
+	}
+}
+
+// An open that is confirmed tells whether the other end takes the channel, and why not.
+func TestConfirmedOpen(t *testing.T) {
+	t.Parallel()
+	client, server := ends(t)
+	go serve(server)
+	var refused *ssh.OpenChannelError
+	if _, err := client.OpenConfirmed("nonsense", nil); !errors.As(err, &refused) || refused.Reason != ssh.UnknownChannelType || refused.Message != "no such thing" {
+		t.Errorf("a channel that does not exist: got %v", err)
+	}
+	ch, err := client.OpenConfirmed("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Command string }{"cat"})); !ok || err != nil {
+		t.Errorf("exec: got %t, %v", ok, err)
+	}
+	server.Close()
+	if _, err := client.OpenConfirmed("session", nil); err == nil || errors.As(err, &refused) {
+		t.Errorf("after the connection's end: got %v, want an error", err)
+	}
+}
+
+// Requests are sent without waiting for the answers to earlier ones, and each gets its own.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	client, server := ends(t)
+	ch, err := client.Open("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(name string) *sshmux.Answer {
+		answer, err := ch.Ask(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	first, second, third := ask("fine"), ask("wrong"), ask("fine")
+	go serve(server)
+	if !first.OK() || second.OK() || !third.OK() {
+		t.Error("the answers are not those of their requests")
+	}
+	if ok, err := ch.SendRequest("unknown", false, nil); !ok || err != nil {
+		t.Errorf("a request that wants no answer: got %t, %v", ok, err)
+	}
+	if ok, err := ch.SendRequest("unknown", true, nil); ok || err != nil {
+		t.Errorf("a request that is refused: got %t, %v", ok, err)
+	}
+	// Nothing waits for ever: what a channel has not answered at its end is refused.
+	stuck, err := client.Open("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stuck.Ask("exit", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck.Close()
+	if answer.OK() {
+		t.Error("a request on a channel that was closed: got success")
+	}
+	if _, err := stuck.Ask("more", nil); err == nil {
+		t.Error("a request after the end: got no error")
+	}
+}
+
+// A server that never answers cannot make its client remember ever more requests.
+func TestUnansweredRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	near, far := stream(t)
+	go io.Copy(io.Discard, far)
+	client := sshmux.New(near, sshmux.Options{})
+	defer client.Wait()
+	defer client.Close()
+	ch, err := client.Open("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 300 {
+		_, channelErr := ch.Ask("x", nil)
+		_, globalErr := client.Ask("x", nil)
+		if (channelErr != nil) != (n >= 256) || (globalErr != nil) != (n >= 256) {
+			t.Fatalf("request %d: got %v and %v, want a refusal from 256 on", n, channelErr, globalErr)
+		}
+	}
+	far.Close()
+}
+
+// What arrives can be passed on without a copy. It is credited, so that all of it comes.
+func TestWriteTo(t *testing.T) {
+	t.Parallel()
+	client, server := ends(t)
+	ch, err := client.Open("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := (<-server.Channels()).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<21) // more than two windows
+	go func() {
+		io.Copy(far, bytes.NewReader(data))
+		io.WriteString(far.Stderr(), "that is all")
+		far.CloseWrite()
+	}()
+	var out, errs bytes.Buffer
+	if n, err := ch.WriteTo(&out); n != int64(len(data)) || err != nil || !bytes.Equal(out.Bytes(), data) {
+		t.Errorf("got %d bytes, %v; want %d", n, err, len(data))
+	}
+	if _, err := io.Copy(&errs, ch.Stderr()); err != nil || errs.String() != "that is all" {
+		t.Errorf("stderr: got %q, %v", errs.String(), err)
+	}
+}
+
+// Programs of different versions tell each other so.
+func TestOtherVersion(t *testing.T) {
+	t.Parallel()
+	for _, server := range []bool{true, false} {
+		for sent, want := range map[string]string{
+			"SMX\x03": "speaks version 3", "SSH-": "breaks the protocol", "": "another version",
+			"\x00\x00\x00\x0e\x01": "breaks the protocol", // version 1
+		} {
+			near, far := stream(t)
+			conn := sshmux.New(near, sshmux.Options{Server: server})
+			io.WriteString(far, sent)
+			far.(*net.TCPConn).CloseWrite()
+			if err := conn.Wait(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("server %t, sent %q: got %v, want %q", server, sent, err, want)
+			}
+			got, _ := io.ReadAll(far) // ends with a reset where something was left unread
+			if want := server && sent == "SMX\x03"; (string(got) == preamble) != want {
+				t.Errorf("server %t, sent %q: it said %q", server, sent, got)
+			}
+			far.Close()
+		}
+	}
+}
+
+func TestGlobalRequests(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t, sshmux.Options{Global: func(name string, payload []byte) (bool, []byte) {
+		return name == "double", append(payload, payload...)
+	}})
+	if ok, answer, err := client.SendRequest("double", true, []byte("ab")); !ok || string(answer) != "abab" || err != nil {
+		t.Errorf("double: got %t, %q, %v", ok, answer, err)
+	}
+	if ok, _, err := client.SendRequest("unknown", true, nil); ok || err != nil {
+		t.Errorf("unknown: got %t, %v", ok, err)
+	}
+	// The client has no handler; the server learns that it is there.
+	if ok, _, err := server.SendRequest("keepalive@openssh.com", true, nil); ok || err != nil {
+		t.Errorf("keepalive: got %t, %v", ok, err)
+	}
+	client.Close()
+	if _, _, err := server.SendRequest("keepalive@openssh.com", true, nil); err == nil {
+		t.Error("keepalive to nobody: got no error")
+	}
+}
+
+// What one channel's reader leaves lying stops neither the others nor the memory's bound.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t, sshmux.Options{})
+	stuck, _, err := client.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan int, 1)
+	go func() {
+		n, _ := stuck.Write(make([]byte, 2*sshmux.MaxWindow))
+		left <- n
+	}()
+	<-server.Channels() // and nothing reads from it
+	go serve(server)
+	s, err := client.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Stdin = bytes.NewReader([]byte("hello"))
+	if got, err := s.Output("cat"); err != nil || string(got) != "hello" {
+		t.Errorf("beside a channel that is stuck: got %q, %v", got, err)
+	}
+	stuck.Close()
+	if n := <-left; n != sshmux.FirstWindow {
+		t.Errorf("written to a channel that nobody reads: %d bytes, want %d", n, sshmux.FirstWindow)
+	}
+}
+
+func frame(kind byte, channel uint32, body ...byte) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(5+len(body)))
+	b = append(b, kind)
+	return append(binary.BigEndian.AppendUint32(b, channel), body...)
+}
+
+const preamble = "SMX\x02"
+
+// session is a frame that opens a channel with the largest window.
+func session(channel uint32) []byte {
+	return frame(1, channel, append([]byte{0, 1, 0, 0, 0, 0, 7}, "session"...)...)
+}
+
+// A client that breaks the rules loses the connection.
+func TestHostileClient(t *testing.T) {
+	t.Parallel()
+	open := session(1)
+	flood := bytes.Clone(open)
+	for range sshmux.FirstWindow/sshmux.MaxData + 1 {
+		flood = append(flood, frame(4, 1, make([]byte, sshmux.MaxData)...)...)
+	}
+	for what, data := range map[string][]byte{
+		"more than the window":          flood,
+		"a frame without an end":        {0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 1},
+		"a frame without a head":        {0, 0, 0, 1, 1, 0, 0, 0, 1},
+		"a channel of the server":       session(1<<31 | 1),
+		"a channel twice":               append(bytes.Clone(open), open...),
+		"a channel with endless room":   frame(1, 1, append([]byte{0, 1, 0, 0, 1, 0, 7}, "session"...)...),
+		"a flag that is not one":        frame(1, 1, append([]byte{2, 0, 0, 0, 0, 0, 7}, "session"...)...),
+		"a type that never ends":        frame(1, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 'x'),
+		"an acceptance unasked for":     append(bytes.Clone(open), frame(2, 1)...),
+		"an answer to no question":      frame(12, 0, 0, 0, 0, 1, 1),
+		"an answer to no request":       append(bytes.Clone(open), frame(10, 1, 1)...),
+		"a window that is half a word":  append(bytes.Clone(open), frame(6, 1, 0, 0)...),
+		"endless room":                  append(bytes.Clone(open), frame(6, 1, 0x7f, 0xff, 0xff, 0xff)...),
+		"room of 2 GiB":                 append(bytes.Clone(open), frame(6, 1, 0x80, 0, 0, 0)...),
+		"room of 4 GiB":                 append(bytes.Clone(open), frame(6, 1, 0xff, 0xff, 0xff, 0xff)...),
+		"room that wraps around":        append(append(bytes.Clone(open), frame(6, 1, 1, 0, 0, 0)...), frame(6, 1, 0xff, 0xff, 0xff, 0xff)...),
+		"an unknown kind":               append(bytes.Clone(open), frame(77, 1)...),
+		"a global request on a channel": frame(11, 1, append([]byte{0, 0, 0, 1, 0, 1}, 'x')...),
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			near, far := stream(t)
+			defer near.Close()
+			server := sshmux.New(far, sshmux.Options{Server: true})
+			go func() {
+				for range server.Channels() { // their data is not read
+				}
+			}()
+			go near.Write(append([]byte(preamble), data...))
+			over := make(chan error, 1)
+			go func() { over <- server.Wait() }()
+			select {
+			case err := <-over:
+				if err == nil || errors.Is(err, io.EOF) {
+					t.Errorf("got %v", err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("the connection is still there")
+				server.Close()
+				<-over
+			}
+		})
+	}
+}
+
+// FuzzConn feeds a server with what a client may send.
+func FuzzConn(f *testing.F) {
+	f.Add(session(1))
+	f.Add(append(session(1), frame(9, 1, append([]byte{1, 0, 4}, "exec\x00\x00\x00\x03cat"...)...)...))
+	f.Add(append(session(1), frame(9, 1, append([]byte{1, 0, 4}, "fine"...)...)...))
+	f.Add(frame(11, 0, append([]byte{0, 0, 0, 1, 0, 9}, "keepalive"...)...))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		near, far := net.Pipe()
+		server := sshmux.New(far, sshmux.Options{Server: true})
+		go serve(server)
+		go io.Copy(io.Discard, near)
+		near.Write(append([]byte(preamble), data...))
+		near.Close()
+		server.Wait()
+	})
+}
+
+func BenchmarkDownload(b *testing.B) {
+	client, server := pair(b, sshmux.Options{})
+	ch, _, err := client.OpenChannel("session", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	far, err := (<-server.Channels()).Accept()
+	if err != nil {
+		b.Fatal(err)
+	}
+	go io.Copy(io.Discard, ch)
+	buf := make([]byte, 128<<10)
+	b.SetBytes(int64(len(buf)))
+	for b.Loop() {
+		if _, err := far.Write(buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
