@@ -389,31 +389,38 @@ func (ch *Channel) Close() error {
 	return err
 }
 
-// Ask sends a request, and does not wait for the answer. The channel's end answers what is unanswered.
-func (ch *Channel) Ask(name string, payload []byte) (*Answer, error) {
-	answer := newAnswer()
+// Ask sends a request, and does not wait for its answer. The answer is lost if the request cannot be sent, or the channel ends first.
+func (ch *Channel) Ask(name string, payload []byte, answer *Answer) error {
+	err := ch.ask(frame{kind: kindRequest, channel: ch.id, name: name, want: true, data: payload}, answer)
+	if err != nil {
+		answer.lose()
+	}
+	return err
+}
+
+func (ch *Channel) ask(f frame, answer *Answer) error {
 	ch.conn.wmu.Lock() // answers come in the order of the requests
 	defer ch.conn.wmu.Unlock()
 	ch.mu.Lock()
 	switch {
 	case ch.closed:
 		ch.mu.Unlock()
-		return nil, io.EOF
+		return io.EOF
 	case len(ch.asked) >= maxReplies:
 		ch.mu.Unlock()
-		return nil, errors.New("send request: too many are unanswered")
+		return errors.New("send request: too many are unanswered")
 	}
 	ch.asked = append(ch.asked, answer)
 	ch.mu.Unlock()
-	if err := ch.conn.sendLocked(frame{kind: kindRequest, channel: ch.id, name: name, want: true, data: payload}); err != nil {
+	if err := ch.conn.sendLocked(f); err != nil {
 		ch.mu.Lock()
 		defer ch.mu.Unlock()
 		if n := len(ch.asked) - 1; n >= 0 && ch.asked[n] == answer {
 			ch.asked = ch.asked[:n] // it is not under way
 		}
-		return nil, err
+		return err
 	}
-	return answer, nil
+	return nil
 }
 
 // SendRequest sends a request, and waits for its answer if one is wanted. Without an answer it reports true.
@@ -425,8 +432,8 @@ func (ch *Channel) SendRequest(name string, wantReply bool, payload []byte) (boo
 		err := ch.conn.send(frame{kind: kindRequest, channel: ch.id, name: name, data: payload})
 		return err == nil, err
 	}
-	answer, err := ch.Ask(name, payload)
-	if err != nil {
+	answer := NewAnswer()
+	if err := ch.Ask(name, payload, answer); err != nil {
 		return false, err
 	}
 	if <-answer.Done(); answer.lost {
@@ -446,28 +453,35 @@ func (s stderr) Write(b []byte) (int, error)        { return s.ch.write(kindStde
 
 // Answer is the answer to a request. It may be under way.
 type Answer struct {
+	once    sync.Once
 	done    chan struct{}
 	ok      bool
 	payload []byte
 	lost    bool // the request was never answered
 }
 
-func newAnswer() *Answer { return &Answer{done: make(chan struct{})} }
+// NewAnswer makes one for an Ask.
+func NewAnswer() *Answer { return &Answer{done: make(chan struct{})} }
 
+// decide counts once: an answer may come while it is being given up.
 func (a *Answer) decide(ok bool, payload []byte) {
-	a.ok, a.payload = ok, payload
-	close(a.done)
+	a.once.Do(func() {
+		a.ok, a.payload = ok, payload
+		close(a.done)
+	})
 }
 
 func (a *Answer) lose() {
-	a.lost = true
-	close(a.done)
+	a.once.Do(func() {
+		a.lost = true
+		close(a.done)
+	})
 }
 
 // Done is closed when the answer is there.
 func (a *Answer) Done() <-chan struct{} { return a.done }
 
-// OK waits for the answer. It is false, too, when the channel or connection ended first.
+// OK waits for the answer. It is false, too, when the answer is lost.
 func (a *Answer) OK() bool { <-a.done; return a.ok }
 
 // Payload waits for what the answer to a global request carries.

@@ -83,6 +83,9 @@ func (c *Conn) Channels() <-chan *NewChannel { return c.incoming }
 // Ready is closed when the other end has shown that it speaks this protocol in this version.
 func (c *Conn) Ready() <-chan struct{} { return c.ready }
 
+// Done is closed when the connection is over.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
 // LocalAddr and RemoteAddr are the stream's.
 func (c *Conn) LocalAddr() net.Addr  { return c.raw.LocalAddr() }
 func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
@@ -357,29 +360,37 @@ func (c *Conn) open(name string, data []byte, confirm bool) (*Channel, error) {
 	return ch, nil
 }
 
-// Ask sends a global request, and does not wait for the answer. The connection's end answers what is unanswered.
-func (c *Conn) Ask(name string, payload []byte) (*Answer, error) {
-	waiting := newAnswer()
+// Ask sends a global request, and does not wait for its answer. The answer is lost if the request cannot be sent, or the connection ends
+// first.
+func (c *Conn) Ask(name string, payload []byte, answer *Answer) error {
+	err := c.ask(name, payload, answer)
+	if err != nil {
+		answer.lose()
+	}
+	return err
+}
+
+func (c *Conn) ask(name string, payload []byte, answer *Answer) error {
 	c.mu.Lock()
 	switch {
 	case c.err != nil:
 		defer c.mu.Unlock()
-		return nil, c.err
+		return c.err
 	case len(c.replies) >= maxReplies:
 		c.mu.Unlock()
-		return nil, errors.New("send request: too many are unanswered")
+		return errors.New("send request: too many are unanswered")
 	}
 	c.number++
 	number := c.number
-	c.replies[number] = waiting
+	c.replies[number] = answer
 	c.mu.Unlock()
 	if err := c.send(frame{kind: kindGlobal, number: number, name: name, data: payload}); err != nil {
 		c.mu.Lock()
 		delete(c.replies, number)
 		c.mu.Unlock()
-		return nil, err
+		return err
 	}
-	return waiting, nil
+	return nil
 }
 
 // SendRequest sends a global request, and waits for its answer if one is wanted.
@@ -388,8 +399,8 @@ func (c *Conn) SendRequest(name string, wantReply bool, payload []byte) (bool, [
 		err := c.send(frame{kind: kindGlobal, name: name, data: payload})
 		return err == nil, nil, err
 	}
-	answer, err := c.Ask(name, payload)
-	if err != nil {
+	answer := NewAnswer()
+	if err := c.Ask(name, payload, answer); err != nil {
 		return false, nil, err
 	}
 	if <-answer.Done(); answer.lost {

@@ -193,8 +193,8 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(name string) *sshmux.Answer {
-		answer, err := ch.Ask(name, nil)
-		if err != nil {
+		answer := sshmux.NewAnswer()
+		if err := ch.Ask(name, nil, answer); err != nil {
 			t.Fatal(err)
 		}
 		return answer
@@ -215,16 +215,17 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := stuck.Ask("exit", nil)
-	if err != nil {
+	answer := sshmux.NewAnswer()
+	if err := stuck.Ask("exit", nil, answer); err != nil {
 		t.Fatal(err)
 	}
 	stuck.Close()
 	if answer.OK() {
 		t.Error("a request on a channel that was closed: got success")
 	}
-	if _, err := stuck.Ask("more", nil); err == nil {
-		t.Error("a request after the end: got no error")
+	late := sshmux.NewAnswer()
+	if err := stuck.Ask("more", nil, late); err == nil || late.OK() {
+		t.Errorf("a request after the end: got %v", err)
 	}
 }
 
@@ -241,8 +242,8 @@ func TestUnansweredRequestsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 300 {
-		_, channelErr := ch.Ask("x", nil)
-		_, globalErr := client.Ask("x", nil)
+		channelErr := ch.Ask("x", nil, sshmux.NewAnswer())
+		globalErr := client.Ask("x", nil, sshmux.NewAnswer())
 		if (channelErr != nil) != (n >= 256) || (globalErr != nil) != (n >= 256) {
 			t.Fatalf("request %d: got %v and %v, want a refusal from 256 on", n, channelErr, globalErr)
 		}

@@ -270,6 +270,77 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
+// What the workspace refuses OpenSSH hears of, in time to act on it.
+func TestRefusalsReachOpenSSH(t *testing.T) {
+	t.Parallel()
+	h := start(t, nil)
+	taken := upper(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	closed := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	for name, test := range map[string]struct {
+		flags   []string
+		command []string
+		want    string
+	}{
+		"subsystem": {flags: []string{"-s"}, command: []string{"nonsense"}, want: "subsystem request failed"},
+		"-W":        {flags: []string{"-W", closed}, want: "stdio forwarding failed"},
+		"-R": {flags: []string{"-o", "ExitOnForwardFailure=yes", "-R", fmt.Sprintf("%d:%s", taken, closed)}, command: []string{"echo started"},
+			want: "remote port forwarding failed"},
+		"-R of a socket": {flags: []string{"-o", "ExitOnForwardFailure=yes", "-R", "/no/such/folder/socket:" + closed}, command: []string{"echo started"},
+			want: "remote port forwarding failed"},
+	} {
+		stdout, stderr, status := run(t, h.ssh(t.Context(), test.flags, test.command...))
+		if status != 255 || stdout != "" || !strings.Contains(stderr, test.want) {
+			t.Errorf("%s: got status %d, %q, %q; want 255 and %q", name, status, stdout, stderr, test.want)
+		}
+	}
+}
+
+// -W, which ProxyJump uses, carries bytes both ways and ends with either.
+func TestStandardForward(t *testing.T) {
+	t.Parallel()
+	h := start(t, nil)
+	cmd := h.ssh(t.Context(), []string{"-W", upper(t, "tcp", "127.0.0.1:0").Addr().String()})
+	want := strings.Repeat("HELLO ", 100000)
+	cmd.Stdin = strings.NewReader(strings.ToLower(want))
+	if stdout, stderr, status := run(t, cmd); status != 0 || stdout != want {
+		t.Errorf("got status %d, %d bytes, %q; want %d bytes", status, len(stdout), stderr, len(want))
+	}
+}
+
+// Sessions and forwards share one connection; a session that its client leaves is hung up, and the others go on.
+func TestControlMaster(t *testing.T) {
+	t.Parallel()
+	h := start(t, nil)
+	control := filepath.Join(h.dir, "control")
+	hold(t, h, "-M", "-S", control)
+	shared := []string{"-S", control, "-o", "ControlMaster=no", "-o", "ProxyCommand=false"}
+	if stdout, stderr, status := run(t, h.ssh(t.Context(), shared, "echo shared; exit 3")); status != 3 || stdout != "shared\n" {
+		t.Fatalf("a shared session: got status %d, %q, %q", status, stdout, stderr)
+	}
+	left := h.ssh(t.Context(), shared, "echo $$; exec sleep 3600")
+	stdout, err := left.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Process.Kill()
+	_ = left.Wait() // it was killed
+	waitGone(t, pid)
+	if stdout, stderr, status := run(t, h.ssh(t.Context(), shared, "echo goes on")); status != 0 || stdout != "goes on\n" {
+		t.Errorf("after a session that was left: got status %d, %q, %q", status, stdout, stderr)
+	}
+}
+
 func TestAgentForwarding(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)

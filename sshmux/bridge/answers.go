@@ -16,7 +16,7 @@ type answers struct {
 	waiting []pending
 }
 
-// pending is a request that the client waits for. answer is nil if the agent was never asked.
+// pending is a request that the client waits for.
 type pending struct {
 	req    *ssh.Request
 	answer *sshmux.Answer
@@ -38,16 +38,14 @@ func (a *answers) start() (stop func()) {
 	}
 }
 
-// add takes a request whose answer comes later. It is called by one goroutine.
-func (a *answers) add(req *ssh.Request, answer *sshmux.Answer) {
+// expect takes a request that is passed on next, with the answer that it returns. It is called by one goroutine.
+func (a *answers) expect(req *ssh.Request) *sshmux.Answer {
+	answer := sshmux.NewAnswer()
 	a.mu.Lock()
 	a.waiting = append(a.waiting, pending{req, answer})
 	a.mu.Unlock()
-	if answer == nil {
-		a.flush() // here if nothing is before it
-		return
-	}
 	a.decided <- answer
+	return answer
 }
 
 // flush passes on the answers that have come. What is written to the client after it comes after them.
@@ -56,16 +54,12 @@ func (a *answers) flush() {
 	defer a.mu.Unlock()
 	for len(a.waiting) > 0 {
 		next := a.waiting[0]
-		ok, payload := false, []byte(nil)
-		if next.answer != nil {
-			select {
-			case <-next.answer.Done():
-				ok, payload = next.answer.OK(), next.answer.Payload()
-			default:
-				return
-			}
+		select {
+		case <-next.answer.Done():
+		default:
+			return
 		}
-		_ = next.req.Reply(ok, payload) // fails only when the client is gone
+		_ = next.req.Reply(next.answer.OK(), next.answer.Payload()) // fails only when the client is gone
 		a.waiting = a.waiting[1:]
 	}
 }

@@ -86,11 +86,14 @@ func (b *Bridge) Close() {
 // client did, or why the agent's connection ended. Both connections are closed then.
 func (b *Bridge) Serve(remote net.Conn) error {
 	defer b.Close()
-	defer remote.Close()
+	agent := sshmux.New(remote, sshmux.Options{Wide: true})
+	defer agent.Close()
 	select {
 	case <-b.handshake:
 	case <-b.local.ended:
 		return nil
+	case <-agent.Done():
+		return agent.Wait()
 	}
 	switch {
 	case errors.Is(b.err, io.EOF), errors.Is(b.err, net.ErrClosed):
@@ -98,7 +101,7 @@ func (b *Bridge) Serve(remote net.Conn) error {
 	case b.err != nil:
 		return fmt.Errorf("ssh handshake: %w", b.err)
 	}
-	l := &link{log: b.log, client: b.conn, agent: sshmux.New(remote, sshmux.Options{Wide: true}), slots: make(chan struct{}, maxFromAgent)}
+	l := &link{log: b.log, client: b.conn, agent: agent, slots: make(chan struct{}, maxFromAgent)}
 	return l.run(b.channels, b.requests)
 }
 
@@ -170,11 +173,9 @@ func (l *link) serveGlobals(requests <-chan *ssh.Request) {
 			_, _, _ = l.agent.SendRequest(req.Type, false, req.Payload) // fails only with the connection, or as too long
 			continue
 		}
-		answer, err := l.agent.Ask(req.Type, req.Payload)
-		if err != nil {
+		if err := l.agent.Ask(req.Type, req.Payload, l.global.expect(req)); err != nil {
 			l.log.Debug("pass on global request", "type", req.Type, "err", err)
 		}
-		l.global.add(req, answer)
 	}
 }
 

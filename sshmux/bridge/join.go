@@ -31,7 +31,7 @@ func (l *link) join(local ssh.Channel, requests <-chan *ssh.Request, remote *ssh
 	j := &joint{link: l, local: local, remote: remote, ended: make(chan struct{}), inTurn: make(chan chan<- struct{})}
 	stop := j.answers.start()
 	var wg sync.WaitGroup
-	wg.Go(j.passOutput)
+	wg.Go(func() { j.passOutput(session) })
 	input := make(chan struct{})
 	wg.Go(func() {
 		defer close(input)
@@ -79,11 +79,9 @@ func (j *joint) request(req *ssh.Request) {
 		_, _ = j.remote.SendRequest(req.Type, false, req.Payload) // fails only with the channel, or as too long
 		return
 	}
-	answer, err := j.remote.Ask(req.Type, req.Payload)
-	if err != nil {
+	if err := j.remote.Ask(req.Type, req.Payload, j.answers.expect(req)); err != nil {
 		j.link.log.Debug("pass on request", "type", req.Type, "err", err)
 	}
-	j.answers.add(req, answer)
 }
 
 // passInput passes on what the client sends, each part after the requests that came before it: the SSH library queues the two apart.
@@ -111,7 +109,10 @@ func (j *joint) passInput() {
 }
 
 // passOutput passes on what the agent sends, and closes the channel at its end.
-func (j *joint) passOutput() {
+//
+// OpenSSH closes a session when its output has ended, and the SSH library then takes no more requests for it. So the end of a session's
+// output waits for the exit status, which the agent sends next.
+func (j *joint) passOutput(session bool) {
 	var requests, data sync.WaitGroup
 	requests.Go(func() {
 		for req := range j.remote.Requests() {
@@ -126,6 +127,9 @@ func (j *joint) passOutput() {
 	j.answers.flush()
 	if refused, ok := errors.AsType[*ssh.OpenChannelError](err); ok {
 		_, _ = fmt.Fprintf(j.local.Stderr(), "codermesh: the agent refuses the session: %s\r\n", refused.Message)
+	}
+	if session {
+		requests.Wait()
 	}
 	_ = j.local.CloseWrite() // this and Close fail only if the client has closed the channel
 	requests.Wait()

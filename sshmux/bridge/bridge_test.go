@@ -1,0 +1,523 @@
+package bridge_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/sshmux/bridge"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// deadline bounds what is awaited.
+const deadline = 30 * time.Second
+
+func pipe(t testing.TB) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, far
+}
+
+func newKey(t testing.TB) ssh.Signer {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
+
+// between starts a bridge between an SSH client, whose end of the pipe it returns, and an agent, which serve plays on its end of the
+// mesh connection. ended receives what Serve returned.
+func between(t testing.TB, serve func(net.Conn)) (client net.Conn, ended <-chan error) {
+	t.Helper()
+	client, local := pipe(t)
+	remote, agent := pipe(t)
+	b := bridge.Start(local, bridge.Options{HostKey: newKey(t)})
+	served, result, over := make(chan struct{}), make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(served)
+		serve(agent)
+	}()
+	go func() {
+		defer close(over)
+		result <- b.Serve(remote)
+	}()
+	t.Cleanup(func() {
+		client.Close()
+		agent.Close()
+		<-served
+		<-over
+	})
+	return client, result
+}
+
+// agent plays an agent that speaks the protocol.
+func agent(serve func(*sshmux.Conn)) func(net.Conn) {
+	return func(raw net.Conn) {
+		conn := sshmux.New(raw, sshmux.Options{Server: true, Global: func(name string, payload []byte) (bool, []byte) {
+			return strings.HasSuffix(name, "forward"), []byte{0, 0, 0x1f, 0x90}
+		}})
+		serve(conn)
+		conn.Close()
+		conn.Wait()
+	}
+}
+
+// handshake makes an SSH client of a connection.
+func handshake(t testing.TB, raw net.Conn) *ssh.Client {
+	t.Helper()
+	conn, channels, requests, err := ssh.NewClientConn(raw, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := ssh.NewClient(conn, channels, requests)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func exitStatus(channel *sshmux.Channel, code byte) {
+	channel.SendRequest("exit-status", false, []byte{0, 0, 0, code})
+	channel.Close()
+}
+
+// programs plays sessions: "upper" answers in capitals when its input has ended, others fail with words on stderr.
+func programs(conn *sshmux.Conn) {
+	for request := range conn.Channels() {
+		channel, err := request.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			for req := range channel.Requests() {
+				req.Reply(req.Type == "exec")
+				switch {
+				case req.Type != "exec":
+				case string(req.Payload[4:]) == "upper":
+					go func() {
+						data, _ := io.ReadAll(channel)
+						channel.Write(bytes.ToUpper(data))
+						exitStatus(channel, 0)
+					}()
+				default:
+					fmt.Fprint(channel.Stderr(), "no such program")
+					exitStatus(channel, 127)
+				}
+			}
+		}()
+	}
+}
+
+// What an agent sends at once reaches the client in order: the answer, the output, the status, the end.
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	raw, ended := between(t, agent(programs))
+	client := handshake(t, raw)
+	data := bytes.Repeat([]byte("abcdefgh"), 1<<20) // more than any window
+	for range 2 {
+		s, err := client.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Stdin = bytes.NewReader(data)
+		if got, err := s.Output("upper"); err != nil || !bytes.Equal(got, bytes.ToUpper(data)) {
+			t.Fatalf("upper: got %d bytes, %v; want %d", len(got), err, len(data))
+		}
+	}
+	for range 300 {
+		s, err := client.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stderr bytes.Buffer
+		s.Stderr = &stderr
+		err = s.Run("nothing")
+		if exit, ok := errors.AsType[*ssh.ExitError](err); !ok || exit.ExitStatus() != 127 || stderr.String() != "no such program" {
+			t.Fatalf("nothing: got %v, %q", err, stderr.String())
+		}
+	}
+	s, err := client.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RequestSubsystem("nothing"); err == nil {
+		t.Error("a subsystem that the agent refuses: got success")
+	}
+	client.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("when the client leaves: got %v, want no error", err)
+	}
+}
+
+// OpenSSH asks for everything at once. The agent gets all of it before it has answered anything, and OpenSSH acts on the answers.
+func TestRequestsDoNotWait(t *testing.T) {
+	t.Parallel()
+	for refused, want := range map[string]struct {
+		stdout, stderr string
+		status         int
+	}{
+		"":        {"it runs\n", "", 5},
+		"pty-req": {"", "PTY allocation request failed", 255},
+		"exec":    {"", "exec request failed", 255},
+	} {
+		got := make(chan []string, 1)
+		raw, _ := between(t, agent(func(conn *sshmux.Conn) {
+			request, ok := <-conn.Channels()
+			if !ok {
+				return
+			}
+			channel, err := request.Accept()
+			if err != nil {
+				return
+			}
+			var unanswered []*sshmux.Request
+			var types []string
+			for len(types) == 0 || types[len(types)-1] != "exec" {
+				req, ok := <-channel.Requests()
+				if !ok {
+					break
+				}
+				unanswered, types = append(unanswered, req), append(types, req.Type)
+			}
+			got <- types
+			for _, req := range unanswered {
+				req.Reply(req.Type != refused)
+			}
+			if refused == "" {
+				io.WriteString(channel, "it runs\n")
+			}
+			exitStatus(channel, 5)
+			conn.Wait() // until OpenSSH leaves
+		}))
+		stdout, stderr, status := openSSH(t, raw, "-tt", "-o", "SetEnv=A=b", "host", "true")
+		if types := strings.Join(<-got, " "); !strings.HasPrefix(types, "pty-req env") || !strings.HasSuffix(types, "exec") {
+			t.Errorf("the agent got %q", types)
+		}
+		if stdout != want.stdout || status != want.status || !strings.Contains(stderr, want.stderr) {
+			t.Errorf("without %q: got %q, %q, status %d; want %+v", refused, stdout, stderr, status, want)
+		}
+	}
+}
+
+// openSSH runs ssh on a connection.
+func openSSH(t *testing.T, raw net.Conn, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			io.Copy(raw, conn)
+			raw.Close()
+		}()
+		io.Copy(conn, raw)
+		conn.Close()
+	}()
+	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	options := []string{"-F", "none", "-p", port, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
+		"-o", "IdentityFile=none", "-o", "IdentityAgent=none", "-o", "HostName=127.0.0.1"}
+	cmd := exec.CommandContext(t.Context(), "ssh", append(options, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// What is typed after a request comes after it.
+func TestInputIsInOrder(t *testing.T) {
+	t.Parallel()
+	const rounds = 200
+	raw, _ := between(t, agent(func(conn *sshmux.Conn) {
+		request, ok := <-conn.Channels()
+		if !ok {
+			return
+		}
+		channel, err := request.Accept()
+		if err != nil {
+			return
+		}
+		seen := 0
+		one := make([]byte, 1)
+		for n := range rounds {
+			if _, err := channel.Read(one); err != nil {
+				return
+			}
+			for len(channel.Requests()) > 0 {
+				<-channel.Requests()
+				seen++
+			}
+			channel.Write([]byte{byte(seen - n)}) // 1: the request before this byte has come
+		}
+	}))
+	channel, requests, err := handshake(t, raw).OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	one := make([]byte, 1)
+	for n := range rounds {
+		if _, err := channel.SendRequest("window-change", false, make([]byte, 16)); err != nil {
+			t.Fatal(err)
+		}
+		channel.Write(one)
+		if _, err := io.ReadFull(channel, one); err != nil || one[0] != 1 {
+			t.Fatalf("round %d: got %v, %v; want the request before the byte", n, one, err)
+		}
+	}
+}
+
+// The handshake does not wait for the agent, nor does the end of one end for the other.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	client, local := pipe(t)
+	b := bridge.Start(local, bridge.Options{HostKey: newKey(t)})
+	early := handshake(t, client) // there is no agent yet
+	b.Close()
+	b.Close()
+	if err := early.Wait(); !errors.Is(err, io.EOF) {
+		t.Errorf("a client whose bridge was closed: got %v, want the end", err)
+	}
+	if err := b.Serve(client); err != nil {
+		t.Errorf("after Close: got %v", err)
+	}
+
+	release := make(chan struct{})
+	raw, ended := between(t, agent(func(*sshmux.Conn) { <-release }))
+	conn := handshake(t, raw)
+	channel, _, err := conn.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	if _, err := io.Copy(io.Discard, channel); err != nil {
+		t.Errorf("a session whose agent has left: got %v, want the end", err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("when the agent leaves: got no error")
+	}
+
+	raw, ended = between(t, agent(func(conn *sshmux.Conn) { conn.Wait() }))
+	old := &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}
+	old.KeyExchanges = []string{ssh.InsecureKeyExchangeDH1SHA1}
+	if _, _, _, err := ssh.NewClientConn(raw, "", old); err == nil {
+		t.Error("a client with an outdated key exchange: got no error")
+	}
+	<-ended // an error, or nil where the client has left already
+
+	// Nor does it wait for a client that does nothing, such as one that asks its user about the key.
+	_, ended = between(t, agent(func(*sshmux.Conn) {}))
+	if err := <-ended; err == nil {
+		t.Error("when the agent leaves before the handshake: got no error")
+	}
+
+	_, ended = between(t, func(raw net.Conn) {
+		io.WriteString(raw, "SMX\x7f")
+		io.Copy(io.Discard, raw)
+		raw.Close()
+	})
+	if err := <-ended; !errors.Is(err, sshmux.ErrVersion) {
+		t.Errorf("an agent of another version: got %v", err)
+	}
+}
+
+// An agent that was asked for a forward may open its channels: the owner's side of TestHostileAgent.
+func TestForwards(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	raw, _ := between(t, agent(func(conn *sshmux.Conn) {
+		go func() {
+			<-asked
+			address := ssh.Marshal(struct {
+				Host       string
+				Port       uint32
+				Origin     string
+				OriginPort uint32
+			}{"127.0.0.1", 8080, "127.0.0.1", 1})
+			channel, err := conn.Open("forwarded-tcpip", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			channel.Write([]byte("hello"))
+			channel.CloseWrite()
+			if answer, err := io.ReadAll(channel); err != nil || string(answer) != "HELLO" {
+				t.Errorf("the forward's answer: got %q, %v", answer, err)
+			}
+			channel.Close()
+			// The client decides, too.
+			if _, err := conn.OpenConfirmed("forwarded-tcpip", []byte("nonsense")); err == nil {
+				t.Error("a forward that the client does not know was opened")
+			}
+			conn.Close()
+		}()
+		for request := range conn.Channels() {
+			request.Reject(ssh.ConnectionFailed, "connection refused, truly")
+		}
+	}))
+	client := handshake(t, raw)
+	l, err := client.Listen("tcp", "127.0.0.1:0")
+	if err != nil || l.Addr().(*net.TCPAddr).Port != 8080 {
+		t.Fatalf("listen: got %v, %v; want the agent's port", l, err)
+	}
+	var refused *ssh.OpenChannelError
+	if _, err := client.Dial("tcp", "127.0.0.1:1"); !errors.As(err, &refused) || refused.Reason != ssh.ConnectionFailed || refused.Message != "connection refused, truly" {
+		t.Errorf("a forward that the agent refuses: got %v", err)
+	}
+	close(asked)
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Write(bytes.ToUpper(data))
+	conn.Close()
+	client.Wait()
+}
+
+// An agent cannot open what was not asked for, nor ever more of what was.
+func TestHostileAgent(t *testing.T) {
+	t.Parallel()
+	kinds := []string{"forwarded-tcpip", "forwarded-streamlocal@openssh.com", "x11", "auth-agent@openssh.com", "session", "direct-tcpip"}
+	checked, done := make(chan struct{}), make(chan struct{}) // closed by the agent
+	raw, _ := between(t, agent(func(conn *sshmux.Conn) {
+		defer close(done)
+		for _, kind := range kinds {
+			var refused *ssh.OpenChannelError
+			if _, err := conn.OpenConfirmed(kind, nil); !errors.As(err, &refused) || refused.Reason != ssh.Prohibited {
+				t.Errorf("%s: got %v, want it prohibited", kind, err)
+			}
+		}
+		if ok, _, err := conn.SendRequest("hostkeys-00@openssh.com", true, nil); ok || err != nil {
+			t.Errorf("a request for the whole connection: got %t, %v", ok, err)
+		}
+		close(checked)
+		request, ok := <-conn.Channels()
+		if !ok {
+			return
+		}
+		channel, err := request.Accept()
+		if err != nil {
+			return
+		}
+		req := <-channel.Requests()
+		req.Reply(true)
+		// The client never answers these. What the agent closes at once is held for the client all the same.
+		for range 700 {
+			held, err := conn.Open("auth-agent@openssh.com", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			held.Close()
+		}
+		probe, err := conn.OpenConfirmed("auth-agent@openssh.com", nil)
+		var refused *ssh.OpenChannelError
+		if !errors.As(err, &refused) || refused.Reason != ssh.ResourceShortage {
+			t.Errorf("one channel of hundreds: got %v, %v; want a refusal", probe, err)
+		}
+	}))
+	local, channels, globals, err := ssh.NewClientConn(raw, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	go ssh.DiscardRequests(globals)
+	held := make(chan int, 1)
+	go func() {
+		n := 0
+		for range channels { // and never answers
+			n++
+		}
+		held <- n
+	}()
+	channel, requests, err := local.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	<-checked
+	if ok, err := channel.SendRequest("auth-agent-req@openssh.com", true, nil); !ok || err != nil {
+		t.Fatalf("got %t, %v", ok, err)
+	}
+	select {
+	case <-done:
+	case <-time.After(deadline):
+		t.Fatal("the agent was not refused")
+	}
+	local.Close()
+	if n := <-held; n > 256 {
+		t.Errorf("the client was asked for %d channels, want 256 at most", n)
+	}
+}
+
+func frame(kind byte, channel uint32, body string) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(5+len(body)))
+	return append(binary.BigEndian.AppendUint32(append(b, kind), channel), body...)
+}
+
+// FuzzAgent feeds a bridge with what an agent may send while a session is open.
+func FuzzAgent(f *testing.F) {
+	f.Add(append(frame(10, 1, "\x01"), frame(4, 1, "output")...))
+	f.Add(append(frame(5, 1, "alas"), append(frame(7, 1, ""), frame(9, 1, "\x01\x00\x03eow")...)...))
+	f.Add(frame(1, 1<<31|1, "\x01\x00\x00\x01\x00\x00\x03x11"))
+	f.Add(frame(3, 1, "\x00\x00\x00\x04too many"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		near, local := net.Pipe()
+		remote, agent := net.Pipe()
+		b := bridge.Start(local, bridge.Options{HostKey: newKey(t)})
+		over := make(chan struct{})
+		go func() { defer close(over); b.Serve(remote) }()
+		go io.Copy(io.Discard, agent)
+		client := handshake(t, near)
+		channel, requests, err := client.OpenChannel("session", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go ssh.DiscardRequests(requests)
+		go channel.SendRequest("exec", true, []byte("\x00\x00\x00\x04true"))
+		go io.Copy(io.Discard, channel)
+		agent.Write(append([]byte("SMX\x02"), data...))
+		agent.Close()
+		<-over
+		client.Wait()
+	})
+}
