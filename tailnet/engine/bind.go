@@ -29,6 +29,7 @@ type bind struct {
 	conn.Bind // magicsock's
 	engine    *Engine
 	received  chan received
+	strangers strangers
 
 	mu   sync.Mutex
 	done chan struct{} // closed while the bind is
@@ -96,9 +97,36 @@ func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
 	}
 	p := received{from: from, buf: packets.Get().(*[maxPacket]byte), n: len(data)}
 	copy(p.buf[:], data)
+	if b.engine.peers.byKey(from.Raw32()) == nil {
+		if !b.strangers.keep(p) {
+			packets.Put(p.buf)
+			return
+		}
+		if b.engine.peers.byKey(from.Raw32()) == nil {
+			return
+		}
+		var ok bool
+		if p, ok = b.strangers.take(from); !ok { // introduced did it
+			return
+		}
+	}
 	select {
 	case b.received <- p:
 	case <-stop:
+		packets.Put(p.buf)
+	}
+}
+
+// introduced gives WireGuard the handshake that came from a peer before it was one. It does not block: a handshake that finds the
+// queue full is lost, as any packet would be.
+func (b *bind) introduced(k key.NodePublic) {
+	p, ok := b.strangers.take(k)
+	if !ok {
+		return
+	}
+	select {
+	case b.received <- p:
+	default:
 		packets.Put(p.buf)
 	}
 }

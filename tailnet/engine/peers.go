@@ -94,6 +94,7 @@ func (e *Engine) Upsert(p Peer) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
 	e.magic.UpsertPeer(node(e.peers.put(p)))
+	e.bind.introduced(keyOf(p.Key))
 }
 
 // ForgetPaths is Upsert that forgets which paths to the peer were proven.

@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tailscale/wireguard-go/device"
+	"tailscale.com/types/key"
+)
+
+// strangers keeps the WireGuard handshakes that relays bring from nodes that are not peers yet. The coordinator introduces both nodes at
+// the same time, so the first handshake of one may overtake the other's introduction. WireGuard would repeat it after five seconds.
+//
+// A relay carries packets of admitted nodes only, and what is kept is bounded: one handshake for each of a few nodes, for a short time.
+type strangers struct {
+	mu   sync.Mutex
+	kept map[key.NodePublic]strange
+}
+
+// strange is the latest handshake of a stranger.
+type strange struct {
+	packet received
+	at     time.Time
+}
+
+const (
+	maxStrangers = 64
+	// strangerTime is how long a handshake is kept. Its sender gives it up after a time of this order and begins another.
+	strangerTime = 2 * time.Second
+)
+
+// keep takes in a packet that is a handshake, and reports whether it did.
+func (s *strangers) keep(p received) bool {
+	if p.n != device.MessageInitiationSize || p.buf[0] != device.MessageInitiationType {
+		return false
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, old := range s.kept {
+		if k == p.from || now.Sub(old.at) >= strangerTime {
+			packets.Put(old.packet.buf)
+			delete(s.kept, k)
+		}
+	}
+	if len(s.kept) >= maxStrangers {
+		return false
+	}
+	if s.kept == nil {
+		s.kept = make(map[key.NodePublic]strange)
+	}
+	s.kept[p.from] = strange{p, now}
+	return true
+}
+
+// take returns the handshake of a node that is a peer now, if one is kept.
+func (s *strangers) take(from key.NodePublic) (p received, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, ok := s.kept[from]
+	if !ok {
+		return received{}, false
+	}
+	delete(s.kept, from)
+	if time.Since(old.at) >= strangerTime {
+		packets.Put(old.packet.buf)
+		return received{}, false
+	}
+	return old.packet, true
+}

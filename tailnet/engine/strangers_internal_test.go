@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tailscale/wireguard-go/device"
+	"tailscale.com/types/key"
+)
+
+// A handshake that overtakes the introduction of its sender is answered at once when the introduction comes.
+func TestHandshakeBeforeIntroduction(t *testing.T) {
+	t.Parallel()
+	relay := newRelay(t)
+	established := make(chan struct{})
+	a := newEngine(t, func(o *Options) {
+		o.RelayOnly = true
+		o.Session = func(_ Key, yes bool) {
+			if yes {
+				close(established)
+			}
+		}
+	})
+	b := newEngine(t, func(o *Options) { o.RelayOnly = true })
+	for _, e := range []*Engine{a, b} {
+		e.SetRelays([]Relay{relay}, 1)
+		await(t, "the relay is connected", func() bool { return e.RelayStates()[1].Connected })
+	}
+	a.Upsert(about(b))
+	a.Echo(b.opts.Addr, nil)
+	await(t, "the handshake has arrived", func() bool {
+		b.bind.strangers.mu.Lock()
+		defer b.bind.strangers.mu.Unlock()
+		return len(b.bind.strangers.kept) == 1
+	})
+	b.Upsert(about(a))
+	b.bind.strangers.mu.Lock()
+	if len(b.bind.strangers.kept) != 0 {
+		t.Error("the handshake is still kept: WireGuard repeats it after five seconds only")
+	}
+	b.bind.strangers.mu.Unlock()
+	ctx := timeout(t)
+	select {
+	case <-established:
+	case <-ctx.Done():
+		t.Fatal("there is no session")
+	}
+}
+
+// Strangers cannot make a node keep much: handshakes alone, one of each stranger, of few of them, for a short time.
+func TestStrangersAreBounded(t *testing.T) {
+	t.Parallel()
+	packet := func(from key.NodePublic, kind byte, n int) received {
+		p := received{from: from, buf: new([maxPacket]byte), n: n}
+		p.buf[0] = kind
+		return p
+	}
+	handshake := func(from key.NodePublic) received {
+		return packet(from, device.MessageInitiationType, device.MessageInitiationSize)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var s strangers
+		one := key.NewNode().Public()
+		for what, p := range map[string]received{
+			"data":             packet(one, device.MessageTransportType, device.MessageInitiationSize),
+			"a long handshake": packet(one, device.MessageInitiationType, device.MessageInitiationSize+1),
+			"nothing":          packet(one, 0, 0),
+		} {
+			if s.keep(p) {
+				t.Errorf("%s is kept", what)
+			}
+		}
+		first, second := handshake(one), handshake(one)
+		if !s.keep(first) || !s.keep(second) {
+			t.Fatal("a handshake is not kept")
+		}
+		if p, ok := s.take(one); !ok || p.buf != second.buf {
+			t.Error("the latest handshake is not the one that is kept")
+		}
+		if _, ok := s.take(one); ok {
+			t.Error("a handshake is taken twice")
+		}
+
+		for range maxStrangers {
+			if !s.keep(handshake(key.NewNode().Public())) {
+				t.Fatal("a handshake is not kept although there is room")
+			}
+		}
+		if s.keep(handshake(one)) {
+			t.Error("one handshake too many is kept")
+		}
+		time.Sleep(strangerTime) // the bubble's time
+		if !s.keep(handshake(one)) || len(s.kept) != 1 {
+			t.Errorf("%d handshakes are kept after their time", len(s.kept))
+		}
+		time.Sleep(strangerTime) // the bubble's time
+		if _, ok := s.take(one); ok {
+			t.Error("a handshake is taken after its time")
+		}
+	})
+}
