@@ -43,6 +43,26 @@ func (r *relays) home(current int) int {
 	return regions[0].ID
 }
 
+// ServerRegion is the region of the relay that the server itself runs, at its own URL.
+const ServerRegion = 1
+
+// ExpectRelay makes the server's own relay the node's home until SetRelayMap names one, and begins to connect to it. server is as there.
+// The relay refuses the node until the server has admitted it; the connection is made so early since it takes as many round trips as
+// the admission does. After SetRelayMap it does nothing.
+func (n *Node) ExpectRelay(server *url.URL) {
+	if server == nil || n.closed.Load() {
+		return
+	}
+	n.publishLocal()
+	n.relays.ops.Lock()
+	defer n.relays.ops.Unlock()
+	if len(n.relays.regions()) > 0 {
+		return
+	}
+	n.engine.ExpectRelay(ServerRegion, server)
+	n.updateInfo(func(info *NodeInfo) { info.Region = ServerRegion })
+}
+
 // SetRelayMap says which relays there are. server is the URL by which this process reaches its server, for relays that name
 // none of their own. The node has a home relay when this returns; it may move to a nearer one when it has measured them.
 //

@@ -83,6 +83,7 @@ type Engine struct {
 	relayOps sync.Mutex // serializes changes of links; held while calling magicsock
 	relaysMu sync.Mutex
 	links    map[int]*relayLink
+	relays   []Relay // nil before SetRelays
 
 	linkEvents chan netmon.ChangeDelta
 	done       chan struct{} // closed by Close

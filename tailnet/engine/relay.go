@@ -108,10 +108,21 @@ func (l *relayLink) want(c *bridgeConn, want bool) {
 	}
 }
 
-func (l *relayLink) isWanted() bool {
+// bridged reports whether magicsock wants the link.
+func (l *relayLink) bridged() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.wants) > 0
+	return len(l.wants) > 1 || len(l.wants) == 1 && !l.wants[expected]
+}
+
+// confirm tells that the relay is one, as was perhaps expected. A relay that refused the node earlier, because nobody had admitted it
+// yet, is tried again at once.
+func (l *relayLink) confirm() {
+	l.want(expected, false)
+	select {
+	case l.retry <- struct{}{}:
+	default:
+	}
 }
 
 // renew replaces the connection as soon as another one is made.
@@ -354,7 +365,9 @@ func (l *relayLink) toMagicsock(from key.NodePublic, data []byte) {
 	l.mu.Lock()
 	var to *bridgeConn
 	for c := range l.wants {
-		to = c
+		if c != expected {
+			to = c
+		}
 	}
 	l.mu.Unlock()
 	if to != nil {

@@ -38,7 +38,25 @@ type RelayState struct {
 	Problem   string // why the last connection ended or could not be made
 }
 
-// SetRelays says which relays there are and which is home now, 0 for none. A relay that stays as it is keeps its connection.
+// ExpectRelay begins to connect to the relay that SetRelays will probably name, and keeps the connection until then. It does nothing
+// once SetRelays was called.
+func (e *Engine) ExpectRelay(region int, u *url.URL) {
+	e.relayOps.Lock()
+	defer e.relayOps.Unlock()
+	e.relaysMu.Lock()
+	defer e.relaysMu.Unlock()
+	if e.relays != nil || e.links == nil || len(e.links) > 0 {
+		return
+	}
+	l := newRelayLink(e, Relay{Region: region, URL: u}, newHost())
+	l.want(expected, true)
+	e.links[region] = l
+}
+
+// expected wants a relay on behalf of ExpectRelay.
+var expected = new(bridgeConn)
+
+// SetRelays says which relays there are and which is home now, 0 for none. A relay that stays where it is keeps its connection.
 func (e *Engine) SetRelays(relays []Relay, home int) {
 	e.relayOps.Lock()
 	defer e.relayOps.Unlock()
@@ -46,13 +64,13 @@ func (e *Engine) SetRelays(relays []Relay, home int) {
 	e.relaysMu.Lock()
 	old := e.links
 	for _, r := range relays {
-		if l := old[r.Region]; l != nil && sameRelay(l.relay, r) {
+		if l := old[r.Region]; l != nil && *l.relay.URL == *r.URL {
 			next[r.Region] = l
 		} else {
 			next[r.Region] = newRelayLink(e, r, newHost())
 		}
 	}
-	e.links = next
+	e.links, e.relays = next, append([]Relay{}, relays...)
 	e.relaysMu.Unlock()
 
 	e.openBridge(true)
@@ -62,6 +80,8 @@ func (e *Engine) SetRelays(relays []Relay, home int) {
 	for region, l := range old {
 		if next[region] != l {
 			l.close()
+		} else {
+			l.confirm()
 		}
 	}
 }
@@ -69,7 +89,7 @@ func (e *Engine) SetRelays(relays []Relay, home int) {
 // openBridge makes the bridge listen while a relay lacks magicsock's connection, and tells magicsock the relays if tell is set or the
 // bridge's port has changed.
 func (e *Engine) openBridge(tell bool) {
-	open := slices.ContainsFunc(e.allLinks(), func(l *relayLink) bool { return !l.isWanted() })
+	open := slices.ContainsFunc(e.allLinks(), func(l *relayLink) bool { return !l.bridged() })
 	moved, err := e.bridge.listen(open)
 	if err != nil {
 		e.log.Error("relays cannot be reached", "err", err)
@@ -81,16 +101,12 @@ func (e *Engine) openBridge(tell bool) {
 	}
 }
 
-func sameRelay(a, b Relay) bool {
-	return a.Code == b.Code && a.Name == b.Name && a.STUNPort == b.STUNPort && *a.URL == *b.URL
-}
-
 func (e *Engine) closeRelays() {
 	e.relayOps.Lock()
 	defer e.relayOps.Unlock()
 	e.relaysMu.Lock()
 	links := e.links
-	e.links = nil
+	e.links, e.relays = nil, nil
 	e.relaysMu.Unlock()
 	for _, l := range links {
 		l.close()
@@ -148,17 +164,20 @@ func (e *Engine) forgetQueues(k key.NodePublic) {
 // relayMap is the relays in magicsock's words: to be reached by the bridge, or as they are, for a look at the network.
 func (e *Engine) relayMap(bridged bool) *tailcfg.DERPMap {
 	m := &tailcfg.DERPMap{OmitDefaultRegions: true, Regions: make(map[int]*tailcfg.DERPRegion)}
-	for _, l := range e.allLinks() {
-		region := &tailcfg.DERPRegion{RegionID: l.relay.Region, RegionCode: l.relay.Code, RegionName: l.relay.Name}
-		own := relayNode(l.relay)
+	e.relaysMu.Lock()
+	relays, links := e.relays, maps.Clone(e.links)
+	e.relaysMu.Unlock()
+	for _, r := range relays {
+		region := &tailcfg.DERPRegion{RegionID: r.Region, RegionCode: r.Code, RegionName: r.Name}
+		own := relayNode(r)
 		if bridged {
 			own.STUNOnly = true
-			region.Nodes = append(region.Nodes, e.bridge.node(l))
+			region.Nodes = append(region.Nodes, e.bridge.node(links[r.Region]))
 		}
-		if !bridged || l.relay.STUNPort != 0 {
+		if !bridged || r.STUNPort != 0 {
 			region.Nodes = append([]*tailcfg.DERPNode{own}, region.Nodes...)
 		}
-		m.Regions[l.relay.Region] = region
+		m.Regions[r.Region] = region
 	}
 	return m
 }

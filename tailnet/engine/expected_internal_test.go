@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+)
+
+// front puts a proxy before a relay that counts its requests, and refuses them while it is shut.
+func front(t *testing.T, r Relay) (_ Relay, requests *atomic.Int32, shut *atomic.Bool) {
+	t.Helper()
+	requests, shut = new(atomic.Int32), new(atomic.Bool)
+	target := r.URL
+	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }, ErrorLog: log.New(io.Discard, "", 0)}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		requests.Add(1)
+		if shut.Load() {
+			http.Error(w, "not now", http.StatusForbidden)
+			return
+		}
+		proxy.ServeHTTP(w, req)
+	}))
+	t.Cleanup(web.Close)
+	u, err := url.Parse(web.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.URL = u
+	return r, requests, shut
+}
+
+func connected(e *Engine) func() bool {
+	return func() bool { return e.RelayStates()[1].Connected }
+}
+
+// The connection to the expected relay is the one that carries packets later.
+func TestExpectedRelay(t *testing.T) {
+	t.Parallel()
+	relay, requests, _ := front(t, newRelay(t))
+	only := func(o *Options) { o.RelayOnly = true }
+	a, b := newEngine(t, only), newEngine(t, only)
+	for _, e := range []*Engine{a, b} {
+		e.ExpectRelay(1, relay.URL)
+		await(t, "the relay is connected before it is named", connected(e))
+		relay.STUNPort = 1
+		e.SetRelays([]Relay{relay}, 1)
+		e.ExpectRelay(2, relay.URL) // too late to mean anything
+	}
+	a.Upsert(about(b))
+	b.Upsert(about(a))
+	exchange(t, a, b, 100_000)
+	if got := requests.Load(); got != 2 {
+		t.Errorf("the relay had %d requests, want one of each node", got)
+	}
+}
+
+// A relay that refuses the node, since nobody has admitted it yet, is tried again when it is named.
+func TestExpectedRelayRefuses(t *testing.T) {
+	t.Parallel()
+	relay, requests, shut := front(t, newRelay(t))
+	shut.Store(true)
+	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
+	e.ExpectRelay(1, relay.URL)
+	await(t, "the relay has refused", func() bool { return requests.Load() > 0 })
+	shut.Store(false)
+	e.SetRelays([]Relay{relay}, 1)
+	await(t, "the relay is connected", connected(e))
+}
+
+// An expectation that proves wrong leaves nothing behind.
+func TestExpectedRelayIsAnother(t *testing.T) {
+	t.Parallel()
+	wrong, _, _ := front(t, newRelay(t))
+	right, _, _ := front(t, newRelay(t))
+	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
+	e.ExpectRelay(1, wrong.URL)
+	await(t, "the wrong relay is connected", connected(e))
+	old := e.link(1)
+	e.SetRelays([]Relay{right}, 1)
+	select {
+	case <-old.done:
+	default:
+		t.Error("the wrong relay is still connected")
+	}
+	await(t, "the right relay is connected", connected(e))
+	if got := e.link(1).relay.URL; *got != *right.URL {
+		t.Errorf("the relay is %s", got)
+	}
+}
