@@ -33,9 +33,10 @@ const (
 	// dead. A session that came about for the connection gets firstBudget. Both double with each try.
 	silentBudget = time.Second
 	maxBudget    = 5 * time.Second
-	// Once the path has answered a ping, which takes as long as a handshake does, the handshake gets that time once more,
-	// but at least this. Both double with each try.
+	// Once a path has answered a ping, the handshake gets pathTrips of that ping's round trips more, but at least pathGrace. Both double
+	// with each try. A handshake takes one round trip of its own path, which is the relay's, and the ping's may be direct and half as long.
 	pathGrace = 25 * time.Millisecond
+	pathTrips = 2
 	// firstGap is the gap between the first two pings. It doubles with each.
 	firstGap = 25 * time.Millisecond
 )
@@ -193,7 +194,7 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 			}
 		case latency := <-pongs:
 			probe.Stop()
-			if sure := time.Now().Add(grown(max(pathGrace, latency), try)); sure.Before(deadline) {
+			if sure := time.Now().Add(grown(max(pathGrace, pathTrips*latency), try)); sure.Before(deadline) {
 				deadline = sure
 				timer.Reset(time.Until(sure))
 			}
