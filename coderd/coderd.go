@@ -166,6 +166,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return mesh.Agent{ID: a.ID, Name: a.Name}, err
 		},
 		MayConnect:   s.agents.MayConnect,
+		AgentByName:  s.agents.ByName,
 		Authenticate: accounts.Authenticate,
 		Sealer:       sealer,
 		AgentOwners:  s.agents.Owners,

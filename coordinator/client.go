@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync"
@@ -55,6 +56,11 @@ type ClientOptions struct {
 	NewNode func(Welcome) (Node, error)
 	// Inbound says to which ports peers of a kind may open connections. Nil means none.
 	Inbound func(Kind) tailnet.Inbound
+	// Early returns the node where it is there before the welcome, as a client's can be, whose id follows from its key. Its
+	// announcement then travels in the hello. Nil, and a nil result, mean that it is not.
+	Early func() Node
+	// Name is as in Hello, for the first connection.
+	Name string
 	// Subscribe are peers to see from the beginning. Servers need not be named: agents and provisioners see them anyway.
 	Subscribe []uuid.UUID
 	// OnNotice hears the server's notices, on a goroutine that reads nothing else meanwhile. Nil means they are logged only.
@@ -385,6 +391,12 @@ func (c *Client) dialWebsocket(ctx context.Context, h Hello) (Conn, error) {
 			return nil, fmt.Errorf("get credential: %w", err)
 		}
 		opts.Header = header
+	}
+	if node := h.header(); node != nil {
+		if opts.Header == nil {
+			opts.Header = make(http.Header)
+		}
+		maps.Copy(opts.Header, node)
 	}
 	conn, err := websock.Dial(ctx, u, opts)
 	if err != nil {

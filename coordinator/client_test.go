@@ -124,17 +124,19 @@ type participant struct {
 	node atomic.Pointer[fakeNode]
 }
 
-// join starts a participant; opts need Dial or URL.
+// join starts a participant; opts need Dial or URL. Its node is made here unless opts make it.
 func join(t testing.TB, kind coordinator.Kind, k tailnet.PublicKey, opts coordinator.ClientOptions) *participant {
 	t.Helper()
 	p := &participant{}
 	opts.Kind, opts.Key = kind, k
-	opts.NewNode = func(w coordinator.Welcome) (coordinator.Node, error) {
-		n := newFakeNode(w.ID, k)
-		if !p.node.CompareAndSwap(nil, n) {
-			t.Error("a second node was made")
+	if opts.NewNode == nil {
+		opts.NewNode = func(w coordinator.Welcome) (coordinator.Node, error) {
+			n := newFakeNode(w.ID, k)
+			if !p.node.CompareAndSwap(nil, n) {
+				t.Error("a second node was made")
+			}
+			return n, nil
 		}
-		return n, nil
 	}
 	opts.Inbound = func(kind coordinator.Kind) tailnet.Inbound {
 		if kind == coordinator.KindClient {
@@ -209,6 +211,7 @@ func TestClientsMeet(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Fatalf("introduced after %s of the bubble's time: something waited for a timer", took)
 		}
+		synctest.Wait()
 		if p, ok := c.node.Load().peer(agent(1).ID); !ok || p.Inbound.Any() {
 			t.Fatalf("client's node knows the agent: %v, inbound %+v", ok, p.Inbound)
 		}
@@ -248,6 +251,7 @@ func TestClientFindsTheServer(t *testing.T) {
 		if err != nil || got.ID != server(1).ID {
 			t.Fatalf("got %+v, %v", got, err)
 		}
+		synctest.Wait()
 		if _, ok := node.peer(agent(1).ID); !ok {
 			t.Fatal("the server does not have the agent")
 		}
@@ -315,6 +319,7 @@ func TestServerRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		synctest.Wait()
 		for _, d := range []*door{da, dc, dx} {
 			d.set(nil, nil)
 		}
@@ -508,12 +513,13 @@ func TestWrongNodeEndsTheClient(t *testing.T) {
 	}
 }
 
-// A peer that the node does not take is not acknowledged: its initiator is not sent into the void before it must be.
+// A peer that the node does not take is not acknowledged where the server asks: its initiator is not sent into the void before it must be.
 func TestPeerThatTheNodeRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		asked := &gated{door: door{p: agent(1), server: s}, version: versionAsked}
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: asked.dial})
 		synctest.Wait()
 		node := a.node.Load()
 		node.mu.Lock()

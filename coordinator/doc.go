@@ -7,11 +7,12 @@
 //
 // # A connection
 //
-// The client opens a websocket on Path. Its hello travels in the request's query (protocol version, node public key, first
-// subscriptions) beside its credential in the headers, so that the 101 is followed at once by the welcome:
+// The client opens a websocket on Path. Its hello travels in the request: protocol version, node public key, first subscriptions and a
+// name in the query, the node's announcement and the credential in headers. So the 101 is followed at once by the welcome, and that by
+// the first introductions:
 //
 //	client                                     server
-//	GET Path?v=1&key=nodekey:…&subscribe=… ──▶ authenticate, bind key ↔ principal, admit the key in the relay
+//	GET Path?v=4&key=nodekey:…&subscribe=…&name=… ──▶ authenticate, bind key ↔ principal, admit the key in the relay
 //	                              ◀── 101, welcome{version, id, relay map, servers, grace}
 //	node{info}                             ──▶ validated: own id, own key, known region, bounded endpoints
 //	                              ◀── peer{info, kind, ack}, pass{id, key, pass}, lost{id}, gone{id}, refused{id, code, message}, unsubscribed{id}
@@ -40,16 +41,24 @@
 //
 // # A tunnel, from the initiator (who subscribed) to the destination
 //
+//	   ┌──────────────────────┐
+//	   │                      ▼
 //	pending ──▶ offered ──▶ open
 //	   ▲           │          │
 //	   └───────────┴──────────┘ either node is gone or has a new key
 //
 //	pending  the destination is not connected, or one of them has no home relay yet
-//	offered  the destination was told about the initiator with ack=true; the initiator knows nothing yet
-//	open     the destination answered ready (or ReadyTimeout passed): the initiator is told about the destination
+//	offered  a destination before version 4 was told about the initiator with ack=true; the initiator knows nothing yet
+//	open     both are told about each other: at once, or when the destination answered ready (or ReadyTimeout passed)
 //
-// The order matters: WireGuard sends a lost first handshake again only after five seconds, and a handshake that arrives
-// before the responder knows the key is lost.
+// WireGuard sends a lost first handshake again only after five seconds, and a handshake that arrives before the responder knows the key
+// would be lost. A node of version 4 keeps such a handshake for a moment (tailnet/engine, strangers), so it needs not be asked first.
+//
+// # By name
+//
+// A client that knows its agent by name only says the name in its hello, and asks the API for the rest at the same time. The server
+// subscribes it as if it had asked by id (Options.Resolve, then the Authorizer). The name is a hint that is never answered: what is
+// wrong with it the API tells, and the client subscribes by id when it knows that.
 //
 // Endpoints are left out of what two partners are told about each other while both are, or may be, behind NATs: see meet.go.
 //

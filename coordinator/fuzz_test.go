@@ -120,11 +120,13 @@ func FuzzDecodeServerMessage(f *testing.F) {
 }
 
 func FuzzParseHello(f *testing.F) {
-	f.Add("v=1&key=" + key(1).String())
-	f.Add("v=1&key=" + key(1).String() + "&subscribe=" + agent(1).ID.String())
-	f.Add("v=99999999999999999999&key=nodekey:")
-	f.Fuzz(func(t *testing.T, query string) {
+	f.Add("v=1&key="+key(1).String(), "")
+	f.Add("v=1&key="+key(1).String()+"&subscribe="+agent(1).ID.String(), "")
+	f.Add("v=4&key="+key(1).String()+"&name=ada/dev.main", encoded(info(client(1), key(1), 1)))
+	f.Add("v=99999999999999999999&key=nodekey:", "{")
+	f.Fuzz(func(t *testing.T, query, node string) {
 		r := httptest.NewRequest("GET", coordinator.Path, nil)
+		r.Header.Set(coordinator.NodeHeader, node)
 		r.URL = &url.URL{Path: coordinator.Path, RawQuery: query}
 		h, err := coordinator.ParseHello(r)
 		if err != nil {
@@ -135,6 +137,12 @@ func FuzzParseHello(f *testing.F) {
 		}
 		if h.Key.IsZero() || h.Version < coordinator.MinVersion || len(h.Subscribe) > coordinator.MaxHelloSubscriptions || h.At.IsZero() {
 			t.Fatalf("%q: accepted %+v", query, h)
+		}
+		if len(h.Name) > coordinator.MaxName {
+			t.Fatalf("%q: accepted a name of %d bytes", query, len(h.Name))
+		}
+		if h.Node != nil {
+			checkInfo(t, *h.Node)
 		}
 	})
 }

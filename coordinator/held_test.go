@@ -62,6 +62,7 @@ func restart(t *testing.T) *restarted {
 			t.Fatal(err)
 		}
 	}
+	synctest.Wait() // the agent hears of them, too
 	return r
 }
 

@@ -1,14 +1,14 @@
 package coordinator
 
 import (
+	"fmt"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
-
-	"fmt"
-	"net/http"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -21,6 +21,11 @@ type Hello struct {
 	Version   int
 	Key       tailnet.PublicKey
 	Subscribe []uuid.UUID
+	// Node is the client's announcement, as in a node message. Nil: it follows the welcome.
+	Node *tailnet.NodeInfo
+	// Name is what the client is about to ask for, in words that Options.Resolve understands. The server then subscribes the client to
+	// it without being asked. It is a hint: a name that is not found, or may not be seen, has no answer.
+	Name string
 	// At is when the request arrived, before its credential was looked at: if the principal was revoked since, the
 	// credential was read too early to count. The zero value means now.
 	At time.Time
@@ -29,8 +34,38 @@ type Hello struct {
 // ParseHello reads the query of a request for Path. Call it before authenticating the request. Its errors are faults.
 func ParseHello(r *http.Request) (Hello, error) {
 	h, err := parseQuery(r.URL.Query())
+	if err != nil {
+		return Hello{}, err
+	}
+	if text := r.Header.Get(NodeHeader); text != "" {
+		if h.Node, err = parseNode(text); err != nil {
+			return Hello{}, fault.New(fault.Invalid, "the node's announcement is malformed: %w", err).WithField(NodeHeader, "want a node as in a node message")
+		}
+	}
 	h.At = time.Now()
-	return h, err
+	return h, nil
+}
+
+// NodeHeader carries the announcement of a hello: unlike the query, it does not appear in the access logs of proxies.
+const NodeHeader = "Coder-Mesh-Node"
+
+func parseNode(text string) (*tailnet.NodeInfo, error) {
+	if len(text) > MaxHelloNode {
+		return nil, fmt.Errorf("%d bytes are too many", len(text))
+	}
+	n := new(tailnet.NodeInfo)
+	if err := decode([]byte(text), n); err != nil {
+		return nil, err
+	}
+	return n, checkNode(*n)
+}
+
+// header is the other direction of parseNode. It is nil without an announcement that fits.
+func (h Hello) header() http.Header {
+	if h.Node == nil {
+		return nil
+	}
+	return http.Header{NodeHeader: {string(encode(h.Node))}}
 }
 
 func parseQuery(q url.Values) (Hello, error) {
@@ -60,6 +95,10 @@ func parseQuery(q url.Values) (Hello, error) {
 			h.Subscribe = append(h.Subscribe, id)
 		}
 	}
+	h.Name = q.Get("name")
+	if len(h.Name) > MaxName || !utf8.ValidString(h.Name) {
+		return Hello{}, fault.New(fault.Invalid, "the name is too long, or no text").WithField("name", fmt.Sprintf("at most %d bytes of UTF-8", MaxName))
+	}
 	return h, nil
 }
 
@@ -68,6 +107,9 @@ func (h Hello) query() url.Values {
 	q := url.Values{"v": {strconv.Itoa(h.Version)}, "key": {h.Key.String()}}
 	for _, id := range h.Subscribe {
 		q.Add("subscribe", id.String())
+	}
+	if h.Name != "" {
+		q.Set("name", h.Name)
 	}
 	return q
 }

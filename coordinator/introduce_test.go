@@ -18,20 +18,25 @@ func pair(t *testing.T, s *coordinator.Server) (a, c *wire) {
 	a.announce(1)
 	c = connect(t, s, client(1), key(1), agent(1).ID)
 	c.announce(1)
-	a.expect(two, "welcome", "peer client 1 #1 ack")
-	c.expect(two, "welcome")
-	a.ready(client(1).ID)
-	c.expect(two, "peer agent 1 #1")
+	a.expect(two, "welcome", "peer client 1 #1")
+	c.expect(two, "welcome", "peer agent 1 #1")
 	return a, c
 }
 
+// A destination of an earlier version is told first.
 func TestInitiatorLearnsAfterReady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		a, c := pair(t, s)
+		a := connectAsked(t, s, agent(1), key(100))
+		a.announce(1)
+		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c.announce(1)
+		a.expect(two, "welcome", "peer client 1 #1 ack")
+		c.expect(two, "welcome")
+		a.ready(client(1).ID)
+		c.expect(two, "peer agent 1 #1")
 		a.expect(two)
-		c.expect(two)
 		if n := s.Stats().ReadyTimeouts; n != 0 {
 			t.Fatalf("%d ready timeouts, want 0", n)
 		}
@@ -60,7 +65,7 @@ func TestInitiatorDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		a := connect(t, s, agent(1), key(100))
+		a := connectAsked(t, s, agent(1), key(100))
 		a.announce(1)
 		c := connect(t, s, client(1), key(1), agent(1).ID)
 		c.announce(1)
@@ -86,8 +91,7 @@ func TestSubscriptionWaitsForDestination(t *testing.T) {
 		time.Sleep(time.Hour)
 		c.expect(two)
 		a := connect(t, s, agent(1), key(100))
-		a.expect(two, "welcome", "peer client 1 #1 ack")
-		a.ready(client(1).ID)
+		a.expect(two, "welcome", "peer client 1 #1")
 		c.expect(two) // the agent has no home relay yet
 		a.announce(5)
 		c.expect(two, "peer agent 1 #5")
@@ -108,7 +112,7 @@ func TestNodeWithoutHomeRelayIsNotIntroduced(t *testing.T) {
 		}
 		a.expect(two, "welcome")
 		c.announce(2)
-		a.expect(two, "peer client 1 #2 ack")
+		a.expect(two, "peer client 1 #2")
 	})
 }
 
@@ -142,14 +146,12 @@ func TestWorkersSeeEveryServer(t *testing.T) {
 		one.announce(1)
 		a := connect(t, s, agent(1), key(100))
 		a.announce(1)
-		one.expect(all, "welcome", "peer agent 1 #1 ack")
-		one.ready(agent(1).ID)
+		one.expect(all, "welcome", "peer agent 1 #1")
 		a.expect(all, "welcome", "peer server 1 #1")
 
 		second := connect(t, s, server(2), key(51))
 		second.announce(1)
-		second.expect(all, "welcome", "peer agent 1 #1 ack")
-		second.ready(agent(1).ID)
+		second.expect(all, "welcome", "peer agent 1 #1")
 		a.expect(all, "peer server 2 #1")
 	})
 }
@@ -175,8 +177,7 @@ func TestLostPeerIsKeptThenGone(t *testing.T) {
 		// The subscription is still there for whoever comes next.
 		a = connect(t, s, agent(1), key(101))
 		a.announce(1)
-		a.expect(two, "welcome", "peer client 1 #1 ack")
-		a.ready(client(1).ID)
+		a.expect(two, "welcome", "peer client 1 #1")
 		c.expect(two, "peer agent 1 #1")
 	})
 }
@@ -222,11 +223,9 @@ func TestRestartedAgent(t *testing.T) {
 		a, c := pair(t, s)
 		again := connect(t, s, agent(1), key(101))
 		a.expect(two, "error unavailable")
-		again.expect(two, "welcome", "peer client 1 #1 ack")
+		again.expect(two, "welcome", "peer client 1 #1")
 		c.expect(two, "gone agent 1")
 		again.announce(1)
-		c.expect(two)
-		again.ready(client(1).ID)
 		m := c.messages()
 		if len(m) != 1 || m[0].Peer == nil || m[0].Peer.Info.Key != key(101) {
 			t.Fatalf("client got %q, want the agent with its new key", names(m, two...))

@@ -260,6 +260,21 @@ func (s *Server) firstTargets(x *session, h Hello) []uuid.UUID {
 	return ids
 }
 
+// resolve finds what the hello of a client names.
+func (s *Server) resolve(x *session, h Hello) (uuid.UUID, bool) {
+	if h.Name == "" || s.opts.Resolve == nil || x.principal.Kind != KindClient || x.version < versionEarly {
+		return uuid.Nil, false
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, AuthorizeTimeout)
+	defer cancel()
+	id, err := s.opts.Resolve(ctx, x.principal, h.Name)
+	if err != nil {
+		s.log.Debug("name in a hello not found", "peer", x.principal.ID, "err", err)
+		return uuid.Nil, false
+	}
+	return id, id != uuid.Nil && id != x.principal.ID
+}
+
 // greetServer subscribes every agent and provisioner to a server that is new.
 func (s *Server) greetServer(x *session) {
 	s.mu.Lock()

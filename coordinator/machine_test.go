@@ -38,6 +38,7 @@ type actor struct {
 	key       tailnet.PublicKey // while connected or lost
 	announced bool              // has a home relay, as the server knows it
 	seq       uint64
+	version   int  // that it speaks
 	slow      bool // never answers ready
 	nat       int  // what it is behind
 	moves     uint64
@@ -176,7 +177,8 @@ func (m *machine) connect(a *actor, restart bool) {
 	}
 	a.toldA = make(map[uuid.UUID]promise) // it is asked again
 	a.lost, a.slow = false, rapid.Bool().Draw(m.rt, "slow")
-	a.w = connect(m.t, m.s, a.p, a.key)
+	a.version = rapid.SampledFrom([]int{versionAsked, coordinator.Version}).Draw(m.rt, "version")
+	a.w = greet(m.t, m.s, a.p, coordinator.Hello{Version: a.version, Key: a.key})
 	synctest.Wait()
 	for _, b := range m.all { // servers are seen without being asked for
 		if b.w == nil || b == a {
@@ -421,10 +423,17 @@ func (m *machine) allowed(a, b *actor) {
 	}
 }
 
-// order: who learns of a peer for the first time is its destination (asked for an ack), or the destination said ready
-// before or had time to.
+// order: who learns of a peer for the first time is its destination (asked for an ack, in earlier versions), or the destination said
+// ready before, had time to, or is not asked.
 func (m *machine) order(a, b *actor, u *coordinator.PeerUpdate) {
+	if u.Ack && a.version > versionAsked {
+		m.rt.Fatalf("%s is asked whether it is ready", a.p.Name)
+	}
 	if u.Ack || a.view[b.p.ID].Key == u.Info.Key {
+		return
+	}
+	initiates := a.p.Kind == coordinator.KindClient && b.p.Kind == coordinator.KindAgent // else either may
+	if b.version > versionAsked || a.version > versionAsked && !initiates {
 		return
 	}
 	known := b.toldA[a.p.ID]

@@ -22,12 +22,15 @@ const Path = "/api/v2/mesh/coordinate"
 //	1  2026-11-21  first
 //	2  2026-11-22  agents remember a pass per client (pass), and show it to a server that may not know the client (held)
 //	3  2026-11-22  servers confirm that a subscription was given up (unsubscribed)
+//	4  2026-11-22  a hello may carry the node's announcement and a name; a participant keeps the handshakes of nodes that it will hear
+//	               of soon, so it is not asked whether it is ready for an initiator
 const (
-	Version    = 3
+	Version    = 4
 	MinVersion = 1
 
 	versionPasses       = 2
 	versionUnsubscribed = 3
+	versionEarly        = 4
 )
 
 // Bounds of messages. Beyond them the connection is closed.
@@ -40,6 +43,10 @@ const (
 	MaxEndpoints = 64
 	// MaxHelloSubscriptions is how many subscriptions a hello may carry.
 	MaxHelloSubscriptions = 16
+	// MaxHelloNode is the longest announcement that a hello may carry, in bytes. A longer one follows the welcome.
+	MaxHelloNode = 4 << 10
+	// MaxName is the longest name in a hello, in bytes.
+	MaxName = 256
 	// MaxHeld is how many peers one held message may name.
 	MaxHeld = 16
 	// MaxPass is the longest pass, in bytes.

@@ -88,7 +88,7 @@ func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
 	if dial == nil {
 		dial = c.dialWebsocket
 	}
-	hello := Hello{Version: Version, Key: c.opts.Key, Subscribe: c.firstWants()}
+	hello := c.hello()
 	greeting, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := dial(greeting, hello)
@@ -109,7 +109,31 @@ func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
 	}
 	defer c.leave()
 	c.log.Info("connected to the coordinator", "node", w.ID, "version", w.Version)
-	return time.Now(), c.converse(ctx, conn)
+	var announced uint64
+	if hello.Node != nil && w.Version >= versionEarly {
+		announced = hello.Node.Seq
+	}
+	return time.Now(), c.converse(ctx, conn, announced)
+}
+
+// hello is what the client says of itself now.
+func (c *Client) hello() Hello {
+	h := Hello{Version: Version, Key: c.opts.Key, Subscribe: c.firstWants()}
+	c.mu.Lock()
+	node := c.node
+	if c.welcome == nil {
+		h.Name = c.opts.Name
+	}
+	c.mu.Unlock()
+	if node == nil && c.opts.Early != nil {
+		node = c.opts.Early()
+	}
+	if node != nil {
+		if info := presentable(node.Info()); info.Region != 0 && len(encode(info)) <= MaxHelloNode {
+			h.Node = &info
+		}
+	}
+	return h
 }
 
 func readWelcome(data []byte) (*Welcome, error) {
@@ -223,12 +247,13 @@ func (c *Client) leave() {
 	node.SetOnline(false)
 }
 
-// converse sends and receives until the connection ends, and returns why.
-func (c *Client) converse(ctx context.Context, conn Conn) error {
-	// Not ctx itself: a bye is said after it ended.
+// converse sends and receives until the connection ends, and returns why. announced is the sequence number of the announcement that the
+// hello carried, 0 for none.
+func (c *Client) converse(ctx context.Context, conn Conn, announced uint64) error {
+	// Detached from ctx, so that the bye is sent after it has ended.
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var writer sync.WaitGroup
-	writer.Go(func() { c.write(ctx, own, conn) })
+	writer.Go(func() { c.write(ctx, own, conn, announced) })
 	defer writer.Wait()
 	defer cancel()
 	for {
@@ -246,10 +271,10 @@ func (c *Client) converse(ctx context.Context, conn Conn) error {
 	}
 }
 
-// write sends what the outbox holds until own ends. When ctx ends it says bye. It closes the connection.
-func (c *Client) write(ctx, own context.Context, conn Conn) {
+// write sends what the outbox holds until own ends. When ctx ends it says bye. It closes the connection. sent is the sequence number of
+// the latest announcement on this connection.
+func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
 	defer conn.Close(websock.StatusNormal, "")
-	var sent uint64 // of the announcement on this connection
 	c.mu.Lock()
 	node := c.node
 	c.mu.Unlock()

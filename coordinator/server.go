@@ -78,6 +78,9 @@ type Passes interface {
 type Options struct {
 	Logger     *slog.Logger // nil means silence
 	Authorizer Authorizer   // nil refuses everything
+	// Resolve returns the participant that the name in a client's hello stands for. It decides nothing: the Authorizer is asked as for
+	// every subscription. Its context ends after AuthorizeTimeout. Nil knows no names.
+	Resolve func(ctx context.Context, from Principal, name string) (uuid.UUID, error)
 	// Passes are those of the deployment. Nil: agents keep clients that this server does not know for the grace of the welcome.
 	Passes Passes
 	// StillAdmitted is asked about each client once it is in the table: its credential may have lost its worth between the

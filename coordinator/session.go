@@ -196,6 +196,16 @@ func (s *Server) read(x *session, h Hello) error {
 	if x.principal.Kind == KindServer {
 		limit.SetLimit(rate.Inf)
 	}
+	if h.Node != nil && x.version >= versionEarly {
+		if err := s.handleNode(x, *h.Node); err != nil {
+			return err
+		}
+	}
+	if id, ok := s.resolve(x, h); ok {
+		if err := s.subscribe(x, id, true); err != nil {
+			return err
+		}
+	}
 	for _, id := range s.firstTargets(x, h) {
 		if err := s.subscribe(x, id, !slices.Contains(h.Subscribe, id)); err != nil {
 			return err

@@ -242,16 +242,22 @@ func (s *Server) forget(p *peer) {
 	}
 }
 
-// step takes a tunnel from pending to offered if it can be, and makes both ends look at it.
+// step takes a tunnel from pending to open if it can be, or to offered where the destination has to be asked, and makes both ends look
+// at it, the destination first.
 func (s *Server) step(t *tunnel) {
 	i, d := t.initiator, t.destination
 	if t.state == pending && i.state == online && i.node != nil && d.state == online {
-		t.state, t.asked = offered, false
-		t.deadline = time.Now().Add(s.opts.ReadyTimeout)
-		s.awaitReady(t)
+		if d.session.version >= versionEarly {
+			t.state = open
+			s.meet(t)
+		} else {
+			t.state, t.asked = offered, false
+			t.deadline = time.Now().Add(s.opts.ReadyTimeout)
+			s.awaitReady(t)
+		}
 	}
-	i.mark(d.principal.ID)
 	d.mark(i.principal.ID)
+	i.mark(d.principal.ID)
 }
 
 // reset takes a tunnel back to pending and starts again.

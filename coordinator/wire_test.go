@@ -170,7 +170,23 @@ type wire struct {
 // connect says hello inside the process and reads from then on.
 func connect(t testing.TB, s *coordinator.Server, p coordinator.Principal, k tailnet.PublicKey, subscribe ...uuid.UUID) *wire {
 	t.Helper()
-	conn, err := s.Dialer(p)(t.Context(), coordinator.Hello{Version: coordinator.Version, Key: k, Subscribe: subscribe})
+	return greet(t, s, p, coordinator.Hello{Version: coordinator.Version, Key: k, Subscribe: subscribe})
+}
+
+// versionAsked is the last version in which destinations are asked whether they are ready.
+const versionAsked = 3
+
+// connectAsked is connect for a participant that is asked.
+func connectAsked(t testing.TB, s *coordinator.Server, p coordinator.Principal, k tailnet.PublicKey, subscribe ...uuid.UUID) *wire {
+	t.Helper()
+	return greet(t, s, p, coordinator.Hello{Version: versionAsked, Key: k, Subscribe: subscribe})
+}
+
+// greet is connect with any hello.
+func greet(t testing.TB, s *coordinator.Server, p coordinator.Principal, h coordinator.Hello) *wire {
+	t.Helper()
+	k := h.Key
+	conn, err := s.Dialer(p)(t.Context(), h)
 	if err != nil {
 		t.Fatalf("connect as %s: %v", p.Name, err)
 	}
@@ -211,12 +227,14 @@ func (w *wire) say(m coordinator.ClientMessage) {
 	w.sayRaw(encodeMessage(m))
 }
 
-func encodeMessage(m coordinator.ClientMessage) []byte {
+func encodeMessage(m coordinator.ClientMessage) []byte { return []byte(encoded(m)) }
+
+func encoded(m any) string {
 	data, err := json.Marshal(m)
 	if err != nil {
 		panic(err)
 	}
-	return data
+	return string(data)
 }
 
 func (w *wire) sayRaw(data []byte) {

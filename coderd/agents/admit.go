@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -66,6 +68,31 @@ func (s *Service) MayConnect(ctx context.Context, userID, agentID uuid.UUID) err
 		return fmt.Errorf("look up agent's build: %w", err)
 	}
 	return nil
+}
+
+// ByName returns the agent that a user means by [owner/]workspace[.agent]: the one of that name, or the only one, of one of the user's own
+// workspaces. It returns fault.NotFound where that is none, or one of several. Whether the user may connect to it, MayConnect decides.
+func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	owner, rest, named := strings.Cut(name, "/")
+	if !named {
+		owner, rest = "", name
+	}
+	if owner == sdk.Me {
+		owner = ""
+	}
+	workspace, agent, _ := strings.Cut(rest, ".")
+	ids, err := s.deps.DB.ListAgentIDsByName(ctx, dbsqlc.ListAgentIDsByNameParams{
+		OwnerID: userID, OwnerName: owner, WorkspaceName: workspace, AgentName: agent,
+	})
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("look up agent by name: %w", err)
+	}
+	if len(ids) != 1 {
+		return uuid.Nil, errNoAgent()
+	}
+	return ids[0], nil
 }
 
 // Admitted returns those of the agents that may be on the mesh now.

@@ -300,3 +300,35 @@ func TestMayConnect(t *testing.T) {
 		t.Errorf("stopped: got %q, want %q", got, fault.Conflict)
 	}
 }
+
+func TestByName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := agents.New(w.deps)
+	defer s.Stop()
+	main, second, first, foreign := uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	named := func(name string) func(*provisionerpb.Agent) { return func(a *provisionerpb.Agent) { a.Name = name } }
+	w.store(w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(main))
+	w.store(w.build(w.workspace(w.owner, "two"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(first, named("a")), resource(second, named("b")))
+	w.store(w.build(w.workspace(w.other, "theirs"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
+	stopped := w.workspace(w.owner, "stopped")
+	w.store(w.build(stopped, sdk.TransitionStart, sdk.JobSucceeded), true, resource(uuid.New()))
+	w.revoke(stopped)
+	var owner, other string
+	for id, name := range map[uuid.UUID]*string{w.owner: &owner, w.other: &other} {
+		if err := w.db.Pool.QueryRow(t.Context(), `SELECT username FROM users WHERE id = $1`, id).Scan(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.exec(`UPDATE users SET roles = '{owner}' WHERE id = $1`, w.owner) // an administrator finds no more by name
+	for name, want := range map[string]uuid.UUID{
+		"dev": main, "DEV": main, "dev.main": main, "me/dev": main, owner + "/dev": main, owner + "/dev.main": main, "two.b": second,
+		"two": uuid.Nil, "dev.other": uuid.Nil, "dev.main.main": uuid.Nil, "none": uuid.Nil, "": uuid.Nil, "/": uuid.Nil, "/dev": main, "dev.": main,
+		"theirs": uuid.Nil, other + "/theirs": uuid.Nil, other + "/dev": uuid.Nil, "stopped": uuid.Nil, "%": uuid.Nil, "d_v": uuid.Nil, "' OR true --": uuid.Nil,
+	} {
+		got, err := s.ByName(t.Context(), w.owner, name)
+		if got != want || (want == uuid.Nil) != (fault.CodeOf(err) == fault.NotFound) {
+			t.Errorf("%q: got %s, %v; want %s", name, got, err, want)
+		}
+	}
+}

@@ -152,6 +152,44 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 	}
 }
 
+// TestNamesOpenNothing: who names an agent in the hello is introduced to it if it is the user's own, and only then.
+func TestNamesOpenNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t)
+	token, id := w.agent()
+	agent := w.joinAgent(t, token)
+	for name, own := range map[string]bool{"ann": true, "bob": false, "olga": false} {
+		m := w.joinNaming(t, coordinator.KindClient, http.Header{sdk.SessionHeader: {name}}, tailnet.InboundNone, id.String()).joined()
+		// The name is looked at before this is.
+		if err := m.client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
+			t.Fatalf("%s: an agent that does not exist: %v", name, err)
+		}
+		if _, _, known := m.client.Peer(id); known && !own {
+			t.Errorf("%s was introduced to an agent of another user", name)
+		}
+		if own {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			for known := false; !known; _, _, known = m.client.Peer(id) {
+				if ctx.Err() != nil {
+					t.Fatalf("%s was not introduced to the agent that the hello names", name)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			cancel()
+		} else if _, _, known := agent.client.Peer(m.node.ID()); known {
+			t.Errorf("the agent was introduced to %s", name)
+		}
+	}
+	worker := w.joinNaming(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundAll, id.String()).joined()
+	if err := worker.client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
+		t.Fatal(err)
+	}
+	if _, _, known := worker.client.Peer(id); known {
+		t.Error("a provisioner was introduced to an agent by its name")
+	}
+}
+
 // TestAgentsCannotTakeOtherIDs: an agent that was reported with the id of a provisioner or client keeps neither out, because it is
 // not let in itself.
 func TestAgentsCannotTakeOtherIDs(t *testing.T) {

@@ -57,6 +57,9 @@ type Options struct {
 	Authenticate func(*http.Request) (rbac.Actor, error)
 	// Sealer makes the passes by which agents tell a restarted server whose clients they have. Required.
 	Sealer *seal.Sealer
+	// AgentByName returns the agent that a user means by [owner/]workspace[.agent], one of the user's own. It returns a fault, NotFound,
+	// where the name stands for none, or for several.
+	AgentByName func(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error)
 	// AgentOwners says whose agents are.
 	AgentOwners func(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
 	// AgentPaths asks an agent how packets travel between it and its peers.
@@ -88,9 +91,6 @@ type Options struct {
 
 // DefaultSTUNAddress is STUN's registered port (RFC 8489) on all addresses.
 const DefaultSTUNAddress = ":3478"
-
-// regionID is the one relay region's.
-const regionID = 1
 
 // Service is the server's place in the mesh. New has everything but the node running; Start joins it.
 type Service struct {
@@ -140,7 +140,10 @@ func New(opts Options) (*Service, error) {
 	s.coord = coordinator.New(coordinator.Options{
 		Logger:     opts.Logger,
 		Authorizer: coordinator.AuthorizerFunc(s.maySee),
-		Passes:     passes{opts.Sealer},
+		Resolve: func(ctx context.Context, from coordinator.Principal, name string) (uuid.UUID, error) {
+			return opts.AgentByName(ctx, from.Subject, name)
+		},
+		Passes: passes{opts.Sealer},
 		StillAdmitted: func(ctx context.Context, p coordinator.Principal) error {
 			_, err := s.actor(ctx, p)
 			return err
@@ -174,7 +177,7 @@ func (s *Service) listenSTUN(addr string) (port int, err error) {
 
 // relayMap names no URL: each participant reaches the relay by the URL by which it reached this server.
 func (s *Service) relayMap() tailnet.RelayMap {
-	return tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: regionID, Code: "server", Name: "This server", STUNPort: s.stunPort}}}
+	return tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: tailnet.ServerRegion, Code: "server", Name: "This server", STUNPort: s.stunPort}}}
 }
 
 // RelayMap is what participants are told.

@@ -102,6 +102,8 @@ func newWorld(t testing.TB) *world {
 			}
 			return nil
 		},
+		// Whose agent it is, is not asked here.
+		AgentByName: func(_ context.Context, _ uuid.UUID, name string) (uuid.UUID, error) { return uuid.Parse(name) },
 		AgentOwners: func(_ context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -172,9 +174,15 @@ type member struct {
 // join connects with a credential. It does not wait.
 func (w *world) join(t testing.TB, kind coordinator.Kind, header http.Header, inbound tailnet.Inbound) *member {
 	t.Helper()
+	return w.joinNaming(t, kind, header, inbound, "")
+}
+
+// joinNaming is join with a name in the hello.
+func (w *world) joinNaming(t testing.TB, kind coordinator.Kind, header http.Header, inbound tailnet.Inbound, name string) *member {
+	t.Helper()
 	m, key := &member{t: t}, tailnet.NewPrivateKey()
 	m.client = coordinator.NewClient(coordinator.ClientOptions{
-		Logger: tailnettest.Logger(t), URL: w.url, Kind: kind, Key: key.Public(),
+		Logger: tailnettest.Logger(t), URL: w.url, Kind: kind, Key: key.Public(), Name: name,
 		Header:  func(context.Context) (http.Header, error) { return header, nil },
 		Inbound: func(coordinator.Kind) tailnet.Inbound { return inbound },
 		NewNode: func(welcome coordinator.Welcome) (coordinator.Node, error) {

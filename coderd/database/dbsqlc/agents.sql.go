@@ -605,6 +605,50 @@ func (q *Queries) ListAdmittedAgents(ctx context.Context, ids []uuid.UUID) ([]uu
 	return items, nil
 }
 
+const listAgentIDsByName = `-- name: ListAgentIDsByName :many
+SELECT a.id
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id
+JOIN users u ON u.id = w.owner_id
+WHERE w.owner_id = $1 AND ($2::text = '' OR lower(u.username) = lower($2::text))
+	AND lower(w.name) = lower($3::text) AND w.deleted_at IS NULL
+	AND ($4::text = '' OR a.name = $4::text) AND a.token_hash IS NOT NULL
+LIMIT 2
+`
+
+type ListAgentIDsByNameParams struct {
+	OwnerID       uuid.UUID
+	OwnerName     string
+	WorkspaceName string
+	AgentName     string
+}
+
+// Up to two of the agents that names stand for in a workspace of a user. An empty agent_name stands for all.
+func (q *Queries) ListAgentIDsByName(ctx context.Context, arg ListAgentIDsByNameParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listAgentIDsByName,
+		arg.OwnerID,
+		arg.OwnerName,
+		arg.WorkspaceName,
+		arg.AgentName,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listAgentLogsBefore = `-- name: ListAgentLogsBefore :many
 SELECT id, agent_id, log_source_id, created_at, level, output, tail FROM workspace_agent_logs WHERE agent_id = $1 AND id > $2::bigint AND id < $3::bigint ORDER BY id LIMIT $4::int
 `

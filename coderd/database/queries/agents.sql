@@ -109,6 +109,17 @@ SELECT a.id, a.name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id,
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1;
 
+-- name: ListAgentIDsByName :many
+-- Up to two of the agents that names stand for in a workspace of a user. An empty agent_name stands for all.
+SELECT a.id
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id
+JOIN users u ON u.id = w.owner_id
+WHERE w.owner_id = sqlc.arg(owner_id) AND (sqlc.arg(owner_name)::text = '' OR lower(u.username) = lower(sqlc.arg(owner_name)::text))
+	AND lower(w.name) = lower(sqlc.arg(workspace_name)::text) AND w.deleted_at IS NULL
+	AND (sqlc.arg(agent_name)::text = '' OR a.name = sqlc.arg(agent_name)::text) AND a.token_hash IS NOT NULL
+LIMIT 2;
+
 -- name: GetAdmittedAgent :one
 -- The agent that a token, or an id, stands for while it may be on the mesh: its workspace lives, its owner is not suspended, and
 -- the newest build that has begun is a start that is running or has succeeded. While a start runs, an agent of the build
