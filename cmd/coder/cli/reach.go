@@ -46,7 +46,7 @@ func (a *app) joinMesh(client *sdk.Client, o reachOptions) (*meshclient.Client, 
 	}
 	return meshclient.Start(meshclient.Options{
 		URL: client.URL(), Header: client.Header(), HTTPClient: client.HTTP(), TLS: client.TLS(), RootCAs: roots,
-		RelayOnly: a.disableDirect, Logger: a.logger(), SendBuffer: o.sendBuffer, RecvBuffer: o.recvBuffer,
+		RelayOnly: a.disableDirect, Agent: o.name.String(), Logger: a.logger(), SendBuffer: o.sendBuffer, RecvBuffer: o.recvBuffer,
 	}), nil
 }
 

@@ -35,6 +35,7 @@ type Options struct {
 	TLS        *tls.Config    // for a client of its own; nil: the system's trust
 	RootCAs    *x509.CertPool // trusted for relays beside the system's; nil: none
 	RelayOnly  bool           // no direct paths
+	Agent      string         // as [owner/]workspace[.agent]: who will be introduced, if that is known by name before the id; "" if not
 	// SendBuffer and RecvBuffer bound what one connection keeps in flight, in bytes; 0 means the node's defaults.
 	SendBuffer, RecvBuffer int
 	Logger                 *slog.Logger // nil: silent
@@ -73,11 +74,20 @@ func Start(o Options) *Client {
 			ID: tailnet.ClientID(key.Public()), Key: key, Logger: o.Logger, RelayOnly: o.RelayOnly, RootCAs: o.RootCAs,
 			SendBuffer: o.SendBuffer, RecvBuffer: o.RecvBuffer, Revived: c.reconnect,
 		})
+		if c.err == nil {
+			c.node.ExpectRelay(o.URL)
+		}
 	}()
 	c.coordinator = coordinator.NewClient(coordinator.ClientOptions{
 		Logger: o.Logger, URL: o.URL, HTTPClient: o.HTTPClient, TLS: o.TLS,
 		Header: func(context.Context) (http.Header, error) { return o.Header.Clone(), nil },
-		Kind:   coordinator.KindClient, Key: key.Public(),
+		Kind:   coordinator.KindClient, Key: key.Public(), Name: o.Agent,
+		Early: func() coordinator.Node {
+			if node, err := c.Node(); err == nil {
+				return node
+			}
+			return nil // NewNode tells why
+		},
 		NewNode: func(coordinator.Welcome) (coordinator.Node, error) {
 			<-c.made
 			if c.err != nil {
