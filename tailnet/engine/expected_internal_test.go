@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"errors"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -36,6 +38,68 @@ func front(t *testing.T, r Relay) (_ Relay, requests *atomic.Int32, shut *atomic
 
 func connected(e *Engine) func() bool {
 	return func() bool { return e.RelayStates()[1].Connected }
+}
+
+// A connection is replaced by the first attempt that gets through: an attempt that something swallows holds nothing up.
+func TestRenewAmidLosses(t *testing.T) {
+	t.Parallel()
+	target := newRelay(t)
+	var requests atomic.Int32
+	released := make(chan struct{})
+	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target.URL) }, ErrorLog: log.New(io.Discard, "", 0)}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if n := requests.Add(1); n == 2 || n == 3 {
+			select { // no answer
+			case <-released:
+			case <-req.Context().Done():
+			}
+			return
+		}
+		proxy.ServeHTTP(w, req)
+	}))
+	t.Cleanup(web.Close)
+	t.Cleanup(func() { close(released) })
+	u, err := url.Parse(web.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
+	relay := target
+	relay.URL = u
+	e.SetRelays([]Relay{relay}, 1)
+	await(t, "the relay is connected", connected(e))
+	e.RenewRelays()
+	await(t, "another attempt is made while two wait for their answers", func() bool { return requests.Load() == 4 })
+	await(t, "the relay is connected", connected(e))
+	if e.RelayStates()[1].Websocket {
+		t.Error("a websocket carries the link, although the native upgrade passes")
+	}
+}
+
+// Only what answers for the relay, or swallows the upgrade, is tried with a websocket.
+func TestUnreachableIsNotRefused(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
+	relay, _, shut := front(t, newRelay(t))
+	shut.Store(true)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for name, c := range map[string]struct {
+		url  string
+		want bool
+	}{"answered": {relay.URL.String(), true}, "not there": {"http://" + closed.Addr().String(), false}} {
+		u, err := url.Parse(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = dialNative(timeout(t), u, &relayLink{engine: e})
+		if refused := (*upgradeError)(nil); err == nil || errors.As(err, &refused) != c.want {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
 }
 
 // The connection to the expected relay is the one that carries packets later.

@@ -25,8 +25,14 @@ const (
 	// coalesce is how much is written to a relay at once, in bytes.
 	coalesce = 64 << 10
 
-	relayTimeout = 5 * time.Second // for a connection, each way that it is tried
-	renewTimeout = time.Second     // for one that is to replace another
+	relayTimeout   = 5 * time.Second         // for a connection, each way that it is tried
+	upgradeTimeout = 2500 * time.Millisecond // for the answer to an upgrade
+
+	// A connection is replaced by the first of several attempts, which begin renewGap after each other: the kernel repeats the first
+	// packet of one after a second, so that one that began just before the network came back would take that long.
+	renewGap   = 250 * time.Millisecond
+	renewTries = 5 // after each call of renew
+	maxTries   = 2 * renewTries
 
 	// linger is how long a connection is kept that magicsock gave up: after a rebind it wants it again at once.
 	linger = 5 * time.Second
@@ -212,7 +218,7 @@ func (l *relayLink) run() {
 		case <-l.done:
 			return
 		}
-		c, err := l.connect(relayTimeout)
+		c, err := l.connect(0)
 		if err == nil {
 			var welcome bool
 			if welcome, err = l.carry(c); welcome {
@@ -269,7 +275,7 @@ func (l *relayLink) await(c *relayConn) (next *relayConn, err error) {
 		case <-c.over:
 			return nil, c.err
 		case <-l.renewal:
-			if next, err := l.connect(renewTimeout); err == nil {
+			if next, err := l.connect(renewTries); err == nil {
 				return next, nil
 			} // else the old one may still do
 		case <-change:
@@ -406,31 +412,85 @@ func (c *relayConn) ended() bool {
 	}
 }
 
-// connect makes a connection. Each way may take timeout.
-func (l *relayLink) connect(timeout time.Duration) (*relayConn, error) {
+// connect makes a connection: the first one that comes about of one attempt, and tries more, and renewTries more whenever renew is called.
+// It returns an error when all of them have failed.
+func (l *relayLink) connect(tries int) (*relayConn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer l.stopWithLink(cancel)()
+	type result struct {
+		conn *relayConn
+		err  error
+	}
+	results := make(chan result)
+	hello := make(chan struct{}, 1)
+	open := 0
+	attempt := func() {
+		open++
+		l.running.Go(func() {
+			c, err := l.attempt(ctx, hello)
+			select {
+			case results <- result{c, err}:
+			case <-ctx.Done():
+				if err == nil {
+					c.raw.Close()
+				}
+			}
+		})
+	}
+	attempt()
+	gap := time.NewTicker(renewGap)
+	defer gap.Stop()
+	for {
+		select {
+		case r := <-results:
+			open--
+			if r.err == nil || open == 0 && tries == 0 {
+				return r.conn, r.err
+			}
+		case <-l.renewal:
+			tries = renewTries
+		case <-gap.C:
+			if tries > 0 && open < maxTries {
+				attempt()
+			}
+			tries = max(tries-1, 0)
+		case <-ctx.Done():
+			return nil, errUnwanted
+		}
+	}
+}
+
+// attempt makes a connection, each way that it is tried within relayTimeout. It puts something into hello before it says hello, and takes
+// it out if that fails: to the relay, the latest connection that has said hello is the node's.
+func (l *relayLink) attempt(ctx context.Context, hello chan struct{}) (*relayConn, error) {
 	l.mu.Lock()
 	websocket := l.websocket
 	l.mu.Unlock()
-	if !websocket {
-		c, err := l.connectBy(ctx, dialNative, timeout, false)
-		if err == nil || ctx.Err() != nil {
-			return c, err
-		}
-		native := err
-		if c, err = l.connectBy(ctx, dialWebsocket, timeout, true); err != nil {
-			return nil, native
-		}
-		l.engine.log.Info("relay reached by websocket", "addr", l.relay.URL.Host, "reason", native)
-		l.mu.Lock()
-		l.websocket = true
-		l.mu.Unlock()
-		return c, nil
+	if websocket {
+		return l.connectBy(ctx, hello, dialWebsocket, true)
 	}
-	return l.connectBy(ctx, dialWebsocket, timeout, true)
+	c, err := l.connectBy(ctx, hello, dialNative, false)
+	if refused := (*upgradeError)(nil); err == nil || !errors.As(err, &refused) || ctx.Err() != nil {
+		return c, err
+	}
+	native := err
+	if c, err = l.connectBy(ctx, hello, dialWebsocket, true); err != nil {
+		return nil, native
+	}
+	l.engine.log.Info("relay reached by websocket", "addr", l.relay.URL.Host, "reason", native)
+	l.mu.Lock()
+	l.websocket = true
+	l.mu.Unlock()
+	return c, nil
 }
+
+// upgradeError is what stands between the node and a relay that it has a connection to: something that does not pass the native upgrade.
+// A relay that cannot be reached at all is not reached by a websocket either.
+type upgradeError struct{ err error }
+
+func (e *upgradeError) Error() string { return e.err.Error() }
+func (e *upgradeError) Unwrap() error { return e.err }
 
 // stopWithLink calls stop when the link ends, until the function that it returns is called.
 func (l *relayLink) stopWithLink(stop func()) (release func()) {
@@ -447,12 +507,18 @@ func (l *relayLink) stopWithLink(stop func()) (release func()) {
 
 type dialRelay func(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *bufio.Reader, error)
 
-func (l *relayLink) connectBy(ctx context.Context, dial dialRelay, timeout time.Duration, websocket bool) (*relayConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func (l *relayLink) connectBy(ctx context.Context, hello chan struct{}, dial dialRelay, websocket bool) (*relayConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	raw, buffered, err := dial(ctx, l.relay.URL, l)
 	if err != nil {
 		return nil, err
+	}
+	select {
+	case hello <- struct{}{}:
+	case <-ctx.Done():
+		raw.Close()
+		return nil, ctx.Err()
 	}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	out := &coalescer{to: raw}
@@ -460,7 +526,8 @@ func (l *relayLink) connectBy(ctx context.Context, dial dialRelay, timeout time.
 	client, err := derp.NewClient(l.engine.secret, raw, rw, l.engine.logf, derp.CanAckPings(true))
 	if !stop() || err != nil {
 		raw.Close()
-		return nil, fmt.Errorf("say hello to relay: %w", errors.Join(err, ctx.Err()))
+		<-hello
+		return nil, &upgradeError{fmt.Errorf("say hello to relay: %w", errors.Join(err, ctx.Err()))}
 	}
 	out.gather()
 	return &relayConn{client: client, out: out, raw: raw, websocket: websocket, over: make(chan struct{})}, nil

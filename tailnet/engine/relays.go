@@ -255,7 +255,10 @@ func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *b
 	req.Header.Set("Upgrade", "DERP")
 	req.Header.Set("Connection", "Upgrade")
 	resp, err := relayTransport(relay.Hostname(), l.engine.opts.RootCAs).RoundTrip(req)
-	if err != nil {
+	switch {
+	case err != nil && raw != nil && ctx.Err() == nil:
+		return nil, nil, &upgradeError{err}
+	case err != nil:
 		return nil, nil, err
 	}
 	body, ok := resp.Body.(interface {
@@ -265,7 +268,7 @@ func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *b
 	})
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
 		resp.Body.Close()
-		return nil, nil, fmt.Errorf("upgrade answered with %s", resp.Status)
+		return nil, nil, &upgradeError{fmt.Errorf("upgrade answered with %s", resp.Status)}
 	}
 	return upgraded{raw, body}, bufio.NewReaderSize(body, coalesce), nil
 }
@@ -313,7 +316,7 @@ func relayTransport(host string, roots *x509.CertPool) *http.Transport {
 		DialContext:           (&net.Dialer{Timeout: relayTimeout, KeepAlive: 15 * time.Second}).DialContext,
 		TLSClientConfig:       trust(host, roots),
 		TLSHandshakeTimeout:   relayTimeout,
-		ResponseHeaderTimeout: relayTimeout,
+		ResponseHeaderTimeout: upgradeTimeout,
 		DisableKeepAlives:     true,
 	}
 }
