@@ -10,10 +10,13 @@ import (
 // The engine finds a dead path when it has something to send, and takes its time: WireGuard asks for a new session after 15
 // seconds of silence and repeats that every 5, a relay connection on a dead TCP connection waits for the kernel's next
 // retransmission, a path that is back is noticed when the next heartbeat meets it. The vigil shortens each of these for peers with
-// open connections that ask for it: it listens for signs of life, and when there are none it tries the paths twice a second,
+// open connections that ask for it: it listens for signs of life, and when there are none it tries the paths four times a second,
 // and what lies on top of them as soon as one answers.
 const (
 	vigilTick = 500 * time.Millisecond
+	// alertTick replaces vigilTick while a path is taken for dead, and askGap is the time between two tries of it.
+	alertTick = 50 * time.Millisecond
+	askGap    = 250 * time.Millisecond
 	// quiet is how long a peer may be silent before it is asked for a sign of life.
 	quiet = 2 * time.Second
 	// overdue is how long an answer may take before the path is taken for dead.
@@ -29,9 +32,10 @@ type watched struct {
 	rx, tx  uint64
 	heard   time.Time // when rx last grew, or the watch began
 	sent    time.Time // when tx last grew
-	asked   time.Time // when a sign of life was last asked for
+	asked   time.Time // when a sign of life was first asked for
+	tried   time.Time // when it was last asked for
 	stalled time.Time // since when the path is taken for dead; zero if it is not
-	reset   time.Time // when the session was last started afresh
+	reset   time.Time // when the session was last started afresh; zero since it last brought something
 	pong    *atomic.Int64
 }
 
@@ -40,7 +44,8 @@ func (n *Node) vigil() {
 	tick := time.NewTicker(vigilTick)
 	defer tick.Stop()
 	rows := make(map[*live]*watched)
-	var broke time.Time // when the relay connection was last broken off
+	var broke time.Time // when relay connections were last asked to be renewed
+	renewed := n.engine.RelaysRenewed()
 	for {
 		select {
 		case <-n.ctx.Done():
@@ -49,7 +54,8 @@ func (n *Node) vigil() {
 		}
 		now := time.Now()
 		seen := make(map[*live]bool)
-		down := false
+		down, alert := false, false
+		fresh := n.engine.RelaysRenewed()
 		for _, p := range n.attended() {
 			outbound, open := p.live.directions()
 			if !open {
@@ -61,8 +67,18 @@ func (n *Node) vigil() {
 				w = &watched{heard: now, pong: new(atomic.Int64)}
 				rows[p.live] = w
 			}
+			if fresh != renewed {
+				w.tried = time.Time{} // there may be a way now that there was not before
+			}
 			down = n.attend(p, w, outbound, now) || down
+			alert = alert || !w.stalled.IsZero()
 		}
+		renewed = fresh
+		next := vigilTick
+		if alert {
+			next = alertTick
+		}
+		tick.Reset(next)
 		for l := range rows {
 			if !seen[l] {
 				delete(rows, l)
@@ -83,7 +99,7 @@ func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down b
 			n.log.Info("path is back", "peer", p.ID, "duration", now.Sub(w.stalled).Round(100*time.Millisecond))
 			n.revived()
 		}
-		w.rx, w.heard, w.stalled, w.asked = rx, now, time.Time{}, time.Time{}
+		w.rx, w.heard, w.stalled, w.asked, w.reset = rx, now, time.Time{}, time.Time{}, time.Time{}
 	}
 	if tx != w.tx {
 		w.tx, w.sent = tx, now
@@ -109,7 +125,9 @@ func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down b
 		w.stalled = now
 		n.log.Info("path is silent", "peer", p.ID, "duration", now.Sub(w.heard).Round(100*time.Millisecond))
 	}
-	n.ask(p, w)
+	if now.Sub(w.tried) >= askGap {
+		n.ask(p, w)
+	}
 	if now.Sub(pong) > overdue {
 		return true
 	}
@@ -131,6 +149,7 @@ func (n *Node) ask(p *peer, w *watched) {
 	if p.WireGuardOnly {
 		return
 	}
+	w.tried = time.Now()
 	pong := w.pong
 	n.engine.Ping(p.Key, func(answer engine.Pong) {
 		if answer.Err == "" {

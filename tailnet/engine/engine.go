@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tailscale/wireguard-go/device"
 	"go4.org/mem"
@@ -84,6 +85,8 @@ type Engine struct {
 	relaysMu sync.Mutex
 	links    map[int]*relayLink
 	relays   []Relay // nil before SetRelays
+
+	relaysMade atomic.Uint64
 
 	linkEvents chan netmon.ChangeDelta
 	done       chan struct{} // closed by Close

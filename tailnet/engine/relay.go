@@ -315,6 +315,7 @@ func (l *relayLink) note(c *relayConn, problem error) {
 
 // use starts to read and write on a connection.
 func (l *relayLink) use(c *relayConn) {
+	l.engine.relaysMade.Add(1)
 	c.running.Go(func() { c.end(l.read(c)); l.wake() })
 	c.running.Go(func() { c.end(l.write(c)) })
 }

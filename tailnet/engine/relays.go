@@ -133,6 +133,9 @@ func (e *Engine) RenewRelays() {
 		l.renew()
 	}
 }
+// RelaysRenewed is how often a connection to a relay was made.
+func (e *Engine) RelaysRenewed() uint64 { return e.relaysMade.Load() }
+
 
 func (e *Engine) allLinks() []*relayLink {
 	e.relaysMu.Lock()
