@@ -75,10 +75,7 @@ func join(ctx context.Context, opt Options) (Mesh, error) {
 		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
 			nodeOpt := tailnet.Options{
 				ID: w.ID, Key: key, Logger: opt.Logger, RelayOnly: opt.RelayOnly, SendBuffer: sendBuffer, RecvBuffer: recvBuffer,
-				Revived: m.reconnect,
-			}
-			if opt.TLS != nil {
-				nodeOpt.RootCAs = opt.TLS.RootCAs
+				Revived: m.reconnect, TLS: opt.TLS,
 			}
 			var err error
 			m.Node, err = tailnet.New(nodeOpt)

@@ -2,7 +2,7 @@ package tailnet
 
 import (
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,8 +36,8 @@ type Options struct {
 	// Revived is called when a peer that is attended is heard again after a silence, and after a Rebind. It must not block.
 	// nil means nobody cares.
 	Revived func()
-	// RootCAs are trusted in addition to the system's when relays are reached by https. nil means none.
-	RootCAs *x509.CertPool
+	// TLS is for relays that are reached by https. Nil means the system's authorities and no client certificate.
+	TLS *tls.Config
 }
 
 // Node is one participant of the mesh: see the package's documentation. All methods may be called at any time by anyone.
@@ -116,7 +116,7 @@ func newNode(opts Options, clock clock) (*Node, error) {
 	var err error
 	n.engine, err = engine.New(engine.Options{
 		Key: opts.Key, Addr: n.addr, Name: n.id.String(), Log: n.log, RelayOnly: opts.RelayOnly, ListenPort: opts.ListenPort,
-		RootCAs: opts.RootCAs, SendBuffer: opts.SendBuffer, RecvBuffer: opts.RecvBuffer,
+		TLS: opts.TLS, SendBuffer: opts.SendBuffer, RecvBuffer: opts.RecvBuffer,
 		Admit: n.admits, AdmitEcho: n.admitsEcho, AcceptTCP: n.tcpFlow, AcceptUDP: n.udpFlow,
 		Session: n.sessionChanged, Endpoints: n.endpointsChanged, Home: n.homeChanged, Moved: n.moved,
 	})

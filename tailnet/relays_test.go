@@ -133,7 +133,7 @@ func TestSchemes(t *testing.T) {
 	plain := tailnettest.NewRelay(t)
 	awaitLink(t, tailnettest.NewNode(t, plain, tailnet.Options{}), native)
 	r, roots := tailnettest.NewTLSRelay(t)
-	opts := tailnet.Options{RelayOnly: true, RootCAs: roots}
+	opts := tailnet.Options{RelayOnly: true, TLS: &tls.Config{RootCAs: roots}}
 	a, b := tailnettest.NewNode(t, r, opts), tailnettest.NewNode(t, r, opts)
 	awaitLink(t, a, native)
 	overRelay(t, a, b)

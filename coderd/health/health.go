@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/webdial"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -73,7 +74,7 @@ type Service struct {
 // New returns the service.
 func New(deps Deps) *Service {
 	if deps.Client == nil {
-		deps.Client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+		deps.Client = &http.Client{Transport: webdial.Upgrader(nil)}
 	}
 	return &Service{deps: deps}
 }

@@ -58,6 +58,30 @@ var only = map[string]struct{ subtree, reason string }{
 	"github.com/coder/terraform-provider-coder/v2": {"provisionerd/terraform", "the provider is served by the executor's worker"},
 }
 
+// TestOneWayOut keeps the environment's proxy in one package, so that whatever reaches one server of ours reaches all.
+func TestOneWayOut(t *testing.T) {
+	t.Parallel()
+	err := filepath.WalkDir("../..", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == ".git" || name == "../../internal/webdial") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err == nil && strings.Contains(string(text), "http.ProxyFromEnvironment") {
+			t.Errorf("%s asks the environment for a proxy: use internal/webdial", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // parsers are HCL's entry points that recurse without a bound.
 var parsers = regexp.MustCompile(`hclparse\.NewParser|hcl(syntax|write|json)\.Parse|hclsimple\.|"github.com/hashicorp/hcl/v2/json"`)
 

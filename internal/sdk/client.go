@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/webdial"
 )
 
 // SessionHeader carries the session token of a request.
@@ -56,15 +57,11 @@ func New(base *url.URL, token secret.Token, o Options) *Client {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	transport := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		TLSClientConfig:       o.TLS,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   4,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   15 * time.Second,
-		ResponseHeaderTimeout: callTimeout,
-	}
+	transport := webdial.Transport(o.TLS)
+	transport.ForceAttemptHTTP2 = true
+	transport.MaxIdleConnsPerHost = 4
+	transport.IdleConnTimeout = 90 * time.Second
+	transport.ResponseHeaderTimeout = callTimeout
 	trimmed := *base
 	trimmed.Path = strings.TrimRight(trimmed.Path, "/")
 	trimmed.RawQuery, trimmed.Fragment = "", ""

@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/webdial"
 )
 
 // DialOptions are the client's side. The zero value is usable.
@@ -52,14 +53,7 @@ func DialNetConn(ctx context.Context, u *url.URL, opts DialOptions) (net.Conn, e
 func dial(ctx context.Context, u *url.URL, opts DialOptions) (*websocket.Conn, error) {
 	client := opts.HTTPClient
 	if client == nil {
-		transport := &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
-			TLSClientConfig:     opts.TLS.Clone(),
-			TLSHandshakeTimeout: 10 * time.Second,
-			DisableKeepAlives:   true, // an upgraded connection never comes back to the pool
-		}
-		client = &http.Client{Transport: transport, CheckRedirect: refuseRedirect}
+		client = &http.Client{Transport: webdial.Upgrader(opts.TLS), CheckRedirect: refuseRedirect}
 	}
 	do := &websocket.DialOptions{
 		HTTPClient:      client,

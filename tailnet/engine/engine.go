@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"crypto/x509"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,9 +34,9 @@ type Options struct {
 	Name string     // for logs
 	Log  *slog.Logger
 
-	RelayOnly  bool           // no direct paths
-	ListenPort uint16         // UDP; 0 means any
-	RootCAs    *x509.CertPool // trusted for relays in addition to the system's; nil means none
+	RelayOnly  bool        // no direct paths
+	ListenPort uint16      // UDP; 0 means any
+	TLS        *tls.Config // for relays; nil means the system's authorities
 	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
 

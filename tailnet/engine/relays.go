@@ -3,8 +3,6 @@ package engine
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"maps"
 	"net"
@@ -20,6 +18,7 @@ import (
 	"tailscale.com/tailcfg"
 	"tailscale.com/types/key"
 
+	"github.com/codermesh/codermesh/internal/webdial"
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
@@ -133,9 +132,9 @@ func (e *Engine) RenewRelays() {
 		l.renew()
 	}
 }
+
 // RelaysRenewed is how often a connection to a relay was made.
 func (e *Engine) RelaysRenewed() uint64 { return e.relaysMade.Load() }
-
 
 func (e *Engine) allLinks() []*relayLink {
 	e.relaysMu.Lock()
@@ -257,7 +256,7 @@ func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *b
 	}
 	req.Header.Set("Upgrade", "DERP")
 	req.Header.Set("Connection", "Upgrade")
-	resp, err := relayTransport(relay.Hostname(), l.engine.opts.RootCAs).RoundTrip(req)
+	resp, err := l.engine.relayTransport().RoundTrip(req)
 	switch {
 	case err != nil && raw != nil && ctx.Err() == nil:
 		return nil, nil, &upgradeError{err}
@@ -295,7 +294,7 @@ func dialWebsocket(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn,
 	u := relay.JoinPath("derp")
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[relay.Scheme]
 	u.RawQuery, u.Fragment = "", ""
-	client := &http.Client{Transport: relayTransport(relay.Hostname(), l.engine.opts.RootCAs)}
+	client := &http.Client{Transport: l.engine.relayTransport()}
 	ws, err := websock.Dial(ctx, u, websock.DialOptions{HTTPClient: client, Subprotocol: "derp", PingInterval: -1})
 	if err != nil {
 		return nil, nil, err
@@ -311,39 +310,9 @@ type websocketConn struct {
 
 func (c websocketConn) Close() error { return c.ws.CloseNow() }
 
-// relayTransport speaks HTTP/1.1 only, since HTTP/2 has no upgrades, goes through the environment's proxy, and trusts the system's
-// authorities and roots.
-func relayTransport(host string, roots *x509.CertPool) *http.Transport {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: relayTimeout, KeepAlive: 15 * time.Second}).DialContext,
-		TLSClientConfig:       trust(host, roots),
-		TLSHandshakeTimeout:   relayTimeout,
-		ResponseHeaderTimeout: upgradeTimeout,
-		DisableKeepAlives:     true,
-	}
-}
-
-// trust accepts a certificate for host that the system's authorities or those in extra vouch for. A pool cannot be asked to
-// be both.
-func trust(host string, extra *x509.CertPool) *tls.Config {
-	if extra == nil {
-		return &tls.Config{ServerName: host}
-	}
-	return &tls.Config{
-		ServerName:         host,
-		InsecureSkipVerify: true, // VerifyConnection does it instead
-		VerifyConnection: func(state tls.ConnectionState) error {
-			opts := x509.VerifyOptions{DNSName: host, Intermediates: x509.NewCertPool()}
-			for _, cert := range state.PeerCertificates[1:] {
-				opts.Intermediates.AddCert(cert)
-			}
-			if _, err := state.PeerCertificates[0].Verify(opts); err == nil {
-				return nil
-			}
-			opts.Roots = extra
-			_, err := state.PeerCertificates[0].Verify(opts)
-			return err
-		},
-	}
+// relayTransport is how relays are reached.
+func (e *Engine) relayTransport() *http.Transport {
+	t := webdial.Upgrader(e.opts.TLS)
+	t.ResponseHeaderTimeout = upgradeTimeout
+	return t
 }

@@ -38,7 +38,7 @@ func NewRelay(t testing.TB) *Relay {
 	return newRelay(t, func(h http.Handler) *httptest.Server { return httptest.NewServer(h) })
 }
 
-// NewTLSRelay is NewRelay over https. The pool has the authority of its certificate, for Options.RootCAs.
+// NewTLSRelay is NewRelay over https. The pool has the authority of its certificate, for Options.TLS.
 func NewTLSRelay(t testing.TB) (*Relay, *x509.CertPool) {
 	t.Helper()
 	pool := x509.NewCertPool()

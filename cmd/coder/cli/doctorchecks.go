@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/webdial"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -54,7 +55,7 @@ func (x *examination) checkProxy(context.Context) finding {
 	if x.server == nil {
 		return skip("there is no URL")
 	}
-	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: x.server})
+	proxy, err := webdial.Proxy(x.server)
 	switch {
 	case err != nil:
 		return fail("set HTTPS_PROXY to a URL such as http://proxy.example.com:3128, or unset it", "the proxy of the environment cannot be used: %s", err)
@@ -101,7 +102,7 @@ func (x *examination) checkTLS(ctx context.Context) finding {
 		return fail("correct --client-tls-ca-file, --client-tls-cert-file and --client-tls-key-file", "%s", plain(err))
 	}
 	// By the way that requests take, proxies included.
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true}
+	transport := webdial.Upgrader(config)
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, x.server.JoinPath("healthz").String(), nil)
 	if err != nil {
 		return fail("coder login "+x.server.String(), "%s", err)

@@ -40,12 +40,8 @@ type reachOptions struct {
 
 // joinMesh begins to join the mesh with the client's session.
 func (a *app) joinMesh(client *sdk.Client, o reachOptions) (*meshclient.Client, error) {
-	roots, err := a.rootCAs()
-	if err != nil {
-		return nil, err
-	}
 	return meshclient.Start(meshclient.Options{
-		URL: client.URL(), Header: client.Header(), HTTPClient: client.HTTP(), TLS: client.TLS(), RootCAs: roots,
+		URL: client.URL(), Header: client.Header(), HTTPClient: client.HTTP(), TLS: client.TLS(),
 		RelayOnly: a.disableDirect, Agent: o.name.String(), Logger: a.logger(), SendBuffer: o.sendBuffer, RecvBuffer: o.recvBuffer,
 	}), nil
 }

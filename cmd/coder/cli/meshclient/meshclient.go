@@ -5,7 +5,6 @@ package meshclient
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,13 +28,12 @@ const dialTimeout = 30 * time.Second
 
 // Options of a Client.
 type Options struct {
-	URL        *url.URL       // the server's, required
-	Header     http.Header    // credential and whatever else goes with requests
-	HTTPClient *http.Client   // nil: one of its own
-	TLS        *tls.Config    // for a client of its own; nil: the system's trust
-	RootCAs    *x509.CertPool // trusted for relays beside the system's; nil: none
-	RelayOnly  bool           // no direct paths
-	Agent      string         // as [owner/]workspace[.agent]: who will be introduced, if that is known by name before the id; "" if not
+	URL        *url.URL     // the server's, required
+	Header     http.Header  // credential and whatever else goes with requests
+	HTTPClient *http.Client // nil: one of its own
+	TLS        *tls.Config  // for relays, and for a client of its own; nil: the system's trust
+	RelayOnly  bool         // no direct paths
+	Agent      string       // as [owner/]workspace[.agent]: who will be introduced, if that is known by name before the id; "" if not
 	// SendBuffer and RecvBuffer bound what one connection keeps in flight, in bytes; 0 means the node's defaults.
 	SendBuffer, RecvBuffer int
 	Logger                 *slog.Logger // nil: silent
@@ -71,7 +69,7 @@ func Start(o Options) *Client {
 	go func() {
 		defer close(c.made)
 		c.node, c.err = tailnet.New(tailnet.Options{
-			ID: tailnet.ClientID(key.Public()), Key: key, Logger: o.Logger, RelayOnly: o.RelayOnly, RootCAs: o.RootCAs,
+			ID: tailnet.ClientID(key.Public()), Key: key, Logger: o.Logger, RelayOnly: o.RelayOnly, TLS: o.TLS,
 			SendBuffer: o.SendBuffer, RecvBuffer: o.RecvBuffer, Revived: c.reconnect,
 		})
 		if c.err == nil {

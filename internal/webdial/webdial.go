@@ -1,0 +1,42 @@
+// Package webdial is how the program reaches servers over HTTP: the API, the coordinator's websocket and relays alike. What holds for
+// one of them holds for all: the proxy that the environment names (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), the authorities, the timeouts.
+//
+// It knows nothing of what is sent.
+package webdial
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const (
+	// dialTimeout bounds the TCP connection, handshakeTimeout the TLS handshake.
+	dialTimeout      = 30 * time.Second
+	handshakeTimeout = 15 * time.Second
+	// keepAlive is the time between two probes of a silent connection.
+	keepAlive = 15 * time.Second
+)
+
+// Transport returns a transport that speaks HTTP/1.1, whose connections are kept for further requests. The caller may change it before the
+// first. config is copied; nil means the system's authorities and no client certificate.
+func Transport(config *tls.Config) *http.Transport {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
+		TLSClientConfig:     config.Clone(),
+		TLSHandshakeTimeout: handshakeTimeout,
+	}
+}
+
+// Upgrader returns a transport for requests that upgrade their connection, which never serves another one.
+func Upgrader(config *tls.Config) *http.Transport {
+	t := Transport(config)
+	t.DisableKeepAlives = true
+	return t
+}
+
+// Proxy returns the proxy for a URL, nil for none.
+func Proxy(u *url.URL) (*url.URL, error) { return http.ProxyFromEnvironment(&http.Request{URL: u}) }
