@@ -22,6 +22,7 @@ import (
 	"github.com/codermesh/codermesh/agent/terminal"
 	"github.com/codermesh/codermesh/agent/units"
 	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/scratch"
 	"github.com/codermesh/codermesh/internal/stripe"
 )
@@ -47,7 +48,7 @@ type daemon struct {
 	stats    stats
 
 	asked   chan string   // receives when the server asks the agent to end
-	renewed chan struct{} // capacity 1: there is a manifest, perhaps of another build
+	renewed notify.Wake   // there is a manifest, perhaps of another build
 	ready   chan struct{} // closed once the fields below are set
 	state   *state
 	scripts *script.Runner
@@ -78,7 +79,7 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 	d := &daemon{
 		opt: opt, log: opt.Logger, mesh: mesh, user: proc.CurrentUser(),
 		forwards: forward.New(forward.Options{Logger: opt.Logger}), logs: logship.New(), reports: newReports(),
-		asked: make(chan string, 1), renewed: make(chan struct{}, 1), ready: make(chan struct{}), speedtests: make(chan struct{}, maxSpeedtests),
+		asked: make(chan string, 1), renewed: notify.NewWake(), ready: make(chan struct{}), speedtests: make(chan struct{}, maxSpeedtests),
 		viewers: make(map[net.Conn]struct{}),
 	}
 	var open []net.Listener

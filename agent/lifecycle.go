@@ -20,14 +20,6 @@ const (
 	stageCron  = "cron"
 )
 
-// announceBuild wakes start.
-func (d *daemon) announceBuild() {
-	select {
-	case d.renewed <- struct{}{}:
-	default:
-	}
-}
-
 // start runs the start scripts of each build whose manifest comes, until ctx ends. A new build ends what still runs of the one
 // before. It waits for the scripts.
 func (d *daemon) start(ctx context.Context) {

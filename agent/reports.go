@@ -11,6 +11,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 // maxReports bounds what waits for the server: far more than the scripts of a workspace can make in one build.
@@ -26,14 +27,14 @@ type report struct {
 
 // reports are sent in order, each until the server has stored it.
 type reports struct {
-	wake chan struct{}
+	wake notify.Wake
 
 	mu    sync.Mutex // guards the fields below
 	queue []report
 	idle  chan struct{} // closed when the queue is empty; nil while nobody waits
 }
 
-func newReports() *reports { return &reports{wake: make(chan struct{}, 1)} }
+func newReports() *reports { return &reports{wake: notify.NewWake()} }
 
 // add queues a report; the oldest gives way when there are too many.
 func (r *reports) add(rep report) {
@@ -46,10 +47,7 @@ func (r *reports) add(rep report) {
 		r.queue = r.queue[1:]
 	}
 	r.queue = append(r.queue, rep)
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Poke()
 }
 
 // run sends reports until ctx ends or a call fails for a reason that may pass.
@@ -123,10 +121,7 @@ func (r *reports) flush(ctx context.Context) error {
 		r.idle = make(chan struct{})
 	}
 	idle := r.idle
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Poke()
 	r.mu.Unlock()
 	select {
 	case <-idle:

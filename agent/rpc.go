@@ -20,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/agent/logship"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 const (
@@ -91,7 +92,7 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	defer heard.Stop()
 	var wg sync.WaitGroup
 	part := func(f func() error) { wg.Go(func() { cancel(f()) }) }
-	changed, hellos := make(chan struct{}, 1), make(chan *agentpb.Hello)
+	changed, hellos := notify.NewWake(), make(chan *agentpb.Hello)
 	part(func() error { return d.beat(ctx, stream, hellos) })
 	part(func() error { return d.listen(stream, func() { heard.Reset(silence) }, changed) })
 	part(func() error { return d.renew(ctx, client, changed, hellos) })
@@ -125,7 +126,7 @@ func (d *daemon) fetchManifest(ctx context.Context, client agentpbconnect.AgentS
 }
 
 // renew asks for the manifest each time the server reports a change, and says hello again with what it got.
-func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceClient, changed <-chan struct{}, hellos chan<- *agentpb.Hello) error {
+func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceClient, changed notify.Wake, hellos chan<- *agentpb.Hello) error {
 	for {
 		select {
 		case <-changed:
@@ -185,7 +186,7 @@ func (d *daemon) beat(ctx context.Context, stream *connectStream, hellos <-chan 
 	}
 }
 
-func (d *daemon) listen(stream *connectStream, heard func(), changed chan<- struct{}) error {
+func (d *daemon) listen(stream *connectStream, heard func(), changed notify.Wake) error {
 	defer stream.CloseResponse()
 	for {
 		m, err := stream.Receive()
@@ -200,10 +201,7 @@ func (d *daemon) listen(stream *connectStream, heard func(), changed chan<- stru
 			}
 		}
 		if m.GetManifestChanged() != nil {
-			select {
-			case changed <- struct{}{}:
-			default: // the next answer holds this change, too
-			}
+			changed.Poke()
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	same := proto.Equal(d.manifest, m)
 	d.manifest = m
 	d.mu.Unlock()
-	defer d.announceBuild()
+	defer d.renewed.Poke()
 	if d.isReady() {
 		if !same {
 			d.refresh(m)

@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 const (
@@ -33,12 +34,12 @@ type revocations struct {
 
 	mu      sync.Mutex
 	doubted map[uuid.UUID]struct{} // guarded by mu
-	wake    chan struct{}          // capacity 1
-	keys    chan struct{}          // capacity 1: the next key to expire may be another
+	wake    notify.Wake
+	keys    notify.Wake // the next key to expire may be another
 }
 
 func newRevocations(db *database.DB, log *slog.Logger) *revocations {
-	return &revocations{log: log, db: db, doubted: make(map[uuid.UUID]struct{}), wake: make(chan struct{}, 1), keys: make(chan struct{}, 1)}
+	return &revocations{log: log, db: db, doubted: make(map[uuid.UUID]struct{}), wake: notify.NewWake(), keys: notify.NewWake()}
 }
 
 // announced takes what the database announces: a user's id, "" when announcements may have been missed. It does not block.
@@ -48,10 +49,7 @@ func (r *revocations) announced(payload string) {
 		r.log.Error("revocation not understood", "reason", payload, "err", err)
 	}
 	r.doubt(user)
-	select {
-	case r.keys <- struct{}{}:
-	default:
-	}
+	r.keys.Poke()
 }
 
 // doubt has everything that the user has open looked at; uuid.Nil means everybody. It does not block.
@@ -61,10 +59,7 @@ func (r *revocations) doubt(users ...uuid.UUID) {
 		r.doubted[user] = struct{}{}
 	}
 	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Poke()
 }
 
 func (r *revocations) take() []uuid.UUID {

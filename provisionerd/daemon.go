@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/provisionerd/job"
 )
 
@@ -57,7 +58,7 @@ type Daemon struct {
 
 	ctx    context.Context // of everything the daemon does; ends last
 	cancel context.CancelFunc
-	wake   chan struct{} // capacity 1: the session has something to send
+	wake   notify.Wake   // the session has something to send
 	ready  chan struct{} // closed when the first session is open
 	done   chan struct{} // closed when no further session is tried
 
@@ -74,10 +75,10 @@ type Daemon struct {
 	slots    []bool   // taken
 	session  *session // nil: no welcome yet, or the stream ended
 	isReady  bool
-	settled  bool          // the journals of an earlier process are taken up
-	heard    time.Duration // of the server; as awake counts
-	grace    time.Duration // as the last Welcome said
-	changed  chan struct{} // closed and replaced when a lease ended or a session came or went
+	settled  bool             // the journals of an earlier process are taken up
+	heard    time.Duration    // of the server; as awake counts
+	grace    time.Duration    // as the last Welcome said
+	changed  notify.Broadcast // a lease ended, or a session came or went
 	stops    int
 }
 
@@ -104,8 +105,8 @@ func New(opts Options) *Daemon {
 		opts.StopGrace = DefaultStopGrace
 	}
 	d := &Daemon{
-		opts: opts, log: opts.Logger, wake: make(chan struct{}, 1), ready: make(chan struct{}), done: make(chan struct{}),
-		leases: map[leaseKey]*lease{}, slots: make([]bool, opts.Slots), grace: defaultLeaseGrace, changed: make(chan struct{}),
+		opts: opts, log: opts.Logger, wake: notify.NewWake(), ready: make(chan struct{}), done: make(chan struct{}),
+		leases: map[leaseKey]*lease{}, slots: make([]bool, opts.Slots), grace: defaultLeaseGrace,
 	}
 	if opts.Name != "" {
 		d.log = d.log.With("peer", opts.Name)
@@ -193,9 +194,9 @@ func (d *Daemon) Stop(ctx context.Context) error {
 		d.mu.Unlock()
 		return nil
 	}
-	d.broadcastLocked()
+	d.changed.Notify()
 	d.mu.Unlock()
-	d.wakeSession()
+	d.wake.Poke()
 	if again {
 		d.interrupt("The provisioner was told to stop before the job had ended.")
 	} else if !d.await(ctx, nil, func() bool { return d.workingLocked() == 0 || d.stops > 1 }) {
@@ -257,7 +258,7 @@ func (d *Daemon) busyLocked() int {
 func (d *Daemon) await(ctx context.Context, timer <-chan time.Time, is func() bool) bool {
 	for {
 		d.mu.Lock()
-		ok, changed := is(), d.changed
+		ok, changed := is(), d.changed.Changed()
 		d.mu.Unlock()
 		if ok {
 			return true
@@ -269,19 +270,6 @@ func (d *Daemon) await(ctx context.Context, timer <-chan time.Time, is func() bo
 		case <-timer:
 			return false
 		}
-	}
-}
-
-// broadcastLocked wakes everybody in await. Called with mu held.
-func (d *Daemon) broadcastLocked() {
-	close(d.changed)
-	d.changed = make(chan struct{})
-}
-
-func (d *Daemon) wakeSession() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
 	}
 }
 

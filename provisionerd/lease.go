@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -44,7 +45,7 @@ type lease struct {
 
 	stop  chan struct{} // closed: the job shall end in order
 	force chan struct{} // closed: the job shall end at once
-	dirty chan struct{} // capacity 1: log lines wait
+	dirty notify.Wake   // log lines wait
 
 	disk *journal // nil: it could not be made
 
@@ -79,7 +80,7 @@ func newLease(key leaseKey, offer *provisionerpb.Offer, disk *journal, log *slog
 	return &lease{
 		key: key, offer: offer, log: log.With("job", key.job), wake: wake, disk: disk, broken: disk == nil,
 		pieceBytes: defaultPieceBytes,
-		stop:       make(chan struct{}), force: make(chan struct{}), dirty: make(chan struct{}, 1), memory: map[uint64]*provisionerpb.Event{},
+		stop:       make(chan struct{}), force: make(chan struct{}), dirty: notify.NewWake(), memory: map[uint64]*provisionerpb.Event{},
 	}
 }
 
@@ -119,10 +120,7 @@ func (l *lease) Log(line *provisionerpb.LogLine) {
 		l.flush()
 		return
 	}
-	select {
-	case l.dirty <- struct{}{}:
-	default:
-	}
+	l.dirty.Poke()
 }
 
 // addLocked is called with mu held.
@@ -156,10 +154,7 @@ func (l *lease) Change(change *provisionerpb.Change) {
 		l.flush()
 		return
 	}
-	select {
-	case l.dirty <- struct{}{}:
-	default:
-	}
+	l.dirty.Poke()
 }
 
 // Checkpoint journals a state. It is on the disk when Checkpoint returns, unless the disk failed.

@@ -37,14 +37,14 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 		d.log.Error("journal not made, keeping the job in memory", "job", key.job, "err", err)
 		disk = nil
 	}
-	l := newLease(key, offer, disk, d.log, d.wakeSession)
+	l := newLease(key, offer, disk, d.log, d.wake.Poke)
 	l.slot, l.holds, l.pieceBytes = slot, true, d.opts.PieceBytes
 	d.mu.Lock()
 	d.leases[key] = l
 	d.order = append(d.order, l)
 	s.queueLocked(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Accept{Accept: &provisionerpb.Accept{JobId: key.job[:], Epoch: key.epoch}}})
 	d.mu.Unlock()
-	d.wakeSession()
+	d.wake.Poke()
 	return nil
 }
 
@@ -85,7 +85,7 @@ func (d *Daemon) forget(l *lease) {
 			break
 		}
 	}
-	d.broadcastLocked()
+	d.changed.Notify()
 }
 
 func (d *Daemon) discard(l *lease) error {
@@ -197,9 +197,9 @@ func (d *Daemon) free(l *lease) {
 	if l.holds {
 		d.slots[l.slot], l.holds = false, false
 	}
-	d.broadcastLocked()
+	d.changed.Notify()
 	d.mu.Unlock()
-	d.wakeSession()
+	d.wake.Poke()
 }
 
 func keyOf(id []byte, epoch uint64) (leaseKey, error) {

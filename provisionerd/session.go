@@ -66,7 +66,7 @@ func (d *Daemon) serve() {
 	}
 	d.mu.Lock()
 	d.settled = true
-	d.broadcastLocked()
+	d.changed.Notify()
 	d.mu.Unlock()
 	retry := backoff.Backoff{Min: retryMin, Max: retryMax}
 	var lastSaid time.Time
@@ -251,7 +251,7 @@ func (d *Daemon) enter(s *session, w *provisionerpb.Welcome) {
 		d.isReady = true
 		close(d.ready)
 	}
-	d.broadcastLocked()
+	d.changed.Notify()
 	d.mu.Unlock()
 	for _, r := range w.GetRevoked() {
 		d.revoked(r)
@@ -266,7 +266,7 @@ func (d *Daemon) leave(s *session) {
 	close(s.dead)
 	d.mu.Lock()
 	d.session = nil
-	d.broadcastLocked()
+	d.changed.Notify()
 	d.mu.Unlock()
 }
 

@@ -141,7 +141,7 @@ func (d *Daemon) recoverJournals() error {
 			}
 			continue
 		}
-		l := newLease(key, found.offer, disk, d.log, d.wakeSession)
+		l := newLease(key, found.offer, disk, d.log, d.wake.Poke)
 		l.pieceBytes = d.opts.PieceBytes
 		l.records, l.last, l.finished, l.started = found.records, found.last(), found.finished, true
 		if !found.finished {

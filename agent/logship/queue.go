@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 const (
@@ -33,7 +35,7 @@ type Send func(ctx context.Context, source uuid.UUID, lines []Line) (stored uint
 
 // Queue holds the lines of all sources. The zero value is not usable: New.
 type Queue struct {
-	wake chan struct{} // holds one token when there may be something to send
+	wake notify.Wake // there may be something to send
 
 	mu      sync.Mutex // guards the fields below and those of every source
 	sources map[uuid.UUID]*Source
@@ -61,7 +63,7 @@ type Source struct {
 
 // New returns an empty queue.
 func New() *Queue {
-	return &Queue{wake: make(chan struct{}, 1), sources: make(map[uuid.UUID]*Source)}
+	return &Queue{wake: notify.NewWake(), sources: make(map[uuid.UUID]*Source)}
 }
 
 // Source is the source with this id, made if it is new.
@@ -91,7 +93,7 @@ func (s *Source) Add(level Level, output string) {
 	}
 	s.pending = append(s.pending, Line{At: time.Now(), Level: level, Output: output})
 	s.bytes += len(output) + overhead
-	q.signal()
+	q.wake.Poke()
 }
 
 // drop makes room: a quarter of what waits goes at once, so that it happens seldom, from the gap that there is already or, if
@@ -117,14 +119,6 @@ func (s *Source) reportDropped() {
 	s.pending = slices.Insert(s.pending, 0, Line{At: time.Now(), Level: Warn, Output: text})
 	s.bytes += len(text) + overhead
 	s.dropped = 0
-}
-
-// signal wakes Run. Called with mu held.
-func (q *Queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Run sends lines until ctx ends or send fails, and returns the error. What was not acknowledged stays for the next Run. Only
@@ -269,7 +263,7 @@ func (q *Queue) Flush(ctx context.Context) error {
 		q.idle = make(chan struct{})
 	}
 	idle := q.idle
-	q.signal()
+	q.wake.Poke()
 	q.mu.Unlock()
 	select {
 	case <-idle:

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 const (
@@ -64,7 +66,7 @@ type Collector struct {
 
 type watcher struct {
 	news  map[string]bool // keys that it has not got yet; guarded by the collector's mu
-	woken chan struct{}   // holds a token when there may be news
+	woken notify.Wake     // there may be news
 }
 
 // New returns a Collector without items.
@@ -101,7 +103,7 @@ func (c *Collector) Set(items []Item) {
 
 // Watch sends what is known, and then what is new, until ctx ends, send fails or the Collector is closed.
 func (c *Collector) Watch(ctx context.Context, send func([]Value) error) error {
-	w := &watcher{news: make(map[string]bool), woken: make(chan struct{}, 1)}
+	w := &watcher{news: make(map[string]bool), woken: notify.NewWake()}
 	if !c.add(w) {
 		return context.Canceled
 	}
@@ -140,7 +142,7 @@ func (c *Collector) add(w *watcher) bool {
 		}
 	}
 	if len(w.news) > 0 {
-		w.woken <- struct{}{}
+		w.woken.Poke()
 	}
 	c.watchers[w] = struct{}{}
 	if c.stop == nil {
@@ -232,10 +234,7 @@ func (c *Collector) store(v Value) {
 	c.values[v.Key] = v
 	for w := range c.watchers {
 		w.news[v.Key] = true
-		select {
-		case w.woken <- struct{}{}:
-		default:
-		}
+		w.woken.Poke()
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 // Status is how far a unit is.
@@ -50,7 +52,7 @@ type Graph struct {
 	mu      sync.Mutex // guards the fields below
 	build   uint64
 	units   map[string]*unit
-	changed chan struct{} // closed and replaced by every change
+	changed notify.Broadcast
 }
 
 // stored is a Graph's file.
@@ -62,7 +64,7 @@ type stored struct {
 // New returns the units that were declared for a build, as the file at path has them; none when it is another build's, or
 // cannot be read. An empty path keeps them in memory only.
 func New(path string, build uint64) *Graph {
-	g := &Graph{path: path, build: build, units: map[string]*unit{}, changed: make(chan struct{})}
+	g := &Graph{path: path, build: build, units: map[string]*unit{}}
 	data, err := os.ReadFile(path)
 	var s stored
 	if err == nil && json.Unmarshal(data, &s) == nil && s.Build == build {
@@ -111,8 +113,7 @@ func (g *Graph) at(name string) (*unit, error) {
 
 // change wakes those who wait, and keeps what there is. Called with mu held.
 func (g *Graph) change() error {
-	close(g.changed)
-	g.changed = make(chan struct{})
+	g.changed.Notify()
 	if g.path == "" {
 		return nil
 	}
@@ -200,7 +201,7 @@ func (g *Graph) tryStart(name string) (waits []string, changed <-chan struct{}, 
 		return nil, nil, fmt.Errorf("%s is %s already", name, u.Status)
 	}
 	if waits = g.waits(u); len(waits) > 0 {
-		return waits, g.changed, nil
+		return waits, g.changed.Changed(), nil
 	}
 	u.Status = Started
 	return nil, nil, g.change()

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 const (
@@ -33,9 +34,9 @@ var (
 type connection struct {
 	agent    uuid.UUID
 	wire     *wire
-	shutdown chan string   // capacity 1
-	manifest chan struct{} // capacity 1: the agent is to ask for its manifest
-	latency  atomic.Int64  // microseconds to the home relay, 0 unknown
+	shutdown chan string  // capacity 1
+	manifest notify.Wake  // the agent is to ask for its manifest
+	latency  atomic.Int64 // microseconds to the home relay, 0 unknown
 
 	stats atomic.Pointer[agentpb.StatsRequest] // what uses the workspace; nil: not told yet
 
@@ -54,10 +55,7 @@ func (c *connection) askShutdown(reason string) {
 
 // tellManifest makes the agent ask for its manifest. It does not block.
 func (c *connection) tellManifest() {
-	select {
-	case c.manifest <- struct{}{}:
-	default: // it is about to be told
-	}
+	c.manifest.Poke()
 }
 
 // wire holds the deadlines of a stream's HTTP exchange, by which a blocked read or write is ended from outside.

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
@@ -129,13 +130,8 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.
 	if err != nil {
 		return fmt.Errorf("read agent: %w", err)
 	}
-	changed := make(chan struct{}, 1)
-	defer s.deps.PubSub.Subscribe("agent:"+agent.String(), func(string) {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})()
+	changed := notify.NewWake()
+	defer s.deps.PubSub.Subscribe("agent:"+agent.String(), func(string) { changed.Poke() })()
 	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
 	if err != nil {
 		return nil // answered already

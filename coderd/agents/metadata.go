@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
@@ -34,7 +35,7 @@ type metadataHub struct {
 	mu       sync.Mutex // guards the fields below
 	values   map[string]*agentpb.MetadataValue
 	err      string // why there are no new values; "" while there are, or it is not known yet
-	watchers map[chan struct{}]bool
+	watchers map[notify.Wake]bool
 	stop     context.CancelFunc // of the question; nil while nobody watches
 }
 
@@ -52,7 +53,7 @@ func (s *Service) hub(agent uuid.UUID) *metadataHub {
 				}
 			}
 		}
-		h = &metadataHub{values: map[string]*agentpb.MetadataValue{}, watchers: map[chan struct{}]bool{}}
+		h = &metadataHub{values: map[string]*agentpb.MetadataValue{}, watchers: map[notify.Wake]bool{}}
 		s.metadata.byAgent[agent] = h
 	}
 	return h
@@ -65,8 +66,8 @@ func (h *metadataHub) watched() bool {
 }
 
 // watch begins to watch the agent's metadata. changed receives after every change. The caller calls stop.
-func (s *Service) watch(agent uuid.UUID, h *metadataHub) (changed chan struct{}, stop func()) {
-	changed = make(chan struct{}, 1)
+func (s *Service) watch(agent uuid.UUID, h *metadataHub) (changed notify.Wake, stop func()) {
+	changed = notify.NewWake()
 	if ctx := h.add(s.life, changed); ctx != nil {
 		s.metadata.Lock()
 		if !s.metadata.stopped {
@@ -86,7 +87,7 @@ func (s *Service) watch(agent uuid.UUID, h *metadataHub) (changed chan struct{},
 }
 
 // add notes a watcher. For the first it returns the context of the question that has to be asked, else nil.
-func (h *metadataHub) add(life context.Context, changed chan struct{}) (ctx context.Context) {
+func (h *metadataHub) add(life context.Context, changed notify.Wake) (ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.watchers[changed] = true
@@ -163,10 +164,7 @@ func (h *metadataHub) update(change func()) {
 	defer h.mu.Unlock()
 	change()
 	for c := range h.watchers {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+		c.Poke()
 	}
 }
 

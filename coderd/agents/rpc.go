@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -149,7 +150,7 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("protocol version %d expected, not %d: start the workspace again to update its agent",
 			protocolVersion, hello.GetProtocolVersion()))
 	}
-	c := &connection{agent: id, wire: w, shutdown: make(chan string, 1), manifest: make(chan struct{}, 1)}
+	c := &connection{agent: id, wire: w, shutdown: make(chan string, 1), manifest: notify.NewWake()}
 	returning, err := r.open(c)
 	if err != nil {
 		return err
@@ -206,7 +207,7 @@ func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.H
 		if err != nil {
 			return err
 		}
-		return notify(ctx, q, c.agent, &a.WorkspaceID)
+		return announce(ctx, q, c.agent, &a.WorkspaceID)
 	})
 }
 
@@ -279,7 +280,7 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 		if n == 0 {
 			return pgx.ErrNoRows // revoked since
 		}
-		return notify(ctx, q, c.agent, &admitted.WorkspaceID)
+		return announce(ctx, q, c.agent, &admitted.WorkspaceID)
 	})
 }
 
@@ -296,7 +297,7 @@ func (s *Service) disconnected(ctx context.Context, c *connection) {
 		if err != nil {
 			return err
 		}
-		return notify(ctx, q, c.agent, &a.WorkspaceID)
+		return announce(ctx, q, c.agent, &a.WorkspaceID)
 	})
 	if err != nil {
 		s.log.WarnContext(ctx, "agent's disconnection is not stored", "agent", c.agent, "err", err)
@@ -336,7 +337,7 @@ func (r *rpc) Lifecycle(ctx context.Context, req *connect.Request[agentpb.Lifecy
 		if err != nil || n == 0 {
 			return err
 		}
-		return notify(ctx, q, id, a.WorkspaceAgent.WorkspaceID)
+		return announce(ctx, q, id, a.WorkspaceAgent.WorkspaceID)
 	})
 	if err != nil {
 		return nil, r.fail(ctx, id, "store lifecycle", err)

@@ -107,7 +107,7 @@ func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, 
 		return nil, err
 	}
 	if overflowed != a.LogsOverflowed {
-		return out, notify(ctx, q, agent, a.WorkspaceID)
+		return out, announce(ctx, q, agent, a.WorkspaceID)
 	}
 	return out, q.NotifyAgent(ctx, agent)
 }

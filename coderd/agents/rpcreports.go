@@ -47,7 +47,7 @@ func (r *rpc) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHea
 		if err != nil || len(changed) == 0 {
 			return err
 		}
-		return notify(ctx, q, id, a.WorkspaceAgent.WorkspaceID)
+		return announce(ctx, q, id, a.WorkspaceAgent.WorkspaceID)
 	})
 	if err != nil {
 		return nil, r.fail(ctx, id, "store health of apps", err)

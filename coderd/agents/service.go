@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -73,7 +74,7 @@ type Service struct {
 	startedAt time.Time
 	onRevoked func(...uuid.UUID) // set before Start
 
-	wake    chan struct{}   // capacity 1: pending has something
+	wake    notify.Wake     // pending has something
 	life    context.Context // ends with Stop
 	stop    context.CancelFunc
 	stopped chan struct{} // closed when run has ended; nil before Start
@@ -127,7 +128,7 @@ func New(deps Deps) *Service {
 	if deps.RelayRegion == "" {
 		deps.RelayRegion = "default"
 	}
-	s := &Service{deps: deps, log: deps.Logger, onRevoked: func(...uuid.UUID) {}, wake: make(chan struct{}, 1), startedAt: now()}
+	s := &Service{deps: deps, log: deps.Logger, onRevoked: func(...uuid.UUID) {}, wake: notify.NewWake(), startedAt: now()}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.conns.byAgent = map[uuid.UUID]*connection{}
 	s.conns.returned = map[uuid.UUID]bool{}
@@ -195,10 +196,7 @@ func (s *Service) note(payload string, set map[uuid.UUID]bool) {
 }
 
 func (s *Service) kick() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Poke()
 }
 
 func (s *Service) run(ctx context.Context) {
@@ -298,7 +296,7 @@ func (s *Service) sweep(ctx context.Context) error {
 			return err
 		}
 		for _, a := range gone {
-			if err := notify(ctx, q, a.ID, a.WorkspaceID); err != nil {
+			if err := announce(ctx, q, a.ID, a.WorkspaceID); err != nil {
 				return err
 			}
 		}
@@ -312,8 +310,8 @@ func (s *Service) connection(id uuid.UUID) *connection {
 	return s.conns.byAgent[id]
 }
 
-// notify tells pages about the agent and its workspace to look again, when the transaction commits.
-func notify(ctx context.Context, q *dbsqlc.Queries, agent uuid.UUID, workspace *uuid.UUID) error {
+// announce tells pages about the agent and its workspace to look again, when the transaction commits.
+func announce(ctx context.Context, q *dbsqlc.Queries, agent uuid.UUID, workspace *uuid.UUID) error {
 	if err := q.NotifyAgent(ctx, agent); err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (s *Service) postStartupProblem(w http.ResponseWriter, r *http.Request) err
 		if _, err := storeLogs(r.Context(), q, agent.ID, source, []*agentpb.LogLine{line}); err != nil {
 			return err
 		}
-		return notify(r.Context(), q, agent.ID, &agent.WorkspaceID)
+		return announce(r.Context(), q, agent.ID, &agent.WorkspaceID)
 	})
 	if err != nil {
 		return fmt.Errorf("store startup problem: %w", err)

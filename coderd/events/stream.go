@@ -12,6 +12,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -31,7 +32,7 @@ const (
 // stream is one reader: what it has not been told yet.
 type stream struct {
 	user uuid.UUID
-	wake chan struct{} // capacity 1
+	wake notify.Wake
 
 	mu      sync.Mutex
 	actor   rbac.Actor          // guarded by mu
@@ -42,14 +43,7 @@ type stream struct {
 }
 
 func newStream(actor rbac.Actor) *stream {
-	return &stream{user: actor.UserID, actor: actor, wake: make(chan struct{}, 1), known: map[Change]struct{}{}}
-}
-
-func (x *stream) poke() {
-	select {
-	case x.wake <- struct{}{}:
-	default:
-	}
+	return &stream{user: actor.UserID, actor: actor, wake: notify.NewWake(), known: map[Change]struct{}{}}
 }
 
 // push adds a change that the reader may see.
@@ -65,7 +59,7 @@ func (x *stream) push(c Change) {
 		x.pending = append(x.pending, c)
 		x.known[c] = struct{}{}
 	}
-	x.poke()
+	x.wake.Poke()
 }
 
 // reset has the reader look at everything.
@@ -73,7 +67,7 @@ func (x *stream) reset() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.loseLocked()
-	x.poke()
+	x.wake.Poke()
 }
 
 func (x *stream) loseLocked() {
@@ -86,7 +80,7 @@ func (x *stream) doubt() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.doubted = true
-	x.poke()
+	x.wake.Poke()
 }
 
 // take empties the stream.

@@ -78,7 +78,7 @@ func (s *Service) round(failing map[uuid.UUID]bool) (again bool) {
 		if err != nil && s.ctx.Err() == nil {
 			s.log.Error("job not offered, trying again", "peer", x.daemon.Name, "err", err)
 			failing[x.daemon.ID] = true
-			time.AfterFunc(retryAfter, func() { s.poke(s.wake) })
+			time.AfterFunc(retryAfter, func() { s.wake.Poke() })
 		}
 		if fault.CodeOf(err) == fault.Unavailable {
 			return false // the database is away: it is for the others, too
@@ -149,7 +149,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 		s.mu.Lock()
 		s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(retryAfter), giveBack: true}
 		s.mu.Unlock()
-		s.poke(s.recount)
+		s.recount.Poke()
 	}
 	if err != nil || offer == nil {
 		return false, err

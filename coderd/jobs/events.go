@@ -70,7 +70,7 @@ func (s *Service) ready(ctx context.Context, x *session, slots int) {
 	}
 	s.mu.Unlock()
 	s.giveBack(ctx, withdrawn)
-	s.poke(s.wake)
+	s.wake.Poke()
 }
 
 // accepted makes an offer a lease and confirms it: only then the daemon begins.

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
@@ -62,9 +63,9 @@ func (s *Service) logs(ctx context.Context, job uuid.UUID, after int64) ([]sdk.J
 // followLogs sends lines as they come. It looks at the database when the job is announced to have changed, and never holds more
 // than a page.
 func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID, after int64) error {
-	changed := make(chan struct{}, 1)
-	changed <- struct{}{} // look once at the beginning
-	cancel := s.deps.PubSub.Subscribe(Channel(job), func(string) { s.poke(changed) })
+	changed := notify.NewWake()
+	changed.Poke() // look once at the beginning
+	cancel := s.deps.PubSub.Subscribe(Channel(job), func(string) { changed.Poke() })
 	defer cancel()
 	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
 	if err != nil {

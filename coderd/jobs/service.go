@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -97,8 +98,8 @@ type Service struct {
 	silent   bool               // the last beat was not stored; of beats alone
 	handlers map[string]Handler // set before Start
 
-	wake    chan struct{} // capacity 1: somebody may have a job to take
-	recount chan struct{} // capacity 1: a deadline was added
+	wake    notify.Wake // a daemon may have a job to take
+	recount notify.Wake // a deadline was added
 	ctx     context.Context
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -142,7 +143,7 @@ func New(deps Deps) *Service {
 		deps.CancelGrace = DefaultCancelGrace
 	}
 	s := &Service{
-		deps: deps, log: deps.Logger, id: uuid.New(), handlers: map[string]Handler{}, wake: make(chan struct{}, 1), recount: make(chan struct{}, 1),
+		deps: deps, log: deps.Logger, id: uuid.New(), handlers: map[string]Handler{}, wake: notify.NewWake(), recount: notify.NewWake(),
 		sessions: map[uuid.UUID]*session{}, opening: map[uuid.UUID]int{}, deadlines: map[uuid.UUID]deadline{}, stalled: map[uuid.UUID]string{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -165,7 +166,7 @@ func (s *Service) Start(ctx context.Context) error {
 		return err
 	}
 	cancels := []func(){
-		s.deps.PubSub.Subscribe(channelQueue, func(string) { s.poke(s.wake) }),
+		s.deps.PubSub.Subscribe(channelQueue, func(string) { s.wake.Poke() }),
 		s.deps.PubSub.Subscribe(channelCancel, s.cancelRequested),
 	}
 	s.running.Go(func() {
@@ -178,7 +179,7 @@ func (s *Service) Start(ctx context.Context) error {
 	})
 	s.running.Go(s.expire)
 	s.running.Go(s.beats)
-	s.poke(s.wake)
+	s.wake.Poke()
 	return nil
 }
 
@@ -190,13 +191,6 @@ func (s *Service) Stop() {
 	s.stop()
 	s.streams.Wait()
 	s.running.Wait()
-}
-
-func (s *Service) poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // NewJob is a job to queue.

@@ -426,7 +426,7 @@ func (s *Service) forget(x *session) (offers map[uuid.UUID]int64, was bool) {
 		s.deadlines[id] = deadline{epoch: epoch, at: time.Now().Add(s.patience())}
 	}
 	offers, x.offers = x.offers, map[uuid.UUID]int64{}
-	s.poke(s.recount)
+	s.recount.Poke()
 	return offers, true
 }
 
@@ -474,7 +474,7 @@ func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) erro
 		s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(min(s.deps.Fence, cutFence)), reason: reason}
 	}
 	s.mu.Unlock()
-	s.poke(s.recount)
+	s.recount.Poke()
 	if err := s.deps.PubSub.Publish(ctx, channelQueue, ""); err != nil { // who waits for it learns that it is gone
 		s.log.Warn("queue not announced", "err", err)
 	}
@@ -489,7 +489,7 @@ func (s *Service) giveBack(ctx context.Context, offers map[uuid.UUID]int64) {
 			s.mu.Lock()
 			s.deadlines[id] = deadline{epoch: epoch, at: time.Now().Add(retryAfter), giveBack: true}
 			s.mu.Unlock()
-			s.poke(s.recount)
+			s.recount.Poke()
 		}
 	}
 }

@@ -5,6 +5,8 @@ package pubsub
 import (
 	"context"
 	"sync"
+
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 // PubSub passes messages to everybody who listens on a channel. Messages may be lost while the connection is: afterwards every
@@ -26,7 +28,7 @@ const queueLength = 64
 // subscriber calls one function, in a goroutine of its own.
 type subscriber struct {
 	fn     func(string)
-	signal chan struct{} // holds one token while there is something to do
+	signal notify.Wake
 
 	mu     sync.Mutex
 	queue  []string // guarded by mu
@@ -34,7 +36,7 @@ type subscriber struct {
 }
 
 func newSubscriber(fn func(string)) *subscriber {
-	return &subscriber{fn: fn, signal: make(chan struct{}, 1)}
+	return &subscriber{fn: fn, signal: notify.NewWake()}
 }
 
 // push never blocks.
@@ -46,21 +48,14 @@ func (s *subscriber) push(payload string) {
 		s.queue = append(s.queue, payload)
 	}
 	s.mu.Unlock()
-	s.wake()
-}
-
-func (s *subscriber) wake() {
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
+	s.signal.Poke()
 }
 
 func (s *subscriber) close() {
 	s.mu.Lock()
 	s.closed, s.queue = true, nil
 	s.mu.Unlock()
-	s.wake()
+	s.signal.Poke()
 }
 
 // run calls fn until close.

@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
@@ -32,13 +33,8 @@ type event func(workspace []byte) error
 // follow sends the workspace now and whenever it changes, until ctx ends or a message cannot be sent. Changes that come
 // quickly one after another may be sent as one.
 func (s *Service) follow(ctx context.Context, viewer rbac.Actor, id uuid.UUID, send event) error {
-	changed := make(chan struct{}, 1)
-	defer s.deps.PubSub.Subscribe("workspace:"+id.String(), func(string) {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})()
+	changed := notify.NewWake()
+	defer s.deps.PubSub.Subscribe("workspace:"+id.String(), func(string) { changed.Poke() })()
 	ticker := time.NewTicker(lookAnyway)
 	defer ticker.Stop()
 	var last []byte

@@ -1,0 +1,73 @@
+package notify_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/codermesh/codermesh/internal/notify"
+)
+
+func ExampleWake() {
+	wake := notify.NewWake()
+	wake.Poke()
+	wake.Poke() // counts as the first
+	<-wake
+	select {
+	case <-wake:
+		fmt.Println("woken twice")
+	default:
+		fmt.Println("woken once")
+	}
+	// Output: woken once
+}
+
+func ExampleBroadcast() {
+	var changed notify.Broadcast
+	first, second := changed.Changed(), changed.Changed()
+	changed.Notify()
+	<-first
+	<-second
+	fmt.Println("both woken")
+	// Output: both woken
+}
+
+// TestBroadcast holds what callers rely on: a waiter that asks and looks under one lock misses no change.
+func TestBroadcast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const changes, waiters = 100, 10
+		var (
+			changed notify.Broadcast
+			mu      sync.Mutex
+			n       int
+			running sync.WaitGroup
+		)
+		for range waiters {
+			running.Go(func() {
+				for {
+					mu.Lock()
+					done, news := n == changes, changed.Changed()
+					mu.Unlock()
+					if done {
+						return
+					}
+					<-news
+				}
+			})
+		}
+		for range changes {
+			mu.Lock()
+			n++
+			changed.Notify()
+			mu.Unlock()
+		}
+		running.Wait() // a missed change would leave a waiter blocked, which synctest reports as a deadlock
+		select {
+		case <-changed.Changed():
+			t.Error("a new channel is closed before the next change")
+		default:
+		}
+	})
+}
