@@ -127,13 +127,20 @@ func testCancel(t *testing.T, p pubsub.PubSub) {
 }
 
 func testSlow(t *testing.T, p pubsub.PubSub) {
-	release, quick := make(chan struct{}), newInbox()
-	slow := newInbox()
+	begun, release := make(chan struct{}, 1), make(chan struct{})
+	quick, slow := newInbox(), newInbox()
 	defer p.Subscribe("s", func(payload string) {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
 		<-release
 		slow <- payload
 	})()
 	defer p.Subscribe("s", quick.hear)()
+	publish(t, p, "s", "first")
+	quick.until(t, "first")
+	<-begun // it has a message in hand: the end of its queue comes as another one
 	const sent = 300
 	for i := range sent {
 		publish(t, p, "s", fmt.Sprint(i))
