@@ -24,7 +24,7 @@ const (
 )
 
 var (
-	errStopping = connect.NewError(connect.CodeUnavailable, errors.New("the server is going down: connect again"))
+	errStopping = connect.NewError(connect.CodeUnavailable, errors.New("the server is stopping: connect again"))
 	errRevoked  = connect.NewError(connect.CodePermissionDenied, errors.New("the workspace does not run this agent any more"))
 	errReplaced = connect.NewError(connect.CodeAborted, errors.New("the agent has connected again"))
 	errSilent   = connect.NewError(connect.CodeDeadlineExceeded, errors.New("no heartbeat came"))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,13 +16,11 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/websock"
 )
 
 const (
-	logPage     = 1000             // lines per query, and per message of a followed log
-	lookAnyway  = 15 * time.Second // how long a lost notification can go unnoticed
-	sendLogTime = 30 * time.Second // for one message to a slow reader
+	logPage    = 1000             // lines per query, and per message of a followed log
+	lookAnyway = 15 * time.Second // how long a lost notification can go unnoticed
 )
 
 // Routes registers the agents' routes.
@@ -124,6 +121,11 @@ func (s *Service) logs(ctx context.Context, agent uuid.UUID, after, before int64
 	return out, nil
 }
 
+// streams are the options of a stream whose failure is told to websockets with the given words.
+func (s *Service) streams(failed string) httpapi.StreamOptions {
+	return httpapi.StreamOptions{Life: s.life, Logger: s.log, Failed: failed}
+}
+
 // followLogs sends arrays of lines as they come, until the reader leaves or the agent belongs to another build.
 func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.UUID, after int64) error {
 	first, err := s.deps.DB.GetAgent(r.Context(), agent)
@@ -132,78 +134,46 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.
 	}
 	changed := notify.NewWake()
 	defer s.deps.PubSub.Subscribe("agent:"+agent.String(), func(string) { changed.Poke() })()
-	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
-	if err != nil {
-		return nil // answered already
-	}
-	ctx, cancel := context.WithCancel(r.Context()) // ends when the reader leaves, and with the service
-	defer context.AfterFunc(s.life, cancel)()
-	var reader sync.WaitGroup
-	reader.Go(func() { // takes close frames and pongs, until the connection is closed
-		defer cancel()
+	return httpapi.ServeWebsocket(w, r, s.streams("the log cannot be read now"), func(ctx context.Context, send func(...httpapi.Event) error) error {
 		for {
-			if _, err := ws.Read(context.WithoutCancel(r.Context())); err != nil {
-				return
+			if after, err = s.sendLogs(ctx, agent, after, send); err != nil {
+				return err
+			}
+			now, err := s.deps.DB.GetAgent(ctx, agent)
+			switch {
+			case database.IsNotFound(err):
+				return httpapi.EndStream("the workspace does not have this agent any more")
+			case err != nil:
+				return fmt.Errorf("read agent: %w", err)
+			case now.BuildNumber != first.BuildNumber:
+				return httpapi.EndStream("the workspace was built anew")
+			}
+			timer := time.NewTimer(lookAnyway)
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			case <-timer.C:
+			}
+			timer.Stop()
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
 		}
 	})
-	defer func() { ws.CloseNow(); reader.Wait() }()
-	for {
-		if after, err = s.sendLogs(ctx, ws, agent, after); err != nil {
-			return s.endFollow(ctx, ws, err)
-		}
-		now, err := s.deps.DB.GetAgent(ctx, agent)
-		if err != nil {
-			return s.endFollow(ctx, ws, err)
-		}
-		if now.BuildNumber != first.BuildNumber {
-			return ws.Close(websock.StatusNormal, "the workspace was built anew")
-		}
-		timer := time.NewTimer(lookAnyway)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return s.endFollow(ctx, ws, ctx.Err())
-		}
-	}
 }
 
-func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, agent uuid.UUID, after int64) (int64, error) {
+// sendLogs sends the lines after an id and returns the last one's.
+func (s *Service) sendLogs(ctx context.Context, agent uuid.UUID, after int64, send func(...httpapi.Event) error) (int64, error) {
 	for {
 		page, err := s.logs(ctx, agent, after, 1<<62)
 		if err != nil || len(page) == 0 {
 			return after, err
 		}
-		// A write that is cut off would cut the connection: the end of the service waits for it, to say why it ends.
-		send, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendLogTime)
-		err = ws.WriteJSON(send, page)
-		cancel()
-		if err != nil {
+		if err := send(httpapi.Event{Data: page}); err != nil {
 			return after, err
 		}
 		after = page[len(page)-1].ID
 	}
-}
-
-// endFollow closes a followed log that cannot go on. A reader that has left is no error.
-func (s *Service) endFollow(ctx context.Context, ws *websock.Conn, err error) error {
-	if ended := httpapi.SessionEnded(ctx); ended != nil {
-		return ws.Close(websock.StatusPolicy, ended.Message)
-	}
-	switch {
-	case s.life.Err() != nil:
-		return ws.Close(websock.StatusGoingAway, "the server is going down")
-	case ctx.Err() != nil:
-		return nil
-	case database.IsNotFound(err):
-		return ws.Close(websock.StatusNormal, "the workspace does not have this agent any more")
-	}
-	s.log.DebugContext(ctx, "followed log ended", "err", err)
-	return ws.Close(websock.StatusTryAgain, "the log cannot be read now")
 }
 
 func queryID(r *http.Request, name string, fallback int64) (int64, error) {

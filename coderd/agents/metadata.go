@@ -3,7 +3,6 @@ package agents
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +19,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/websock"
 )
 
 const (
@@ -196,8 +194,8 @@ func (s *Service) metadataJSON(ctx context.Context, agent uuid.UUID, h *metadata
 	return out, nil
 }
 
-// followMetadata sends everything at first and after every change, and nil as a sign of life, until ctx ends or send fails.
-func (s *Service) followMetadata(ctx context.Context, agent uuid.UUID, send func([]sdk.AgentMetadata) error) error {
+// followMetadata sends everything at first and after every change, and keep-alives, until ctx ends or send fails.
+func (s *Service) followMetadata(ctx context.Context, agent uuid.UUID, send func(...httpapi.Event) error) error {
 	h := s.hub(agent)
 	changed, stop := s.watch(agent, h)
 	defer stop()
@@ -208,7 +206,7 @@ func (s *Service) followMetadata(ctx context.Context, agent uuid.UUID, send func
 		if err != nil {
 			return err
 		}
-		if err := send(all); err != nil {
+		if err := send(httpapi.Event{Type: "data", Data: all}); err != nil {
 			return err
 		}
 		for waiting := true; waiting; {
@@ -218,7 +216,7 @@ func (s *Service) followMetadata(ctx context.Context, agent uuid.UUID, send func
 			case <-changed:
 				waiting = false
 			case <-idle.C:
-				if err := send(nil); err != nil {
+				if err := send(httpapi.Event{Type: "ping"}); err != nil {
 					return err
 				}
 			}
@@ -227,83 +225,19 @@ func (s *Service) followMetadata(ctx context.Context, agent uuid.UUID, send func
 }
 
 func (s *Service) watchMetadata(w http.ResponseWriter, r *http.Request) error {
-	a, err := s.find(r, rbac.Read)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	control := http.NewResponseController(w)
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
-	// Whatever comes next on this connection has its own deadline.
-	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
-	err = s.followMetadata(ctx, a.ID, func(all []sdk.AgentMetadata) error {
-		text := []byte("event: ping\n\n")
-		if all != nil {
-			data, err := json.Marshal(all)
-			if err != nil {
-				return fmt.Errorf("encode metadata: %w", err)
-			}
-			text = fmt.Appendf(nil, "event: data\ndata: %s\n\n", data)
-		}
-		if err := control.SetWriteDeadline(time.Now().Add(sendLogTime)); err != nil {
-			return fmt.Errorf("set deadline: %w", err)
-		}
-		if _, err := w.Write(text); err != nil {
-			return fmt.Errorf("send event: %w", err)
-		}
-		return control.Flush()
-	})
-	// The answer has begun: an error can only end it.
-	if ctx.Err() == nil {
-		s.log.DebugContext(ctx, "watch of metadata ended", "agent", a.ID, "err", err)
-	}
-	return nil
+	return s.serveMetadata(w, r, httpapi.ServeEvents)
 }
 
 func (s *Service) watchMetadataWebsocket(w http.ResponseWriter, r *http.Request) error {
+	return s.serveMetadata(w, r, httpapi.ServeWebsocket)
+}
+
+func (s *Service) serveMetadata(w http.ResponseWriter, r *http.Request, serve httpapi.StreamServer) error {
 	a, err := s.find(r, rbac.Read)
 	if err != nil {
 		return err
 	}
-	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
-	if err != nil {
-		return nil // answered already
-	}
-	ctx, done := ws.Drain(context.WithoutCancel(r.Context())) // a read that is cut off would cut the connection before its last words
-	defer done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(r.Context(), cancel)()
-	defer context.AfterFunc(s.life, cancel)()
-	err = s.followMetadata(ctx, a.ID, func(all []sdk.AgentMetadata) error {
-		m := metadataEvent{Type: "ping"}
-		if all != nil {
-			m = metadataEvent{Type: "data", Data: all}
-		}
-		send, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendLogTime)
-		defer cancel()
-		return ws.WriteJSON(send, m)
+	return serve(w, r, s.streams("the agent's metadata cannot be read now"), func(ctx context.Context, send func(...httpapi.Event) error) error {
+		return s.followMetadata(ctx, a.ID, send)
 	})
-	if ended := httpapi.SessionEnded(r.Context()); ended != nil {
-		return ws.Close(websock.StatusPolicy, ended.Message)
-	}
-	if s.life.Err() != nil {
-		return ws.Close(websock.StatusGoingAway, "the server is going down")
-	}
-	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
-		return nil
-	}
-	s.log.DebugContext(ctx, "watch of metadata ended", "agent", a.ID, "err", err)
-	return ws.Close(websock.StatusTryAgain, "the agent's metadata cannot be read now")
-}
-
-// metadataEvent is a message of the websocket.
-type metadataEvent struct {
-	Type string              `json:"type"` // data, ping
-	Data []sdk.AgentMetadata `json:"data,omitempty"`
 }

@@ -79,7 +79,7 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	if ended := httpapi.SessionEnded(r.Context()); ended != nil {
 		status, reason = websock.StatusPolicy, ended.Message
 	} else if s.life.Err() != nil {
-		status, reason = websock.StatusGoingAway, "the server is going down"
+		status, reason = websock.StatusGoingAway, "the server is stopping"
 	}
 	err = ws.Close(status, reason)
 	typing.Wait()

@@ -4,6 +4,7 @@
 package events
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -91,8 +92,8 @@ type Service struct {
 	deps   Deps
 	cancel func() // ends the subscription
 
-	stopped chan struct{} // closed by Stop
-	stop    sync.Once
+	life context.Context // ends with Stop
+	stop context.CancelFunc
 
 	mu      sync.Mutex
 	streams map[*stream]struct{} // guarded by mu
@@ -100,17 +101,16 @@ type Service struct {
 
 // New subscribes to changes. Stop it before the PubSub.
 func New(deps Deps) *Service {
-	s := &Service{deps: deps, stopped: make(chan struct{}), streams: map[*stream]struct{}{}}
+	s := &Service{deps: deps, streams: map[*stream]struct{}{}}
+	s.life, s.stop = context.WithCancel(context.Background())
 	s.cancel = deps.PubSub.Subscribe(channel, s.announce)
 	return s
 }
 
 // Stop ends all streams without waiting for their requests. Pages open new ones elsewhere, or later. It may be called again.
 func (s *Service) Stop() {
-	s.stop.Do(func() {
-		s.cancel()
-		close(s.stopped)
-	})
+	s.cancel()
+	s.stop()
 }
 
 // Routes registers the stream.

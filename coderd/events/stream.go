@@ -1,8 +1,8 @@
 package events
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -23,8 +23,6 @@ const (
 	gap = 100 * time.Millisecond
 	// pingEvery keeps proxies from taking a silent stream for a dead one.
 	pingEvery = 15 * time.Second
-	// sendTimeout bounds a batch to a reader that takes nothing.
-	sendTimeout = 30 * time.Second
 	// authenticateEvery bounds how long a stream outlives its session, when nobody took that away but time.
 	authenticateEvery = 10 * time.Minute
 )
@@ -109,20 +107,14 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer s.remove(x)
-	w.Header().Set("Content-Type", "text/event-stream")
-	httpapi.NoStore(w.Header())
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy that collects answers would keep events back
-	out := writer{w, http.NewResponseController(w)}
-	// Whatever comes next on this connection has its own deadline.
-	defer func() { _ = out.control.SetWriteDeadline(time.Time{}) }()
-	if err := s.follow(r, x, out); err != nil && r.Context().Err() == nil {
-		s.deps.Logger.DebugContext(r.Context(), "event stream ended", "user", x.user, "err", err)
-	}
-	return nil // the answer has begun: an error can only end it
+	opts := httpapi.StreamOptions{Life: s.life, Logger: s.deps.Logger, Failed: "changes cannot be followed now"}
+	return httpapi.ServeEvents(w, r, opts, func(ctx context.Context, send func(...httpapi.Event) error) error {
+		return s.follow(ctx, r, x, send)
+	})
 }
 
-func (s *Service) follow(r *http.Request, x *stream, out writer) error {
-	if err := out.send("event: ready\ndata: {}\n\n"); err != nil {
+func (s *Service) follow(ctx context.Context, r *http.Request, x *stream, send func(...httpapi.Event) error) error {
+	if err := send(httpapi.Event{Type: "ready", Data: struct{}{}}); err != nil {
 		return err
 	}
 	ping, check := time.NewTicker(pingEvery), time.NewTicker(authenticateEvery)
@@ -130,12 +122,10 @@ func (s *Service) follow(r *http.Request, x *stream, out writer) error {
 	defer check.Stop()
 	for {
 		select {
-		case <-r.Context().Done():
-			return nil
-		case <-s.stopped:
+		case <-ctx.Done():
 			return nil
 		case <-ping.C:
-			if err := out.send(": ping\n\n"); err != nil {
+			if err := send(httpapi.Event{}); err != nil {
 				return err
 			}
 			continue
@@ -148,52 +138,34 @@ func (s *Service) follow(r *http.Request, x *stream, out writer) error {
 		if doubted {
 			actor, err := s.deps.Authenticate(r)
 			if err != nil {
-				return fmt.Errorf("check session: %w", err) // if nobody can tell now, the page asks again soon
+				return fmt.Errorf("check session: %w", err) // if the answer is not known now, the page asks again soon
 			}
-			if x.become(actor) { // what it was about to be told is not its business any more, and other things are
+			if x.become(actor) { // what waited for it may not be its business any more, and other things are
 				changes, lost = nil, true
 			}
 		}
-		if err := out.send(text(changes, lost)); err != nil {
-			return err
+		if all := batch(changes, lost); len(all) > 0 {
+			if err := send(all...); err != nil {
+				return err
+			}
 		}
 		pause := time.NewTimer(gap)
 		select {
 		case <-pause.C:
-		case <-r.Context().Done():
-		case <-s.stopped:
+		case <-ctx.Done():
 		}
 		pause.Stop()
 	}
 }
 
-// text is a batch as server-sent events, "" when there is nothing to tell.
-func text(changes []Change, lost bool) string {
+// batch is what a reader is told of changes, or instead of those that were lost.
+func batch(changes []Change, lost bool) []httpapi.Event {
 	if lost {
-		return "event: " + string(sdk.EventReset) + "\ndata: {}\n\n"
+		return []httpapi.Event{{Type: string(sdk.EventReset), Data: struct{}{}}}
 	}
-	var all []byte
-	for _, c := range changes {
-		all = fmt.Appendf(all, "event: %s\ndata: {\"id\":%q}\n\n", c.Kind, c.ID)
+	all := make([]httpapi.Event, len(changes))
+	for i, c := range changes {
+		all[i] = httpapi.Event{Type: string(c.Kind), Data: sdk.Event{ID: c.ID}}
 	}
-	return string(all)
-}
-
-// writer sends with a deadline.
-type writer struct {
-	http.ResponseWriter
-	control *http.ResponseController
-}
-
-func (w writer) send(text string) error {
-	if text == "" {
-		return nil
-	}
-	if err := w.control.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return fmt.Errorf("set deadline: %w", err)
-	}
-	if _, err := io.WriteString(w.ResponseWriter, text); err != nil {
-		return fmt.Errorf("send events: %w", err)
-	}
-	return w.control.Flush()
+	return all
 }

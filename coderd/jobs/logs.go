@@ -15,7 +15,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/websock"
 )
 
 // logPage is how many lines are read from the database at once.
@@ -67,45 +66,34 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UU
 	changed.Poke() // look once at the beginning
 	cancel := s.deps.PubSub.Subscribe(Channel(job), func(string) { changed.Poke() })
 	defer cancel()
-	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
-	if err != nil {
-		return nil // answered by Accept
-	}
-	ctx, done := ws.Drain(context.WithoutCancel(r.Context()))
-	defer done()
-	look := time.NewTicker(stallCheck)
-	defer look.Stop()
-	said, status := "", statusPending
-	for {
-		select {
-		case <-look.C:
-			if said, err = s.sayStalled(ctx, ws, job, status, after, said); err != nil {
-				return nil // the client left
+	opts := httpapi.StreamOptions{Life: s.ctx, Logger: s.log, Failed: "the log cannot be read now"}
+	return httpapi.ServeWebsocket(w, r, opts, func(ctx context.Context, send func(...httpapi.Event) error) (err error) {
+		look := time.NewTicker(stallCheck)
+		defer look.Stop()
+		said, status := "", statusPending
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-look.C:
+				if said, err = s.sayStalled(send, job, status, after, said); err != nil {
+					return err
+				}
+				continue
+			case <-changed:
 			}
-			continue
-		case <-ctx.Done():
-			return ws.Close(websock.StatusGoingAway, "")
-		case <-r.Context().Done():
-			return ws.Close(websock.StatusPolicy, "the session has ended")
-		case <-s.ctx.Done():
-			return ws.Close(websock.StatusTryAgain, "the server is stopping")
-		case <-changed:
+			if status, err = s.sendLogs(ctx, job, &after, send); err != nil || ended(status) {
+				return err
+			}
 		}
-		if status, err = s.sendLogs(ctx, ws, job, &after); err != nil {
-			s.log.Debug("job log not followed to its end", "job", job, "err", err)
-			return ws.Close(websock.StatusInternal, "the log cannot be read now")
-		}
-		if ended(status) {
-			return ws.Close(websock.StatusNormal, "")
-		}
-	}
+	})
 }
 
 // stallCheck is how often those who follow a log look whether the database keeps the job from going on.
 const stallCheck = 2 * time.Second
 
 // sayStalled tells a client once why the job's log does not go on: the database that would keep the line cannot take it.
-func (s *Service) sayStalled(ctx context.Context, ws *websock.Conn, job uuid.UUID, status string, after int64, said string) (string, error) {
+func (s *Service) sayStalled(send func(...httpapi.Event) error, job uuid.UUID, status string, after int64, said string) (string, error) {
 	s.mu.Lock()
 	why, then := s.stalled[job], "The job goes on; what it reports is stored as soon as that is possible."
 	if why == "" && status == statusPending {
@@ -115,14 +103,14 @@ func (s *Service) sayStalled(ctx context.Context, ws *websock.Conn, job uuid.UUI
 	if why == said || why == "" {
 		return why, nil
 	}
-	return why, ws.WriteJSON(ctx, sdk.JobLog{
+	return why, send(httpapi.Event{Data: sdk.JobLog{
 		ID: after, CreatedAt: time.Now(), Source: "provisioner_daemon", Level: "warn", Stage: "Storing",
 		Output: why + " " + then,
-	})
+	}})
 }
 
 // sendLogs sends what is new and returns the job's status. All of the log of an ended job has been sent.
-func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, job uuid.UUID, after *int64) (status string, err error) {
+func (s *Service) sendLogs(ctx context.Context, job uuid.UUID, after *int64, send func(...httpapi.Event) error) (status string, err error) {
 	row, err := s.deps.DB.GetJob(ctx, job) // before the lines: an ended job writes no more
 	if err != nil {
 		return "", fmt.Errorf("read job: %w", err)
@@ -133,7 +121,7 @@ func (s *Service) sendLogs(ctx context.Context, ws *websock.Conn, job uuid.UUID,
 			return "", err
 		}
 		for _, line := range page {
-			if err := ws.WriteJSON(ctx, line); err != nil {
+			if err := send(httpapi.Event{Data: line}); err != nil {
 				return "", err
 			}
 			*after = line.ID
