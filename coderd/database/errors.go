@@ -19,7 +19,6 @@ import (
 const (
 	codeUniqueViolation     = "23505"
 	codeForeignKeyViolation = "23503"
-	codeCheckViolation      = "23514"
 	codeSerialization       = "40001"
 	codeDeadlock            = "40P01"
 	codeDiskFull            = "53100"
@@ -41,11 +40,6 @@ func IsUniqueViolation(err error, constraint string) bool {
 // IsForeignKeyViolation is the same for a row that is not there, or that is still referred to.
 func IsForeignKeyViolation(err error, constraint string) bool {
 	return violates(err, codeForeignKeyViolation, constraint)
-}
-
-// IsCheckViolation is the same for a value that a CHECK refuses.
-func IsCheckViolation(err error, constraint string) bool {
-	return violates(err, codeCheckViolation, constraint)
 }
 
 func violates(err error, code, constraint string) bool {

@@ -28,11 +28,6 @@ func ActorFrom(ctx context.Context) rbac.Actor {
 	return a
 }
 
-// WithActor is for tests of handlers outside a Mux.
-func WithActor(ctx context.Context, a rbac.Actor) context.Context {
-	return context.WithValue(ctx, actorKey{}, a)
-}
-
 // RequestID is the request's id, which the answer carries too; "" outside a Mux.
 func RequestID(ctx context.Context) string {
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {

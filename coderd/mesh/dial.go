@@ -68,21 +68,6 @@ func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16)
 	return &agentConn{halfCloser: conn, release: release}, nil
 }
 
-// PingAgent measures the path from this server to an agent, as tailnet.Node.Ping does. Errors are DialAgent's.
-func (s *Service) PingAgent(ctx context.Context, agentID uuid.UUID) (tailnet.Pong, error) {
-	release, err := s.introduce(ctx, agentID)
-	if err != nil {
-		return tailnet.Pong{}, err
-	}
-	defer release()
-	return s.node.Ping(ctx, agentID)
-}
-
-// AgentConnected reports whether the agent is connected to this server's coordinator now.
-func (s *Service) AgentConnected(agentID uuid.UUID) bool {
-	return s.coord.Online(agentID)
-}
-
 // AgentContested reports whether another process than the connected one has tried to be this agent lately.
 func (s *Service) AgentContested(agentID uuid.UUID) bool {
 	return s.coord.Contested(agentID)

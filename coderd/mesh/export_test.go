@@ -1,6 +1,10 @@
 package mesh
 
-import "time"
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // KeepAgents sets how long an introduction outlives its last connection. Before Start.
 func (s *Service) KeepAgents(d time.Duration) { s.keep = d }
@@ -11,3 +15,6 @@ func (s *Service) Introduced() int {
 	defer s.reaches.Unlock()
 	return len(s.reaches.byID)
 }
+
+// AgentConnected reports whether the agent is connected to this server's coordinator now.
+func (s *Service) AgentConnected(agentID uuid.UUID) bool { return s.coord.Online(agentID) }

@@ -184,10 +184,6 @@ func (c *Client) AgentConnection(ctx context.Context, id uuid.UUID) (AgentConnec
 	return get[AgentConnection](ctx, c, "workspaceagents/"+id.String()+"/connection")
 }
 
-func (c *Client) AgentListeningPorts(ctx context.Context, id uuid.UUID) (ListeningPorts, error) {
-	return get[ListeningPorts](ctx, c, "workspaceagents/"+id.String()+"/listening-ports")
-}
-
 // AgentLogs returns the agent's log lines with ids above after.
 func (c *Client) AgentLogs(ctx context.Context, id uuid.UUID, after int64) ([]AgentLog, error) {
 	return get[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs?after="+strconv.FormatInt(after, 10))

@@ -171,7 +171,3 @@ func (c *Client) ApplicationsHost(ctx context.Context) (ApplicationsHost, error)
 func (c *Client) BuildTimings(ctx context.Context, build uuid.UUID) (BuildTimings, error) {
 	return get[BuildTimings](ctx, c, "workspacebuilds/"+build.String()+"/timings")
 }
-
-func (c *Client) AssignableRoles(ctx context.Context) ([]AssignableRole, error) {
-	return get[[]AssignableRole](ctx, c, "users/roles")
-}

@@ -85,7 +85,3 @@ func (c *Client) Appearance(ctx context.Context) (Appearance, error) {
 func (c *Client) Entitlements(ctx context.Context) (Entitlements, error) {
 	return get[Entitlements](ctx, c, "entitlements")
 }
-
-func (c *Client) Experiments(ctx context.Context) ([]string, error) {
-	return get[[]string](ctx, c, "experiments")
-}

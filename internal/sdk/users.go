@@ -260,10 +260,6 @@ func (c *Client) UpdateUserPassword(ctx context.Context, user string, req Update
 	return c.do(ctx, http.MethodPut, "users/"+seg(user)+"/password", req, nil)
 }
 
-func (c *Client) UserOrganizations(ctx context.Context, user string) ([]Organization, error) {
-	return get[[]Organization](ctx, c, "users/"+seg(user)+"/organizations")
-}
-
 func (c *Client) OrganizationMember(ctx context.Context, organization, user string) (OrganizationMember, error) {
 	return get[OrganizationMember](ctx, c, "organizations/"+seg(organization)+"/members/"+seg(user))
 }

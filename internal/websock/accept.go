@@ -1,9 +1,7 @@
 package websock
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -24,24 +22,6 @@ type AcceptOptions struct {
 
 // Accept answers an upgrade request. When it fails it has written the response itself.
 func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, error) {
-	ws, err := accept(w, r, opts)
-	if err != nil {
-		return nil, err
-	}
-	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
-}
-
-// AcceptNetConn answers an upgrade request with a stream of bytes, which ends with ctx (the request's own context is not
-// the one to use). When it fails it has written the response itself.
-func AcceptNetConn(ctx context.Context, w http.ResponseWriter, r *http.Request, opts AcceptOptions) (net.Conn, error) {
-	ws, err := accept(w, r, opts)
-	if err != nil {
-		return nil, err
-	}
-	return websocket.NetConn(ctx, ws, websocket.MessageBinary), nil
-}
-
-func accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*websocket.Conn, error) {
 	ao := &websocket.AcceptOptions{
 		OriginPatterns:  opts.OriginHosts,
 		CompressionMode: websocket.CompressionDisabled,
@@ -57,5 +37,5 @@ func accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*websoc
 		ws.Close(websocket.StatusPolicyViolation, "subprotocol "+opts.Subprotocol+" expected")
 		return nil, fmt.Errorf("accept websocket: client does not offer subprotocol %q", opts.Subprotocol)
 	}
-	return ws, nil
+	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
 }

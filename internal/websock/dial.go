@@ -34,23 +34,6 @@ type DialOptions struct {
 // When the server refuses the upgrade the error is a fault with the code of the HTTP status and the message of the body
 // ({"message","detail"}). When it cannot be reached the fault's code is fault.Unavailable.
 func Dial(ctx context.Context, u *url.URL, opts DialOptions) (*Conn, error) {
-	ws, err := dial(ctx, u, opts)
-	if err != nil {
-		return nil, err
-	}
-	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
-}
-
-// DialNetConn is Dial for a stream of bytes. The context bounds the dial only; closing the connection ends it.
-func DialNetConn(ctx context.Context, u *url.URL, opts DialOptions) (net.Conn, error) {
-	ws, err := dial(ctx, u, opts)
-	if err != nil {
-		return nil, err
-	}
-	return websocket.NetConn(context.Background(), ws, websocket.MessageBinary), nil
-}
-
-func dial(ctx context.Context, u *url.URL, opts DialOptions) (*websocket.Conn, error) {
 	client := opts.HTTPClient
 	if client == nil {
 		client = &http.Client{Transport: webdial.Upgrader(opts.TLS), CheckRedirect: refuseRedirect}
@@ -71,7 +54,7 @@ func dial(ctx context.Context, u *url.URL, opts DialOptions) (*websocket.Conn, e
 		ws.Close(websocket.StatusPolicyViolation, "subprotocol "+opts.Subprotocol+" expected")
 		return nil, fault.New(fault.Unavailable, "the server at %s does not speak %q", u.Host, opts.Subprotocol)
 	}
-	return ws, nil
+	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
 }
 
 // refuseRedirect: the headers carry a credential, which is for the server that was named and for no other.

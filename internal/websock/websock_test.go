@@ -131,15 +131,15 @@ func TestBinaryIsRefused(t *testing.T) {
 		_, err := conn.Read(context.Background())
 		got <- err
 	})
-	stream, err := websock.DialNetConn(t.Context(), u, websock.DialOptions{})
+	stream, err := websock.Dial(t.Context(), u, websock.DialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stream.Close()
-	if _, err := stream.Write([]byte("bytes")); err != nil {
+	defer stream.CloseNow()
+	if err := stream.WriteBinary(t.Context(), []byte("bytes")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadAll(stream); err == nil {
+	if _, err := stream.Read(t.Context()); err == nil {
 		t.Fatal("the stream ended in peace")
 	}
 	if err := <-got; !errors.Is(err, websock.ErrNotText) {
@@ -250,18 +250,20 @@ func TestRedirectKeepsTheCredential(t *testing.T) {
 func TestNetConn(t *testing.T) {
 	t.Parallel()
 	u := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		conn, err := websock.AcceptNetConn(context.WithoutCancel(r.Context()), w, r, websock.AcceptOptions{Subprotocol: "echo"})
+		ws, err := websock.Accept(w, r, websock.AcceptOptions{Subprotocol: "echo"})
 		if err != nil {
 			t.Logf("accept: %v", err)
 			return
 		}
+		conn := ws.NetConn(context.WithoutCancel(r.Context()))
 		defer conn.Close()
 		io.Copy(conn, conn)
 	})
-	conn, err := websock.DialNetConn(t.Context(), u, websock.DialOptions{Subprotocol: "echo"})
+	ws, err := websock.Dial(t.Context(), u, websock.DialOptions{Subprotocol: "echo"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	conn := ws.NetConn(t.Context())
 	want := strings.Repeat("0123456789", 100_000)
 	go func() {
 		if _, err := io.WriteString(conn, want); err != nil {
@@ -273,7 +275,7 @@ func TestNetConn(t *testing.T) {
 		t.Fatalf("%d bytes came back changed (%v)", len(got), err)
 	}
 	conn.Close()
-	if _, err := websock.DialNetConn(t.Context(), u, websock.DialOptions{Subprotocol: "derp"}); fault.CodeOf(err) != fault.Unavailable {
+	if _, err := websock.Dial(t.Context(), u, websock.DialOptions{Subprotocol: "derp"}); fault.CodeOf(err) != fault.Unavailable {
 		t.Fatalf("another subprotocol: %v", err)
 	}
 }
