@@ -57,10 +57,10 @@ type Options struct {
 	DB     *database.DB
 	// AccessURL is how users and workspaces reach the server.
 	AccessURL *url.URL
-	// WildcardHost and NoPathApps are as in apps.Deps.
+	// WildcardHost and NoPathApps are as in apps.Options.
 	WildcardHost string
 	NoPathApps   bool
-	// Evaluate is as in templates.Deps.
+	// Evaluate is as in templates.Options.
 	Evaluate func(context.Context, templates.Question) (templates.Answer, error)
 	// HTTP serves plain HTTP and TLS serves HTTPS. One may be nil.
 	HTTP, TLS net.Listener
@@ -76,9 +76,9 @@ type Options struct {
 	Concerns []string
 	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
 	ProvisionerPSK secret.Token
-	// ProvisionerGrace is as Grace in jobs.Deps.
+	// ProvisionerGrace is as Grace in jobs.Options.
 	ProvisionerGrace time.Duration
-	// StateRetention and JobRetention are as States and Jobs in retention.Deps.
+	// StateRetention and JobRetention are as States and Jobs in retention.Options.
 	StateRetention int
 	JobRetention   time.Duration
 	// States holds the keys that Terraform's states, and users' tokens of other services, are encrypted with. Required.
@@ -132,15 +132,15 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read default organization: %w", err)
 	}
-	accounts := users.New(users.Deps{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL})
+	accounts := users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL})
 	sealer, err := seal.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
 	}
-	s.extauth = extauth.New(extauth.Deps{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth})
-	s.jobs = jobs.New(jobs.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Paths: func() map[uuid.UUID]string { return s.mesh.Paths() }})
-	s.keys = provisioners.New(provisioners.Deps{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
-	s.agents = agents.New(agents.Deps{
+	s.extauth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth})
+	s.jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Paths: func() map[uuid.UUID]string { return s.mesh.Paths() }})
+	s.keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
+	s.agents = agents.New(agents.Options{
 		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, Keys: opts.States, MayStillConnect: accounts.Active,
 		Dial: func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
 			return s.mesh.DialAgent(ctx, agent, port)
@@ -153,9 +153,9 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		Contested:    func(agent uuid.UUID) bool { return s.mesh.AgentContested(agent) },
 		PortURL:      func(owner, workspace, agent string) string { return s.apps.PortURL(owner, workspace, agent) },
 	})
-	versions := templates.New(templates.Deps{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
-	s.workspaces = workspaces.New(workspaces.Deps{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL})
-	s.retention = retention.New(retention.Deps{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention})
+	versions := templates.New(templates.Options{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
+	s.workspaces = workspaces.New(workspaces.Options{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL})
+	s.retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err
 	}
@@ -189,13 +189,13 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.agents.OnRevoked(s.mesh.RevokeAgents)
-	s.apps = apps.New(apps.Deps{
+	s.apps = apps.New(apps.Options{
 		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
 		Authenticate: accounts.Authenticate, AuthenticateToken: accounts.AuthenticateToken, Holder: accounts.Holder,
 		Admitted: s.agents.Admitted, Dial: s.mesh.DialAgent,
 	})
-	report := health.New(health.Deps{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays, Concerns: opts.Concerns})
-	s.events = events.New(events.Deps{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
+	report := health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays, Concerns: opts.Concerns})
+	s.events = events.New(events.Options{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, accounts.Session)
 	s.uses = uses{log: opts.Logger, sessions: s.mesh.Sessions, note: accounts.Used}
 	s.revocations = newRevocations(opts.DB, opts.Logger)

@@ -58,7 +58,7 @@ func attach(cmd *cobra.Command) (address string, detach func() error, err error)
 // accounts runs fn with the accounts in the database.
 func (d *adminDatabase) accounts(cmd *cobra.Command, fn func(*users.Service) error) error {
 	return d.open(cmd, func(db *database.DB) error {
-		return fn(users.New(users.Deps{DB: db, Logger: slog.New(slog.DiscardHandler), AccessURL: &url.URL{}}))
+		return fn(users.New(users.Options{DB: db, Logger: slog.New(slog.DiscardHandler), AccessURL: &url.URL{}}))
 	})
 }
 

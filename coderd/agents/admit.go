@@ -30,9 +30,9 @@ type Agent struct {
 func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	row, err := s.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash()})
+	row, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash()})
 	if database.IsNotFound(err) {
-		starting, err := s.deps.DB.IsStartRunning(ctx)
+		starting, err := s.opts.DB.IsStartRunning(ctx)
 		if err != nil {
 			return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
 		}
@@ -54,14 +54,14 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 func (s *Service) MayConnect(ctx context.Context, userID, agentID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	a, err := s.deps.DB.GetAgentOwner(ctx, agentID)
+	a, err := s.opts.DB.GetAgentOwner(ctx, agentID)
 	if database.IsNotFound(err) || err == nil && (a.OwnerID != userID || a.WorkspaceDeletedAt != nil) {
 		return errNoAgent()
 	}
 	if err != nil {
 		return fmt.Errorf("look up agent: %w", err)
 	}
-	if _, err := s.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
+	if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
 		if database.IsNotFound(err) {
 			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s", a.WorkspaceName)
 		}
@@ -102,7 +102,7 @@ func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	admitted, err := s.deps.DB.ListAdmittedAgents(ctx, ids)
+	admitted, err := s.opts.DB.ListAdmittedAgents(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("list admitted agents: %w", err)
 	}
@@ -113,7 +113,7 @@ func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, 
 func (s *Service) Owners(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	rows, err := s.deps.DB.ListAgentOwners(ctx, ids)
+	rows, err := s.opts.DB.ListAgentOwners(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("list agents' owners: %w", err)
 	}

@@ -33,24 +33,24 @@ func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.Ext
 	}
 	query, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	admitted, err := r.deps.DB.GetAdmittedAgent(query, dbsqlc.GetAdmittedAgentParams{ID: &id})
+	admitted, err := r.opts.DB.GetAdmittedAgent(query, dbsqlc.GetAdmittedAgentParams{ID: &id})
 	if err != nil {
 		return nil, r.fail(ctx, id, "read agent", err)
 	}
 	if !admitted.UserData {
 		return nil, errNoUserData()
 	}
-	if err := r.deps.MayStillConnect(query, admitted.OwnerID); err != nil {
+	if err := r.opts.MayStillConnect(query, admitted.OwnerID); err != nil {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace's owner is not active"))
 	}
-	if r.deps.ExternalAuth == nil {
+	if r.opts.ExternalAuth == nil {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("this server knows no logins elsewhere"))
 	}
 	var c extauth.Credential
 	if req.Msg.GetUrl() != "" {
-		c, err = r.deps.ExternalAuth.ForURL(ctx, admitted.OwnerID, req.Msg.GetUrl())
+		c, err = r.opts.ExternalAuth.ForURL(ctx, admitted.OwnerID, req.Msg.GetUrl())
 	} else {
-		c, err = r.deps.ExternalAuth.ForProvider(ctx, admitted.OwnerID, req.Msg.GetProviderId())
+		c, err = r.opts.ExternalAuth.ForProvider(ctx, admitted.OwnerID, req.Msg.GetProviderId())
 	}
 	switch f := fault.As(err); {
 	case f != nil && f.Code == fault.NotFound:

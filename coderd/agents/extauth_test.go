@@ -38,16 +38,16 @@ func TestExternalAuth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.deps.ExternalAuth = extauth.New(extauth.Deps{
+	w.opts.ExternalAuth = extauth.New(extauth.Options{
 		DB: w.db, Logger: w.log, Keys: keys, Sealer: sealer, Providers: providers, AccessURL: &url.URL{Scheme: "http", Host: "server"},
 	})
-	t.Cleanup(w.deps.ExternalAuth.Close)
+	t.Cleanup(w.opts.ExternalAuth.Close)
 	var suspended error
-	w.deps.MayStillConnect = func(context.Context, uuid.UUID) error { return suspended }
-	if err := w.deps.ExternalAuth.Link(t.Context(), w.owner, "forge", &oauth2.Token{AccessToken: "annstoken"}); err != nil {
+	w.opts.MayStillConnect = func(context.Context, uuid.UUID) error { return suspended }
+	if err := w.opts.ExternalAuth.Link(t.Context(), w.owner, "forge", &oauth2.Token{AccessToken: "annstoken"}); err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, agents.New(w.deps))
+	s := serve(t, agents.New(w.opts))
 	byURL := func(text string) *connect.Request[agentpb.ExternalAuthRequest] {
 		return connect.NewRequest(&agentpb.ExternalAuthRequest{Of: &agentpb.ExternalAuthRequest_Url{Url: text}})
 	}

@@ -41,7 +41,7 @@ func (s *Service) find(r *http.Request, action rbac.Action) (dbsqlc.GetAgentOwne
 	if err != nil {
 		return dbsqlc.GetAgentOwnerRow{}, err
 	}
-	a, err := s.deps.DB.GetAgentOwner(r.Context(), id)
+	a, err := s.opts.DB.GetAgentOwner(r.Context(), id)
 	if database.IsNotFound(err) {
 		return a, errNoAgent()
 	}
@@ -56,11 +56,11 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a, err := s.deps.DB.GetAgent(r.Context(), owner.ID)
+	a, err := s.opts.DB.GetAgent(r.Context(), owner.ID)
 	if err != nil {
 		return fmt.Errorf("read agent: %w", err)
 	}
-	shown, err := s.show(r.Context(), s.deps.DB.Queries, []dbsqlc.WorkspaceAgent{a}, func(dbsqlc.WorkspaceAgent) Place {
+	shown, err := s.show(r.Context(), s.opts.DB.Queries, []dbsqlc.WorkspaceAgent{a}, func(dbsqlc.WorkspaceAgent) Place {
 		return Place{Workspace: owner.WorkspaceName, Owner: owner.OwnerName}
 	})
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {
 	if err := s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()).UserID, a.ID); err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.AgentConnection{HostnameSuffix: s.deps.HostnameSuffix})
+	return httpapi.Write(w, http.StatusOK, sdk.AgentConnection{HostnameSuffix: s.opts.HostnameSuffix})
 }
 
 func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {
@@ -110,7 +110,7 @@ func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {
 
 // logs returns the next lines: ids above after and below before, at most a page.
 func (s *Service) logs(ctx context.Context, agent uuid.UUID, after, before int64) ([]sdk.AgentLog, error) {
-	rows, err := s.deps.DB.ListAgentLogsBefore(ctx, dbsqlc.ListAgentLogsBeforeParams{AgentID: agent, After: after, Before: before, PageLimit: logPage})
+	rows, err := s.opts.DB.ListAgentLogsBefore(ctx, dbsqlc.ListAgentLogsBeforeParams{AgentID: agent, After: after, Before: before, PageLimit: logPage})
 	if err != nil {
 		return nil, fmt.Errorf("list agent's log: %w", err)
 	}
@@ -128,18 +128,18 @@ func (s *Service) streams(failed string) httpapi.StreamOptions {
 
 // followLogs sends arrays of lines as they come, until the reader leaves or the agent belongs to another build.
 func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.UUID, after int64) error {
-	first, err := s.deps.DB.GetAgent(r.Context(), agent)
+	first, err := s.opts.DB.GetAgent(r.Context(), agent)
 	if err != nil {
 		return fmt.Errorf("read agent: %w", err)
 	}
 	changed := notify.NewWake()
-	defer s.deps.PubSub.Subscribe("agent:"+agent.String(), func(string) { changed.Poke() })()
+	defer s.opts.PubSub.Subscribe("agent:"+agent.String(), func(string) { changed.Poke() })()
 	return httpapi.ServeWebsocket(w, r, s.streams("the log cannot be read now"), func(ctx context.Context, send func(...httpapi.Event) error) error {
 		for {
 			if after, err = s.sendLogs(ctx, agent, after, send); err != nil {
 				return err
 			}
-			now, err := s.deps.DB.GetAgent(ctx, agent)
+			now, err := s.opts.DB.GetAgent(ctx, agent)
 			switch {
 			case database.IsNotFound(err):
 				return httpapi.EndStream("the workspace does not have this agent any more")

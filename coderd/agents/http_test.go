@@ -68,7 +68,7 @@ func get(t *testing.T, u *url.URL, token, path string, into any) int {
 func TestAgentRoutesAreTheOwners(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	u := api(t, s, w)
 	for _, tt := range []struct {
@@ -115,7 +115,7 @@ func TestAgentRoutesAreTheOwners(t *testing.T) {
 func TestFollowLogs(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	u := api(t, s, w)
 	write := func(output string) {
@@ -184,7 +184,7 @@ func jsonNumber(n int64) string {
 func TestStartupProblem(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	u := api(t, s, w)
 	report := func(body string) int {
 		t.Helper()

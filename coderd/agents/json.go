@@ -135,7 +135,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.Workspac
 	for _, app := range a.DisplayApps {
 		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))
 	}
-	out.Health = health(out.Status, a, s.deps.AccessURL, s.deps.Contested(a.ID))
+	out.Health = health(out.Status, a, s.opts.AccessURL, s.opts.Contested(a.ID))
 	if c := s.connection(a.ID); c != nil {
 		if st := c.stats.Load(); st != nil {
 			out.Connections = &sdk.AgentConnections{
@@ -143,7 +143,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.Workspac
 			}
 		}
 		if us := c.latency.Load(); us > 0 {
-			out.Latency = sdk.Map[sdk.RelayLatency]{s.deps.RelayRegion: {Preferred: true, LatencyMillis: float64(us) / 1000}}
+			out.Latency = sdk.Map[sdk.RelayLatency]{s.opts.RelayRegion: {Preferred: true, LatencyMillis: float64(us) / 1000}}
 		}
 	}
 	return out, nil

@@ -69,17 +69,17 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	admitted, err := r.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &id})
+	admitted, err := r.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &id})
 	if err != nil {
 		return nil, r.fail(ctx, id, "read agent", err)
 	}
 	if !admitted.UserData {
 		return nil, errNoUserData()
 	}
-	if r.deps.GitSSHKey == nil {
+	if r.opts.GitSSHKey == nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this server keeps no keys for git"))
 	}
-	public, private, err := r.deps.GitSSHKey(ctx, admitted.OwnerID)
+	public, private, err := r.opts.GitSSHKey(ctx, admitted.OwnerID)
 	if err != nil {
 		return nil, r.fail(ctx, id, "read key for git", err)
 	}

@@ -20,7 +20,7 @@ import (
 func TestHostKeyStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := serve(t, agents.New(w.deps))
+	s := serve(t, agents.New(w.opts))
 	key := func(workspace uuid.UUID) (public, private string) {
 		t.Helper()
 		id := uuid.New()
@@ -58,10 +58,10 @@ func TestHostKeyStays(t *testing.T) {
 func TestGitSSHKey(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	w.deps.GitSSHKey = func(_ context.Context, user uuid.UUID) (string, secret.Token, error) {
+	w.opts.GitSSHKey = func(_ context.Context, user uuid.UUID) (string, secret.Token, error) {
 		return "public of " + user.String(), secret.Token("private of " + user.String()), nil
 	}
-	c := serve(t, agents.New(w.deps)).client(id)
+	c := serve(t, agents.New(w.opts)).client(id)
 	got, err := c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{}))
 	if err != nil || got.Msg.GetPublicKey() != "public of "+w.owner.String() || got.Msg.GetPrivateKey() != "private of "+w.owner.String() {
 		t.Errorf("got %v (%v), want the owner's pair", got, err)
@@ -76,13 +76,13 @@ func TestGitSSHKey(t *testing.T) {
 func TestNoUserData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.deps.GitSSHKey = func(context.Context, uuid.UUID) (string, secret.Token, error) { return "public", "private", nil }
+	w.opts.GitSSHKey = func(context.Context, uuid.UUID) (string, secret.Token, error) { return "public", "private", nil }
 	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 	id := uuid.New()
 	r := resource(id)
 	r.Agents[0].NoUserData = true
 	w.store(b, true, r)
-	c := serve(t, agents.New(w.deps)).client(id)
+	c := serve(t, agents.New(w.opts)).client(id)
 	if got, err := c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("the key for git: %v, %v, want permission denied", got, err)
 	}

@@ -168,7 +168,7 @@ func (h *metadataHub) update(change func()) {
 
 // metadataJSON is what there is to know: every item of the template, with its last value.
 func (s *Service) metadataJSON(ctx context.Context, agent uuid.UUID, h *metadataHub) ([]sdk.AgentMetadata, error) {
-	a, err := s.deps.DB.GetAgent(ctx, agent)
+	a, err := s.opts.DB.GetAgent(ctx, agent)
 	if err != nil {
 		return nil, fmt.Errorf("read agent: %w", err)
 	}

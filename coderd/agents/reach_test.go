@@ -131,8 +131,8 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
 	f := newFakeAgent(t)
-	w.deps.Dial = f.dial(id)
-	s := agents.New(w.deps)
+	w.opts.Dial = f.dial(id)
+	s := agents.New(w.opts)
 	s.Start()
 	t.Cleanup(s.Stop)
 	u := api(t, s, w)
@@ -199,8 +199,8 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	f := newFakeAgent(t)
-	w.deps.Dial = f.dial(id)
-	s := agents.New(w.deps)
+	w.opts.Dial = f.dial(id)
+	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	ws := dialWS(t, api(t, s, w), w.owner.String(), id.String()+"/pty?reconnect="+uuid.NewString())
 	f.accept(t)
@@ -214,8 +214,8 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 func TestListeningPorts(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	w.deps.Dial = newFakeAgent(t).dial(id)
-	s := agents.New(w.deps)
+	w.opts.Dial = newFakeAgent(t).dial(id)
+	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	var got sdk.ListeningPorts
 	if status := get(t, api(t, s, w), w.owner.String(), id.String()+"/listening-ports", &got); status != http.StatusOK {
@@ -231,8 +231,8 @@ func TestPaths(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	f := newFakeAgent(t)
-	w.deps.Dial = f.dial(id)
-	s := agents.New(w.deps)
+	w.opts.Dial = f.dial(id)
+	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	near, odd := uuid.New(), uuid.New()
 	f.paths = &agentpb.PathsResponse{Paths: []*agentpb.Path{
@@ -263,9 +263,9 @@ func TestWatchMetadata(t *testing.T) {
 	}))
 	f := newFakeAgent(t)
 	var queries *counter
-	w.deps.DB, queries = counted(t, w.db)
-	w.deps.Dial = f.dial(id)
-	s := agents.New(w.deps)
+	w.opts.DB, queries = counted(t, w.db)
+	w.opts.Dial = f.dial(id)
+	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	u := api(t, s, w)
 

@@ -34,7 +34,7 @@ const (
 // the agent that WireGuard bound to it.
 func (s *Service) RPCHandler(caller func(netip.Addr) (agentID uuid.UUID, ok bool)) (string, http.Handler) {
 	path, h := agentpbconnect.NewAgentServiceHandler(&rpc{Service: s, caller: caller}, connect.WithReadMaxBytes(maxMessage))
-	return path, withWire(h, s.deps.Silence)
+	return path, withWire(h, s.opts.Silence)
 }
 
 // rpc is the service as agents see it.
@@ -61,22 +61,22 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	m, err := r.deps.DB.GetAgentManifest(ctx, id)
+	m, err := r.opts.DB.GetAgentManifest(ctx, id)
 	if err != nil {
 		return nil, r.fail(ctx, id, "read manifest", err)
 	}
 	a := m.WorkspaceAgent
-	key, err := hostKey(ctx, r.deps.DB.Queries, r.deps.Keys, *a.WorkspaceID, a.Name)
+	key, err := hostKey(ctx, r.opts.DB.Queries, r.opts.Keys, *a.WorkspaceID, a.Name)
 	if err != nil {
 		return nil, r.fail(ctx, id, "read host key", err)
 	}
-	privateKey, err := r.deps.Keys.OpenSSHKey(states.HostKeyPlace(*a.WorkspaceID, a.Name), key.PrivateKey, key.Sealed)
+	privateKey, err := r.opts.Keys.OpenSSHKey(states.HostKeyPlace(*a.WorkspaceID, a.Name), key.PrivateKey, key.Sealed)
 	if err != nil {
 		return nil, r.fail(ctx, id, "read host key", err)
 	}
 	out := &agentpb.ManifestResponse{
 		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
-		AccessUrl: r.deps.AccessURL, Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.deps.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
+		AccessUrl: r.opts.AccessURL, Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.opts.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
 		SshHostPrivateKey: privateKey, Pending: !a.Complete,
 	}
 	if out.Pending {
@@ -94,7 +94,7 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 // describe adds to a manifest what the agent is to run.
 func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentpb.ManifestResponse) error {
 	id := a.ID
-	scripts, err := r.deps.DB.ListScriptsOfAgents(ctx, []uuid.UUID{id})
+	scripts, err := r.opts.DB.ListScriptsOfAgents(ctx, []uuid.UUID{id})
 	if err != nil {
 		return r.fail(ctx, id, "read scripts", err)
 	}
@@ -117,7 +117,7 @@ func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentp
 	for _, item := range items {
 		out.Metadata = append(out.Metadata, &agentpb.Metadata{Key: item.Key, Script: item.Script, IntervalSeconds: item.Interval, TimeoutSeconds: item.Timeout})
 	}
-	apps, err := r.deps.DB.ListAppsOfAgents(ctx, []uuid.UUID{id})
+	apps, err := r.opts.DB.ListAppsOfAgents(ctx, []uuid.UUID{id})
 	if err != nil {
 		return r.fail(ctx, id, "read apps", err)
 	}
@@ -178,7 +178,7 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 func (s *Service) compare(ctx context.Context, c *connection, hello *agentpb.Hello) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	a, err := s.deps.DB.GetAgent(ctx, c.agent)
+	a, err := s.opts.DB.GetAgent(ctx, c.agent)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.H
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		n, err := q.UpdateAgentHello(ctx, dbsqlc.UpdateAgentHelloParams{ID: c.agent, ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText)})
 		if err != nil || n == 0 {
 			return err
@@ -250,7 +250,7 @@ func (s *Service) forget(c *connection) bool {
 func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.Hello, returning bool) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	admitted, err := s.deps.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &c.agent})
+	admitted, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &c.agent})
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), SshHostKey: short(hello.GetSshHostKey(), maxHostKey), At: now(),
 	}
 	c.began = p.At
-	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if returning {
 			a, err := q.GetAgent(ctx, c.agent)
 			if err != nil {
@@ -288,7 +288,7 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 func (s *Service) disconnected(ctx context.Context, c *connection) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
 	defer cancel()
-	err := s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		n, err := q.AgentDisconnected(ctx, dbsqlc.AgentDisconnectedParams{ID: c.agent, ConnectedAt: c.began, At: now()})
 		if err != nil || n == 0 {
 			return err
@@ -328,7 +328,7 @@ func (r *rpc) Lifecycle(ctx context.Context, req *connect.Request[agentpb.Lifecy
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	at := clampTime(req.Msg.GetChangedAt().AsTime())
-	err = r.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = r.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		a, err := q.GetAgentManifest(ctx, id) // not for revoked agents
 		if err != nil {
 			return err
@@ -357,7 +357,7 @@ func (r *rpc) ScriptDone(ctx context.Context, req *connect.Request[agentpb.Scrip
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	started, ended, code := clampTime(req.Msg.GetStartedAt().AsTime()), clampTime(req.Msg.GetEndedAt().AsTime()), req.Msg.GetExitCode()
-	n, err := r.deps.DB.FinishScript(ctx, dbsqlc.FinishScriptParams{
+	n, err := r.opts.DB.FinishScript(ctx, dbsqlc.FinishScriptParams{
 		ID: script, AgentID: id, ExitCode: &code, TimedOut: req.Msg.GetTimedOut(), StartedAt: &started, EndedAt: &ended,
 	})
 	if err == nil && n == 0 {

@@ -123,7 +123,7 @@ func (w *world) is(id uuid.UUID, want sdk.AgentStatus) func(context.Context) boo
 func TestStrangersAreRefused(t *testing.T) {
 	t.Parallel()
 	w, _, _ := running(t)
-	c := serve(t, agents.New(w.deps)).client(uuid.Nil)
+	c := serve(t, agents.New(w.opts)).client(uuid.Nil)
 	now := timestamppb.Now()
 	st := hello(t, c)
 	_, err := st.Receive()
@@ -151,14 +151,14 @@ func second[T any](_ T, err error) error { return err }
 func TestManifest(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	c := serve(t, agents.New(w.deps)).client(id)
+	c := serve(t, agents.New(w.opts)).client(id)
 	got, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := got.Msg
 	if m.GetAgentName() != "main" || m.GetWorkspaceName() != "dev" || m.GetOwnerName() != "ann" || m.GetOwnerEmail() != "ann@example.com" ||
-		m.GetAccessUrl() != w.deps.AccessURL || !m.GetStartBlocksLogin() || m.GetIncarnation() != uint64(b.number) ||
+		m.GetAccessUrl() != w.opts.AccessURL || !m.GetStartBlocksLogin() || m.GetIncarnation() != uint64(b.number) ||
 		uuid.UUID(m.GetAgentId()) != id || uuid.UUID(m.GetWorkspaceId()) != b.workspace {
 		t.Errorf("manifest: got %v", m)
 	}
@@ -181,7 +181,7 @@ func TestManifestIsWholeOrWithheld(t *testing.T) {
 	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobRunning)
 	id := uuid.New()
 	w.store(b, false, resource(id, func(a *provisionerpb.Agent) { a.Scripts, a.Apps = nil, nil }))
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	s.Start()
 	c := serve(t, s).client(id)
 	manifest := func(accepts bool) (*agentpb.ManifestResponse, error) {
@@ -281,8 +281,8 @@ func TestConnection(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	var queries *counter
-	w.deps.DB, queries = counted(t, w.db)
-	s := agents.New(w.deps)
+	w.opts.DB, queries = counted(t, w.db)
+	s := agents.New(w.opts)
 	c := serve(t, s).client(id)
 	st := hello(t, c)
 	beat(t, st, 1)
@@ -310,7 +310,7 @@ func TestConnection(t *testing.T) {
 func TestSecondStreamReplacesTheFirst(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	c := serve(t, agents.New(w.deps)).client(id)
+	c := serve(t, agents.New(w.opts)).client(id)
 	first := hello(t, c)
 	beat(t, first, 1)
 	second := hello(t, c)
@@ -327,8 +327,8 @@ func TestSecondStreamReplacesTheFirst(t *testing.T) {
 func TestSilentAgentIsDisconnected(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	w.deps.Silence = 50 * time.Millisecond
-	st := hello(t, serve(t, agents.New(w.deps)).client(id))
+	w.opts.Silence = 50 * time.Millisecond
+	st := hello(t, serve(t, agents.New(w.opts)).client(id))
 	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 		t.Errorf("silent stream: %v, want deadline exceeded", err)
 	}
@@ -338,7 +338,7 @@ func TestSilentAgentIsDisconnected(t *testing.T) {
 func TestShutdownAndRevocation(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	revoked := make(chan uuid.UUID, 8)
 	s.OnRevoked(func(ids ...uuid.UUID) {
 		for _, id := range ids {
@@ -373,7 +373,7 @@ func TestShutdownAndRevocation(t *testing.T) {
 func TestLostRevocationIsFound(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	s.Start()
 	st := hello(t, serve(t, s).client(id))
 	beat(t, st, 1)
@@ -391,7 +391,7 @@ func TestRestart(t *testing.T) {
 	w, _, here := running(t)
 	gone := uuid.New()
 	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(gone))
-	before := agents.New(w.deps)
+	before := agents.New(w.opts)
 	sv := serve(t, before)
 	for _, id := range []uuid.UUID{here, gone} {
 		st := hello(t, sv.client(id))
@@ -406,9 +406,9 @@ func TestRestart(t *testing.T) {
 	}
 	connected := *w.agent(here).LastConnectedAt
 
-	deps := w.deps
-	deps.ReturnGrace = 300 * time.Millisecond
-	after := agents.New(deps)
+	opts := w.opts
+	opts.ReturnGrace = 300 * time.Millisecond
+	after := agents.New(opts)
 	st := hello(t, serve(t, after).client(here))
 	beat(t, st, 1)
 	after.Start()
@@ -428,7 +428,7 @@ func TestRestart(t *testing.T) {
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	c := serve(t, agents.New(w.deps)).client(id)
+	c := serve(t, agents.New(w.opts)).client(id)
 	start := time.Now().Add(-time.Minute)
 	report := func(state agentpb.LifecycleState, at time.Time) {
 		t.Helper()
@@ -459,7 +459,7 @@ func TestLifecycle(t *testing.T) {
 func TestEmptyLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	sv := serve(t, s)
 	c := sv.client(id)
 	m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
@@ -505,7 +505,7 @@ func TestEmptyLinesAreBounded(t *testing.T) {
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	c := serve(t, agents.New(w.deps)).client(id)
+	c := serve(t, agents.New(w.opts)).client(id)
 	m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
 	if err != nil {
 		t.Fatal(err)
@@ -598,7 +598,7 @@ func TestScriptDone(t *testing.T) {
 	w, _, id := running(t)
 	foreign := uuid.New()
 	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign, func(a *provisionerpb.Agent) {}))
-	c := serve(t, agents.New(w.deps)).client(id)
+	c := serve(t, agents.New(w.opts)).client(id)
 	scripts, err := w.db.ListScriptsOfAgents(t.Context(), []uuid.UUID{id, foreign})
 	if err != nil {
 		t.Fatal(err)
@@ -625,7 +625,7 @@ func TestAppHealth(t *testing.T) {
 	w, _, id := running(t)
 	foreign := uuid.New()
 	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
-	c := serve(t, agents.New(w.deps)).client(id)
+	c := serve(t, agents.New(w.opts)).client(id)
 	apps, err := w.db.ListAppsOfAgents(t.Context(), []uuid.UUID{id, foreign})
 	if err != nil {
 		t.Fatal(err)
@@ -662,7 +662,7 @@ func TestAppHealth(t *testing.T) {
 func TestStats(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	u := api(t, s, w)
 	c := serve(t, s).client(id)
 	w.exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour' WHERE id = $1`, b.workspace)

@@ -40,7 +40,7 @@ func (r *rpc) Logs(ctx context.Context, req *connect.Request[agentpb.LogsRequest
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var out *agentpb.LogsResponse
-	err = r.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = r.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		out, err = storeLogs(ctx, q, id, source, req.Msg.GetLines())
 		return err
 	})

@@ -38,7 +38,7 @@ func (r *rpc) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHea
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	err = r.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = r.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		a, err := q.GetAgentManifest(ctx, id) // not for revoked agents
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func (r *rpc) Stats(ctx context.Context, req *connect.Request[agentpb.StatsReque
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	a, err := r.deps.DB.GetAgentManifest(ctx, id) // not for revoked agents
+	a, err := r.opts.DB.GetAgentManifest(ctx, id) // not for revoked agents
 	if err != nil {
 		return nil, r.fail(ctx, id, "store use", err)
 	}
@@ -72,7 +72,7 @@ func (r *rpc) Stats(ctx context.Context, req *connect.Request[agentpb.StatsReque
 	}
 	workspace := *a.WorkspaceAgent.WorkspaceID
 	used := req.Msg.GetSsh()+req.Msg.GetVscode()+req.Msg.GetJetbrains()+req.Msg.GetReconnectingPty()+req.Msg.GetPortForward() > 0
-	err = r.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = r.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		changed, err := q.TouchWorkspace(ctx, workspace)
 		if err != nil {
 			return err

@@ -35,8 +35,8 @@ const (
 	retryAfter         = time.Second
 )
 
-// Deps is what the service needs.
-type Deps struct {
+// Options are what the service needs.
+type Options struct {
 	DB     *database.DB
 	PubSub pubsub.PubSub
 	Logger *slog.Logger
@@ -69,7 +69,7 @@ type Deps struct {
 
 // Service knows which agents are connected. Safe for concurrent use.
 type Service struct {
-	deps      Deps
+	opts      Options
 	log       *slog.Logger
 	startedAt time.Time
 	onRevoked func(...uuid.UUID) // set before Start
@@ -104,31 +104,31 @@ type Service struct {
 }
 
 // New returns a service that is not started.
-func New(deps Deps) *Service {
-	if deps.ReturnGrace == 0 {
-		deps.ReturnGrace = defaultReturnGrace
+func New(opts Options) *Service {
+	if opts.ReturnGrace == 0 {
+		opts.ReturnGrace = defaultReturnGrace
 	}
-	if deps.Silence == 0 {
-		deps.Silence = defaultSilence
+	if opts.Silence == 0 {
+		opts.Silence = defaultSilence
 	}
-	if deps.Dial == nil {
-		deps.Dial = func(context.Context, uuid.UUID, uint16) (net.Conn, error) {
+	if opts.Dial == nil {
+		opts.Dial = func(context.Context, uuid.UUID, uint16) (net.Conn, error) {
 			return nil, fault.New(fault.Unavailable, "This server has no place in the mesh.")
 		}
 	}
-	if deps.PortURL == nil {
-		deps.PortURL = func(string, string, string) string { return "" }
+	if opts.PortURL == nil {
+		opts.PortURL = func(string, string, string) string { return "" }
 	}
-	if deps.MayStillConnect == nil {
-		deps.MayStillConnect = func(context.Context, uuid.UUID) error { return nil }
+	if opts.MayStillConnect == nil {
+		opts.MayStillConnect = func(context.Context, uuid.UUID) error { return nil }
 	}
-	if deps.Contested == nil {
-		deps.Contested = func(uuid.UUID) bool { return false }
+	if opts.Contested == nil {
+		opts.Contested = func(uuid.UUID) bool { return false }
 	}
-	if deps.RelayRegion == "" {
-		deps.RelayRegion = "default"
+	if opts.RelayRegion == "" {
+		opts.RelayRegion = "default"
 	}
-	s := &Service{deps: deps, log: deps.Logger, onRevoked: func(...uuid.UUID) {}, wake: notify.NewWake(), startedAt: now()}
+	s := &Service{opts: opts, log: opts.Logger, onRevoked: func(...uuid.UUID) {}, wake: notify.NewWake(), startedAt: now()}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.conns.byAgent = map[uuid.UUID]*connection{}
 	s.conns.returned = map[uuid.UUID]bool{}
@@ -149,9 +149,9 @@ func (s *Service) OnRevoked(f func(agentIDs ...uuid.UUID)) { s.onRevoked = f }
 func (s *Service) Start() {
 	s.stopped = make(chan struct{})
 	cancels := []func(){
-		s.deps.PubSub.Subscribe(channelRevoked, func(payload string) { s.note(payload, s.pending.revoked) }),
-		s.deps.PubSub.Subscribe(channelShutdown, func(payload string) { s.note(payload, s.pending.shutdown) }),
-		s.deps.PubSub.Subscribe(channelManifest, func(payload string) { s.note(payload, s.pending.manifest) }),
+		s.opts.PubSub.Subscribe(channelRevoked, func(payload string) { s.note(payload, s.pending.revoked) }),
+		s.opts.PubSub.Subscribe(channelShutdown, func(payload string) { s.note(payload, s.pending.shutdown) }),
+		s.opts.PubSub.Subscribe(channelManifest, func(payload string) { s.note(payload, s.pending.manifest) }),
 	}
 	go func() {
 		defer close(s.stopped)
@@ -200,7 +200,7 @@ func (s *Service) kick() {
 }
 
 func (s *Service) run(ctx context.Context) {
-	grace := time.NewTimer(s.deps.ReturnGrace)
+	grace := time.NewTimer(s.opts.ReturnGrace)
 	defer grace.Stop()
 	for {
 		var err error
@@ -290,7 +290,7 @@ func (s *Service) sweep(ctx context.Context) error {
 	if connected == nil {
 		connected = []uuid.UUID{}
 	}
-	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		gone, err := q.SweepAgents(ctx, dbsqlc.SweepAgentsParams{At: now(), Before: s.startedAt, Connected: connected})
 		if err != nil {
 			return err

@@ -47,7 +47,7 @@ func (s *Service) postStartupProblem(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		a, err := q.GetAgentForUpdate(r.Context(), agent.ID)
 		if err != nil {
 			return err

@@ -29,7 +29,7 @@ func TestStoreTwiceInOneBuild(t *testing.T) {
 	w.exec(`UPDATE workspace_apps SET health = 'healthy' WHERE agent_id = $1`, id)
 	w.store(b, true, resource(id, func(a *provisionerpb.Agent) { a.Directory = "/home" }))
 
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	defer s.Stop()
 	byJob, err := s.Resources(t.Context(), w.db.Queries, map[uuid.UUID]agents.Place{b.job: {Workspace: "dev", Owner: "ann"}})
 	if err != nil {
@@ -164,7 +164,7 @@ func TestAgentOfAnotherWorkspaceIsNotTaken(t *testing.T) {
 	if again := w.agent(id); again.ResourceID != got.ResourceID {
 		t.Error("an import moved a workspace's agent")
 	}
-	shown, err := agents.New(w.deps).Resources(t.Context(), w.db.Queries, map[uuid.UUID]agents.Place{job: {}})
+	shown, err := agents.New(w.opts).Resources(t.Context(), w.db.Queries, map[uuid.UUID]agents.Place{job: {}})
 	if err != nil || len(shown[job]) != 1 || len(shown[job][0].Agents) != 1 || shown[job][0].Agents[0].ID == id {
 		t.Errorf("the import's resources: %+v, %v", shown[job], err)
 	}
@@ -222,7 +222,7 @@ func TestAuthenticateAgent(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			s := agents.New(w.deps)
+			s := agents.New(w.opts)
 			defer s.Stop()
 			b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 			id := uuid.New()
@@ -249,7 +249,7 @@ func TestAuthenticateAgent(t *testing.T) {
 func TestAuthenticateAgentUnknownToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	defer s.Stop()
 	for _, token := range []secret.Token{"", "nobody's"} {
 		if _, err := s.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != fault.Unauthenticated {
@@ -276,7 +276,7 @@ func TestAuthenticateAgentUnknownToken(t *testing.T) {
 func TestMayConnect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	defer s.Stop()
 	ws := w.workspace(w.owner, "dev")
 	id := uuid.New()

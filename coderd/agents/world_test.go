@@ -26,7 +26,7 @@ type world struct {
 	t                       *testing.T
 	db                      *database.DB
 	pubsub                  pubsub.PubSub
-	deps                    agents.Deps
+	opts                    agents.Options
 	org, owner, other       uuid.UUID
 	file, template, version uuid.UUID
 	log                     *slog.Logger
@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	ps := pubsub.NewPostgres(w.db, w.log)
 	t.Cleanup(func() { ps.Close() })
 	w.pubsub = ps
-	w.deps = agents.Deps{DB: w.db, PubSub: ps, Logger: w.log, AccessURL: "http://127.0.0.1:3000", Keys: w.keys}
+	w.opts = agents.Options{DB: w.db, PubSub: ps, Logger: w.log, AccessURL: "http://127.0.0.1:3000", Keys: w.keys}
 	w.exec(`INSERT INTO organizations (id, name, is_default) SELECT $1, 'world', NOT EXISTS (SELECT 1 FROM organizations WHERE is_default)`, w.org)
 	for name, id := range map[string]uuid.UUID{"ann": w.owner, "bob": w.other} {
 		w.exec(`INSERT INTO users (id, username, email) VALUES ($1, $2, $2 || '@example.com')`, id, name)

@@ -65,7 +65,7 @@ func (s *Service) label(host string) (string, bool) {
 
 // origin is the address of an app's host.
 func (s *Service) origin(label string) string {
-	return s.deps.AccessURL.Scheme + "://" + label + s.suffix + s.port
+	return s.opts.AccessURL.Scheme + "://" + label + s.suffix + s.port
 }
 
 // PortURL is the pattern by which an agent's ports are reached in a browser, with "{{port}}" in the place of the number. It is empty

@@ -33,8 +33,8 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Deps is what the service needs. All of it is required.
-type Deps struct {
+// Options are what the service needs. All of it is required.
+type Options struct {
 	DB        *database.DB
 	Logger    *slog.Logger
 	Sealer    *seal.Sealer
@@ -56,7 +56,7 @@ type Deps struct {
 
 // Service proxies to apps. Safe for concurrent use.
 type Service struct {
-	deps      Deps
+	opts      Options
 	log       *slog.Logger
 	suffix    string // of apps' hosts, without a port: ".apps.example.com"; "" for none
 	port      string // of apps' hosts, with the colon; "" for the scheme's own
@@ -91,14 +91,14 @@ func ParseWildcard(text string) (string, error) {
 }
 
 // New returns the service. It panics for a WildcardHost that ParseWildcard refuses.
-func New(deps Deps) *Service {
+func New(opts Options) *Service {
 	s := &Service{
-		deps: deps, log: deps.Logger, access: strings.ToLower(deps.AccessURL.Hostname()), secure: deps.AccessURL.Scheme == "https",
+		opts: opts, log: opts.Logger, access: strings.ToLower(opts.AccessURL.Hostname()), secure: opts.AccessURL.Scheme == "https",
 		places: newCache[place, found](placeFresh), holders: newCache[string, rbac.Actor](holderFresh), touched: newCache[uuid.UUID, struct{}](touchEvery),
 		visits: map[*visit]struct{}{},
 	}
-	if deps.WildcardHost != "" {
-		host, err := ParseWildcard(deps.WildcardHost)
+	if opts.WildcardHost != "" {
+		host, err := ParseWildcard(opts.WildcardHost)
 		if err != nil {
 			panic(err)
 		}
@@ -108,7 +108,7 @@ func New(deps Deps) *Service {
 			s.port = ":" + port
 		}
 	}
-	s.transport = newTransport(deps.Dial)
+	s.transport = newTransport(opts.Dial)
 	s.proxy = s.newProxy()
 	return s
 }
@@ -116,7 +116,7 @@ func New(deps Deps) *Service {
 // Routes registers what the dashboard asks about apps, and the way to a token for one.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/applications/host", rbac.SignedIn, func(w http.ResponseWriter, _ *http.Request) error {
-		return httpapi.Write(w, http.StatusOK, sdk.ApplicationsHost{Host: s.deps.WildcardHost})
+		return httpapi.Write(w, http.StatusOK, sdk.ApplicationsHost{Host: s.opts.WildcardHost})
 	})
 	mux.Handle("GET "+authPath, rbac.Public, s.authorize) // who is not signed in is sent to the sign-in page
 }
@@ -197,7 +197,7 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	}
 	s.mu.Unlock()
 	for _, v := range doubted {
-		if _, err := s.deps.Holder(ctx, v.visitor.keyID); err != nil { // also when nobody can tell: the visitor comes again
+		if _, err := s.opts.Holder(ctx, v.visitor.keyID); err != nil { // also when nobody can tell: the visitor comes again
 			v.cancel()
 		}
 	}

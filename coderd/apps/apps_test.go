@@ -59,7 +59,7 @@ func TestByHost(t *testing.T) {
 func TestShareLevels(t *testing.T) {
 	t.Parallel()
 	byHost := newWorld(t, nil)
-	byPath := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
 	everything := []string{"code", "team", "org", "all", "none"}
 	for user, allowed := range map[string]string{
 		"ann": "code team org all", "bob": "team org all", "olga": "team org all", "": "all",
@@ -116,7 +116,7 @@ func TestShareLevels(t *testing.T) {
 
 func TestByPath(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	w := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
 	b := w.browser("ann")
 	status, body, header := b.open(dashboard + "/@ann/dev/apps/code/page?x=1")
 	if status != 200 || body != "app /page?x=1" || len(b.last) != 1 {
@@ -162,7 +162,7 @@ func TestByPath(t *testing.T) {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
-	off := newWorld(t, func(d *apps.Deps) { d.WildcardHost, d.NoPaths = "", true })
+	off := newWorld(t, func(d *apps.Options) { d.WildcardHost, d.NoPaths = "", true })
 	if status, body, _ := off.browser("ann").open(dashboard + "/@ann/dev/apps/code/"); status != 404 || !strings.Contains(body, "--wildcard-access-url") {
 		t.Errorf("turned off: %d %s", status, body)
 	}
@@ -171,7 +171,7 @@ func TestByPath(t *testing.T) {
 // TestPathLeadsToHost: where apps have hosts, their paths lead there.
 func TestPathLeadsToHost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *apps.Deps) { d.NoPaths = true })
+	w := newWorld(t, func(d *apps.Options) { d.NoPaths = true })
 	b := w.browser("ann")
 	if _, body, _ := b.open(dashboard + "/@ann/dev/apps/code/page?x=1"); body != "app /page?x=1" || !strings.HasPrefix(b.last[0], host("code")+"/page") {
 		t.Errorf("%s after %v", body, b.last)
@@ -375,7 +375,7 @@ func TestPortURL(t *testing.T) {
 	if got := w.PortURL("ann", strings.Repeat("w", 32), strings.Repeat("a", 32)); got != "" {
 		t.Errorf("a name that is too long: got %q", got)
 	}
-	bare := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	bare := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
 	if got := bare.PortURL("ann", "dev", "main"); got != "" {
 		t.Errorf("without hosts for apps: got %q", got)
 	}

@@ -78,7 +78,7 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 	if h.Get("Strict-Transport-Security") != "" {
 		t.Error("an app decides about TLS of all hosts")
 	}
-	byPath := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
 	byPath.answers(answer)
 	_, _, h = byPath.browser("").open(dashboard + "/@ann/dev/apps/all/")
 	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Strict-Transport-Security", "Alt-Svc", "WWW-Authenticate"} {
@@ -133,7 +133,7 @@ func TestForeignPages(t *testing.T) {
 		t.Errorf("a page of the same workspace: %d %v", status, header)
 	}
 	// By path: the dashboard is never given a workspace's file for its own.
-	byPath := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
 	p := byPath.browser("ann")
 	for dest, mode := range map[string]string{"script": "no-cors", "style": "no-cors", "empty": "cors", "iframe": "navigate", "worker": "same-origin"} {
 		h := http.Header{"Sec-Fetch-Site": {"same-origin"}, "Sec-Fetch-Mode": {mode}, "Sec-Fetch-Dest": {dest}}
@@ -239,7 +239,7 @@ func TestNoOpenRedirect(t *testing.T) {
 			t.Errorf("%s with a code: %d to %s", path, status, h.Get("Location"))
 		}
 	}
-	byPath := newWorld(t, func(d *apps.Deps) { d.WildcardHost = "" })
+	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
 	stranger := byPath.browser("")
 	stranger.client.CheckRedirect = ann.client.CheckRedirect
 	_, _, h := stranger.open(dashboard + "/@ann/dev/apps/code/~x//evil.example/")

@@ -67,7 +67,7 @@ func isNavigation(r *http.Request) bool {
 // the same workspace, or opens a page. Apps' hosts are neighbours, so browsers add the cookie to what another app's page sends.
 func (s *Service) sameApp(r *http.Request, p place) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
-		return strings.EqualFold(origin, s.deps.AccessURL.Scheme+"://"+r.Host) || s.sameWorkspace(origin, p)
+		return strings.EqualFold(origin, s.opts.AccessURL.Scheme+"://"+r.Host) || s.sameWorkspace(origin, p)
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none", "": // without the header: no browser of this decade, and no Origin either
@@ -79,7 +79,7 @@ func (s *Service) sameApp(r *http.Request, p place) bool {
 // sameWorkspace reports whether an origin is that of an app of the same agent: a program there reaches the app anyway.
 func (s *Service) sameWorkspace(origin string, p place) bool {
 	u, err := url.Parse(origin)
-	if err != nil || u.Scheme != s.deps.AccessURL.Scheme {
+	if err != nil || u.Scheme != s.opts.AccessURL.Scheme {
 		return false
 	}
 	label, ok := s.label(u.Host)
@@ -90,7 +90,7 @@ func (s *Service) sameWorkspace(origin string, p place) bool {
 // friend is the origin of a page of the same workspace that asks across hosts, "" for every other request.
 func (s *Service) friend(r *http.Request, p place) string {
 	origin := r.Header.Get("Origin")
-	if origin == "" || strings.EqualFold(origin, s.deps.AccessURL.Scheme+"://"+r.Host) || !s.sameWorkspace(origin, p) {
+	if origin == "" || strings.EqualFold(origin, s.opts.AccessURL.Scheme+"://"+r.Host) || !s.sameWorkspace(origin, p) {
 		return ""
 	}
 	return origin

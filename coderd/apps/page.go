@@ -26,7 +26,7 @@ func pageNotFound(link string) page {
 
 // dashboard is an address of the dashboard's.
 func (s *Service) dashboard(path string) string {
-	return strings.TrimSuffix(s.deps.AccessURL.String(), "/") + "/" + strings.TrimPrefix(path, "/")
+	return strings.TrimSuffix(s.opts.AccessURL.String(), "/") + "/" + strings.TrimPrefix(path, "/")
 }
 
 // path is the workspace's in the dashboard.

@@ -32,7 +32,7 @@ func (s *Service) servePath(w http.ResponseWriter, r *http.Request, p pathApp) {
 }
 
 func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) error {
-	if s.deps.NoPaths && s.suffix == "" {
+	if s.opts.NoPaths && s.suffix == "" {
 		s.write(w, r, page{http.StatusNotFound, "Apps by path are turned off", "The server runs with --disable-path-apps, and has no host for apps (--wildcard-access-url).", s.dashboard("")})
 		return nil
 	}
@@ -76,7 +76,7 @@ func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) e
 	}
 	switch {
 	case who.means == byCookie && isNavigation(r):
-		token, err := s.deps.Sealer.Seal(purposePath, claims{User: who.userID, Key: who.keyID, Scope: pathScope(a), Issued: time.Now().Unix()}, pathLifetime)
+		token, err := s.opts.Sealer.Seal(purposePath, claims{User: who.userID, Key: who.keyID, Scope: pathScope(a), Issued: time.Now().Unix()}, pathLifetime)
 		if err != nil {
 			return err
 		}
@@ -114,12 +114,12 @@ func query(raw, path string) string {
 func (s *Service) pathVisitor(r *http.Request, p pathApp, target found) (visitor, error) {
 	if p.token != "" {
 		var c claims
-		if !target.ok || s.deps.Sealer.Open(purposePath, secret.Token(p.token), &c) != nil || c.Scope != pathScope(target.app) {
+		if !target.ok || s.opts.Sealer.Open(purposePath, secret.Token(p.token), &c) != nil || c.Scope != pathScope(target.app) {
 			return visitor{}, nil
 		}
 		return s.visitorOf(r.Context(), c, byPath)
 	}
-	actor, err := s.deps.Authenticate(r)
+	actor, err := s.opts.Authenticate(r)
 	if fault.CodeOf(err) == fault.Unauthenticated {
 		return visitor{}, nil
 	}

@@ -126,7 +126,7 @@ func (s *Service) used(ctx context.Context, who visitor, a app) {
 		return // strangers keep nothing running
 	}
 	_, err := s.touched.get(a.workspace, func() (struct{}, error) {
-		_, err := s.deps.DB.TouchWorkspace(ctx, a.workspace)
+		_, err := s.opts.DB.TouchWorkspace(ctx, a.workspace)
 		return struct{}{}, err
 	})
 	if err != nil && ctx.Err() == nil {

@@ -47,7 +47,7 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 		return found{}, nil
 	}
 	return s.places.get(p, func() (found, error) {
-		row, err := s.deps.DB.GetAppAgent(ctx, dbsqlc.GetAppAgentParams{Owner: p.owner, Workspace: p.workspace, Agent: p.agent})
+		row, err := s.opts.DB.GetAppAgent(ctx, dbsqlc.GetAppAgentParams{Owner: p.owner, Workspace: p.workspace, Agent: p.agent})
 		if database.IsNotFound(err) {
 			return found{}, nil
 		}
@@ -56,12 +56,12 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 		}
 		a := app{place: p, agentID: row.AgentID, ownerID: row.OwnerID, workspace: row.WorkspaceID, share: sdk.ShareOwner, health: sdk.AppDisabled}
 		a.place.agent = strings.ToLower(row.AgentName)
-		admitted, err := s.deps.Admitted(ctx, row.AgentID)
+		admitted, err := s.opts.Admitted(ctx, row.AgentID)
 		if err != nil {
 			return found{}, err
 		}
 		a.running = len(admitted) > 0
-		row2, err := s.deps.DB.GetApp(ctx, dbsqlc.GetAppParams{AgentID: row.AgentID, Slug: p.slug})
+		row2, err := s.opts.DB.GetApp(ctx, dbsqlc.GetAppParams{AgentID: row.AgentID, Slug: p.slug})
 		switch {
 		case err == nil:
 			a.name, a.share, a.health = row2.DisplayName, sdk.AppShare(row2.SharingLevel), sdk.AppHealth(row2.Health)
@@ -149,7 +149,7 @@ func (who visitor) may(a app) bool {
 
 // holder is who holds a key, from the database or from memory.
 func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) {
-	return s.holders.get(keyID, func() (rbac.Actor, error) { return s.deps.Holder(ctx, keyID) })
+	return s.holders.get(keyID, func() (rbac.Actor, error) { return s.opts.Holder(ctx, keyID) })
 }
 
 // visitorOf is who holds a key, as a visitor. An ended session is nobody's.

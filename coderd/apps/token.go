@@ -78,7 +78,7 @@ func hash(state string) string {
 func (s *Service) signIn(w http.ResponseWriter, r *http.Request, label string) error {
 	state := secret.Text(22)
 	s.setCookie(w, stateCookie, state, stateLifetime)
-	u := *s.deps.AccessURL
+	u := *s.opts.AccessURL
 	u.Path = authPath
 	u.RawQuery = url.Values{"redirect_uri": {s.origin(label) + cleanURI(r.URL)}, "state": {hash(state)}}.Encode()
 	redirect(w, r, u.String())
@@ -117,7 +117,7 @@ func redirect(w http.ResponseWriter, r *http.Request, to string) {
 func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 	back, err := url.Parse(r.URL.Query().Get("redirect_uri"))
 	state := r.URL.Query().Get("state")
-	if err != nil || back.Scheme != s.deps.AccessURL.Scheme || back.User != nil || back.Opaque != "" || back.Fragment != "" || len(state) != len(hash("")) {
+	if err != nil || back.Scheme != s.opts.AccessURL.Scheme || back.User != nil || back.Opaque != "" || back.Fragment != "" || len(state) != len(hash("")) {
 		return errNoAppAddress()
 	}
 	label, ok := s.label(back.Host)
@@ -125,7 +125,7 @@ func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 	if !ok || !valid || s.origin(label) != back.Scheme+"://"+strings.ToLower(back.Host) {
 		return errNoAppAddress()
 	}
-	actor, err := s.deps.Authenticate(r)
+	actor, err := s.opts.Authenticate(r)
 	if fault.CodeOf(err) == fault.Unauthenticated {
 		redirect(w, r, "/login?"+url.Values{"redirect": {r.URL.RequestURI()}}.Encode())
 		return nil
@@ -141,7 +141,7 @@ func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 		s.write(w, r, pageNotFound(s.dashboard("")))
 		return nil
 	}
-	code, err := s.deps.Sealer.Seal(purposeCode, claims{User: actor.UserID, Key: actor.KeyID, Scope: label, State: state, Issued: time.Now().Unix()}, codeLifetime)
+	code, err := s.opts.Sealer.Seal(purposeCode, claims{User: actor.UserID, Key: actor.KeyID, Scope: label, State: state, Issued: time.Now().Unix()}, codeLifetime)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func errNoAppAddress() error {
 func (s *Service) redeem(w http.ResponseWriter, r *http.Request, label string) error {
 	var c claims
 	state, err := r.Cookie(s.cookieName(stateCookie))
-	if err != nil || s.deps.Sealer.Open(purposeCode, secret.Token(r.URL.Query().Get(codeParam)), &c) != nil ||
+	if err != nil || s.opts.Sealer.Open(purposeCode, secret.Token(r.URL.Query().Get(codeParam)), &c) != nil ||
 		c.Scope != label || subtle.ConstantTimeCompare([]byte(c.State), []byte(hash(state.Value))) != 1 {
 		// Stale or not ours. Without it the app asks again.
 		redirect(w, r, cleanURI(r.URL))
@@ -178,7 +178,7 @@ func (s *Service) redeem(w http.ResponseWriter, r *http.Request, label string) e
 
 func (s *Service) giveToken(w http.ResponseWriter, c claims) error {
 	c.State, c.Issued = "", time.Now().Unix()
-	token, err := s.deps.Sealer.Seal(purposeHost, c, tokenLifetime)
+	token, err := s.opts.Sealer.Seal(purposeHost, c, tokenLifetime)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (s *Service) giveToken(w http.ResponseWriter, c claims) error {
 // which is renewed.
 func (s *Service) hostVisitor(w http.ResponseWriter, r *http.Request, label string) (visitor, error) {
 	if token := r.Header.Get(sessionHeader); token != "" {
-		actor, err := s.deps.AuthenticateToken(r.Context(), secret.Token(token))
+		actor, err := s.opts.AuthenticateToken(r.Context(), secret.Token(token))
 		return visitor{userID: actor.UserID, keyID: actor.KeyID, means: byHeader}, err
 	}
 	cookies := r.CookiesNamed(s.cookieName(tokenCookie))
@@ -198,7 +198,7 @@ func (s *Service) hostVisitor(w http.ResponseWriter, r *http.Request, label stri
 		return visitor{}, nil
 	}
 	var c claims
-	if s.deps.Sealer.Open(purposeHost, secret.Token(cookies[0].Value), &c) != nil || c.Scope != label {
+	if s.opts.Sealer.Open(purposeHost, secret.Token(cookies[0].Value), &c) != nil || c.Scope != label {
 		return visitor{}, nil
 	}
 	who, err := s.visitorOf(r.Context(), c, byCookie)

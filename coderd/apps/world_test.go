@@ -53,7 +53,7 @@ type world struct {
 	answer  http.HandlerFunc // of the app; nil: says hello
 }
 
-func newWorld(t *testing.T, edit func(*apps.Deps)) *world {
+func newWorld(t *testing.T, edit func(*apps.Options)) *world {
 	t.Helper()
 	w := &world{t: t, db: dbtest.New(t), users: map[string]rbac.Actor{}, running: true}
 	w.app = httptest.NewServer(http.HandlerFunc(w.serveApp))
@@ -79,7 +79,7 @@ func newWorld(t *testing.T, edit func(*apps.Deps)) *world {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	deps := apps.Deps{
+	opts := apps.Options{
 		DB: w.db, Logger: log, Sealer: sealer, AccessURL: access, WildcardHost: wildcard,
 		Authenticate: func(r *http.Request) (rbac.Actor, error) {
 			token, _ := httpapi.Token(r)
@@ -106,10 +106,10 @@ func newWorld(t *testing.T, edit func(*apps.Deps)) *world {
 		},
 	}
 	if edit != nil {
-		edit(&deps)
+		edit(&opts)
 	}
-	w.Service = apps.New(deps)
-	mux := httpapi.NewMux(httpapi.Options{Logger: log, Authenticate: deps.Authenticate, AccessURL: access})
+	w.Service = apps.New(opts)
+	mux := httpapi.NewMux(httpapi.Options{Logger: log, Authenticate: opts.Authenticate, AccessURL: access})
 	w.Routes(mux)
 	mux.Handle("/", rbac.Public, func(rw http.ResponseWriter, r *http.Request) error {
 		_, err := fmt.Fprintf(rw, "dashboard %s", r.URL.Path)

@@ -79,8 +79,8 @@ func (c Change) String() string {
 	return text
 }
 
-// Deps is what the service needs. All of it is required.
-type Deps struct {
+// Options are what the service needs. All of it is required.
+type Options struct {
 	PubSub pubsub.PubSub
 	Logger *slog.Logger
 	// Authenticate says again, in the course of a stream, who opened it.
@@ -89,7 +89,7 @@ type Deps struct {
 
 // Service serves event streams. Safe for concurrent use.
 type Service struct {
-	deps   Deps
+	opts   Options
 	cancel func() // ends the subscription
 
 	life context.Context // ends with Stop
@@ -100,10 +100,10 @@ type Service struct {
 }
 
 // New subscribes to changes. Stop it before the PubSub.
-func New(deps Deps) *Service {
-	s := &Service{deps: deps, streams: map[*stream]struct{}{}}
+func New(opts Options) *Service {
+	s := &Service{opts: opts, streams: map[*stream]struct{}{}}
 	s.life, s.stop = context.WithCancel(context.Background())
-	s.cancel = deps.PubSub.Subscribe(channel, s.announce)
+	s.cancel = opts.PubSub.Subscribe(channel, s.announce)
 	return s
 }
 
@@ -124,7 +124,7 @@ func (s *Service) announce(payload string) {
 	if payload != "" {
 		var err error
 		if c, err = ParseChange(payload); err != nil {
-			s.deps.Logger.Warn("event not understood", "err", err)
+			s.opts.Logger.Warn("event not understood", "err", err)
 			return
 		}
 	}

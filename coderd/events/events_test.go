@@ -45,7 +45,7 @@ func newWorld(t *testing.T) *world {
 		"olga": {UserID: uuid.New(), Username: "olga", Roles: []string{rbac.RoleOwner}},
 	}}
 	log := slog.New(slog.DiscardHandler)
-	w.Service = events.New(events.Deps{PubSub: w.pubsub, Logger: log, Authenticate: w.authenticate})
+	w.Service = events.New(events.Options{PubSub: w.pubsub, Logger: log, Authenticate: w.authenticate})
 	mux := httpapi.NewMux(httpapi.Options{Logger: log, Authenticate: w.authenticate})
 	w.Routes(mux)
 	server := httptest.NewServer(mux)

@@ -107,8 +107,8 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer s.remove(x)
-	opts := httpapi.StreamOptions{Life: s.life, Logger: s.deps.Logger, Failed: "changes cannot be followed now"}
-	return httpapi.ServeEvents(w, r, opts, func(ctx context.Context, send func(...httpapi.Event) error) error {
+	stream := httpapi.StreamOptions{Life: s.life, Logger: s.opts.Logger, Failed: "changes cannot be followed now"}
+	return httpapi.ServeEvents(w, r, stream, func(ctx context.Context, send func(...httpapi.Event) error) error {
 		return s.follow(ctx, r, x, send)
 	})
 }
@@ -136,7 +136,7 @@ func (s *Service) follow(ctx context.Context, r *http.Request, x *stream, send f
 		}
 		changes, lost, doubted := x.take()
 		if doubted {
-			actor, err := s.deps.Authenticate(r)
+			actor, err := s.opts.Authenticate(r)
 			if err != nil {
 				return fmt.Errorf("check session: %w", err) // if the answer is not known now, the page asks again soon
 			}

@@ -42,8 +42,8 @@ const (
 	workTimeout = 30 * time.Second
 )
 
-// Deps is what the service needs. All of it is required, but for Providers and HTTP.
-type Deps struct {
+// Options are what the service needs. All of it is required, but for Providers and HTTP.
+type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
 	// Keys encrypt tokens at rest.
@@ -60,7 +60,7 @@ type Deps struct {
 
 // Service holds the links. Safe for concurrent use.
 type Service struct {
-	deps   Deps
+	opts   Options
 	log    *slog.Logger
 	client *http.Client
 	work   singleflight.Group // by user and provider
@@ -73,8 +73,8 @@ type Service struct {
 }
 
 // New returns the service. Nothing of it runs by itself.
-func New(deps Deps) *Service {
-	s := &Service{deps: deps, log: deps.Logger, client: deps.HTTP, asking: make(chan struct{}, maxAsking), refreshing: make(chan struct{}, maxRefreshing), renewed: map[linkKey]renewal{}}
+func New(opts Options) *Service {
+	s := &Service{opts: opts, log: opts.Logger, client: opts.HTTP, asking: make(chan struct{}, maxAsking), refreshing: make(chan struct{}, maxRefreshing), renewed: map[linkKey]renewal{}}
 	if s.client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = askTimeout
@@ -99,18 +99,18 @@ func (s *Service) Close() {
 
 // PageURL is the dashboard's page where a user links an account of a provider.
 func (s *Service) PageURL(provider string) string {
-	return s.deps.AccessURL.JoinPath("external-auth", provider).String()
+	return s.opts.AccessURL.JoinPath("external-auth", provider).String()
 }
 
 func (s *Service) callbackURL(p *Provider) *url.URL {
-	return s.deps.AccessURL.JoinPath("external-auth", p.ID, "callback")
+	return s.opts.AccessURL.JoinPath("external-auth", p.ID, "callback")
 }
 
 // provider is the configured one with that id, or nil.
 func (s *Service) provider(id string) *Provider {
-	for i := range s.deps.Providers {
-		if s.deps.Providers[i].ID == id {
-			return &s.deps.Providers[i]
+	for i := range s.opts.Providers {
+		if s.opts.Providers[i].ID == id {
+			return &s.opts.Providers[i]
 		}
 	}
 	return nil

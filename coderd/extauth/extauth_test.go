@@ -104,7 +104,7 @@ func TestRefreshOnce(t *testing.T) {
 	w.link("ann")
 	first := w.provider.Given()[0]
 	w.provider.Expire(time.Hour)
-	other := extauth.New(w.deps) // a second server
+	other := extauth.New(w.opts) // a second server
 	t.Cleanup(other.Close)
 	release := w.provider.Hold()
 	t.Cleanup(release)
@@ -156,7 +156,7 @@ func TestRefreshSurvivesFailedCommit(t *testing.T) {
 			}
 			w.exec("DROP TRIGGER broken ON external_auth_links")
 			w.Close()
-			w.Service = extauth.New(w.deps)
+			w.Service = extauth.New(w.opts)
 			w.t.Cleanup(w.Service.Close)
 			if !w.provider.Good(w.token("ann")) {
 				t.Error("the token is of no use for the next server")
@@ -311,9 +311,9 @@ func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	w.link("ann")
 	withKeys := func(text string) *extauth.Service {
-		deps := w.deps
-		deps.Keys = keys(t, text)
-		s := extauth.New(deps)
+		opts := w.opts
+		opts.Keys = keys(t, text)
+		s := extauth.New(opts)
 		t.Cleanup(s.Close)
 		return s
 	}

@@ -72,7 +72,7 @@ func (s *Service) begin(w http.ResponseWriter, r *http.Request, p *Provider) err
 	}
 	actor := httpapi.ActorFrom(r.Context())
 	verifier := oauth2.GenerateVerifier()
-	sealed, err := s.deps.Sealer.Seal(purpose, state{User: actor.UserID, Session: actor.KeyID, Provider: p.ID, Verifier: hashOf(verifier), Back: back}, flowTime)
+	sealed, err := s.opts.Sealer.Seal(purpose, state{User: actor.UserID, Session: actor.KeyID, Provider: p.ID, Verifier: hashOf(verifier), Back: back}, flowTime)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Service) begin(w http.ResponseWriter, r *http.Request, p *Provider) err
 func (s *Service) cookie(p *Provider, value string, age int) *http.Cookie {
 	return &http.Cookie{
 		Name: verifierCookie, Value: value, Path: s.callbackURL(p).Path, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteLaxMode,
-		Secure: s.deps.AccessURL.Scheme == "https",
+		Secure: s.opts.AccessURL.Scheme == "https",
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 	}
 	http.SetCookie(w, s.cookie(p, "", -1))
 	var begun state
-	err := s.deps.Sealer.Open(purpose, secret.Token(q.Get("state")), &begun)
+	err := s.opts.Sealer.Open(purpose, secret.Token(q.Get("state")), &begun)
 	if err != nil || begun.User != actor.UserID || begun.Session != actor.KeyID || begun.Provider != p.ID || verifier == "" ||
 		subtle.ConstantTimeCompare([]byte(begun.Verifier), []byte(hashOf(verifier))) != 1 {
 		s.log.InfoContext(r.Context(), "sign-in elsewhere refused: not begun by this session", "user", actor.UserID, "addr", p.ID)
@@ -146,11 +146,11 @@ func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, cod
 
 // sendBack leads to where the sign-in was begun, or to the provider's page when it did not come about.
 func (s *Service) sendBack(w http.ResponseWriter, r *http.Request, p *Provider, failed, back string) {
-	to := s.deps.AccessURL.JoinPath("external-auth", p.ID)
+	to := s.opts.AccessURL.JoinPath("external-auth", p.ID)
 	if failed != "" {
 		to.RawQuery = url.Values{"failed": {failed}}.Encode()
 	} else if back != "" {
-		http.Redirect(w, r, strings.TrimSuffix(s.deps.AccessURL.String(), "/")+back, http.StatusSeeOther)
+		http.Redirect(w, r, strings.TrimSuffix(s.opts.AccessURL.String(), "/")+back, http.StatusSeeOther)
 		return
 	}
 	http.Redirect(w, r, to.String(), http.StatusSeeOther)

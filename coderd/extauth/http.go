@@ -17,12 +17,12 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if err := actor.May(rbac.Read, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
 		return err
 	}
-	links, err := s.deps.DB.ListExternalAuthLinks(r.Context(), actor.UserID)
+	links, err := s.opts.DB.ListExternalAuthLinks(r.Context(), actor.UserID)
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
 	var out sdk.ExternalAuths
-	for _, p := range s.deps.Providers {
+	for _, p := range s.opts.Providers {
 		out.Providers = append(out.Providers, sdk.ExternalAuthProvider{
 			ID: p.ID, Type: p.Type, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, AllowRefresh: !p.NoRefresh, AllowValidate: p.ValidateURL != "",
 		})
@@ -75,7 +75,7 @@ func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 	if err := actor.May(rbac.Delete, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
 		return err
 	}
-	n, err := s.deps.DB.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{UserID: actor.UserID, ProviderID: id})
+	n, err := s.opts.DB.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{UserID: actor.UserID, ProviderID: id})
 	if err != nil {
 		return fmt.Errorf("delete link: %w", err)
 	}

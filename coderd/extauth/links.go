@@ -52,11 +52,11 @@ func (s *Service) seal(user uuid.UUID, p *Provider, got *oauth2.Token) (sealed [
 	if !got.Expiry.IsZero() {
 		expires = &got.Expiry
 	}
-	return s.deps.Keys.SealSecret(place(user, p.ID), text), t.Refresh != "", expires, nil
+	return s.opts.Keys.SealSecret(place(user, p.ID), text), t.Refresh != "", expires, nil
 }
 
 func (s *Service) open(link dbsqlc.ExternalAuthLink) (tokens, error) {
-	text, err := s.deps.Keys.OpenSecret(place(link.UserID, link.ProviderID), link.Tokens)
+	text, err := s.opts.Keys.OpenSecret(place(link.UserID, link.ProviderID), link.Tokens)
 	if err != nil {
 		return tokens{}, err
 	}
@@ -77,7 +77,7 @@ func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got
 	if err != nil {
 		return err
 	}
-	if err := s.deps.DB.UpsertExternalAuthLink(ctx, dbsqlc.UpsertExternalAuthLinkParams{
+	if err := s.opts.DB.UpsertExternalAuthLink(ctx, dbsqlc.UpsertExternalAuthLinkParams{
 		UserID: user, ProviderID: p.ID, Tokens: sealed, Refreshable: refreshable, ExpiresAt: expires,
 	}); err != nil {
 		return fmt.Errorf("store link: %w", err)
@@ -102,7 +102,7 @@ func (s *Service) token(ctx context.Context, user uuid.UUID, p *Provider) (Token
 }
 
 func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token, error) {
-	link, err := s.deps.DB.GetExternalAuthLink(ctx, dbsqlc.GetExternalAuthLinkParams{UserID: user, ProviderID: p.ID})
+	link, err := s.opts.DB.GetExternalAuthLink(ctx, dbsqlc.GetExternalAuthLinkParams{UserID: user, ProviderID: p.ID})
 	if database.IsNotFound(err) {
 		return Token{}, nil
 	}
@@ -160,7 +160,7 @@ func (s *Service) unreadable(link dbsqlc.ExternalAuthLink, err error) error {
 
 // fail marks a link as of no use, unless it was renewed meanwhile.
 func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why string) error {
-	err := s.deps.DB.FailExternalAuthLink(ctx, dbsqlc.FailExternalAuthLinkParams{
+	err := s.opts.DB.FailExternalAuthLink(ctx, dbsqlc.FailExternalAuthLinkParams{
 		UserID: link.UserID, ProviderID: link.ProviderID, Failure: why, Seen: link.UpdatedAt,
 	})
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 	// The provider has spent the old refresh token by the time it answers: what it gave must not be lost with a transaction.
 	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for try := 1; ; try++ {
-		err = s.deps.DB.InTx(ctx, renew)
+		err = s.opts.DB.InTx(ctx, renew)
 		s.remember(seen, got, err)
 		if err == nil || got == nil || try == storeTries || database.IsNotFound(err) || retry.Wait(ctx) != nil {
 			break

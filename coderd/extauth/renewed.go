@@ -68,7 +68,7 @@ func (s *Service) storeRenewed() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastStoreTimeout)
 	defer cancel()
 	for key, r := range left {
-		err := s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 			link, err := q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: key.user, ProviderID: key.provider})
 			if database.IsNotFound(err) || err == nil && !link.UpdatedAt.Equal(r.of) {
 				return nil // unlinked, or renewed in another way

@@ -27,8 +27,8 @@ type Credential struct {
 // ForURL is the user's credential for the service that answers at a URL. Its token is empty when the user has no link that works.
 // It returns a fault: NotFound when no provider is for the URL.
 func (s *Service) ForURL(ctx context.Context, user uuid.UUID, text string) (Credential, error) {
-	for i := range s.deps.Providers {
-		if p := &s.deps.Providers[i]; p.Matches(text) {
+	for i := range s.opts.Providers {
+		if p := &s.opts.Providers[i]; p.Matches(text) {
 			return s.credential(ctx, user, p)
 		}
 	}
@@ -147,10 +147,10 @@ func (s *Service) BuildTokens(ctx context.Context, q *dbsqlc.Queries, user, vers
 // Freshen renews a user's tokens that are good for a short time only, before a build is made that may take them with it. What cannot
 // be renewed now is left as it is: Require and BuildTokens decide.
 func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
-	if len(s.deps.Providers) == 0 {
+	if len(s.opts.Providers) == 0 {
 		return nil
 	}
-	links, err := s.deps.DB.ListExternalAuthLinks(ctx, user)
+	links, err := s.opts.DB.ListExternalAuthLinks(ctx, user)
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
@@ -174,20 +174,20 @@ func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
 
 // Reencrypt brings every link under the first key. It goes on beside everything else, and may be stopped and run again at any time.
 func (s *Service) Reencrypt(ctx context.Context) error {
-	links, err := s.deps.DB.ListExternalAuthLinksNotUnder(ctx, s.deps.Keys.Header())
+	links, err := s.opts.DB.ListExternalAuthLinksNotUnder(ctx, s.opts.Keys.Header())
 	if err != nil {
 		return fmt.Errorf("list links to encrypt: %w", err)
 	}
 	done := 0
 	for _, link := range links {
 		at := place(link.UserID, link.ProviderID)
-		text, err := s.deps.Keys.OpenSecret(at, link.Tokens)
+		text, err := s.opts.Keys.OpenSecret(at, link.Tokens)
 		if err != nil {
 			_ = s.unreadable(link, err) // logs it; its user signs in again
 			continue
 		}
-		if err := s.deps.DB.ReencryptExternalAuthLink(ctx, dbsqlc.ReencryptExternalAuthLinkParams{
-			UserID: link.UserID, ProviderID: link.ProviderID, Tokens: s.deps.Keys.SealSecret(at, text), Before: link.Tokens,
+		if err := s.opts.DB.ReencryptExternalAuthLink(ctx, dbsqlc.ReencryptExternalAuthLinkParams{
+			UserID: link.UserID, ProviderID: link.ProviderID, Tokens: s.opts.Keys.SealSecret(at, text), Before: link.Tokens,
 		}); err != nil {
 			return fmt.Errorf("store link: %w", err)
 		}

@@ -37,7 +37,7 @@ type world struct {
 	*extauth.Service
 	t        *testing.T
 	db       *database.DB
-	deps     extauth.Deps
+	opts     extauth.Options
 	sealer   *seal.Sealer
 	provider *extauthtest.Provider
 	api      *httptest.Server
@@ -112,8 +112,8 @@ func newWorld(t *testing.T, more ...string) *world {
 	if w.url, err = url.Parse(w.api.URL); err != nil {
 		t.Fatal(err)
 	}
-	w.deps = extauth.Deps{DB: w.db, Logger: log, Keys: keys(t, key("k")), Sealer: w.sealer, AccessURL: w.url, Providers: w.configure(more...)}
-	w.Service = extauth.New(w.deps)
+	w.opts = extauth.Options{DB: w.db, Logger: log, Keys: keys(t, key("k")), Sealer: w.sealer, AccessURL: w.url, Providers: w.configure(more...)}
+	w.Service = extauth.New(w.opts)
 	w.Service.Routes(w.mux)
 	t.Cleanup(w.Service.Close)
 	return w

@@ -24,22 +24,22 @@ const (
 func (s *Service) database(ctx context.Context) sdk.HealthSection {
 	section := good("database", "Database", "", sdk.Map[any]{})
 	start := time.Now()
-	facts, err := s.deps.DB.GetServerFacts(ctx)
+	facts, err := s.opts.DB.GetServerFacts(ctx)
 	if err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "The database does not answer: "+err.Error()+".",
 			"Check that PostgreSQL runs and that --postgres-url is right. The server goes on by itself when it is back.")
 	}
 	first := time.Since(start)
 	start = time.Now()
-	if _, err = s.deps.DB.GetServerFacts(ctx); err == nil { // on an open connection
+	if _, err = s.opts.DB.GetServerFacts(ctx); err == nil { // on an open connection
 		first = min(first, time.Since(start))
 	}
-	pool := s.deps.DB.Pool.Stat()
+	pool := s.opts.DB.Pool.Stat()
 	section.Details = sdk.Map[any]{
 		"latency_ms": millis(first), "version": facts.Version, "in_recovery": facts.InRecovery,
 		"connections_used": pool.AcquiredConns(), "connections_max": pool.MaxConns(),
 	}
-	if err := s.deps.DB.ProbeWrite(ctx, probe()); err != nil {
+	if err := s.opts.DB.ProbeWrite(ctx, probe()); err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseNoWrite, "The database answers, but cannot write: "+err.Error()+".",
 			"Make room on the disk of PostgreSQL's data, or see why it takes no writes: until then nothing can be built or changed. The server goes on without a restart.")
 	}
@@ -61,7 +61,7 @@ func probe() []byte {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
-	u := s.deps.AccessURL
+	u := s.opts.AccessURL
 	section := good("access_url", "Access URL", "", sdk.Map[any]{"access_url": u.String()})
 	const remedy = "Set --access-url to the address by which workspaces and people reach the server, and see that proxies pass it on."
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("healthz").String(), nil)
@@ -69,7 +69,7 @@ func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The access URL is not one: "+err.Error()+".", remedy)
 	}
 	start := time.Now()
-	resp, err := s.deps.Client.Do(r)
+	resp, err := s.opts.Client.Do(r)
 	if err != nil {
 		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The server does not reach itself at "+u.String()+": "+cause(err)+".", remedy)
 	}
@@ -101,7 +101,7 @@ func cause(err error) string {
 }
 
 func (s *Service) relay(context.Context) sdk.HealthSection {
-	links, stun := s.deps.Relays()
+	links, stun := s.opts.Relays()
 	section := good("relay", "Relay", "The relay is connected.", sdk.Map[any]{"relays": links, "stun": stun})
 	connected, reason := false, "it has not connected yet"
 	for _, link := range links {
@@ -123,11 +123,11 @@ func (s *Service) relay(context.Context) sdk.HealthSection {
 
 func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	section := good("provisioners", "Provisioners", "", sdk.Map[any]{})
-	daemons, err := s.deps.DB.ListProvisioners(ctx, s.deps.Organization)
+	daemons, err := s.opts.DB.ListProvisioners(ctx, s.opts.Organization)
 	if err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Provisioners cannot be listed: the database does not answer.", "See the section about it.")
 	}
-	waiting, err := s.deps.DB.GetWaitingJobs(ctx, s.deps.Organization)
+	waiting, err := s.opts.DB.GetWaitingJobs(ctx, s.opts.Organization)
 	if err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Jobs cannot be counted: the database does not answer.", "See the section about it.")
 	}
@@ -153,8 +153,8 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	case len(others) > 0:
 		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, "Provisioners of another version are connected: "+strings.Join(others, ", ")+".",
 			"Upgrade them to "+buildinfo.Version()+".")
-	case len(s.deps.Concerns) > 0:
-		return bad(section, sdk.HealthWarning, CodeTemplatesUnconfined, "Built-in provisioners do not confine templates fully: "+strings.Join(s.deps.Concerns, "; ")+".",
+	case len(s.opts.Concerns) > 0:
+		return bad(section, sdk.HealthWarning, CodeTemplatesUnconfined, "Built-in provisioners do not confine templates fully: "+strings.Join(s.opts.Concerns, "; ")+".",
 			"Install bubblewrap on the server's machine and restart it; docs/provisioners.md says what each part is for.")
 	}
 	return section

@@ -47,8 +47,8 @@ const (
 	freshFor = 10 * time.Second
 )
 
-// Deps is what the service needs. All of it is required, but for Client.
-type Deps struct {
+// Options are what the service needs. All of it is required, but for Client.
+type Options struct {
 	DB        *database.DB
 	Logger    *slog.Logger
 	Sealer    *seal.Sealer
@@ -65,18 +65,18 @@ type Deps struct {
 
 // Service makes reports. Safe for concurrent use.
 type Service struct {
-	deps Deps
+	opts Options
 
 	mu   sync.Mutex // held while a report is made, so that one is made at a time
 	last sdk.HealthReport
 }
 
 // New returns the service.
-func New(deps Deps) *Service {
-	if deps.Client == nil {
-		deps.Client = &http.Client{Transport: webdial.Upgrader(nil)}
+func New(opts Options) *Service {
+	if opts.Client == nil {
+		opts.Client = &http.Client{Transport: webdial.Upgrader(nil)}
 	}
-	return &Service{deps: deps}
+	return &Service{opts: opts}
 }
 
 // Routes registers the report, and the echo by which the server tries whether websockets come through.

@@ -63,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	if w.url, err = url.Parse(server.URL); err != nil {
 		t.Fatal(err)
 	}
-	w.Service = health.New(health.Deps{
+	w.Service = health.New(health.Options{
 		DB: w.db, Logger: log, Sealer: sealer, AccessURL: w.url, Organization: w.org,
 		Relays: func() ([]tailnet.RelayLink, bool) { return w.links, w.stun },
 	})

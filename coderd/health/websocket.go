@@ -25,13 +25,13 @@ func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
 		return bad(section, sdk.HealthError, CodeWebsocketRefused, "A websocket to the access URL fails: "+cause(err)+".",
 			"A proxy in front of the server has to pass the Upgrade and Connection headers on, and keep such connections open.")
 	}
-	token, err := s.deps.Sealer.Seal(echoPurpose, echoText, time.Minute)
+	token, err := s.opts.Sealer.Seal(echoPurpose, echoText, time.Minute)
 	if err != nil {
 		return refused(err)
 	}
 	start := time.Now()
-	conn, err := websock.Dial(ctx, s.deps.AccessURL.JoinPath(echoPath), websock.DialOptions{
-		Header: http.Header{echoHeader: {token.Reveal()}}, HTTPClient: s.deps.Client,
+	conn, err := websock.Dial(ctx, s.opts.AccessURL.JoinPath(echoPath), websock.DialOptions{
+		Header: http.Header{echoHeader: {token.Reveal()}}, HTTPClient: s.opts.Client,
 	})
 	if err != nil {
 		return refused(err)
@@ -50,7 +50,7 @@ func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
 // echo sends one message back to whoever shows a token of this deployment. There is no such thing for others.
 func (s *Service) echo(w http.ResponseWriter, r *http.Request) error {
 	var text string
-	if err := s.deps.Sealer.Open(echoPurpose, secret.Token(r.Header.Get(echoHeader)), &text); err != nil {
+	if err := s.opts.Sealer.Open(echoPurpose, secret.Token(r.Header.Get(echoHeader)), &text); err != nil {
 		return rbac.NotFound(rbac.Deployment)
 	}
 	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: 1 << 10})
@@ -65,7 +65,7 @@ func (s *Service) echo(w http.ResponseWriter, r *http.Request) error {
 		err = conn.Write(ctx, data)
 	}
 	if err != nil {
-		s.deps.Logger.Debug("health check's websocket ended", "err", err)
+		s.opts.Logger.Debug("health check's websocket ended", "err", err)
 		return nil
 	}
 	return conn.Close(websock.StatusNormal, "")

@@ -72,15 +72,15 @@ type Mux struct {
 }
 
 // NewMux returns a mux without routes. It panics when the access URL is not one.
-func NewMux(o Options) *Mux {
+func NewMux(opts Options) *Mux {
 	m := &Mux{
-		log:          o.Logger,
-		authenticate: o.Authenticate,
-		sessions:     o.Sessions,
+		log:          opts.Logger,
+		authenticate: opts.Authenticate,
+		sessions:     opts.Sessions,
 		crossOrigin:  http.NewCrossOriginProtection(),
-		proxies:      o.TrustedProxies,
-		headers:      o.TrustedHeaders,
-		metrics:      newMetrics(o.Metrics),
+		proxies:      opts.TrustedProxies,
+		headers:      opts.TrustedHeaders,
+		metrics:      newMetrics(opts.Metrics),
 		mux:          http.NewServeMux(),
 	}
 	if len(m.headers) == 0 {
@@ -89,9 +89,9 @@ func NewMux(o Options) *Mux {
 	if m.authenticate == nil {
 		m.authenticate = func(*http.Request) (rbac.Actor, error) { return rbac.Actor{}, nil }
 	}
-	if o.AccessURL != nil {
-		if err := m.crossOrigin.AddTrustedOrigin(o.AccessURL.Scheme + "://" + o.AccessURL.Host); err != nil {
-			panic(fmt.Sprintf("httpapi: access URL %s: %v", o.AccessURL.Redacted(), err))
+	if opts.AccessURL != nil {
+		if err := m.crossOrigin.AddTrustedOrigin(opts.AccessURL.Scheme + "://" + opts.AccessURL.Host); err != nil {
+			panic(fmt.Sprintf("httpapi: access URL %s: %v", opts.AccessURL.Redacted(), err))
 		}
 	}
 	return m

@@ -23,7 +23,7 @@ var errForgotten = errors.New("the daemon's row belongs to another session")
 
 // beats writes this server's row until the service stops, so that other servers know that its daemons are still looked after.
 func (s *Service) beats() {
-	ticker := time.NewTicker(s.deps.Beat)
+	ticker := time.NewTicker(s.opts.Beat)
 	defer ticker.Stop()
 	for {
 		select {
@@ -54,7 +54,7 @@ func (s *Service) beating(err error) {
 
 // beat renews this server's row, corrects what the database says of its daemons, and marks those of lost servers as offline.
 func (s *Service) beat(ctx context.Context) error {
-	if err := s.deps.DB.Beat(ctx, s.id); err != nil {
+	if err := s.opts.DB.Beat(ctx, s.id); err != nil {
 		return fmt.Errorf("store beat: %w", err)
 	}
 	s.mu.Lock()
@@ -62,13 +62,13 @@ func (s *Service) beat(ctx context.Context) error {
 	open := maps.Clone(s.sessions)
 	s.mu.Unlock()
 	connected = slices.AppendSeq(connected, maps.Keys(open))
-	if err := s.deps.DB.ReconcileProvisioners(ctx, dbsqlc.ReconcileProvisionersParams{ServerID: &s.id, Connected: nonNil(connected)}); err != nil {
+	if err := s.opts.DB.ReconcileProvisioners(ctx, dbsqlc.ReconcileProvisionersParams{ServerID: &s.id, Connected: nonNil(connected)}); err != nil {
 		return fmt.Errorf("reconcile provisioners: %w", err)
 	}
-	if err := s.deps.DB.CloseLostProvisioners(ctx, (lostAfter * s.deps.Beat).Seconds()); err != nil {
+	if err := s.opts.DB.CloseLostProvisioners(ctx, (lostAfter * s.opts.Beat).Seconds()); err != nil {
 		return fmt.Errorf("mark lost provisioners offline: %w", err)
 	}
-	if err := s.deps.DB.DeleteOldServers(ctx); err != nil {
+	if err := s.opts.DB.DeleteOldServers(ctx); err != nil {
 		return fmt.Errorf("forget old servers: %w", err)
 	}
 	return s.cutForgotten(ctx, open)
@@ -80,7 +80,7 @@ func (s *Service) cutForgotten(ctx context.Context, open map[uuid.UUID]*session)
 	if len(open) == 0 {
 		return nil
 	}
-	ids, err := s.deps.DB.ListServerProvisioners(ctx, dbsqlc.ListServerProvisionersParams{ServerID: &s.id, Ids: slices.Collect(maps.Keys(open))})
+	ids, err := s.opts.DB.ListServerProvisioners(ctx, dbsqlc.ListServerProvisionersParams{ServerID: &s.id, Ids: slices.Collect(maps.Keys(open))})
 	if err != nil {
 		return fmt.Errorf("list this server's provisioners: %w", err)
 	}
@@ -97,7 +97,7 @@ func (s *Service) signOff() {
 	s.streams.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 	defer cancel()
-	if err := s.deps.DB.DeleteServer(ctx, s.id); err != nil {
+	if err := s.opts.DB.DeleteServer(ctx, s.id); err != nil {
 		s.log.Warn("server's row not removed", "err", err)
 	}
 }

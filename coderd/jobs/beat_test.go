@@ -14,7 +14,7 @@ import (
 )
 
 // quick is a server that beats and gives up quickly.
-func quick(d *jobs.Deps) { d.Grace, d.Beat = 200*time.Millisecond, 20*time.Millisecond }
+func quick(d *jobs.Options) { d.Grace, d.Beat = 200*time.Millisecond, 20*time.Millisecond }
 
 func (w *world) exec(sql string, args ...any) {
 	w.t.Helper()
@@ -41,7 +41,7 @@ func TestLeaseEndsAfterBrokenHello(t *testing.T) {
 	for name, broken := range map[string]bool{"a daemon that leaves": false, "a daemon whose hello is broken": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(d *jobs.Deps) { d.Grace = 200 * time.Millisecond })
+			w := newWorld(t, func(d *jobs.Options) { d.Grace = 200 * time.Millisecond })
 			id := w.insert(nil)
 			as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
 			t.Run("first", func(t *testing.T) { w.raw(t, as).accept() }) // its end ends the session
@@ -99,7 +99,7 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 	living := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "living"})
 	id := w.insert(nil)
 	living.accept()
-	other := jobs.New(w.deps)
+	other := jobs.New(w.opts)
 	other.Handle(kind, recorder{w})
 	if err := other.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestSecondServer(t *testing.T) {
 	w.exec("UPDATE provisioner_daemons SET last_seen_at = now() - interval '8 days'")
 	stale := uuid.New()
 	w.exec("INSERT INTO provisioner_daemons (id, organization_id, name, last_seen_at) VALUES ($1, $2, 'stale', now() - interval '8 days')", stale, w.org)
-	other := jobs.New(w.deps)
+	other := jobs.New(w.opts)
 	other.Handle(kind, recorder{w})
 	if err := other.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestBrokenDaemonStarvesNobody(t *testing.T) {
 	for name, beat := range map[string]time.Duration{"before the beat": time.Hour, "after the beat": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(d *jobs.Deps) { d.Beat = beat })
+			w := newWorld(t, func(d *jobs.Options) { d.Beat = beat })
 			bad := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "a-bad"})
 			next[*provisionerpb.ServerMessage_Welcome](bad)
 			good := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "good"})

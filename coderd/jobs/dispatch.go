@@ -43,7 +43,7 @@ func (s *Service) dispatch() {
 func (s *Service) sayWhy() error {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 	defer cancel()
-	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		rows, err := q.LockSilentJobs(ctx, sayWhyAfter.Seconds())
 		if err != nil || len(rows) == 0 {
 			return err
@@ -119,7 +119,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	var job dbsqlc.ProvisionerJob
 	var offer *provisionerpb.Offer
 	var bad error // of the payload: the job's own fault
-	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		job, offer, bad = dbsqlc.ProvisionerJob{}, nil, nil
 		var err error
 		job, err = q.ClaimJob(ctx, dbsqlc.ClaimJobParams{WorkerID: &x.daemon.ID, OrganizationID: x.org, Tags: x.tags, Untagged: x.untagged})
@@ -210,7 +210,7 @@ func (s *Service) cancelRequested(payload string) {
 		return
 	}
 	s.sendCancel(x, id, epoch, false)
-	time.AfterFunc(s.deps.CancelGrace, func() {
+	time.AfterFunc(s.opts.CancelGrace, func() {
 		if now, e := s.holder(id); now != nil && e == epoch {
 			s.sendCancel(now, id, epoch, true)
 		}
@@ -240,7 +240,7 @@ func (s *Service) sendCancel(x *session, id uuid.UUID, epoch int64, force bool) 
 func (s *Service) lookForCanceling() {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 	defer cancel()
-	jobs, err := s.deps.DB.ListLeasedJobs(ctx)
+	jobs, err := s.opts.DB.ListLeasedJobs(ctx)
 	if err != nil {
 		if s.ctx.Err() == nil {
 			s.log.Warn("canceled jobs not listed", "err", err)

@@ -112,7 +112,7 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 	apply := func(e *provisionerpb.Event) error {
 		query, cancel := context.WithTimeout(ctx, queryTimeout+time.Duration(min(size, maxState)/stateRate)*time.Second)
 		defer cancel()
-		return s.deps.DB.InTx(query, func(q *dbsqlc.Queries) (err error) {
+		return s.opts.DB.InTx(query, func(q *dbsqlc.Queries) (err error) {
 			over, err = s.apply(query, q, x, id, e)
 			return err
 		})
@@ -354,7 +354,7 @@ func (r *rpc) Source(ctx context.Context, req *connect.Request[provisionerpb.Sou
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	refused := connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on a job with that file"))
-	job, err := r.deps.DB.GetJob(ctx, id)
+	job, err := r.opts.DB.GetJob(ctx, id)
 	if database.IsNotFound(err) {
 		return refused
 	}
@@ -365,7 +365,7 @@ func (r *rpc) Source(ctx context.Context, req *connect.Request[provisionerpb.Sou
 		return refused
 	}
 	for at := int32(1); ; at += sourceChunk {
-		data, err := r.deps.DB.GetSourceChunk(ctx, dbsqlc.GetSourceChunkParams{ID: job.FileID, FirstByte: at, Size: sourceChunk})
+		data, err := r.opts.DB.GetSourceChunk(ctx, dbsqlc.GetSourceChunkParams{ID: job.FileID, FirstByte: at, Size: sourceChunk})
 		if err != nil {
 			return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read file: %w", err))
 		}

@@ -120,7 +120,7 @@ func (s *Service) queryInitiator(r *http.Request) (*uuid.UUID, error) {
 	if id, err := uuid.Parse(text); err == nil {
 		return &id, nil
 	}
-	user, err := s.deps.DB.GetUserByName(r.Context(), text)
+	user, err := s.opts.DB.GetUserByName(r.Context(), text)
 	if err != nil && !database.IsNotFound(err) {
 		return nil, fmt.Errorf("look up initiator: %w", err)
 	}

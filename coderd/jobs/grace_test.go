@@ -15,7 +15,7 @@ import (
 
 func TestGrace(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *jobs.Deps) { d.Grace = 300 * time.Millisecond })
+	w := newWorld(t, func(d *jobs.Options) { d.Grace = 300 * time.Millisecond })
 	began, gate := make(chan struct{}, 1), make(chan struct{})
 	p := w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
 		run.Sink.Checkpoint([]byte("s1"))
@@ -55,7 +55,7 @@ func TestGraceAfterRestart(t *testing.T) {
 	<-began
 	p.link.block(true)
 	w.stopServer()
-	w.deps.Grace = 200 * time.Millisecond
+	w.opts.Grace = 200 * time.Millisecond
 	w.startServer()
 	w.await(id, "failed")
 }
@@ -63,7 +63,7 @@ func TestGraceAfterRestart(t *testing.T) {
 // A daemon that does not hear its server for the grace period stops its job by itself: somebody else may have it by then.
 func TestDaemonFencesItself(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *jobs.Deps) { d.Grace, d.Fence = 500*time.Millisecond, time.Minute })
+	w := newWorld(t, func(d *jobs.Options) { d.Grace, d.Fence = 500*time.Millisecond, time.Minute })
 	began, stopped := make(chan struct{}), make(chan struct{})
 	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
 		close(began)

@@ -27,7 +27,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 }
 
 func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
-	org, err := s.deps.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
+	org, err := s.opts.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
 	if database.IsNotFound(err) {
 		return org, rbac.NotFound(rbac.Organization)
 	}
@@ -42,7 +42,7 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.deps.DB.ListProvisioners(r.Context(), org.ID)
+	rows, err := s.opts.DB.ListProvisioners(r.Context(), org.ID)
 	if err != nil {
 		return fmt.Errorf("list provisioners: %w", err)
 	}
@@ -58,19 +58,19 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	for i, row := range rows {
 		ids[i] = row.ID
 	}
-	leased, err := s.deps.DB.ListLeasedJobs(r.Context())
+	leased, err := s.opts.DB.ListLeasedJobs(r.Context())
 	if err != nil {
 		return fmt.Errorf("list running jobs: %w", err)
 	}
-	last, err := s.deps.DB.ListLastJobs(r.Context(), ids)
+	last, err := s.opts.DB.ListLastJobs(r.Context(), ids)
 	if err != nil {
 		return fmt.Errorf("list ended jobs: %w", err)
 	}
-	shown, err := s.show(r.Context(), s.deps.DB.Queries, slices.Concat(leased, last))
+	shown, err := s.show(r.Context(), s.opts.DB.Queries, slices.Concat(leased, last))
 	if err != nil {
 		return err
 	}
-	paths := s.deps.Paths()
+	paths := s.opts.Paths()
 	out := make([]sdk.ProvisionerDaemon, 0, len(rows))
 	for _, row := range rows {
 		d, err := s.daemonJSON(row, paths[row.ID], jobOf(row.ID, leased, shown), jobOf(row.ID, last, shown))
@@ -133,11 +133,11 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.InitiatorID = &actor.UserID
 	}
-	rows, err := s.deps.DB.ListJobs(r.Context(), p)
+	rows, err := s.opts.DB.ListJobs(r.Context(), p)
 	if err != nil {
 		return fmt.Errorf("list jobs: %w", err)
 	}
-	shown, err := s.show(r.Context(), s.deps.DB.Queries, rows)
+	shown, err := s.show(r.Context(), s.opts.DB.Queries, rows)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *Service) job(r *http.Request, action rbac.Action) (dbsqlc.ProvisionerJo
 	if err != nil {
 		return dbsqlc.ProvisionerJob{}, err
 	}
-	row, err := s.deps.DB.GetJob(r.Context(), id)
+	row, err := s.opts.DB.GetJob(r.Context(), id)
 	if database.IsNotFound(err) || err == nil && row.OrganizationID != org.ID {
 		return row, rbac.NotFound(rbac.ProvisionerJob)
 	}
@@ -173,7 +173,7 @@ func (s *Service) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	shown, err := s.show(r.Context(), s.deps.DB.Queries, []dbsqlc.ProvisionerJob{row})
+	shown, err := s.show(r.Context(), s.opts.DB.Queries, []dbsqlc.ProvisionerJob{row})
 	if err != nil {
 		return err
 	}

@@ -15,11 +15,11 @@ import (
 )
 
 // patience is how long a lease outlives its stream.
-func (s *Service) patience() time.Duration { return s.deps.Grace + s.deps.Fence }
+func (s *Service) patience() time.Duration { return s.opts.Grace + s.opts.Fence }
 
 // watchLeases gives the leases whose daemons are not connected here, and which have no deadline yet, one.
 func (s *Service) watchLeases(ctx context.Context) error {
-	leased, err := s.deps.DB.ListLeasedJobs(ctx)
+	leased, err := s.opts.DB.ListLeasedJobs(ctx)
 	if err != nil {
 		return fmt.Errorf("list running jobs: %w", err)
 	}
@@ -40,7 +40,7 @@ func (s *Service) watchLeases(ctx context.Context) error {
 // the job as failed, so that it does not hang.
 func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result *provisionerpb.Result) error {
 	try := func(result *provisionerpb.Result) error {
-		return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 			job, err := q.LockJob(ctx, id)
 			if err != nil {
 				return fmt.Errorf("lock job: %w", err)
@@ -113,7 +113,7 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 	if d.giveBack {
 		return 0, s.requeue(ctx, id, d.epoch)
 	}
-	job, err := s.deps.DB.GetJob(ctx, id)
+	job, err := s.opts.DB.GetJob(ctx, id)
 	if database.IsNotFound(err) || err == nil && (job.Epoch != d.epoch || ended(job.Status) || job.Status == statusPending) {
 		return 0, nil
 	}
@@ -128,7 +128,7 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 	}
 	reason := d.reason
 	if reason == "" {
-		reason = fmt.Sprintf("The provisioner was not seen for %s.", s.deps.Grace)
+		reason = fmt.Sprintf("The provisioner was not seen for %s.", s.opts.Grace)
 	}
 	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: reason + lostNote})
 }
@@ -136,7 +136,7 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 // waitOn is how much longer the lease of a daemon holds, 0 when it has ended. A daemon that is connected to another server keeps
 // it, and so does one whose server was lost less than the grace ago: that server may only be slow.
 func (s *Service) waitOn(ctx context.Context, daemon uuid.UUID, d deadline) (time.Duration, error) {
-	row, err := s.deps.DB.GetProvisionerUnseen(ctx, daemon)
+	row, err := s.opts.DB.GetProvisionerUnseen(ctx, daemon)
 	if database.IsNotFound(err) {
 		return 0, nil
 	}
@@ -145,7 +145,7 @@ func (s *Service) waitOn(ctx context.Context, daemon uuid.UUID, d deadline) (tim
 	}
 	unseen := time.Duration(row.UnseenSeconds * float64(time.Second))
 	switch {
-	case row.Online && unseen < lostAfter*s.deps.Beat:
+	case row.Online && unseen < lostAfter*s.opts.Beat:
 		return s.patience(), nil // its server beats
 	case d.reason != "":
 		return 0, nil // it lost its access

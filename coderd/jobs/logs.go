@@ -48,7 +48,7 @@ func (s *Service) listLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID
 }
 
 func (s *Service) logs(ctx context.Context, job uuid.UUID, after int64) ([]sdk.JobLog, error) {
-	rows, err := s.deps.DB.ListJobLogs(ctx, dbsqlc.ListJobLogsParams{JobID: job, After: after, Before: math.MaxInt64, MaxRows: logPage})
+	rows, err := s.opts.DB.ListJobLogs(ctx, dbsqlc.ListJobLogsParams{JobID: job, After: after, Before: math.MaxInt64, MaxRows: logPage})
 	if err != nil {
 		return nil, fmt.Errorf("list job logs: %w", err)
 	}
@@ -64,10 +64,10 @@ func (s *Service) logs(ctx context.Context, job uuid.UUID, after int64) ([]sdk.J
 func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID, after int64) error {
 	changed := notify.NewWake()
 	changed.Poke() // look once at the beginning
-	cancel := s.deps.PubSub.Subscribe(Channel(job), func(string) { changed.Poke() })
+	cancel := s.opts.PubSub.Subscribe(Channel(job), func(string) { changed.Poke() })
 	defer cancel()
-	opts := httpapi.StreamOptions{Life: s.ctx, Logger: s.log, Failed: "the log cannot be read now"}
-	return httpapi.ServeWebsocket(w, r, opts, func(ctx context.Context, send func(...httpapi.Event) error) (err error) {
+	stream := httpapi.StreamOptions{Life: s.ctx, Logger: s.log, Failed: "the log cannot be read now"}
+	return httpapi.ServeWebsocket(w, r, stream, func(ctx context.Context, send func(...httpapi.Event) error) (err error) {
 		look := time.NewTicker(stallCheck)
 		defer look.Stop()
 		said, status := "", statusPending
@@ -111,7 +111,7 @@ func (s *Service) sayStalled(send func(...httpapi.Event) error, job uuid.UUID, s
 
 // sendLogs sends what is new and returns the job's status. All of the log of an ended job has been sent.
 func (s *Service) sendLogs(ctx context.Context, job uuid.UUID, after *int64, send func(...httpapi.Event) error) (status string, err error) {
-	row, err := s.deps.DB.GetJob(ctx, job) // before the lines: an ended job writes no more
+	row, err := s.opts.DB.GetJob(ctx, job) // before the lines: an ended job writes no more
 	if err != nil {
 		return "", fmt.Errorf("read job: %w", err)
 	}

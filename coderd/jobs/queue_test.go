@@ -172,7 +172,7 @@ func TestCancel(t *testing.T) {
 	})
 	t.Run("forced", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, func(d *jobs.Deps) { d.CancelGrace = 100 * time.Millisecond })
+		w := newWorld(t, func(d *jobs.Options) { d.CancelGrace = 100 * time.Millisecond })
 		began := make(chan struct{})
 		w.start("one", nil, &executor{run: func(ctx context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
 			close(began)

@@ -170,7 +170,7 @@ func TestServerBoundsEmptyLines(t *testing.T) {
 // What belongs to a lease that does not hold is refused with the reason, and changes nothing.
 func TestOldEpochIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *jobs.Deps) { d.Grace = 200 * time.Millisecond })
+	w := newWorld(t, func(d *jobs.Options) { d.Grace = 200 * time.Millisecond })
 	id := w.insert(nil)
 	as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
 	r := w.raw(t, as)

@@ -172,7 +172,7 @@ func TestUnknownCallerIsRefused(t *testing.T) {
 // Two replicas: a daemon that is connected to one is not lost for the other, and a cancel finds it.
 func TestTwoReplicas(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *jobs.Deps) { d.Grace = 200 * time.Millisecond })
+	w := newWorld(t, func(d *jobs.Options) { d.Grace = 200 * time.Millisecond })
 	run := func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
 		run.Sink.Checkpoint([]byte("s"))
 		<-stop
@@ -186,7 +186,7 @@ func TestTwoReplicas(t *testing.T) {
 	offer := here.accept()
 	w.eventually("the other runs, too", func() bool { return len(w.lines(b)) == 1 }, nil)
 
-	other := jobs.New(w.deps)
+	other := jobs.New(w.opts)
 	other.Handle(kind, recorder{w})
 	if err := other.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ const (
 // Channel is where changes of one job are announced: its status, its log.
 func Channel(job uuid.UUID) string { return "job:" + job.String() }
 
-// Defaults of Deps.
+// Defaults of Options.
 const (
 	DefaultGrace       = 10 * time.Minute
 	DefaultCancelGrace = time.Minute
@@ -72,8 +72,8 @@ type Rejected struct{ Reason string }
 
 func (e *Rejected) Error() string { return e.Reason }
 
-// Deps is what the service needs. DB, PubSub and Logger are required.
-type Deps struct {
+// Options are what the service needs. DB, PubSub and Logger are required.
+type Options struct {
 	DB     *database.DB
 	PubSub pubsub.PubSub
 	Logger *slog.Logger
@@ -92,7 +92,7 @@ type Deps struct {
 
 // Service is the queue and its dispatcher. Safe for concurrent use.
 type Service struct {
-	deps     Deps
+	opts     Options
 	log      *slog.Logger
 	id       uuid.UUID          // of this process, among the servers of the database
 	silent   bool               // the last beat was not stored; of beats alone
@@ -125,25 +125,25 @@ type deadline struct {
 }
 
 // New returns a service that is not started.
-func New(deps Deps) *Service {
-	if deps.Grace == 0 {
-		deps.Grace = DefaultGrace
+func New(opts Options) *Service {
+	if opts.Grace == 0 {
+		opts.Grace = DefaultGrace
 	}
-	if deps.Fence == 0 {
-		deps.Fence = DefaultFence
+	if opts.Fence == 0 {
+		opts.Fence = DefaultFence
 	}
-	deps.Fence = max(deps.Fence, 0)
-	if deps.Beat == 0 {
-		deps.Beat = DefaultBeat
+	opts.Fence = max(opts.Fence, 0)
+	if opts.Beat == 0 {
+		opts.Beat = DefaultBeat
 	}
-	if deps.Paths == nil {
-		deps.Paths = func() map[uuid.UUID]string { return nil }
+	if opts.Paths == nil {
+		opts.Paths = func() map[uuid.UUID]string { return nil }
 	}
-	if deps.CancelGrace == 0 {
-		deps.CancelGrace = DefaultCancelGrace
+	if opts.CancelGrace == 0 {
+		opts.CancelGrace = DefaultCancelGrace
 	}
 	s := &Service{
-		deps: deps, log: deps.Logger, id: uuid.New(), handlers: map[string]Handler{}, wake: notify.NewWake(), recount: notify.NewWake(),
+		opts: opts, log: opts.Logger, id: uuid.New(), handlers: map[string]Handler{}, wake: notify.NewWake(), recount: notify.NewWake(),
 		sessions: map[uuid.UUID]*session{}, opening: map[uuid.UUID]int{}, deadlines: map[uuid.UUID]deadline{}, stalled: map[uuid.UUID]string{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -159,15 +159,15 @@ func (s *Service) Start(ctx context.Context) error {
 	if err := s.beat(ctx); err != nil {
 		return err
 	}
-	if err := s.deps.DB.DeleteStaleProvisioners(ctx); err != nil {
+	if err := s.opts.DB.DeleteStaleProvisioners(ctx); err != nil {
 		return fmt.Errorf("forget old provisioners: %w", err)
 	}
 	if err := s.watchLeases(ctx); err != nil {
 		return err
 	}
 	cancels := []func(){
-		s.deps.PubSub.Subscribe(channelQueue, func(string) { s.wake.Poke() }),
-		s.deps.PubSub.Subscribe(channelCancel, s.cancelRequested),
+		s.opts.PubSub.Subscribe(channelQueue, func(string) { s.wake.Poke() }),
+		s.opts.PubSub.Subscribe(channelCancel, s.cancelRequested),
 	}
 	s.running.Go(func() {
 		defer func() {
@@ -235,7 +235,7 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 
 // Cancel ends a waiting job at once and asks the daemon of a running one to interrupt it. A job that has ended is a Conflict.
 func (s *Service) Cancel(ctx context.Context, id uuid.UUID) error {
-	return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		job, err := q.LockJob(ctx, id)
 		if database.IsNotFound(err) {
 			return rbac.NotFound(rbac.ProvisionerJob)

@@ -213,7 +213,7 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 	if err != nil {
 		return nil, fmt.Errorf("encode tags: %w", err)
 	}
-	org, err := s.deps.DB.GetDefaultOrganization(ctx)
+	org, err := s.opts.DB.GetDefaultOrganization(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read organization: %w", err)
 	}
@@ -249,7 +249,7 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 	}
 	s.log.Info("provisioner connected", "peer", daemon.Name, "leases", len(welcome.GetAcks()))
 	// Who waits learns that a provisioner is there.
-	if err := s.deps.PubSub.Publish(ctx, channelQueue, ""); err != nil {
+	if err := s.opts.PubSub.Publish(ctx, channelQueue, ""); err != nil {
 		s.log.Warn("queue not announced", "err", err)
 	}
 	return x, nil
@@ -259,7 +259,7 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.Hello) (row dbsqlc.ProvisionerDaemon, done func(), err error) {
 	daemon := x.daemon
 	// A name is free again when its daemon is gone and owes nothing, also for one with another credential.
-	if err := s.deps.DB.ForgetProvisionerName(ctx, dbsqlc.ForgetProvisionerNameParams{OrganizationID: x.org, Name: daemon.Name, KeepID: daemon.ID}); err != nil {
+	if err := s.opts.DB.ForgetProvisionerName(ctx, dbsqlc.ForgetProvisionerNameParams{OrganizationID: x.org, Name: daemon.Name, KeepID: daemon.ID}); err != nil {
 		return row, nil, fmt.Errorf("free provisioner's name: %w", err)
 	}
 	var keyID *uuid.UUID
@@ -276,7 +276,7 @@ func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.He
 			delete(s.opening, daemon.ID)
 		}
 	}
-	row, err = s.deps.DB.OpenProvisioner(ctx, dbsqlc.OpenProvisionerParams{
+	row, err = s.opts.DB.OpenProvisioner(ctx, dbsqlc.OpenProvisionerParams{
 		ID: daemon.ID, OrganizationID: x.org, Name: daemon.Name, Version: clean(cut(hello.GetVersion(), 256)), Tags: x.tags, BuiltIn: daemon.BuiltIn,
 		KeyID: keyID, KeyName: daemon.keyName(), ServerID: &s.id,
 	})
@@ -317,7 +317,7 @@ func (s *Service) replace(id uuid.UUID) {
 
 // settle compares the daemon's leases with the database: which hold, and what of them has been applied.
 func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.Hello) (*provisionerpb.Welcome, []uuid.UUID, error) {
-	welcome := &provisionerpb.Welcome{Grace: durationpb.New(s.deps.Grace)}
+	welcome := &provisionerpb.Welcome{Grace: durationpb.New(s.opts.Grace)}
 	var canceling []uuid.UUID
 	known := map[uuid.UUID]bool{}
 	for _, lease := range hello.GetLeases() {
@@ -328,7 +328,7 @@ func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.H
 		revoke := func(reason string) {
 			welcome.Revoked = append(welcome.Revoked, &provisionerpb.Revoked{JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Reason: reason})
 		}
-		job, err := s.deps.DB.GetJob(ctx, id)
+		job, err := s.opts.DB.GetJob(ctx, id)
 		switch {
 		case database.IsNotFound(err):
 			revoke("the server does not know this job")
@@ -349,7 +349,7 @@ func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.H
 			}
 		}
 	}
-	running, err := s.deps.DB.ListWorkerJobs(ctx, &x.daemon.ID)
+	running, err := s.opts.DB.ListWorkerJobs(ctx, &x.daemon.ID)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the daemon's jobs: %w", err)
 	}
@@ -383,7 +383,7 @@ func (s *Service) disown(ctx context.Context, job dbsqlc.ProvisionerJob) error {
 }
 
 func (s *Service) requeue(ctx context.Context, id uuid.UUID, epoch int64) error {
-	err := s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		n, err := q.RequeueJob(ctx, dbsqlc.RequeueJobParams{ID: id, Epoch: epoch})
 		if err != nil {
 			return fmt.Errorf("requeue job: %w", err)
@@ -404,7 +404,7 @@ func (s *Service) requeue(ctx context.Context, id uuid.UUID, epoch int64) error 
 }
 
 func (s *Service) endIfCanceling(ctx context.Context, id uuid.UUID, epoch int64) error {
-	job, err := s.deps.DB.GetJob(ctx, id)
+	job, err := s.opts.DB.GetJob(ctx, id)
 	if err != nil {
 		return fmt.Errorf("read job: %w", err)
 	}
@@ -443,7 +443,7 @@ func (s *Service) close(x *session) {
 }
 
 func (s *Service) markOffline(ctx context.Context, x *session) {
-	if err := s.deps.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{ID: x.daemon.ID, ServerID: &s.id, LastSeenAt: x.opened}); err != nil {
+	if err := s.opts.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{ID: x.daemon.ID, ServerID: &s.id, LastSeenAt: x.opened}); err != nil {
 		s.log.Warn("provisioner not marked offline, the next beat will", "peer", x.daemon.Name, "err", err)
 	}
 	s.mu.Lock()
@@ -465,17 +465,17 @@ func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) erro
 			s.markOffline(ctx, x)
 		}
 	}
-	leased, err := s.deps.DB.ListWorkerJobs(ctx, &daemon)
+	leased, err := s.opts.DB.ListWorkerJobs(ctx, &daemon)
 	if err != nil {
 		return fmt.Errorf("list the daemon's jobs: %w", err)
 	}
 	s.mu.Lock()
 	for _, job := range leased {
-		s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(min(s.deps.Fence, cutFence)), reason: reason}
+		s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(min(s.opts.Fence, cutFence)), reason: reason}
 	}
 	s.mu.Unlock()
 	s.recount.Poke()
-	if err := s.deps.PubSub.Publish(ctx, channelQueue, ""); err != nil { // who waits for it learns that it is gone
+	if err := s.opts.PubSub.Publish(ctx, channelQueue, ""); err != nil { // who waits for it learns that it is gone
 		s.log.Warn("queue not announced", "err", err)
 	}
 	return nil

@@ -189,7 +189,7 @@ func (r *rpc) State(ctx context.Context, req *connect.Request[provisionerpb.Stat
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	refused := connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on that job"))
-	job, err := r.deps.DB.GetJob(ctx, id)
+	job, err := r.opts.DB.GetJob(ctx, id)
 	if database.IsNotFound(err) {
 		return refused
 	}
@@ -200,7 +200,7 @@ func (r *rpc) State(ctx context.Context, req *connect.Request[provisionerpb.Stat
 	if !ok || job.WorkerID == nil || *job.WorkerID != daemon.ID || uint64(job.Epoch) != req.Msg.GetEpoch() || ended(job.Status) {
 		return refused
 	}
-	state, err := handler.State(ctx, r.deps.DB.Queries, job)
+	state, err := handler.State(ctx, r.opts.DB.Queries, job)
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read state: %w", err))
 	}

@@ -54,7 +54,7 @@ type world struct {
 	org    uuid.UUID
 	user   uuid.UUID
 	file   uuid.UUID
-	deps   jobs.Deps
+	opts   jobs.Options
 	notify *pubsub.Postgres
 
 	mu      sync.Mutex
@@ -69,7 +69,7 @@ type world struct {
 	finished func(*provisionerpb.Result)
 }
 
-func newWorld(t testing.TB, change func(*jobs.Deps)) *world {
+func newWorld(t testing.TB, change func(*jobs.Options)) *world {
 	t.Helper()
 	w := &world{t: t, db: dbtest.New(t), user: uuid.New(), file: uuid.New(), daemons: map[netip.Addr]jobs.Daemon{}}
 	ctx := t.Context()
@@ -91,9 +91,9 @@ func newWorld(t testing.TB, change func(*jobs.Deps)) *world {
 	}
 	w.notify = pubsub.NewPostgres(w.db, slog.New(slog.DiscardHandler))
 	t.Cleanup(w.notify.Close)
-	w.deps = jobs.Deps{DB: w.db, PubSub: w.notify, Logger: logger(t), Grace: time.Minute, Fence: -1}
+	w.opts = jobs.Options{DB: w.db, PubSub: w.notify, Logger: logger(t), Grace: time.Minute, Fence: -1}
 	if change != nil {
-		change(&w.deps)
+		change(&w.opts)
 	}
 	w.startServer()
 	t.Cleanup(w.stopServer)
@@ -110,7 +110,7 @@ func logger(t testing.TB) *slog.Logger {
 
 func (w *world) startServer() {
 	w.t.Helper()
-	service := jobs.New(w.deps)
+	service := jobs.New(w.opts)
 	service.Handle(kind, recorder{w})
 	if err := service.Start(context.Background()); err != nil {
 		w.t.Fatalf("start service: %v", err)

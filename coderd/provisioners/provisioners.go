@@ -45,8 +45,8 @@ var (
 // reserved are the names that lists show for the other ways to join.
 var reserved = map[string]bool{jobs.KeyBuiltIn: true, jobs.KeyUser: true, jobs.KeyPSK: true}
 
-// Deps are what a Service needs. All are required.
-type Deps struct {
+// Options are what a Service needs. All are required.
+type Options struct {
 	DB     *database.DB
 	PubSub pubsub.PubSub
 	Logger *slog.Logger
@@ -54,12 +54,12 @@ type Deps struct {
 
 // Service is safe for concurrent use.
 type Service struct {
-	deps Deps
+	opts Options
 	log  *slog.Logger
 }
 
 // New returns the service.
-func New(deps Deps) *Service { return &Service{deps: deps, log: deps.Logger} }
+func New(opts Options) *Service { return &Service{opts: opts, log: opts.Logger} }
 
 // Key is one that a daemon has shown.
 type Key struct {
@@ -77,7 +77,7 @@ func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, er
 	if !secretForm.MatchString(token.Reveal()) {
 		return Key{}, unknown
 	}
-	row, err := s.deps.DB.GetProvisionerKeyBySecret(ctx, token.Hash())
+	row, err := s.opts.DB.GetProvisionerKeyBySecret(ctx, token.Hash())
 	if database.IsNotFound(err) {
 		return Key{}, unknown
 	}
@@ -92,7 +92,7 @@ func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, er
 func (s *Service) Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	existing, err := s.deps.DB.ListExistingProvisionerKeys(ctx, ids)
+	existing, err := s.opts.DB.ListExistingProvisionerKeys(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("list provisioner keys: %w", err)
 	}
@@ -102,7 +102,7 @@ func (s *Service) Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, e
 // OnDeleted has fn called when a key may have been deleted, here or by another replica: with its id, or with uuid.Nil for "look
 // again". Calls come one at a time. cancel ends them without waiting.
 func (s *Service) OnDeleted(fn func(id uuid.UUID)) (cancel func()) {
-	return s.deps.PubSub.Subscribe(channelDeleted, func(payload string) {
+	return s.opts.PubSub.Subscribe(channelDeleted, func(payload string) {
 		id, err := uuid.Parse(payload)
 		if err != nil {
 			id = uuid.Nil
@@ -123,7 +123,7 @@ func (s *Service) may(r *http.Request, action rbac.Action) (dbsqlc.Organization,
 	if err := httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerKey, uuid.Nil)); err != nil {
 		return dbsqlc.Organization{}, err
 	}
-	org, err := s.deps.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
+	org, err := s.opts.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
 	if database.IsNotFound(err) {
 		return org, rbac.NotFound(rbac.Organization)
 	}
@@ -138,7 +138,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.deps.DB.ListProvisionerKeys(r.Context(), org.ID)
+	rows, err := s.opts.DB.ListProvisionerKeys(r.Context(), org.ID)
 	if err != nil {
 		return fmt.Errorf("list provisioner keys: %w", err)
 	}
@@ -170,7 +170,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("encode tags: %w", err)
 	}
 	token, actor := secret.Token(secretPrefix+secret.Text(secretLength)), httpapi.ActorFrom(r.Context())
-	row, err := s.deps.DB.InsertProvisionerKey(r.Context(), dbsqlc.InsertProvisionerKeyParams{
+	row, err := s.opts.DB.InsertProvisionerKey(r.Context(), dbsqlc.InsertProvisionerKeyParams{
 		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, Tags: tags, SecretHash: token.Hash(), CreatedBy: actor.UserID,
 	})
 	if database.IsUniqueViolation(err, "provisioner_keys_name") {
@@ -212,7 +212,7 @@ func (s *Service) delete(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx, name := r.Context(), r.PathValue("name")
-	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		id, err := q.DeleteProvisionerKey(ctx, dbsqlc.DeleteProvisionerKeyParams{OrganizationID: org.ID, Name: name})
 		if database.IsNotFound(err) {
 			return rbac.NotFound(rbac.ProvisionerKey)

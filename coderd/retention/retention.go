@@ -34,8 +34,8 @@ const (
 	maxLogs = 10 // jobs, of up to 160 000 lines each
 )
 
-// Deps is what the service needs. DB and Logger are required.
-type Deps struct {
+// Options are what the service needs. DB and Logger are required.
+type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
 	// States is of how many builds of each workspace the state is kept, the newest ones. 0 keeps all.
@@ -46,15 +46,15 @@ type Deps struct {
 
 // Service removes what is old once an hour.
 type Service struct {
-	deps Deps
+	opts Options
 	life context.Context // ends with Stop
 	stop context.CancelFunc
 	done chan struct{} // closed when Start's goroutine has ended; nil before Start
 }
 
 // New returns a service that is not started.
-func New(deps Deps) *Service {
-	s := &Service{deps: deps}
+func New(opts Options) *Service {
+	s := &Service{opts: opts}
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -73,7 +73,7 @@ func (s *Service) Start() {
 			case <-timer.C:
 			}
 			if err := s.Run(s.life); err != nil && s.life.Err() == nil {
-				s.deps.Logger.Warn("cannot remove old data, trying again in an hour", "err", err)
+				s.opts.Logger.Warn("cannot remove old data, trying again in an hour", "err", err)
 			}
 		}
 	}()
@@ -89,26 +89,26 @@ func (s *Service) Stop() {
 
 // Run removes all that is old now, unless another server is doing so.
 func (s *Service) Run(ctx context.Context) error {
-	before := time.Now().Add(-s.deps.Jobs)
+	before := time.Now().Add(-s.opts.Jobs)
 	kinds := []struct {
 		what   string
 		off    bool
 		remove func(context.Context, *dbsqlc.Queries) (int64, error)
 	}{
-		{"states", s.deps.States <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.RemoveOldStates(ctx, dbsqlc.RemoveOldStatesParams{Kept: int32(s.deps.States), MaxRows: maxRows})
+		{"states", s.opts.States <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.RemoveOldStates(ctx, dbsqlc.RemoveOldStatesParams{Kept: int32(s.opts.States), MaxRows: maxRows})
 		}},
-		{"logs", s.deps.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+		{"logs", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.RemoveOldJobLogs(ctx, dbsqlc.RemoveOldJobLogsParams{Before: before, MaxRows: maxLogs})
 		}},
-		{"dry runs", s.deps.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+		{"dry runs", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.DeleteOldDryRuns(ctx, dbsqlc.DeleteOldDryRunsParams{Before: before, MaxRows: maxRows})
 		}},
-		{"imports", s.deps.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+		{"imports", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.DeleteOldImports(ctx, dbsqlc.DeleteOldImportsParams{Before: before, MaxRows: maxRows})
 		}},
-		{"archives", s.deps.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldFiles(ctx, dbsqlc.DeleteOldFilesParams{Before: time.Now().Add(-max(s.deps.Jobs, fileGrace)), MaxRows: maxRows})
+		{"archives", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldFiles(ctx, dbsqlc.DeleteOldFilesParams{Before: time.Now().Add(-max(s.opts.Jobs, fileGrace)), MaxRows: maxRows})
 		}},
 	}
 	for _, kind := range kinds {
@@ -117,7 +117,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		removed, err := s.batches(ctx, kind.remove)
 		if removed > 0 {
-			s.deps.Logger.Info("old data removed", "what", kind.what, "rows", removed)
+			s.opts.Logger.Info("old data removed", "what", kind.what, "rows", removed)
 		}
 		if err != nil {
 			return fmt.Errorf("remove old %s: %w", kind.what, err)
@@ -133,7 +133,7 @@ func (s *Service) batches(ctx context.Context, remove func(context.Context, *dbs
 		err := func() error {
 			ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 			defer cancel()
-			return s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+			return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 				n = 0
 				mine, err := q.TryRetentionLock(ctx)
 				if err != nil || !mine {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newWorld(t *testing.T) (*worldtest.World, *retention.Service, sdk.Template) {
 	t.Helper()
 	w := worldtest.New(t)
-	s := retention.New(retention.Deps{DB: w.DB, Logger: slog.New(slog.DiscardHandler), States: 3, Jobs: 30 * 24 * time.Hour})
+	s := retention.New(retention.Options{DB: w.DB, Logger: slog.New(slog.DiscardHandler), States: 3, Jobs: 30 * 24 * time.Hour})
 	t.Cleanup(s.Stop)
 	return w, s, w.Template("process", &provisionerpb.ImportResult{})
 }

@@ -32,7 +32,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	var job dbsqlc.ProvisionerJob
-	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		imports, err := q.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
 		if err != nil {
 			return err
@@ -52,7 +52,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		job, err = s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
+		job, err = s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
 			Kind: string(sdk.JobTemplateDryRun), Org: v.OrganizationID, Initiator: actor.UserID, FileID: imports.FileID, Tags: tags,
 			Input: dryRunInput{TemplateVersionID: v.ID, WorkspaceName: clean(req.WorkspaceName), Parameters: values, Variables: req.UserVariableValues},
 		})
@@ -65,7 +65,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) writeJob(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
-	shown, err := s.deps.Jobs.JSON(r.Context(), s.deps.DB.Queries, id)
+	shown, err := s.opts.Jobs.JSON(r.Context(), s.opts.DB.Queries, id)
 	if err != nil {
 		return fmt.Errorf("show dry run: %w", err)
 	}
@@ -82,7 +82,7 @@ func (s *Service) dryRun(r *http.Request, action rbac.Action) (dbsqlc.Provisione
 	if err != nil {
 		return dbsqlc.ProvisionerJob{}, err
 	}
-	job, err := s.deps.DB.GetTemplateJob(r.Context(), dbsqlc.GetTemplateJobParams{ID: id, Kind: string(sdk.JobTemplateDryRun)})
+	job, err := s.opts.DB.GetTemplateJob(r.Context(), dbsqlc.GetTemplateJobParams{ID: id, Kind: string(sdk.JobTemplateDryRun)})
 	if database.IsNotFound(err) {
 		return job, rbac.NotFound(rbac.ProvisionerJob)
 	}
@@ -112,7 +112,7 @@ func (s *Service) dryRunLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.deps.Jobs.ServeLogs(w, r, job.ID)
+	return s.opts.Jobs.ServeLogs(w, r, job.ID)
 }
 
 func (s *Service) dryRunResources(w http.ResponseWriter, r *http.Request) error {
@@ -131,7 +131,7 @@ func (s *Service) dryRunProvisioners(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	matched, err := s.deps.Jobs.Matched(r.Context(), s.deps.DB.Queries, job.ID)
+	matched, err := s.opts.Jobs.Matched(r.Context(), s.opts.DB.Queries, job.ID)
 	if err != nil {
 		return fmt.Errorf("match provisioners: %w", err)
 	}
@@ -143,7 +143,7 @@ func (s *Service) cancelDryRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.deps.Jobs.Cancel(r.Context(), job.ID); err != nil {
+	if err := s.opts.Jobs.Cancel(r.Context(), job.ID); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The dry run is being canceled."})

@@ -76,20 +76,20 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner)); err != nil {
 		return rbac.NotFound(rbac.User)
 	}
-	imports, err := s.deps.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
+	imports, err := s.opts.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
 	if err != nil {
 		return fmt.Errorf("read import: %w", err)
 	}
 	if err := imported(v, imports); err != nil {
 		return err
 	}
-	definitions, err := Definitions(ctx, s.deps.DB.Queries, v.ID)
+	definitions, err := Definitions(ctx, s.opts.DB.Queries, v.ID)
 	if err != nil {
 		return err
 	}
 	out := sdk.EvaluateParametersResponse{ID: req.ID}
 	answer := Answer{Unknown: true}
-	if s.deps.Evaluate != nil && slices.ContainsFunc(definitions, func(d Definition) bool { return d.Dynamic }) {
+	if s.opts.Evaluate != nil && slices.ContainsFunc(definitions, func(d Definition) bool { return d.Dynamic }) {
 		found, err := s.ask(ctx, v, imports.FileID, owner, req.Inputs)
 		switch f := fault.As(err); {
 		case err == nil:
@@ -125,8 +125,8 @@ func problem(summary, detail string) sdk.Diagnostic {
 
 // ask has a question answered, or finds its answer.
 func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner uuid.UUID, inputs map[string]string) (Answer, error) {
-	q := s.deps.DB.Queries
-	metadata, err := versionMetadata(ctx, q, s.deps.AccessURL, owner, v)
+	q := s.opts.DB.Queries
+	metadata, err := versionMetadata(ctx, q, s.opts.AccessURL, owner, v)
 	if database.IsNotFound(err) {
 		return Answer{}, rbac.NotFound(rbac.User)
 	}
@@ -158,7 +158,7 @@ func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner
 	if err != nil {
 		return Answer{}, fmt.Errorf("encode question: %w", err)
 	}
-	return s.forms.answer(ctx, sha256.Sum256(key), func(ctx context.Context) (Answer, error) { return s.deps.Evaluate(ctx, question) })
+	return s.forms.answer(ctx, sha256.Sum256(key), func(ctx context.Context) (Answer, error) { return s.opts.Evaluate(ctx, question) })
 }
 
 func cleanInput(text string) bool { return clean(text) == text }

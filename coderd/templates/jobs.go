@@ -51,7 +51,7 @@ func (h importHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	if err != nil {
 		return fmt.Errorf("read template version: %w", err)
 	}
-	metadata, err := versionMetadata(ctx, q, h.deps.AccessURL, job.InitiatorID, v)
+	metadata, err := versionMetadata(ctx, q, h.opts.AccessURL, job.InitiatorID, v)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (h dryRunHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	if err != nil {
 		return fmt.Errorf("read template version: %w", err)
 	}
-	metadata, err := versionMetadata(ctx, q, h.deps.AccessURL, job.InitiatorID, v)
+	metadata, err := versionMetadata(ctx, q, h.opts.AccessURL, job.InitiatorID, v)
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Deps is what the service needs. All of it is required, but for Evaluate.
-type Deps struct {
+// Options are what the service needs. All of it is required, but for Evaluate.
+type Options struct {
 	DB     *database.DB
 	Jobs   *jobs.Service
 	Agents *agents.Service
@@ -32,16 +32,16 @@ type Deps struct {
 
 // Service serves templates. Safe for concurrent use.
 type Service struct {
-	deps  Deps
+	opts  Options
 	log   *slog.Logger
 	forms *forms
 }
 
 // New returns the service and makes it the jobs' handler of imports and dry runs.
-func New(deps Deps) *Service {
-	s := &Service{deps: deps, log: deps.Logger, forms: newForms()}
-	deps.Jobs.Handle(string(sdk.JobTemplateImport), importHandler{s})
-	deps.Jobs.Handle(string(sdk.JobTemplateDryRun), dryRunHandler{s})
+func New(opts Options) *Service {
+	s := &Service{opts: opts, log: opts.Logger, forms: newForms()}
+	opts.Jobs.Handle(string(sdk.JobTemplateImport), importHandler{s})
+	opts.Jobs.Handle(string(sdk.JobTemplateDryRun), dryRunHandler{s})
 	return s
 }
 
@@ -89,7 +89,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 // organization is the one in the path.
 func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
-	org, err := s.deps.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
+	org, err := s.opts.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
 	if database.IsNotFound(err) {
 		return org, rbac.NotFound(rbac.Organization)
 	}

@@ -46,7 +46,7 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err := checkFixed(req.FixedTemplateSettings, req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
 		return err
 	}
-	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if _, _, err := ready(ctx, q, req.VersionID, nil); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 	p.ExactName = terms["exact_name"]
 	p.Search = strings.TrimSpace(terms["name"] + terms[""])
 	if name, ok := terms["organization"]; ok {
-		org, err := s.deps.DB.GetOrganizationByReference(r.Context(), name)
+		org, err := s.opts.DB.GetOrganizationByReference(r.Context(), name)
 		if database.IsNotFound(err) {
 			return httpapi.Write(w, http.StatusOK, []sdk.Template{})
 		}
@@ -105,7 +105,7 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", "deprecated: must be true or false")
 	}
-	rows, err := s.deps.DB.ListTemplateRows(r.Context(), p)
+	rows, err := s.opts.DB.ListTemplateRows(r.Context(), p)
 	if err != nil {
 		return fmt.Errorf("list templates: %w", err)
 	}
@@ -131,7 +131,7 @@ func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 
 // writeTemplate answers with the template as it is now.
 func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
-	rows, err := s.deps.DB.ListTemplateRows(r.Context(), dbsqlc.ListTemplateRowsParams{Ids: []uuid.UUID{id}})
+	rows, err := s.opts.DB.ListTemplateRows(r.Context(), dbsqlc.ListTemplateRowsParams{Ids: []uuid.UUID{id}})
 	if err != nil {
 		return fmt.Errorf("read template: %w", err)
 	}
@@ -147,7 +147,7 @@ func (s *Service) template(r *http.Request, action rbac.Action) (dbsqlc.Template
 	if err != nil {
 		return dbsqlc.Template{}, err
 	}
-	t, err := s.deps.DB.GetTemplate(r.Context(), id)
+	t, err := s.opts.DB.GetTemplate(r.Context(), id)
 	if database.IsNotFound(err) {
 		return t, rbac.NotFound(rbac.Template)
 	}
@@ -163,7 +163,7 @@ func (s *Service) templateByName(r *http.Request) (dbsqlc.Template, error) {
 	if err != nil {
 		return dbsqlc.Template{}, err
 	}
-	t, err := s.deps.DB.GetTemplateByName(r.Context(), dbsqlc.GetTemplateByNameParams{OrganizationID: org.ID, Name: r.PathValue("templatename")})
+	t, err := s.opts.DB.GetTemplateByName(r.Context(), dbsqlc.GetTemplateByNameParams{OrganizationID: org.ID, Name: r.PathValue("templatename")})
 	if database.IsNotFound(err) {
 		return t, rbac.NotFound(rbac.Template)
 	}
@@ -201,7 +201,7 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err := checkFixed(req.FixedTemplateSettings, req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
 		return err
 	}
-	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		t, err := q.LockTemplate(r.Context(), t.ID)
 		if database.IsNotFound(err) {
 			return rbac.NotFound(rbac.Template)
@@ -234,7 +234,7 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		if _, err := q.LockTemplate(r.Context(), t.ID); err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) er
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		if _, _, err := ready(r.Context(), q, req.ID, &t.ID); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func (s *Service) createVersion(w http.ResponseWriter, r *http.Request) error {
 		if name == "" {
 			name = newVersionName()
 		}
-		err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 			id, err = s.insertVersion(ctx, q, org, actor, name, req)
 			return err
 		})
@@ -126,7 +126,7 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 		}
 	}
 	id := uuid.New()
-	job, err := s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
+	job, err := s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
 		Kind: string(sdk.JobTemplateImport), Org: org.ID, Initiator: actor.UserID, FileID: req.FileID, Input: importInput{TemplateVersionID: id}, Tags: req.Tags,
 	})
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateV
 	if err != nil {
 		return dbsqlc.TemplateVersion{}, err
 	}
-	v, err := s.deps.DB.GetTemplateVersion(r.Context(), id)
+	v, err := s.opts.DB.GetTemplateVersion(r.Context(), id)
 	if database.IsNotFound(err) {
 		return v, rbac.NotFound(rbac.TemplateVersion)
 	}
@@ -189,7 +189,7 @@ func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVe
 	for i, row := range rows {
 		ids[i] = row.TemplateVersion.JobID
 	}
-	shown, matched, err := s.deps.Jobs.Show(ctx, s.deps.DB.Queries, ids...)
+	shown, matched, err := s.opts.Jobs.Show(ctx, s.opts.DB.Queries, ids...)
 	if err != nil {
 		return nil, fmt.Errorf("show import jobs: %w", err)
 	}
@@ -209,7 +209,7 @@ func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVe
 }
 
 func (s *Service) writeVersion(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
-	rows, err := s.deps.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{Ids: []uuid.UUID{id}, IncludeArchived: true})
+	rows, err := s.opts.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{Ids: []uuid.UUID{id}, IncludeArchived: true})
 	if err != nil {
 		return fmt.Errorf("read template version: %w", err)
 	}
@@ -248,7 +248,7 @@ func (s *Service) getVersionByNames(w http.ResponseWriter, r *http.Request) erro
 }
 
 func (s *Service) writeNamedVersion(w http.ResponseWriter, r *http.Request, t dbsqlc.Template) error {
-	v, err := s.deps.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{TemplateID: &t.ID, Name: r.PathValue("versionname")})
+	v, err := s.opts.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{TemplateID: &t.ID, Name: r.PathValue("versionname")})
 	if database.IsNotFound(err) {
 		return rbac.NotFound(rbac.TemplateVersion)
 	}
@@ -278,7 +278,7 @@ func (s *Service) listVersions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.deps.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{
+	rows, err := s.opts.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{
 		TemplateID: &t.ID, IncludeArchived: archived, PageLimit: int32(limit), PageOffset: int32(offset),
 	})
 	if err != nil {
@@ -307,7 +307,7 @@ func (s *Service) updateVersion(w http.ResponseWriter, r *http.Request) error {
 	if req.Name != "" {
 		p.Name = req.Name
 	}
-	if _, err := s.deps.DB.UpdateTemplateVersion(r.Context(), p); err != nil {
+	if _, err := s.opts.DB.UpdateTemplateVersion(r.Context(), p); err != nil {
 		if database.IsUniqueViolation(err, "template_versions_name") {
 			return fault.New(fault.Conflict, "The template has a version called %q already.", req.Name).WithField("name", "is taken")
 		}
@@ -321,7 +321,7 @@ func (s *Service) cancelVersion(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.deps.Jobs.Cancel(r.Context(), v.JobID); err != nil {
+	if err := s.opts.Jobs.Cancel(r.Context(), v.JobID); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The import is being canceled."})
@@ -332,7 +332,7 @@ func (s *Service) versionLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.deps.Jobs.ServeLogs(w, r, v.JobID)
+	return s.opts.Jobs.ServeLogs(w, r, v.JobID)
 }
 
 // Parameters returns what a version asks for when every answer is the default, in the order of display.
@@ -371,7 +371,7 @@ func (s *Service) listParameters(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := Parameters(r.Context(), s.deps.DB.Queries, v.ID)
+	out, err := Parameters(r.Context(), s.opts.DB.Queries, v.ID)
 	if err != nil {
 		return err
 	}
@@ -383,7 +383,7 @@ func (s *Service) listPresets(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := Presets(r.Context(), s.deps.DB.Queries, v.ID)
+	out, err := Presets(r.Context(), s.opts.DB.Queries, v.ID)
 	if err != nil {
 		return err
 	}
@@ -399,7 +399,7 @@ func (s *Service) listResources(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) writeResources(w http.ResponseWriter, r *http.Request, job uuid.UUID) error {
-	byJob, err := s.deps.Agents.Resources(r.Context(), s.deps.DB.Queries, map[uuid.UUID]agents.Place{job: {}})
+	byJob, err := s.opts.Agents.Resources(r.Context(), s.opts.DB.Queries, map[uuid.UUID]agents.Place{job: {}})
 	if err != nil {
 		return err
 	}
@@ -411,7 +411,7 @@ func (s *Service) listVariables(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.deps.DB.ListTemplateVersionVariables(r.Context(), v.ID)
+	rows, err := s.opts.DB.ListTemplateVersionVariables(r.Context(), v.ID)
 	if err != nil {
 		return fmt.Errorf("list variables: %w", err)
 	}
@@ -433,11 +433,11 @@ func (s *Service) listExternalAuth(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	rows, err := s.deps.DB.ListTemplateVersionExternalAuth(r.Context(), v.ID)
+	rows, err := s.opts.DB.ListTemplateVersionExternalAuth(r.Context(), v.ID)
 	if err != nil {
 		return fmt.Errorf("list external auth: %w", err)
 	}
-	out, err := s.deps.ExternalAuth.Describe(r.Context(), httpapi.ActorFrom(r.Context()).UserID, rows)
+	out, err := s.opts.ExternalAuth.Describe(r.Context(), httpapi.ActorFrom(r.Context()).UserID, rows)
 	if err != nil {
 		return err
 	}

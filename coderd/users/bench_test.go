@@ -28,7 +28,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 func signedIn(b *testing.B) (*users.Service, string) {
 	b.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	svc := users.New(users.Deps{DB: dbtest.New(b), Logger: logger})
+	svc := users.New(users.Options{DB: dbtest.New(b), Logger: logger})
 	if _, err := svc.CreateOwner(b.Context(), sdk.CreateFirstUserRequest{Email: "a@example.com", Username: "a", Password: password}); err != nil {
 		b.Fatal(err)
 	}

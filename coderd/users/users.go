@@ -22,8 +22,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Deps are what a Service needs.
-type Deps struct {
+// Options are what a Service needs.
+type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
 	// Keys encrypt the users' private keys for git. Required where those are read or made.
@@ -46,7 +46,7 @@ type Service struct {
 }
 
 // New returns the service.
-func New(d Deps) *Service {
+func New(d Options) *Service {
 	return &Service{db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries()}
 }
 

@@ -51,7 +51,7 @@ func newAPI(t *testing.T) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.svc = users.New(users.Deps{DB: a.db, Logger: logger, Keys: keys, AccessURL: access})
+	a.svc = users.New(users.Options{DB: a.db, Logger: logger, Keys: keys, AccessURL: access})
 	a.svc.OnRevoked(func(id uuid.UUID) {
 		a.mu.Lock()
 		defer a.mu.Unlock()

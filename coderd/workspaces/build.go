@@ -98,7 +98,7 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 		return next{}, err
 	}
 	if req.transition == sdk.TransitionStart {
-		if err := s.deps.ExternalAuth.Require(ctx, q, w.OwnerID, version.ID); err != nil {
+		if err := s.opts.ExternalAuth.Require(ctx, q, w.OwnerID, version.ID); err != nil {
 			return next{}, err
 		}
 	}
@@ -117,14 +117,14 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, n next) (uuid.UUID, error) {
 	req, state := n.req, n.req.state
 	if state != nil {
-		state = s.deps.States.Seal(w.ID, state)
+		state = s.opts.States.Seal(w.ID, state)
 	}
 	var preset *uuid.UUID
 	if req.preset != uuid.Nil {
 		preset = &req.preset
 	}
 	id := uuid.New()
-	job, err := s.deps.Jobs.Insert(ctx, q, jobs.NewJob{
+	job, err := s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
 		Kind: string(sdk.JobWorkspaceBuild), Org: w.OrganizationID, Initiator: req.initiator, FileID: n.file, Tags: ownerTags(n.tags, w.OwnerID), Priority: req.priority,
 		Input: buildInput{BuildID: id, Then: req.then},
 	})

@@ -99,11 +99,11 @@ func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.deps.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil {
+	if err := s.opts.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil {
 		return err
 	}
 	var id uuid.UUID
-	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		locked, err := q.LockWorkspace(ctx, ws.ID)
 		if err != nil {
 			return err
@@ -156,7 +156,7 @@ func (s *Service) listBuilds(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.Since = &since
 	}
-	rows, err := s.deps.DB.ListBuildRows(r.Context(), p)
+	rows, err := s.opts.DB.ListBuildRows(r.Context(), p)
 	if err != nil {
 		return fmt.Errorf("list builds: %w", err)
 	}
@@ -177,7 +177,7 @@ func (s *Service) getBuildByNumber(w http.ResponseWriter, r *http.Request) error
 		return fault.New(fault.Invalid, "%q is not a build's number.", r.PathValue("buildnumber")).WithField("buildnumber", "must be a number")
 	}
 	number := int32(n)
-	rows, err := s.deps.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: &ws.ID, BuildNumber: &number})
+	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: &ws.ID, BuildNumber: &number})
 	if err != nil {
 		return fmt.Errorf("look up build: %w", err)
 	}
@@ -193,14 +193,14 @@ func (s *Service) buildInPath(r *http.Request, action rbac.Action, resource rbac
 	if err != nil {
 		return dbsqlc.GetBuildRow{}, dbsqlc.Workspace{}, err
 	}
-	b, err := s.deps.DB.GetBuild(r.Context(), id)
+	b, err := s.opts.DB.GetBuild(r.Context(), id)
 	if database.IsNotFound(err) {
 		return b, dbsqlc.Workspace{}, rbac.NotFound(rbac.WorkspaceBuild)
 	}
 	if err != nil {
 		return b, dbsqlc.Workspace{}, fmt.Errorf("read build: %w", err)
 	}
-	ws, err := s.deps.DB.GetWorkspace(r.Context(), b.WorkspaceID)
+	ws, err := s.opts.DB.GetWorkspace(r.Context(), b.WorkspaceID)
 	if err != nil {
 		return b, ws, fmt.Errorf("read workspace: %w", err)
 	}
@@ -227,11 +227,11 @@ func (s *Service) getBuildParameters(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	rows, err := s.deps.DB.ListBuildParameters(r.Context(), b.ID)
+	rows, err := s.opts.DB.ListBuildParameters(r.Context(), b.ID)
 	if err != nil {
 		return fmt.Errorf("list parameters: %w", err)
 	}
-	definitions, err := templates.Definitions(r.Context(), s.deps.DB.Queries, b.TemplateVersionID)
+	definitions, err := templates.Definitions(r.Context(), s.opts.DB.Queries, b.TemplateVersionID)
 	if err != nil {
 		return err
 	}
@@ -252,12 +252,12 @@ func (s *Service) getBuildResources(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	rows, err := s.deps.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{Ids: []uuid.UUID{b.ID}})
+	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{Ids: []uuid.UUID{b.ID}})
 	if err != nil || len(rows) == 0 {
 		return fmt.Errorf("read build: %w", err)
 	}
 	place := agents.Place{Workspace: rows[0].WorkspaceName, Owner: rows[0].WorkspaceOwnerName}
-	byJob, err := s.deps.Agents.Resources(r.Context(), s.deps.DB.Queries, map[uuid.UUID]agents.Place{b.JobID: place})
+	byJob, err := s.opts.Agents.Resources(r.Context(), s.opts.DB.Queries, map[uuid.UUID]agents.Place{b.JobID: place})
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (s *Service) getBuildLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.deps.Jobs.ServeLogs(w, r, b.JobID)
+	return s.opts.Jobs.ServeLogs(w, r, b.JobID)
 }
 
 func (s *Service) getBuildState(w http.ResponseWriter, r *http.Request) error {
@@ -277,12 +277,12 @@ func (s *Service) getBuildState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	state, err := s.state(r.Context(), s.deps.DB.Queries, b.WorkspaceID, b.ID)
+	state, err := s.state(r.Context(), s.opts.DB.Queries, b.WorkspaceID, b.ID)
 	if err != nil {
 		return err
 	}
 	if len(state) == 0 {
-		removed, err := s.deps.DB.GetStateRemoved(r.Context(), b.ID)
+		removed, err := s.opts.DB.GetStateRemoved(r.Context(), b.ID)
 		if err != nil {
 			return fmt.Errorf("read state: %w", err)
 		}
@@ -311,7 +311,7 @@ func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
 	if len(req.State) > 0 && !json.Valid(req.State) {
 		return fault.New(fault.Invalid, "This is not a Terraform state.").WithField("state", "must be JSON")
 	}
-	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		if _, err := q.LockWorkspace(r.Context(), ws.ID); err != nil {
 			return err
 		}
@@ -326,7 +326,7 @@ func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
 		if !sdk.JobStatus(latest.JobStatus).Ended() {
 			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).WithDetail("Wait for its end or cancel it.")
 		}
-		return q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: s.deps.States.Seal(ws.ID, req.State)})
+		return q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: s.opts.States.Seal(ws.ID, req.State)})
 	})
 	if err != nil {
 		return fmt.Errorf("replace state: %w", err)
@@ -340,10 +340,10 @@ func (s *Service) cancelBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.deps.Jobs.Cancel(r.Context(), b.JobID); err != nil {
+	if err := s.opts.Jobs.Cancel(r.Context(), b.JobID); err != nil {
 		return err
 	}
-	if err := s.deps.DB.NotifyWorkspace(r.Context(), ws.ID); err != nil {
+	if err := s.opts.DB.NotifyWorkspace(r.Context(), ws.ID); err != nil {
 		return fmt.Errorf("notify watchers: %w", err)
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The build is being canceled."})

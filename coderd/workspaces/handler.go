@@ -81,7 +81,7 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 
 // metadata is what the template may read. The owner's secrets are in it only where the template's source names them.
 func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, v dbsqlc.TemplateVersion) (*provisionerpb.Metadata, error) {
-	m, err := templates.Metadata(ctx, q, h.deps.AccessURL, w.OwnerID)
+	m, err := templates.Metadata(ctx, q, h.opts.AccessURL, w.OwnerID)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 	}
 	m.WorkspaceId, m.WorkspaceName, m.BuildId = w.ID[:], w.Name, b.ID[:]
 	m.TemplateId, m.TemplateName, m.TemplateVersion = t.ID[:], t.Name, v.Name
-	key, err := h.deps.Users.SSHKey(ctx, q, w.OwnerID)
+	key, err := h.opts.Users.SSHKey(ctx, q, w.OwnerID)
 	if err != nil {
 		return nil, fmt.Errorf("read owner's SSH key: %w", err)
 	}
@@ -100,7 +100,7 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 		m.OwnerSshPrivateKey = key.Private.Reveal()
 	}
 	if v.NamesOwnerSessionToken {
-		token, err := h.deps.Users.SessionFor(ctx, q, w.OwnerID, w.ID)
+		token, err := h.opts.Users.SessionFor(ctx, q, w.OwnerID, w.ID)
 		if err != nil {
 			return nil, fmt.Errorf("make owner's session: %w", err)
 		}
@@ -108,7 +108,7 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 	}
 	// What cannot be without it cannot start; ending a workspace must always be possible.
 	starting := sdk.Transition(b.Transition) == sdk.TransitionStart
-	if m.ExternalAuthTokens, err = h.deps.ExternalAuth.BuildTokens(ctx, q, w.OwnerID, v.ID, starting); err != nil {
+	if m.ExternalAuthTokens, err = h.opts.ExternalAuth.BuildTokens(ctx, q, w.OwnerID, v.ID, starting); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -128,7 +128,7 @@ func (s *Service) state(ctx context.Context, q *dbsqlc.Queries, workspace, build
 	if err != nil {
 		return nil, fmt.Errorf("read state: %w", err)
 	}
-	return s.deps.States.Open(workspace, stored)
+	return s.opts.States.Open(workspace, stored)
 }
 
 // storeState keeps the newest state that is not empty: a job that broke before it had one leaves what was there.
@@ -136,7 +136,7 @@ func (h buildHandler) storeState(ctx context.Context, q *dbsqlc.Queries, b dbsql
 	if len(state) == 0 {
 		return nil
 	}
-	if err := q.UpdateBuildState(ctx, dbsqlc.UpdateBuildStateParams{ID: b.ID, State: h.deps.States.Seal(b.WorkspaceID, state)}); err != nil {
+	if err := q.UpdateBuildState(ctx, dbsqlc.UpdateBuildStateParams{ID: b.ID, State: h.opts.States.Seal(b.WorkspaceID, state)}); err != nil {
 		return fmt.Errorf("store state: %w", err)
 	}
 	return nil
@@ -155,7 +155,7 @@ func (h buildHandler) Resources(ctx context.Context, q *dbsqlc.Queries, job dbsq
 
 func (h buildHandler) batch(b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource, final bool) agents.Batch {
 	return agents.Batch{
-		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber, Resources: resources, Keys: h.deps.States, Final: final,
+		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber, Resources: resources, Keys: h.opts.States, Final: final,
 	}
 }
 

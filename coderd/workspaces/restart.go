@@ -75,11 +75,11 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.deps.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil {
+	if err := s.opts.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil {
 		return err
 	}
 	var id uuid.UUID
-	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		locked, err := q.LockWorkspace(ctx, ws.ID)
 		if err != nil {
 			return err

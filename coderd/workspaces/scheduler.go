@@ -60,7 +60,7 @@ func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 	if err := s.stopOverdue(ctx, now); err != nil {
 		return err
 	}
-	stopped, err := s.deps.DB.ListAutostartWorkspaces(ctx)
+	stopped, err := s.opts.DB.ListAutostartWorkspaces(ctx)
 	if err != nil {
 		return fmt.Errorf("list workspaces with a schedule: %w", err)
 	}
@@ -71,7 +71,7 @@ func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 		}
 		if !slow { // one that does not answer must not keep everybody from starting
 			began := time.Now()
-			if err := s.deps.ExternalAuth.Freshen(ctx, w.OwnerID); err != nil {
+			if err := s.opts.ExternalAuth.Freshen(ctx, w.OwnerID); err != nil {
 				return err
 			}
 			slow = time.Since(began) > slowLogins
@@ -86,7 +86,7 @@ func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 // cannot be stopped keeps no other running, and comes again.
 func (s *Service) stopOverdue(ctx context.Context, now time.Time) error {
 	for {
-		overdue, err := s.deps.DB.ListOverdueWorkspaces(ctx, now)
+		overdue, err := s.opts.DB.ListOverdueWorkspaces(ctx, now)
 		if err != nil {
 			return fmt.Errorf("list overdue workspaces: %w", err)
 		}
@@ -98,7 +98,7 @@ func (s *Service) stopOverdue(ctx context.Context, now time.Time) error {
 				return sdk.Transition(b.Transition) == sdk.TransitionStart && b.Deadline != nil && !b.Deadline.After(now)
 			}
 			s.automatic(ctx, w.ID, sdk.TransitionStop, sdk.ReasonAutostop, due)
-			next, err := s.deps.DB.PostponeAutostop(ctx, dbsqlc.PostponeAutostopParams{ID: w.ID, At: now})
+			next, err := s.opts.DB.PostponeAutostop(ctx, dbsqlc.PostponeAutostopParams{ID: w.ID, At: now})
 			if err != nil {
 				return fmt.Errorf("postpone next automatic stop: %w", err)
 			}
@@ -128,7 +128,7 @@ func startDue(now time.Time, text string, stopped time.Time) bool {
 // automatic makes a build for the owner, if it is still due once the workspace is locked. What stands in its way is the
 // owner's to see: it is logged, and tried again next time.
 func (s *Service) automatic(ctx context.Context, id uuid.UUID, transition sdk.Transition, reason sdk.BuildReason, due func(dbsqlc.GetLatestBuildRow) bool) {
-	err := s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		w, err := q.LockWorkspace(ctx, id)
 		if err != nil {
 			return err

@@ -16,8 +16,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Deps is what the service needs. All of it is required.
-type Deps struct {
+// Options are what the service needs. All of it is required.
+type Options struct {
 	DB     *database.DB
 	Jobs   *jobs.Service
 	Agents *agents.Service
@@ -32,7 +32,7 @@ type Deps struct {
 
 // Service serves workspaces and their builds. Safe for concurrent use.
 type Service struct {
-	deps Deps
+	opts Options
 	log  *slog.Logger
 
 	life    context.Context // ends with Stop
@@ -41,10 +41,10 @@ type Service struct {
 }
 
 // New returns the service, not started, and makes it the jobs' handler of builds.
-func New(deps Deps) *Service {
-	s := &Service{deps: deps, log: deps.Logger}
+func New(opts Options) *Service {
+	s := &Service{opts: opts, log: opts.Logger}
 	s.life, s.stop = context.WithCancel(context.Background())
-	deps.Jobs.Handle(string(sdk.JobWorkspaceBuild), buildHandler{s})
+	opts.Jobs.Handle(string(sdk.JobWorkspaceBuild), buildHandler{s})
 	return s
 }
 

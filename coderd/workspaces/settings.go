@@ -28,7 +28,7 @@ func (s *Service) apply(r *http.Request, action rbac.Action, fn func(q *dbsqlc.Q
 	if err != nil {
 		return err
 	}
-	err = s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		locked, err := q.LockWorkspace(r.Context(), ws.ID)
 		if err != nil {
 			return err
@@ -182,7 +182,7 @@ func (s *Service) postUsage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.deps.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+	if err := s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		touched, err := q.TouchWorkspace(r.Context(), ws.ID)
 		if err != nil {
 			return err

@@ -72,7 +72,7 @@ func health(b sdk.WorkspaceBuild) sdk.WorkspaceHealth {
 
 // showBuilds returns builds as the API shows them, by id.
 func (s *Service) showBuilds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]sdk.WorkspaceBuild, error) {
-	rows, err := s.deps.DB.ListBuildRows(ctx, dbsqlc.ListBuildRowsParams{Ids: ids})
+	rows, err := s.opts.DB.ListBuildRows(ctx, dbsqlc.ListBuildRowsParams{Ids: ids})
 	if err != nil {
 		return nil, fmt.Errorf("list builds: %w", err)
 	}
@@ -89,18 +89,18 @@ func (s *Service) showBuilds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUI
 
 // showRows returns builds with their jobs and resources, in the same order.
 func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) ([]sdk.WorkspaceBuild, error) {
-	q := s.deps.DB.Queries
+	q := s.opts.DB.Queries
 	jobIDs := make([]uuid.UUID, len(rows))
 	places := make(map[uuid.UUID]agents.Place, len(rows))
 	for i, row := range rows {
 		jobIDs[i] = row.JobID
 		places[row.JobID] = agents.Place{Workspace: row.WorkspaceName, Owner: row.WorkspaceOwnerName}
 	}
-	jobs, matched, err := s.deps.Jobs.Show(ctx, q, jobIDs...)
+	jobs, matched, err := s.opts.Jobs.Show(ctx, q, jobIDs...)
 	if err != nil {
 		return nil, fmt.Errorf("show jobs: %w", err)
 	}
-	resources, err := s.deps.Agents.Resources(ctx, q, places)
+	resources, err := s.opts.Agents.Resources(ctx, q, places)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 
 // one returns a workspace as a user sees it.
 func (s *Service) one(ctx context.Context, viewer uuid.UUID, id uuid.UUID) (sdk.Workspace, error) {
-	rows, err := s.deps.DB.ListWorkspaceRows(ctx, dbsqlc.ListWorkspaceRowsParams{Ids: []uuid.UUID{id}, IncludeDeleted: true, ViewerID: viewer})
+	rows, err := s.opts.DB.ListWorkspaceRows(ctx, dbsqlc.ListWorkspaceRowsParams{Ids: []uuid.UUID{id}, IncludeDeleted: true, ViewerID: viewer})
 	if err != nil {
 		return sdk.Workspace{}, fmt.Errorf("read workspace: %w", err)
 	}

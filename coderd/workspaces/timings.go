@@ -17,7 +17,7 @@ import (
 // getTimings says when the phases of a build began and ended: what its job waited for and did, by its log, and how long its
 // agents and their scripts took.
 func (s *Service) getTimings(w http.ResponseWriter, r *http.Request) error {
-	ctx, db := r.Context(), s.deps.DB
+	ctx, db := r.Context(), s.opts.DB
 	b, ws, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
 	if err != nil {
 		return err

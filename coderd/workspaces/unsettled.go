@@ -18,7 +18,7 @@ func (h buildHandler) Seal(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pr
 	if err != nil {
 		return nil, fmt.Errorf("read build: %w", err)
 	}
-	return h.deps.States.Seal(b.WorkspaceID, data), nil
+	return h.opts.States.Seal(b.WorkspaceID, data), nil
 }
 
 // Open implements jobs.StateHandler.
@@ -27,7 +27,7 @@ func (h buildHandler) Open(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pr
 	if err != nil {
 		return nil, fmt.Errorf("read build: %w", err)
 	}
-	return h.deps.States.Open(b.WorkspaceID, data)
+	return h.opts.States.Open(b.WorkspaceID, data)
 }
 
 // State implements jobs.StateHandler.

@@ -23,7 +23,7 @@ const lookAnyway = 15 * time.Second
 // be sent as one.
 func (s *Service) follow(ctx context.Context, viewer rbac.Actor, id uuid.UUID, send func(...httpapi.Event) error) error {
 	changed := notify.NewWake()
-	defer s.deps.PubSub.Subscribe("workspace:"+id.String(), func(string) { changed.Poke() })()
+	defer s.opts.PubSub.Subscribe("workspace:"+id.String(), func(string) { changed.Poke() })()
 	ticker := time.NewTicker(lookAnyway)
 	defer ticker.Stop()
 	var last []byte
@@ -69,8 +69,8 @@ func (s *Service) serveWatch(w http.ResponseWriter, r *http.Request, serve httpa
 		return err
 	}
 	viewer := httpapi.ActorFrom(r.Context())
-	opts := httpapi.StreamOptions{Life: s.life, Logger: s.log, Failed: "the workspace cannot be watched now"}
-	return serve(w, r, opts, func(ctx context.Context, send func(...httpapi.Event) error) error {
+	stream := httpapi.StreamOptions{Life: s.life, Logger: s.log, Failed: "the workspace cannot be watched now"}
+	return serve(w, r, stream, func(ctx context.Context, send func(...httpapi.Event) error) error {
 		return s.follow(ctx, viewer, ws.ID, send)
 	})
 }

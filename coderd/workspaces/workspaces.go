@@ -44,7 +44,7 @@ func CheckName(name string) error {
 func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	if ref := r.PathValue("organization"); ref != "" {
-		if _, err := s.deps.DB.GetOrganizationByReference(ctx, ref); database.IsNotFound(err) {
+		if _, err := s.opts.DB.GetOrganizationByReference(ctx, ref); database.IsNotFound(err) {
 			return rbac.NotFound(rbac.Organization)
 		} else if err != nil {
 			return fmt.Errorf("look up organization: %w", err)
@@ -61,11 +61,11 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	if err := s.deps.ExternalAuth.Freshen(ctx, owner.ID); err != nil {
+	if err := s.opts.ExternalAuth.Freshen(ctx, owner.ID); err != nil {
 		return err
 	}
 	id := uuid.New()
-	err = s.deps.DB.InTx(ctx, func(q *dbsqlc.Queries) error { return s.insert(ctx, q, actor, owner, id, req) })
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error { return s.insert(ctx, q, actor, owner, id, req) })
 	if database.IsUniqueViolation(err, "workspaces_name") {
 		return fault.New(fault.Conflict, "%s has a workspace called %q already.", owner.Username, req.Name).WithField("name", "is taken")
 	}
@@ -166,7 +166,7 @@ func mayChangeTemplates(actor rbac.Actor) bool {
 
 // user is the one in the path. Whether there is such a user is nobody's business: the answer is that there is no such workspace.
 func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
-	u, err := s.deps.Users.Find(r.Context(), httpapi.ActorFrom(r.Context()), r.PathValue("user"))
+	u, err := s.opts.Users.Find(r.Context(), httpapi.ActorFrom(r.Context()), r.PathValue("user"))
 	if fault.CodeOf(err) == fault.NotFound {
 		return u, rbac.NotFound(rbac.Workspace)
 	}
@@ -179,7 +179,7 @@ func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspa
 	if err != nil {
 		return dbsqlc.Workspace{}, err
 	}
-	w, err := s.deps.DB.GetWorkspace(r.Context(), id)
+	w, err := s.opts.DB.GetWorkspace(r.Context(), id)
 	if database.IsNotFound(err) {
 		return w, rbac.NotFound(rbac.Workspace)
 	}
@@ -227,7 +227,7 @@ func (s *Service) named(r *http.Request) (dbsqlc.Workspace, error) {
 	if err != nil {
 		return dbsqlc.Workspace{}, err
 	}
-	w, err := s.deps.DB.GetWorkspaceByOwnerAndName(r.Context(), dbsqlc.GetWorkspaceByOwnerAndNameParams{
+	w, err := s.opts.DB.GetWorkspaceByOwnerAndName(r.Context(), dbsqlc.GetWorkspaceByOwnerAndNameParams{
 		OwnerID: owner.ID, Name: r.PathValue("workspacename"), IncludeDeleted: deleted,
 	})
 	if database.IsNotFound(err) {
@@ -329,7 +329,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		limit = maxList
 	}
 	p.PageLimit, p.PageOffset = int32(limit), int32(offset)
-	rows, err := s.deps.DB.ListWorkspaceRows(ctx, p)
+	rows, err := s.opts.DB.ListWorkspaceRows(ctx, p)
 	if err != nil {
 		return fmt.Errorf("list workspaces: %w", err)
 	}
@@ -338,7 +338,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		out.Count = int(rows[0].Total)
 	} else if offset > 0 { // beyond the end: the count is still of all
 		p.PageLimit, p.PageOffset = 1, 0
-		first, err := s.deps.DB.ListWorkspaceRows(ctx, p)
+		first, err := s.opts.DB.ListWorkspaceRows(ctx, p)
 		if err != nil {
 			return fmt.Errorf("count workspaces: %w", err)
 		}

@@ -53,11 +53,11 @@ type Client struct {
 
 // New returns a client of the server at base, an http or https URL. It connects to nothing yet. An empty token means
 // requests without a session.
-func New(base *url.URL, token secret.Token, o Options) *Client {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+func New(base *url.URL, token secret.Token, opts Options) *Client {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	transport := webdial.Transport(o.TLS)
+	transport := webdial.Transport(opts.TLS)
 	transport.ForceAttemptHTTP2 = true
 	transport.MaxIdleConnsPerHost = 4
 	transport.IdleConnTimeout = 90 * time.Second
@@ -65,7 +65,7 @@ func New(base *url.URL, token secret.Token, o Options) *Client {
 	trimmed := *base
 	trimmed.Path = strings.TrimRight(trimmed.Path, "/")
 	trimmed.RawQuery, trimmed.Fragment = "", ""
-	return &Client{base: &trimmed, token: token, header: o.Header, tls: o.TLS, http: &http.Client{Transport: transport}, log: o.Logger}
+	return &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport}, log: opts.Logger}
 }
 
 // WithToken is a client of the same server with another session, on the same connections.

@@ -48,23 +48,23 @@ type Link struct {
 }
 
 // Join makes a wire. Both namespaces must exist.
-func Join(a, b End, o Options) (*Link, error) {
-	if o.MTU == 0 {
-		o.MTU = defaultMTU
+func Join(a, b End, opts Options) (*Link, error) {
+	if opts.MTU == 0 {
+		opts.MTU = defaultMTU
 	}
 	l := &Link{}
 	for i, end := range []End{a, b} {
 		tun, err := openTUN(end.Namespace, end.Device)
 		if err == nil {
 			l.ends[i] = tun
-			err = configure(end, o.MTU)
+			err = configure(end, opts.MTU)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("join %s and %s: %w", a.Namespace, b.Namespace, err), l.Close())
 		}
 	}
-	l.pump(l.ends[0], l.ends[1], o)
-	l.pump(l.ends[1], l.ends[0], o)
+	l.pump(l.ends[0], l.ends[1], opts)
+	l.pump(l.ends[1], l.ends[0], opts)
 	return l, nil
 }
 
@@ -92,7 +92,7 @@ type packet struct {
 }
 
 // pump carries packets one way until the devices are closed.
-func (l *Link) pump(from, to *os.File, o Options) {
+func (l *Link) pump(from, to *os.File, opts Options) {
 	wire := make(chan packet, queue)
 	l.pumps.Go(func() {
 		for p := range wire {
@@ -112,11 +112,11 @@ func (l *Link) pump(from, to *os.File, o Options) {
 			if err != nil {
 				return
 			}
-			if l.cut.Load() || o.Loss > 0 && rand.Float64() < o.Loss {
+			if l.cut.Load() || opts.Loss > 0 && rand.Float64() < opts.Loss {
 				continue
 			}
 			select {
-			case wire <- packet{time.Now().Add(o.Delay), append([]byte(nil), buf[:n]...)}:
+			case wire <- packet{time.Now().Add(opts.Delay), append([]byte(nil), buf[:n]...)}:
 			default:
 			}
 		}

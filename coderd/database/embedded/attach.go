@@ -13,23 +13,23 @@ import (
 
 // Attach is Start for a command beside a server: where a server runs it uses that one's PostgreSQL, and Stop leaves it alone.
 // When the folder holds no data yet it is an error, a fault that says so: there is nothing to work on.
-func Attach(ctx context.Context, o Options) (*Server, error) {
-	data, err := filepath.Abs(filepath.Join(o.Dir, "postgres", "data"))
+func Attach(ctx context.Context, opts Options) (*Server, error) {
+	data, err := filepath.Abs(filepath.Join(opts.Dir, "postgres", "data"))
 	if err != nil {
 		return nil, fmt.Errorf("find data folder: %w", err)
 	}
 	if _, err := os.Lstat(filepath.Join(data, "PG_VERSION")); err != nil {
-		return nil, fault.New(fault.NotFound, "There is no server's database below %s.", o.Dir).
+		return nil, fault.New(fault.NotFound, "There is no server's database below %s.", opts.Dir).
 			WithDetail("Name the server's folder with --global-config, or its database with --postgres-url.")
 	}
-	s, err := Start(ctx, o)
+	s, err := Start(ctx, opts)
 	if fault.CodeOf(err) != fault.Conflict {
 		return s, err
 	}
 	if data, err = filepath.EvalSymlinks(data); err != nil {
-		return nil, folderFault(err, o.Dir)
+		return nil, folderFault(err, opts.Dir)
 	}
-	s = &Server{log: o.Logger, data: data, finished: make(chan struct{})}
+	s = &Server{log: opts.Logger, data: data, finished: make(chan struct{})}
 	if s.password, err = readPassword(filepath.Dir(data)); err != nil {
 		return nil, err
 	}

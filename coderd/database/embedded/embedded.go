@@ -70,8 +70,8 @@ type Server struct {
 // Start finds PostgreSQL, makes the data folder if there is none, takes over from a server that was killed, and returns when
 // the database accepts connections. It blocks for the time that takes: a second at first, a tenth later, longer after a crash;
 // ctx bounds it. Errors that an operator can act on are faults. Call Stop in the end.
-func Start(ctx context.Context, o Options) (*Server, error) {
-	dir, err := filepath.Abs(filepath.Join(o.Dir, "postgres"))
+func Start(ctx context.Context, opts Options) (*Server, error) {
+	dir, err := filepath.Abs(filepath.Join(opts.Dir, "postgres"))
 	if err != nil {
 		return nil, fmt.Errorf("find data folder: %w", err)
 	}
@@ -85,16 +85,16 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: o.Logger, data: filepath.Join(dir, "data"), lock: lock, finished: make(chan struct{})}
-	if err := s.start(ctx, o); err != nil {
+	s := &Server{log: opts.Logger, data: filepath.Join(dir, "data"), lock: lock, finished: make(chan struct{})}
+	if err := s.start(ctx, opts); err != nil {
 		s.release()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, o Options) (err error) {
-	if s.install, err = Find(ctx, o.Dir, o.BinDir); err != nil {
+func (s *Server) start(ctx context.Context, opts Options) (err error) {
+	if s.install, err = Find(ctx, opts.Dir, opts.BinDir); err != nil {
 		return err
 	}
 	if err := stopOrphan(ctx, s.data, s.log); err != nil {

@@ -121,7 +121,7 @@ func New(t testing.TB) *World {
 		w.Users[name] = id
 		w.actors[name] = rbac.Actor{UserID: id, Username: name, Roles: roles}
 	}
-	queue := jobs.New(jobs.Deps{DB: db, PubSub: ps, Logger: log, Beat: time.Hour}) // beats would be counted as queries of requests
+	queue := jobs.New(jobs.Options{DB: db, PubSub: ps, Logger: log, Beat: time.Hour}) // beats would be counted as queries of requests
 	accessURL := "http://127.0.0.1:3000"
 	u, err := url.Parse(accessURL)
 	if err != nil {
@@ -130,8 +130,8 @@ func New(t testing.TB) *World {
 	if w.States, err = states.Random(); err != nil {
 		t.Fatal(err)
 	}
-	accounts := users.New(users.Deps{DB: db, Logger: log, Keys: w.States, AccessURL: u})
-	w.Agents = agents.New(agents.Deps{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL, Keys: w.States})
+	accounts := users.New(users.Options{DB: db, Logger: log, Keys: w.States, AccessURL: u})
+	w.Agents = agents.New(agents.Options{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL, Keys: w.States})
 	sealer, err := seal.Load(t.Context(), db)
 	if err != nil {
 		t.Fatal(err)
@@ -144,8 +144,8 @@ func New(t testing.TB) *World {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.ExternalAuth = extauth.New(extauth.Deps{DB: db, Logger: log, Keys: w.States, Sealer: sealer, AccessURL: u, Providers: logins})
-	versions := templates.New(templates.Deps{
+	w.ExternalAuth = extauth.New(extauth.Options{DB: db, Logger: log, Keys: w.States, Sealer: sealer, AccessURL: u, Providers: logins})
+	versions := templates.New(templates.Options{
 		ExternalAuth: w.ExternalAuth,
 		DB:           db, Jobs: queue, Agents: w.Agents, Logger: log, AccessURL: accessURL,
 		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
@@ -155,7 +155,7 @@ func New(t testing.TB) *World {
 			return w.Evaluate(q)
 		},
 	})
-	w.Workspaces = workspaces.New(workspaces.Deps{DB: db, Jobs: queue, Agents: w.Agents, Users: accounts, PubSub: ps, States: w.States, ExternalAuth: w.ExternalAuth, Logger: log, AccessURL: accessURL})
+	w.Workspaces = workspaces.New(workspaces.Options{DB: db, Jobs: queue, Agents: w.Agents, Users: accounts, PubSub: ps, States: w.States, ExternalAuth: w.ExternalAuth, Logger: log, AccessURL: accessURL})
 	if err := queue.Start(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
