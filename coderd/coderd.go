@@ -1,11 +1,20 @@
 // Package coderd assembles the server: it makes the services, gives them what they need, and starts and stops them in
 // order. What they do is theirs; nothing is decided here.
 //
-//	HTTP ──▶ httpapi ──▶ users, templates, workspaces, agents, jobs ──▶ database
-//	          │                                  ▲          ▲
-//	          └──▶ mesh: coordinator, relay      │          │
-//	                 node ──▶ RPC: AgentService ─┘          │
-//	                          ProvisionerService ───────────┘
+// Services stand on each other in floors, and know only what is below them (internal/layout holds that):
+//
+//	workspaces
+//	templates
+//	agents  apps                          reached over the mesh
+//	jobs                                  its daemons come over the mesh, too
+//	mesh: coordinator, relay, node        says who is on it
+//	users  extauth  provisioners  events  health  retention  metrics
+//	httpapi  pubsub  states  seal  rbac  jobtags
+//	database
+//
+// A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an
+// interface of its own with the few methods that it calls. Only the mesh is completed afterwards, by Bind, because it asks what stands
+// upon it: who an agent is, and who takes the jobs of a provisioner that lost its access. New is the one place where that is seen.
 package coderd
 
 import (
@@ -126,6 +135,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, log: opts.Logger, failed: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.abandon())
+		}
+	}()
 	s.pubsub = pubsub.NewPostgres(opts.DB, opts.Logger)
 	accessURL := opts.AccessURL.String()
 	org, err := opts.DB.GetDefaultOrganization(ctx)
@@ -138,20 +152,18 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.extauth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth})
-	s.jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Paths: func() map[uuid.UUID]string { return s.mesh.Paths() }})
 	s.keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
+	s.mesh, err = mesh.New(mesh.Options{
+		Logger: opts.Logger, Accounts: accounts, Keys: meshKeys{s.keys}, Sealer: sealer, Organization: org.ID,
+		ProvisionerPSK: opts.ProvisionerPSK, STUNAddress: opts.STUNAddress, LocalURL: localURL(opts.HTTP),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.mesh})
 	s.agents = agents.New(agents.Options{
-		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, Keys: opts.States, MayStillConnect: accounts.Active,
-		Dial: func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
-			return s.mesh.DialAgent(ctx, agent, port)
-		},
-		GitSSHKey: func(ctx context.Context, user uuid.UUID) (string, secret.Token, error) {
-			key, err := accounts.SSHKey(ctx, opts.DB.Queries, user)
-			return key.Public, key.Private, err
-		},
-		ExternalAuth: s.extauth,
-		Contested:    func(agent uuid.UUID) bool { return s.mesh.AgentContested(agent) },
-		PortURL:      func(owner, workspace, agent string) string { return s.apps.PortURL(owner, workspace, agent) },
+		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, Keys: opts.States, ExternalAuth: s.extauth,
+		Accounts: agentOwners{accounts, opts.DB}, Mesh: s.mesh, Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
 	versions := templates.New(templates.Options{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
 	s.workspaces = workspaces.New(workspaces.Options{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL})
@@ -159,41 +171,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err
 	}
-	s.mesh, err = mesh.New(mesh.Options{
-		Logger: opts.Logger,
-		AuthenticateAgent: func(ctx context.Context, token secret.Token) (mesh.Agent, error) {
-			a, err := s.agents.AuthenticateAgent(ctx, token)
-			return mesh.Agent{ID: a.ID, Name: a.Name}, err
-		},
-		MayConnect:   s.agents.MayConnect,
-		AgentByName:  s.agents.ByName,
-		Authenticate: accounts.Authenticate,
-		Sealer:       sealer,
-		AgentOwners:  s.agents.Owners,
-		AgentPaths:   s.agents.Paths,
-		Session:      accounts.Session,
-		AuthenticateKey: func(ctx context.Context, key secret.Token) (mesh.ProvisionerKey, error) {
-			k, err := s.keys.Authenticate(ctx, key)
-			return mesh.ProvisionerKey{ID: k.ID, Name: k.Name, Tags: k.Tags}, err
-		},
-		ExistingKeys:   s.keys.Existing,
-		CheckTags:      jobs.CheckTags,
-		SessionKeyName: jobs.KeyUser,
-		OnCut:          s.jobs.Cut,
-		Organization:   org.ID,
-		ProvisionerPSK: opts.ProvisionerPSK,
-		STUNAddress:    opts.STUNAddress,
-		LocalURL:       localURL(opts.HTTP),
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.agents.OnRevoked(s.mesh.RevokeAgents)
 	s.apps = apps.New(apps.Options{
 		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
-		Authenticate: accounts.Authenticate, AuthenticateToken: accounts.AuthenticateToken, Holder: accounts.Holder,
-		Admitted: s.agents.Admitted, Dial: s.mesh.DialAgent,
+		Accounts: accounts, Agents: s.agents, Mesh: s.mesh,
 	})
+	s.mesh.Bind(meshAgents{s.agents}, s.jobs)
 	report := health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays, Concerns: opts.Concerns})
 	s.events = events.New(events.Options{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, accounts.Session)
@@ -237,6 +219,19 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	return s, nil
 }
 
+// abandon closes what a New that failed has opened.
+func (s *Server) abandon() error {
+	var err error
+	if s.mesh != nil {
+		err = s.mesh.Close()
+	}
+	if s.extauth != nil {
+		s.extauth.Close()
+	}
+	s.pubsub.Close()
+	return err
+}
+
 // localURL is how this process reaches its own plain HTTP listener.
 func localURL(l net.Listener) *url.URL {
 	if l == nil {
@@ -274,7 +269,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	rpc := http.NewServeMux()
 	rpc.Handle(s.agents.RPCHandler(s.mesh.CallingAgent))
-	rpc.Handle(s.jobs.RPCHandler(s.callingProvisioner))
+	rpc.Handle(s.jobs.RPCHandler(meshDaemons{s.mesh}.calling))
 	if err := s.mesh.Start(rpc); err != nil {
 		return err
 	}
@@ -290,12 +285,6 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	})
 	return s.startBuiltIn()
-}
-
-// callingProvisioner is the daemon that holds a mesh address, as the queue knows daemons.
-func (s *Server) callingProvisioner(addr netip.Addr) (jobs.Daemon, bool) {
-	p, ok := s.mesh.CallingProvisioner(addr)
-	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, BuiltIn: p.BuiltIn, KeyID: p.KeyID, KeyName: p.KeyName}, ok
 }
 
 // reencrypt brings everything of a kind under the first key, for as long as it takes.

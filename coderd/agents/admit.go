@@ -83,7 +83,7 @@ func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uu
 		owner = ""
 	}
 	workspace, agent, _ := strings.Cut(rest, ".")
-	ids, err := s.deps.DB.ListAgentIDsByName(ctx, dbsqlc.ListAgentIDsByNameParams{
+	ids, err := s.opts.DB.ListAgentIDsByName(ctx, dbsqlc.ListAgentIDsByNameParams{
 		OwnerID: userID, OwnerName: owner, WorkspaceName: workspace, AgentName: agent,
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ func (s *Service) ask(agent uuid.UUID) (client agentpbconnect.AgentAPIClient, cl
 	transport := &http.Transport{
 		Protocols: protocols, Proxy: nil, DisableCompression: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.opts.Dial(ctx, agent, meshport.AgentRPC)
+			return s.opts.Mesh.DialAgent(ctx, agent, meshport.AgentRPC)
 		},
 	}
 	return agentpbconnect.NewAgentAPIClient(&http.Client{Transport: transport}, "http://agent", connect.WithReadMaxBytes(maxAnswer)), transport.CloseIdleConnections

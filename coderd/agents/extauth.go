@@ -40,7 +40,7 @@ func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.Ext
 	if !admitted.UserData {
 		return nil, errNoUserData()
 	}
-	if err := r.opts.MayStillConnect(query, admitted.OwnerID); err != nil {
+	if r.opts.Accounts != nil && r.opts.Accounts.Active(query, admitted.OwnerID) != nil {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace's owner is not active"))
 	}
 	if r.opts.ExternalAuth == nil {

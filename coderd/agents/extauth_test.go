@@ -1,7 +1,6 @@
 package agents_test
 
 import (
-	"context"
 	"net/url"
 	"strings"
 	"testing"
@@ -43,7 +42,7 @@ func TestExternalAuth(t *testing.T) {
 	})
 	t.Cleanup(w.opts.ExternalAuth.Close)
 	var suspended error
-	w.opts.MayStillConnect = func(context.Context, uuid.UUID) error { return suspended }
+	w.opts.Accounts = fakeAccounts{&suspended}
 	if err := w.opts.ExternalAuth.Link(t.Context(), w.owner, "forge", &oauth2.Token{AccessToken: "annstoken"}); err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.Workspac
 	for _, app := range a.DisplayApps {
 		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))
 	}
-	out.Health = health(out.Status, a, s.opts.AccessURL, s.opts.Contested(a.ID))
+	out.Health = health(out.Status, a, s.opts.AccessURL, s.opts.Mesh.AgentContested(a.ID))
 	if c := s.connection(a.ID); c != nil {
 		if st := c.stats.Load(); st != nil {
 			out.Connections = &sdk.AgentConnections{

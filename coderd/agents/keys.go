@@ -76,10 +76,10 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	if !admitted.UserData {
 		return nil, errNoUserData()
 	}
-	if r.opts.GitSSHKey == nil {
+	if r.opts.Accounts == nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this server keeps no keys for git"))
 	}
-	public, private, err := r.opts.GitSSHKey(ctx, admitted.OwnerID)
+	public, private, err := r.opts.Accounts.GitSSHKey(ctx, admitted.OwnerID)
 	if err != nil {
 		return nil, r.fail(ctx, id, "read key for git", err)
 	}

@@ -1,7 +1,6 @@
 package agents_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/secret"
 )
 
 // A workspace's agent has one host key, whatever is left of its machine and whatever id Terraform gives it. It is known
@@ -58,9 +56,7 @@ func TestHostKeyStays(t *testing.T) {
 func TestGitSSHKey(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	w.opts.GitSSHKey = func(_ context.Context, user uuid.UUID) (string, secret.Token, error) {
-		return "public of " + user.String(), secret.Token("private of " + user.String()), nil
-	}
+	w.opts.Accounts = fakeAccounts{}
 	c := serve(t, agents.New(w.opts)).client(id)
 	got, err := c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{}))
 	if err != nil || got.Msg.GetPublicKey() != "public of "+w.owner.String() || got.Msg.GetPrivateKey() != "private of "+w.owner.String() {
@@ -76,7 +72,7 @@ func TestGitSSHKey(t *testing.T) {
 func TestNoUserData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.opts.GitSSHKey = func(context.Context, uuid.UUID) (string, secret.Token, error) { return "public", "private", nil }
+	w.opts.Accounts = fakeAccounts{}
 	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 	id := uuid.New()
 	r := resource(id)

@@ -131,7 +131,7 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
 	f := newFakeAgent(t)
-	w.opts.Dial = f.dial(id)
+	w.opts.Mesh = &fakeMesh{dial: f.dial(id)}
 	s := agents.New(w.opts)
 	s.Start()
 	t.Cleanup(s.Stop)
@@ -199,7 +199,7 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	f := newFakeAgent(t)
-	w.opts.Dial = f.dial(id)
+	w.opts.Mesh = &fakeMesh{dial: f.dial(id)}
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	ws := dialWS(t, api(t, s, w), w.owner.String(), id.String()+"/pty?reconnect="+uuid.NewString())
@@ -214,7 +214,7 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 func TestListeningPorts(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	w.opts.Dial = newFakeAgent(t).dial(id)
+	w.opts.Mesh = &fakeMesh{dial: newFakeAgent(t).dial(id)}
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	var got sdk.ListeningPorts
@@ -231,7 +231,7 @@ func TestPaths(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	f := newFakeAgent(t)
-	w.opts.Dial = f.dial(id)
+	w.opts.Mesh = &fakeMesh{dial: f.dial(id)}
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	near, odd := uuid.New(), uuid.New()
@@ -264,7 +264,7 @@ func TestWatchMetadata(t *testing.T) {
 	f := newFakeAgent(t)
 	var queries *counter
 	w.opts.DB, queries = counted(t, w.db)
-	w.opts.Dial = f.dial(id)
+	w.opts.Mesh = &fakeMesh{dial: f.dial(id)}
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	u := api(t, s, w)

@@ -76,7 +76,7 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	}
 	out := &agentpb.ManifestResponse{
 		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
-		AccessUrl: r.opts.AccessURL, Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.opts.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
+		AccessUrl: r.opts.AccessURL, Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.opts.Ports.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
 		SshHostPrivateKey: privateKey, Pending: !a.Complete,
 	}
 	if out.Pending {

@@ -338,13 +338,9 @@ func TestSilentAgentIsDisconnected(t *testing.T) {
 func TestShutdownAndRevocation(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	s := agents.New(w.opts)
 	revoked := make(chan uuid.UUID, 8)
-	s.OnRevoked(func(ids ...uuid.UUID) {
-		for _, id := range ids {
-			revoked <- id
-		}
-	})
+	w.opts.Mesh = &fakeMesh{revoked: revoked}
+	s := agents.New(w.opts)
 	s.Start()
 	c := serve(t, s).client(id)
 	st := hello(t, c)
@@ -361,7 +357,7 @@ func TestShutdownAndRevocation(t *testing.T) {
 		t.Errorf("stream of a revoked agent: %v, want permission denied", err)
 	}
 	if got := <-revoked; got != id {
-		t.Errorf("OnRevoked(%s), want %s", got, id)
+		t.Errorf("the mesh revoked %s, want %s", got, id)
 	}
 	again := hello(t, c)
 	if _, err := again.Receive(); connect.CodeOf(err) != connect.CodePermissionDenied {

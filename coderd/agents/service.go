@@ -44,21 +44,16 @@ type Options struct {
 	AccessURL string
 	// HostnameSuffix is the suffix of names in ssh configurations. "" means none.
 	HostnameSuffix string
-	// PortURL is the pattern by which a port of an agent is reached in a browser, with {{port}} in it; "" means that it is not. nil:
-	// none is.
-	PortURL func(owner, workspace, agent string) string
+	// Ports are the addresses by which browsers reach ports of agents. nil: there are none.
+	Ports Ports
 	// RelayRegion names the relay in agents' latencies. "" means "default".
 	RelayRegion string
-	// Dial connects to a port of an agent over the mesh; its error is a fault. It decides nothing. nil: no agent is reachable.
-	Dial func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
-	// MayStillConnect returns a fault for a user that was suspended or removed. nil: nobody ever is.
-	MayStillConnect func(ctx context.Context, user uuid.UUID) error
-	// Contested reports whether two processes want to be the agent. nil: never.
-	Contested func(agent uuid.UUID) bool
+	// Mesh is where agents are. nil: none is reachable.
+	Mesh Mesh
+	// Accounts are the agents' owners. nil: all are active, and none has a key.
+	Accounts Accounts
 	// Keys encrypt the agents' host keys. Required.
 	Keys *states.Keyring
-	// GitSSHKey returns a user's key pair for git: authorized_keys and OpenSSH's PEM form. nil means that there are none.
-	GitSSHKey func(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error)
 	// ExternalAuth has what signs users in at git hosts. nil: nobody has any.
 	ExternalAuth *extauth.Service
 	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
@@ -67,12 +62,45 @@ type Options struct {
 	Silence time.Duration
 }
 
+// Mesh reaches agents. It decides nothing.
+type Mesh interface {
+	// DialAgent connects to a port of an agent. Its errors are faults.
+	DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
+	// AgentContested reports whether two processes want to be the agent.
+	AgentContested(agent uuid.UUID) bool
+	// RevokeAgents ends the agents' place on the mesh. It is called by one goroutine, and may be told of an agent more than once.
+	RevokeAgents(agents ...uuid.UUID)
+}
+
+// Accounts are the agents' owners.
+type Accounts interface {
+	// Active returns a fault for a user that was suspended or removed.
+	Active(ctx context.Context, user uuid.UUID) error
+	// GitSSHKey returns a user's key pair for git: authorized_keys and OpenSSH's PEM form.
+	GitSSHKey(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error)
+}
+
+// Ports are the addresses by which browsers reach ports of agents.
+type Ports interface {
+	// PortURL is the pattern of an agent's ports, with {{port}} in it; "" when browsers cannot reach them.
+	PortURL(owner, workspace, agent string) string
+}
+
+// nowhere is the Mesh and the Ports of a server without them.
+type nowhere struct{}
+
+func (nowhere) DialAgent(context.Context, uuid.UUID, uint16) (net.Conn, error) {
+	return nil, fault.New(fault.Unavailable, "This server has no place in the mesh.")
+}
+func (nowhere) AgentContested(uuid.UUID) bool         { return false }
+func (nowhere) RevokeAgents(...uuid.UUID)             {}
+func (nowhere) PortURL(string, string, string) string { return "" }
+
 // Service knows which agents are connected. Safe for concurrent use.
 type Service struct {
 	opts      Options
 	log       *slog.Logger
 	startedAt time.Time
-	onRevoked func(...uuid.UUID) // set before Start
 
 	wake    notify.Wake     // pending has something
 	life    context.Context // ends with Stop
@@ -111,24 +139,16 @@ func New(opts Options) *Service {
 	if opts.Silence == 0 {
 		opts.Silence = defaultSilence
 	}
-	if opts.Dial == nil {
-		opts.Dial = func(context.Context, uuid.UUID, uint16) (net.Conn, error) {
-			return nil, fault.New(fault.Unavailable, "This server has no place in the mesh.")
-		}
+	if opts.Mesh == nil {
+		opts.Mesh = nowhere{}
 	}
-	if opts.PortURL == nil {
-		opts.PortURL = func(string, string, string) string { return "" }
-	}
-	if opts.MayStillConnect == nil {
-		opts.MayStillConnect = func(context.Context, uuid.UUID) error { return nil }
-	}
-	if opts.Contested == nil {
-		opts.Contested = func(uuid.UUID) bool { return false }
+	if opts.Ports == nil {
+		opts.Ports = nowhere{}
 	}
 	if opts.RelayRegion == "" {
 		opts.RelayRegion = "default"
 	}
-	s := &Service{opts: opts, log: opts.Logger, onRevoked: func(...uuid.UUID) {}, wake: notify.NewWake(), startedAt: now()}
+	s := &Service{opts: opts, log: opts.Logger, wake: notify.NewWake(), startedAt: now()}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.conns.byAgent = map[uuid.UUID]*connection{}
 	s.conns.returned = map[uuid.UUID]bool{}
@@ -139,10 +159,6 @@ func New(opts Options) *Service {
 	s.pending.manifest = map[uuid.UUID]bool{}
 	return s
 }
-
-// OnRevoked sets who is told which agents have lost their place on the mesh. Call it before Start. It is called by one
-// goroutine, and may be told of an agent more than once.
-func (s *Service) OnRevoked(f func(agentIDs ...uuid.UUID)) { s.onRevoked = f }
 
 // Start listens for what builds do to agents, and gives agents that were connected before a restart their moment to return.
 // It does not block.
@@ -276,7 +292,7 @@ func (s *Service) revoke(ids []uuid.UUID) {
 		}
 	}
 	s.endTerminals(func(t *openTerminal) bool { return slices.Contains(ids, t.agent) })
-	s.onRevoked(ids...)
+	s.opts.Mesh.RevokeAgents(ids...)
 }
 
 // sweep calls those agents disconnected that a former server left connected and that have not come back.

@@ -55,7 +55,7 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	if err := s.MayConnect(ctx, httpapi.ActorFrom(ctx).UserID, a.ID); err != nil {
 		return err
 	}
-	conn, err := s.opts.Dial(ctx, a.ID, meshport.Terminal)
+	conn, err := s.opts.Mesh.DialAgent(ctx, a.ID, meshport.Terminal)
 	if err != nil {
 		return unreachable(err)
 	}

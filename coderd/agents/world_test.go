@@ -3,6 +3,7 @@ package agents_test
 import (
 	"context"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -16,10 +17,43 @@ import (
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeMesh reaches agents by dial, and tells of revoked ones.
+type fakeMesh struct {
+	dial    func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
+	revoked chan<- uuid.UUID
+}
+
+func (m *fakeMesh) DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
+	return m.dial(ctx, agent, port)
+}
+func (*fakeMesh) AgentContested(uuid.UUID) bool { return false }
+func (m *fakeMesh) RevokeAgents(ids ...uuid.UUID) {
+	for _, id := range ids {
+		if m.revoked != nil {
+			m.revoked <- id
+		}
+	}
+}
+
+// fakeAccounts are users with keys, all of them active unless there is an error.
+type fakeAccounts struct{ err *error }
+
+func (a fakeAccounts) Active(context.Context, uuid.UUID) error {
+	if a.err == nil {
+		return nil
+	}
+	return *a.err
+}
+
+func (fakeAccounts) GitSSHKey(_ context.Context, user uuid.UUID) (string, secret.Token, error) {
+	return "public of " + user.String(), secret.Token("private of " + user.String()), nil
+}
 
 // world is a database with two users and a template version, and an agents' service over it.
 type world struct {

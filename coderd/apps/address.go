@@ -52,31 +52,57 @@ func parseLabel(label string) (place, bool) {
 	return p, p.valid()
 }
 
+// Hosts are the addresses of a deployment's apps by host. The zero value has none.
+type Hosts struct {
+	scheme string
+	access string // the dashboard's own host
+	suffix string // ".apps.example.com" or "-apps.example.com"; "" without a wildcard host
+	port   string // with its colon; "" for the scheme's own
+}
+
+// NewHosts returns the addresses below a wildcard host, which may be empty. It panics for one that ParseWildcard refuses.
+func NewHosts(accessURL *url.URL, wildcard string) Hosts {
+	h := Hosts{scheme: accessURL.Scheme, access: strings.ToLower(accessURL.Hostname())}
+	if wildcard == "" {
+		return h
+	}
+	host, err := ParseWildcard(wildcard)
+	if err != nil {
+		panic(err)
+	}
+	name, port, hasPort := strings.Cut(host, ":")
+	h.suffix = strings.TrimPrefix(name, "*")
+	if hasPort {
+		h.port = ":" + port
+	}
+	return h
+}
+
 // label is the part of a request's host that names an app, and whether the host is for apps at all. The dashboard's own host
 // never is.
-func (s *Service) label(host string) (string, bool) {
+func (h Hosts) label(host string) (string, bool) {
 	name, _, _ := strings.Cut(strings.ToLower(host), ":")
 	name = strings.TrimSuffix(name, ".")
-	if s.suffix == "" || name == s.access {
+	if h.suffix == "" || name == h.access {
 		return "", false
 	}
-	return strings.CutSuffix(name, s.suffix)
+	return strings.CutSuffix(name, h.suffix)
 }
 
 // origin is the address of an app's host.
-func (s *Service) origin(label string) string {
-	return s.opts.AccessURL.Scheme + "://" + label + s.suffix + s.port
+func (h Hosts) origin(label string) string {
+	return h.scheme + "://" + label + h.suffix + h.port
 }
 
 // PortURL is the pattern by which an agent's ports are reached in a browser, with "{{port}}" in the place of the number. It is empty
 // without a wildcard host, and where the name of a host would be too long.
-func (s *Service) PortURL(owner, workspace, agent string) string {
+func (h Hosts) PortURL(owner, workspace, agent string) string {
 	p := place{owner: strings.ToLower(owner), workspace: strings.ToLower(workspace), agent: strings.ToLower(agent), slug: "65535"}
-	if s.suffix == "" || !p.valid() || len(p.label()) > maxLabel {
+	if h.suffix == "" || !p.valid() || len(p.label()) > maxLabel {
 		return ""
 	}
 	p.slug = "{{port}}"
-	return s.origin(p.label())
+	return h.origin(p.label())
 }
 
 // pathApp is an app by path: /@owner/workspace[.agent]/apps/slug/rest.

@@ -44,23 +44,36 @@ type Options struct {
 	// NoPaths refuses apps by path.
 	NoPaths bool
 
-	Authenticate      func(*http.Request) (rbac.Actor, error)
-	AuthenticateToken func(context.Context, secret.Token) (rbac.Actor, error)
-	// Holder says who holds a key now; a fault, Unauthenticated, when it has ended.
-	Holder func(ctx context.Context, keyID string) (rbac.Actor, error)
+	Accounts Accounts
+	Agents   Agents
+	Mesh     Mesh
+}
+
+// Accounts say who visitors are. Their errors are faults, Unauthenticated for a session that does not exist or has ended.
+type Accounts interface {
+	Authenticate(*http.Request) (rbac.Actor, error)
+	AuthenticateToken(context.Context, secret.Token) (rbac.Actor, error)
+	// Holder is who holds a key now.
+	Holder(ctx context.Context, keyID string) (rbac.Actor, error)
+}
+
+// Agents know which agents may be reached.
+type Agents interface {
 	// Admitted returns those of the agents that run.
-	Admitted func(ctx context.Context, agents ...uuid.UUID) ([]uuid.UUID, error)
-	// Dial opens a connection to a port of an agent.
-	Dial func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
+	Admitted(ctx context.Context, agents ...uuid.UUID) ([]uuid.UUID, error)
+}
+
+// Mesh reaches agents.
+type Mesh interface {
+	// DialAgent opens a connection to a port of an agent. Its errors are faults.
+	DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
 }
 
 // Service proxies to apps. Safe for concurrent use.
 type Service struct {
 	opts      Options
 	log       *slog.Logger
-	suffix    string // of apps' hosts, without a port: ".apps.example.com"; "" for none
-	port      string // of apps' hosts, with the colon; "" for the scheme's own
-	access    string // the dashboard's host name
+	hosts     Hosts
 	secure    bool
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
@@ -93,22 +106,11 @@ func ParseWildcard(text string) (string, error) {
 // New returns the service. It panics for a WildcardHost that ParseWildcard refuses.
 func New(opts Options) *Service {
 	s := &Service{
-		opts: opts, log: opts.Logger, access: strings.ToLower(opts.AccessURL.Hostname()), secure: opts.AccessURL.Scheme == "https",
+		opts: opts, log: opts.Logger, hosts: NewHosts(opts.AccessURL, opts.WildcardHost), secure: opts.AccessURL.Scheme == "https",
 		places: newCache[place, found](placeFresh), holders: newCache[string, rbac.Actor](holderFresh), touched: newCache[uuid.UUID, struct{}](touchEvery),
 		visits: map[*visit]struct{}{},
 	}
-	if opts.WildcardHost != "" {
-		host, err := ParseWildcard(opts.WildcardHost)
-		if err != nil {
-			panic(err)
-		}
-		name, port, hasPort := strings.Cut(host, ":")
-		s.suffix = strings.TrimPrefix(name, "*")
-		if hasPort {
-			s.port = ":" + port
-		}
-	}
-	s.transport = newTransport(opts.Dial)
+	s.transport = newTransport(opts.Mesh.DialAgent)
 	s.proxy = s.newProxy()
 	return s
 }
@@ -124,7 +126,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 // Handler serves apps, and leaves every other request to next.
 func (s *Service) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if label, ok := s.label(r.Host); ok {
+		if label, ok := s.hosts.label(r.Host); ok {
 			s.serveHost(w, r, label)
 			return
 		}
@@ -197,7 +199,7 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	}
 	s.mu.Unlock()
 	for _, v := range doubted {
-		if _, err := s.opts.Holder(ctx, v.visitor.keyID); err != nil { // also when nobody can tell: the visitor comes again
+		if _, err := s.opts.Accounts.Holder(ctx, v.visitor.keyID); err != nil { // also when nobody can tell: the visitor comes again
 			v.cancel()
 		}
 	}

@@ -368,15 +368,15 @@ func TestParseWildcard(t *testing.T) {
 // The pattern leads to the port that it names, as the proxy reads it, or there is none.
 func TestPortURL(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	if got, want := w.PortURL("Ann", "dev", "main"), "http://{{port}}--main--dev--ann.apps.example.com"; got != want {
+	access := &url.URL{Scheme: "http", Host: "coder.example.com"}
+	hosts := apps.NewHosts(access, "*.apps.example.com")
+	if got, want := hosts.PortURL("Ann", "dev", "main"), "http://{{port}}--main--dev--ann.apps.example.com"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := w.PortURL("ann", strings.Repeat("w", 32), strings.Repeat("a", 32)); got != "" {
+	if got := hosts.PortURL("ann", strings.Repeat("w", 32), strings.Repeat("a", 32)); got != "" {
 		t.Errorf("a name that is too long: got %q", got)
 	}
-	bare := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
-	if got := bare.PortURL("ann", "dev", "main"); got != "" {
+	if got := apps.NewHosts(access, "").PortURL("ann", "dev", "main"); got != "" {
 		t.Errorf("without hosts for apps: got %q", got)
 	}
 }

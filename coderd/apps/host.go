@@ -82,9 +82,9 @@ func (s *Service) sameWorkspace(origin string, p place) bool {
 	if err != nil || u.Scheme != s.opts.AccessURL.Scheme {
 		return false
 	}
-	label, ok := s.label(u.Host)
+	label, ok := s.hosts.label(u.Host)
 	other, valid := parseLabel(label)
-	return ok && valid && s.origin(label) == origin && other.owner == p.owner && other.workspace == p.workspace && other.agent == p.agent
+	return ok && valid && s.hosts.origin(label) == origin && other.owner == p.owner && other.workspace == p.workspace && other.agent == p.agent
 }
 
 // friend is the origin of a page of the same workspace that asks across hosts, "" for every other request.

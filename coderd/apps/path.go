@@ -32,7 +32,7 @@ func (s *Service) servePath(w http.ResponseWriter, r *http.Request, p pathApp) {
 }
 
 func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) error {
-	if s.opts.NoPaths && s.suffix == "" {
+	if s.opts.NoPaths && s.hosts.suffix == "" {
 		s.write(w, r, page{http.StatusNotFound, "Apps by path are turned off", "The server runs with --disable-path-apps, and has no host for apps (--wildcard-access-url).", s.dashboard("")})
 		return nil
 	}
@@ -64,14 +64,14 @@ func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) e
 		return nil
 	}
 	a := target.app
-	if s.suffix != "" && a.unusable == "" {
+	if s.hosts.suffix != "" && a.unusable == "" {
 		label := a.label()
 		if len(label) > maxLabel {
 			s.write(w, r, page{http.StatusNotFound, "This app's name is too long for a host",
 				"The names of app, agent, workspace and owner may have 57 characters together. Rename the workspace.", s.dashboard("")})
 			return nil
 		}
-		redirect(w, r, s.origin(label)+"/"+query(withoutParams(r.URL.RawQuery), p.rest))
+		redirect(w, r, s.hosts.origin(label)+"/"+query(withoutParams(r.URL.RawQuery), p.rest))
 		return nil
 	}
 	switch {
@@ -119,7 +119,7 @@ func (s *Service) pathVisitor(r *http.Request, p pathApp, target found) (visitor
 		}
 		return s.visitorOf(r.Context(), c, byPath)
 	}
-	actor, err := s.opts.Authenticate(r)
+	actor, err := s.opts.Accounts.Authenticate(r)
 	if fault.CodeOf(err) == fault.Unauthenticated {
 		return visitor{}, nil
 	}

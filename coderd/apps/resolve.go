@@ -56,7 +56,7 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 		}
 		a := app{place: p, agentID: row.AgentID, ownerID: row.OwnerID, workspace: row.WorkspaceID, share: sdk.ShareOwner, health: sdk.AppDisabled}
 		a.place.agent = strings.ToLower(row.AgentName)
-		admitted, err := s.opts.Admitted(ctx, row.AgentID)
+		admitted, err := s.opts.Agents.Admitted(ctx, row.AgentID)
 		if err != nil {
 			return found{}, err
 		}
@@ -149,7 +149,7 @@ func (who visitor) may(a app) bool {
 
 // holder is who holds a key, from the database or from memory.
 func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) {
-	return s.holders.get(keyID, func() (rbac.Actor, error) { return s.opts.Holder(ctx, keyID) })
+	return s.holders.get(keyID, func() (rbac.Actor, error) { return s.opts.Accounts.Holder(ctx, keyID) })
 }
 
 // visitorOf is who holds a key, as a visitor. An ended session is nobody's.

@@ -80,7 +80,7 @@ func (s *Service) signIn(w http.ResponseWriter, r *http.Request, label string) e
 	s.setCookie(w, stateCookie, state, stateLifetime)
 	u := *s.opts.AccessURL
 	u.Path = authPath
-	u.RawQuery = url.Values{"redirect_uri": {s.origin(label) + cleanURI(r.URL)}, "state": {hash(state)}}.Encode()
+	u.RawQuery = url.Values{"redirect_uri": {s.hosts.origin(label) + cleanURI(r.URL)}, "state": {hash(state)}}.Encode()
 	redirect(w, r, u.String())
 	return nil
 }
@@ -120,12 +120,12 @@ func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || back.Scheme != s.opts.AccessURL.Scheme || back.User != nil || back.Opaque != "" || back.Fragment != "" || len(state) != len(hash("")) {
 		return errNoAppAddress()
 	}
-	label, ok := s.label(back.Host)
+	label, ok := s.hosts.label(back.Host)
 	p, valid := parseLabel(label)
-	if !ok || !valid || s.origin(label) != back.Scheme+"://"+strings.ToLower(back.Host) {
+	if !ok || !valid || s.hosts.origin(label) != back.Scheme+"://"+strings.ToLower(back.Host) {
 		return errNoAppAddress()
 	}
-	actor, err := s.opts.Authenticate(r)
+	actor, err := s.opts.Accounts.Authenticate(r)
 	if fault.CodeOf(err) == fault.Unauthenticated {
 		redirect(w, r, "/login?"+url.Values{"redirect": {r.URL.RequestURI()}}.Encode())
 		return nil
@@ -190,7 +190,7 @@ func (s *Service) giveToken(w http.ResponseWriter, c claims) error {
 // which is renewed.
 func (s *Service) hostVisitor(w http.ResponseWriter, r *http.Request, label string) (visitor, error) {
 	if token := r.Header.Get(sessionHeader); token != "" {
-		actor, err := s.opts.AuthenticateToken(r.Context(), secret.Token(token))
+		actor, err := s.opts.Accounts.AuthenticateToken(r.Context(), secret.Token(token))
 		return visitor{userID: actor.UserID, keyID: actor.KeyID, means: byHeader}, err
 	}
 	cookies := r.CookiesNamed(s.cookieName(tokenCookie))

@@ -53,6 +53,36 @@ type world struct {
 	answer  http.HandlerFunc // of the app; nil: says hello
 }
 
+func (w *world) Authenticate(r *http.Request) (rbac.Actor, error) {
+	token, _ := httpapi.Token(r)
+	return w.who(token.Reveal())
+}
+
+func (w *world) AuthenticateToken(_ context.Context, token secret.Token) (rbac.Actor, error) {
+	return w.who(token.Reveal())
+}
+
+func (w *world) Holder(_ context.Context, key string) (rbac.Actor, error) { return w.who(key) }
+
+func (w *world) Admitted(_ context.Context, ids ...uuid.UUID) ([]uuid.UUID, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.running {
+		return nil, nil
+	}
+	return ids, nil
+}
+
+func (w *world) DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
+	w.mu.Lock()
+	away := w.away
+	w.mu.Unlock()
+	if agent != w.agent || away {
+		return nil, fault.New(fault.Unavailable, "The workspace's agent is not connected.")
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+}
+
 func newWorld(t *testing.T, edit func(*apps.Options)) *world {
 	t.Helper()
 	w := &world{t: t, db: dbtest.New(t), users: map[string]rbac.Actor{}, running: true}
@@ -81,35 +111,13 @@ func newWorld(t *testing.T, edit func(*apps.Options)) *world {
 	log := slog.New(slog.DiscardHandler)
 	opts := apps.Options{
 		DB: w.db, Logger: log, Sealer: sealer, AccessURL: access, WildcardHost: wildcard,
-		Authenticate: func(r *http.Request) (rbac.Actor, error) {
-			token, _ := httpapi.Token(r)
-			return w.who(token.Reveal())
-		},
-		AuthenticateToken: func(_ context.Context, token secret.Token) (rbac.Actor, error) { return w.who(token.Reveal()) },
-		Holder:            func(_ context.Context, key string) (rbac.Actor, error) { return w.who(key) },
-		Admitted: func(_ context.Context, ids ...uuid.UUID) ([]uuid.UUID, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if !w.running {
-				return nil, nil
-			}
-			return ids, nil
-		},
-		Dial: func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
-			w.mu.Lock()
-			away := w.away
-			w.mu.Unlock()
-			if agent != w.agent || away {
-				return nil, fault.New(fault.Unavailable, "The workspace's agent is not connected.")
-			}
-			return new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
-		},
+		Accounts: w, Agents: w, Mesh: w,
 	}
 	if edit != nil {
 		edit(&opts)
 	}
 	w.Service = apps.New(opts)
-	mux := httpapi.NewMux(httpapi.Options{Logger: log, Authenticate: opts.Authenticate, AccessURL: access})
+	mux := httpapi.NewMux(httpapi.Options{Logger: log, Authenticate: w.Authenticate, AccessURL: access})
 	w.Routes(mux)
 	mux.Handle("/", rbac.Public, func(rw http.ResponseWriter, r *http.Request) error {
 		_, err := fmt.Fprintf(rw, "dashboard %s", r.URL.Path)

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -66,7 +67,7 @@ func (f daemonFilter) keeps(row dbsqlc.ProvisionerDaemon) bool {
 		return true
 	}
 	tags, err := decodeTags(row.Tags)
-	return err == nil && len(lacking(f.tags, tags)) == 0
+	return err == nil && len(jobtags.Lacking(f.tags, tags)) == 0
 }
 
 func refusedQuery(name, value, problem string) error {
@@ -102,9 +103,9 @@ func queryTags(r *http.Request) (map[string]string, error) {
 		return tags, nil
 	}
 	if err := json.Unmarshal([]byte(text), &tags); err != nil || tags == nil {
-		return nil, refusedQuery("tags", cut(text, maxTagValue), `must be a JSON object of strings, such as {"region":"eu"}`)
+		return nil, refusedQuery("tags", cut(text, jobtags.MaxValue), `must be a JSON object of strings, such as {"region":"eu"}`)
 	}
-	return tags, CheckTags(tags)
+	return tags, jobtags.Check(tags)
 }
 
 // queryInitiator is the user in the query, by name or id; nil for none. A user who does not exist is uuid.Nil.

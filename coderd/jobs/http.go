@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -70,7 +71,10 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	paths := s.opts.Paths()
+	var paths map[uuid.UUID]string
+	if s.opts.Mesh != nil {
+		paths = s.opts.Mesh.Paths()
+	}
 	out := make([]sdk.ProvisionerDaemon, 0, len(rows))
 	for _, row := range rows {
 		d, err := s.daemonJSON(row, paths[row.ID], jobOf(row.ID, leased, shown), jobOf(row.ID, last, shown))
@@ -87,7 +91,7 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 // ownDaemon reports whether a daemon serves the user alone.
 func ownDaemon(row dbsqlc.ProvisionerDaemon, user uuid.UUID) bool {
 	tags, err := decodeTags(row.Tags)
-	return err == nil && tags[TagScope] == ScopeUser && tags[TagOwner] == user.String()
+	return err == nil && tags[jobtags.Scope] == jobtags.User && tags[jobtags.Owner] == user.String()
 }
 
 // jobOf is the daemon's first job of these, nil for none.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -178,14 +179,14 @@ func (f fleet) matched(shown map[uuid.UUID]sdk.ProvisionerJob) map[uuid.UUID]sdk
 func (f fleet) match(job map[string]string, now time.Time) sdk.MatchedProvisioners {
 	var m sdk.MatchedProvisioners
 	for _, d := range f.online {
-		if matches(job, d.tags) {
+		if jobtags.Matches(job, d.tags) {
 			m.Count++
 			m.Available++
 			m.MostRecentlySeen = &now
 		}
 	}
 	for _, d := range f.offline {
-		if !matches(job, d.tags) {
+		if !jobtags.Matches(job, d.tags) {
 			continue
 		}
 		m.Count++

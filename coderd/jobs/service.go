@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -85,9 +86,14 @@ type Options struct {
 	CancelGrace time.Duration
 	// Beat is how often the server writes that it runs. 0 means DefaultBeat.
 	Beat time.Duration
-	// Paths tells how packets to the daemons travel: direct or relayed; those are left out of which nothing is known. Nil knows
-	// nothing.
-	Paths func() map[uuid.UUID]string
+	// Mesh is where daemons are. Nil: nothing is known of their paths.
+	Mesh Mesh
+}
+
+// Mesh connects daemons with this server.
+type Mesh interface {
+	// Paths is how packets to the daemons travel: direct or relayed. Daemons without a known path are omitted.
+	Paths() map[uuid.UUID]string
 }
 
 // Service is the queue and its dispatcher. Safe for concurrent use.
@@ -135,9 +141,6 @@ func New(opts Options) *Service {
 	opts.Fence = max(opts.Fence, 0)
 	if opts.Beat == 0 {
 		opts.Beat = DefaultBeat
-	}
-	if opts.Paths == nil {
-		opts.Paths = func() map[uuid.UUID]string { return nil }
 	}
 	if opts.CancelGrace == 0 {
 		opts.CancelGrace = DefaultCancelGrace
@@ -213,12 +216,12 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 			return dbsqlc.ProvisionerJob{}, fmt.Errorf("encode job input: %w", err)
 		}
 	}
-	wanted := normal(j.Tags)
-	if err := CheckTags(wanted); err != nil {
+	wanted := jobtags.Normal(j.Tags)
+	if err := jobtags.Check(wanted); err != nil {
 		return dbsqlc.ProvisionerJob{}, err
 	}
-	if wanted[TagScope] == ScopeUser {
-		wanted[TagOwner] = j.Initiator.String() // nobody sends a job to somebody else's provisioner
+	if wanted[jobtags.Scope] == jobtags.User {
+		wanted[jobtags.Owner] = j.Initiator.String() // nobody sends a job to somebody else's provisioner
 	}
 	tags, err := json.Marshal(wanted)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
@@ -94,7 +95,7 @@ func (r *rpc) daemon(peer connect.Peer) (Daemon, error) {
 	if !ok {
 		return Daemon{}, connect.NewError(connect.CodePermissionDenied, errors.New("only provisioners that joined the mesh may call this"))
 	}
-	d.Tags = normal(d.Tags)
+	d.Tags = jobtags.Normal(d.Tags)
 	return d, nil
 }
 
@@ -218,7 +219,7 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 		return nil, fmt.Errorf("read organization: %w", err)
 	}
 	x := &session{
-		daemon: daemon, tags: tags, untagged: len(own(daemon.Tags)) == 0, org: org.ID, cancel: cancel,
+		daemon: daemon, tags: tags, untagged: len(jobtags.Own(daemon.Tags)) == 0, org: org.ID, cancel: cancel,
 		out: make(chan *provisionerpb.ServerMessage, outgoing), offers: map[uuid.UUID]int64{}, leases: map[uuid.UUID]int64{},
 	}
 	s.replace(daemon.ID)

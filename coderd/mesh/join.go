@@ -31,7 +31,7 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinator.Principal, error) {
 	if token := secret.Token(r.Header.Get(sdk.AgentTokenHeader)); token != "" {
-		agent, err := s.opts.AuthenticateAgent(r.Context(), token)
+		agent, err := s.agents.AuthenticateAgent(r.Context(), token)
 		if err != nil {
 			return coordinator.Principal{}, err
 		}
@@ -60,5 +60,5 @@ func (s *Service) signedIn(r *http.Request) (rbac.Actor, error) {
 	if _, fromCookie := httpapi.Token(r); fromCookie {
 		return rbac.Actor{}, fault.New(fault.Unauthenticated, "The mesh is joined with a token in the %s header, not with a cookie", sdk.SessionHeader)
 	}
-	return s.opts.Authenticate(r)
+	return s.opts.Accounts.Authenticate(r)
 }

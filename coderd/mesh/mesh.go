@@ -49,34 +49,12 @@ type Agent struct {
 // Options are a Service's dependencies.
 type Options struct {
 	Logger *slog.Logger
-	// AuthenticateAgent returns a fault, Unauthenticated, for a token that may not connect.
-	AuthenticateAgent func(ctx context.Context, token secret.Token) (Agent, error)
-	// MayConnect returns a fault unless the user may open connections into the agent's workspace.
-	MayConnect func(ctx context.Context, userID, agentID uuid.UUID) error
-	// Authenticate says which user a request comes from, as httpapi's does.
-	Authenticate func(*http.Request) (rbac.Actor, error)
-	// Sealer makes the passes by which agents tell a restarted server whose clients they have. Required.
+	// Accounts say who users are. Required, as Keys and Sealer are.
+	Accounts Accounts
+	// Keys are the named keys with which provisioners join.
+	Keys Keys
+	// Sealer makes the passes by which agents tell a restarted server whose clients they have.
 	Sealer *seal.Sealer
-	// AgentByName returns the agent that a user means by [owner/]workspace[.agent], one of the user's own. It returns a fault, NotFound,
-	// where the name stands for none, or for several.
-	AgentByName func(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error)
-	// AgentOwners says whose agents are.
-	AgentOwners func(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
-	// AgentPaths asks an agent how packets travel between it and its peers.
-	AgentPaths func(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
-	// Session is a user as they act with a session, by the id of its token. It returns a fault, Unauthenticated, when the session
-	// has ended.
-	Session func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
-	// AuthenticateKey says which named key a provisioner has shown. It returns a fault, Unauthenticated, for one that does not exist.
-	AuthenticateKey func(ctx context.Context, key secret.Token) (ProvisionerKey, error)
-	// ExistingKeys are those of the keys that have not been deleted.
-	ExistingKeys func(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
-	// CheckTags returns a fault for tags that no provisioner may have.
-	CheckTags func(tags map[string]string) error
-	// SessionKeyName is what daemons are listed with that joined with a user's session.
-	SessionKeyName string
-	// OnCut hears of provisioners that lost their access, with the reason as a sentence.
-	OnCut func(ctx context.Context, id uuid.UUID, reason string) error
 	// Organization is the one that provisioners belong to.
 	Organization uuid.UUID
 	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
@@ -89,12 +67,51 @@ type Options struct {
 	LocalURL *url.URL
 }
 
+// Accounts say who users are. Their errors are faults, Unauthenticated for a session that does not exist or has ended.
+type Accounts interface {
+	// Authenticate says which user a request comes from, as httpapi's does.
+	Authenticate(*http.Request) (rbac.Actor, error)
+	// Session is a user as they act with a session, by the id of its token.
+	Session(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
+}
+
+// Keys are the named keys with which provisioners join.
+type Keys interface {
+	// Authenticate says which key a provisioner has shown. It returns a fault, Unauthenticated, for one that does not exist.
+	Authenticate(ctx context.Context, key secret.Token) (ProvisionerKey, error)
+	// Existing are those of the keys that have not been deleted.
+	Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
+}
+
+// Agents say who agents are, whose, and how packets reach them.
+type Agents interface {
+	// AuthenticateAgent returns a fault, Unauthenticated, for a token that may not connect.
+	AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error)
+	// MayConnect returns a fault unless the user may open connections into the agent's workspace.
+	MayConnect(ctx context.Context, userID, agentID uuid.UUID) error
+	// ByName returns the agent that a user means by [owner/]workspace[.agent], one of the user's own. It returns a fault, NotFound,
+	// where the name stands for none, or for several.
+	ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error)
+	// Owners are the users whose agents these are.
+	Owners(ctx context.Context, agents ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
+	// Paths asks an agent how packets travel between it and its peers.
+	Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
+}
+
+// Queue gives provisioners their jobs.
+type Queue interface {
+	// Cut takes the jobs of a provisioner that lost its access, for a reason in a sentence.
+	Cut(ctx context.Context, provisioner uuid.UUID, reason string) error
+}
+
 // DefaultSTUNAddress is STUN's registered port (RFC 8489) on all addresses.
 const DefaultSTUNAddress = ":3478"
 
 // Service is the server's place in the mesh. New has everything but the node running; Start joins it.
 type Service struct {
 	opts     Options
+	agents   Agents // set by Bind, like queue
+	queue    Queue
 	log      *slog.Logger
 	relay    *relay.Server
 	coord    *coordinator.Server
@@ -141,7 +158,7 @@ func New(opts Options) (*Service, error) {
 		Logger:     opts.Logger,
 		Authorizer: coordinator.AuthorizerFunc(s.maySee),
 		Resolve: func(ctx context.Context, from coordinator.Principal, name string) (uuid.UUID, error) {
-			return opts.AgentByName(ctx, from.Subject, name)
+			return s.agents.ByName(ctx, from.Subject, name)
 		},
 		Passes: passes{opts.Sealer},
 		StillAdmitted: func(ctx context.Context, p coordinator.Principal) error {
@@ -153,6 +170,10 @@ func New(opts Options) (*Service, error) {
 	})
 	return s, nil
 }
+
+// Bind gives the service what is built upon it and needs it in turn: agents and the queue are reached over this mesh, and say who may
+// be on it. Call it once, before Start and before a request is served.
+func (s *Service) Bind(agents Agents, queue Queue) { s.agents, s.queue = agents, queue }
 
 func (s *Service) listenSTUN(addr string) (port int, err error) {
 	if addr == "off" {
@@ -199,6 +220,9 @@ func (s *Service) LocalURL() *url.URL { return s.localURL }
 // Start joins this server's own node and serves rpc on its mesh address, which is the only place where it is served. The
 // relay must be reachable at LocalURL by then or soon.
 func (s *Service) Start(rpc http.Handler) error {
+	if s.agents == nil || s.queue == nil {
+		return errors.New("the mesh is started before it is bound to agents and queue")
+	}
 	id := uuid.New()
 	node, err := tailnet.New(tailnet.Options{ID: id, Logger: s.log})
 	if err != nil {
@@ -285,7 +309,7 @@ func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coo
 		if p, ok := s.daemon(to.ID); ok {
 			return mayReach(actor, p)
 		}
-		return s.opts.MayConnect(ctx, from.Subject, to.ID)
+		return s.agents.MayConnect(ctx, from.Subject, to.ID)
 	}
 	return rbac.NotFound(rbac.Agent)
 }
@@ -344,7 +368,7 @@ func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 // actor is a client's user as they act now with the session that it joined with. It returns a fault, Unauthenticated or Forbidden, when
 // that may not be on the mesh any more.
 func (s *Service) actor(ctx context.Context, client coordinator.Principal) (rbac.Actor, error) {
-	actor, err := s.opts.Session(ctx, client.Session, client.Subject)
+	actor, err := s.opts.Accounts.Session(ctx, client.Session, client.Subject)
 	if err != nil {
 		return rbac.Actor{}, err
 	}

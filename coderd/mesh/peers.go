@@ -69,7 +69,7 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 			agents = append(agents, p.ID)
 		}
 	}
-	owners, err := s.opts.AgentOwners(ctx, agents...)
+	owners, err := s.agents.Owners(ctx, agents...)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo, lis
 			break
 		}
 		asked.Go(func() {
-			all, err := s.opts.AgentPaths(ctx, p.ID)
+			all, err := s.agents.Paths(ctx, p.ID)
 			if err != nil {
 				s.opts.Logger.DebugContext(ctx, "agent did not tell its paths", "agent", p.ID, "err", err)
 				return

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -147,7 +148,7 @@ func (s *Service) wantedTags(header string) (map[string]string, error) {
 		}
 		tags[key] = values[0]
 	}
-	return tags, s.opts.CheckTags(tags)
+	return tags, jobtags.Check(tags)
 }
 
 func (s *Service) checkPSK(psk string) error {
@@ -162,7 +163,7 @@ func (s *Service) checkPSK(psk string) error {
 }
 
 func (s *Service) showKey(ctx context.Context, p *Provisioner, key string) error {
-	found, err := s.opts.AuthenticateKey(ctx, secret.Token(key))
+	found, err := s.opts.Keys.Authenticate(ctx, secret.Token(key))
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (s *Service) showSession(r *http.Request, p *Provisioner) error {
 	if err != nil {
 		return err
 	}
-	p.User, p.KeyName, p.session = actor.UserID, s.opts.SessionKeyName, actor.KeyID
+	p.User, p.KeyName, p.session = actor.UserID, sdk.KeyUser, actor.KeyID
 	if p.Tags["scope"] == "user" {
 		p.Owner, p.Tags["owner"] = actor.UserID, actor.UserID.String()
 	}
@@ -263,7 +264,7 @@ func (s *Service) KeyDeleted(ctx context.Context, id uuid.UUID) error {
 	for _, p := range used {
 		keys = append(keys, p.KeyID)
 	}
-	existing, err := s.opts.ExistingKeys(ctx, keys)
+	existing, err := s.opts.Keys.Existing(ctx, keys)
 	if err != nil {
 		return err
 	}
@@ -280,7 +281,7 @@ func (s *Service) KeyDeleted(ctx context.Context, id uuid.UUID) error {
 func (s *Service) recheckProvisioners(ctx context.Context, userID uuid.UUID) error {
 	var errs []error
 	for _, p := range s.which(func(p Provisioner) bool { return p.User != uuid.Nil && (userID == uuid.Nil || p.User == userID) }) {
-		actor, err := s.opts.Session(ctx, p.session, p.User)
+		actor, err := s.opts.Accounts.Session(ctx, p.session, p.User)
 		if err == nil {
 			err = mayRun(actor, p.Owner)
 		}
@@ -314,5 +315,5 @@ func (s *Service) cut(ctx context.Context, p Provisioner, reason string) error {
 	s.provisioners.Unlock()
 	s.coord.Revoke(p.ID, reason)
 	s.log.Info("provisioner cut", "peer", p.Name, "reason", reason)
-	return s.opts.OnCut(ctx, p.ID, "The provisioner lost its access: "+reason+".")
+	return s.queue.Cut(ctx, p.ID, "The provisioner lost its access: "+reason+".")
 }

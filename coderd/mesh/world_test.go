@@ -70,6 +70,74 @@ func (w *world) authenticate(r *http.Request) (rbac.Actor, error) {
 	return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
 }
 
+// accounts, ourAgents, noKeys and noQueue are what the service asks of others.
+type (
+	accounts  struct{ *world }
+	ourAgents struct{ *world }
+	noKeys    struct{}
+	noQueue   struct{}
+)
+
+func (w accounts) Authenticate(r *http.Request) (rbac.Actor, error) { return w.authenticate(r) }
+
+func (w accounts) Session(_ context.Context, session string, user uuid.UUID) (rbac.Actor, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.refused[user]:
+		return rbac.Actor{}, fault.New(fault.Unauthenticated, "Your account is suspended.")
+	case w.ended[session]:
+		return rbac.Actor{}, fault.New(fault.Unauthenticated, "The session has ended.")
+	}
+	return rbac.Actor{UserID: user, Username: "somebody"}, nil
+}
+
+func (w ourAgents) AuthenticateAgent(_ context.Context, token secret.Token) (mesh.Agent, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id, ok := w.agents[token.Reveal()]
+	if !ok {
+		return mesh.Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.")
+	}
+	return mesh.Agent{ID: id, Name: token.Reveal()}, nil
+}
+
+// ByName does not ask whose agent it is.
+func (w ourAgents) ByName(_ context.Context, _ uuid.UUID, name string) (uuid.UUID, error) { return uuid.Parse(name) }
+
+func (w ourAgents) MayConnect(_ context.Context, user, agent uuid.UUID) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if owner, ok := w.owners[agent]; !ok || owner != user {
+		return rbac.NotFound(rbac.Agent)
+	}
+	return nil
+}
+
+func (w ourAgents) Owners(context.Context, ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.owners), nil
+}
+
+func (w ourAgents) Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error) {
+	w.mu.Lock()
+	tell := w.paths
+	w.mu.Unlock()
+	if tell == nil {
+		return nil, fault.New(fault.Unavailable, "the agent does not answer")
+	}
+	return tell(ctx, agent)
+}
+
+func (noKeys) Authenticate(context.Context, secret.Token) (mesh.ProvisionerKey, error) {
+	return mesh.ProvisionerKey{}, fault.New(fault.Unauthenticated, "This key does not exist.")
+}
+
+func (noKeys) Existing(context.Context, []uuid.UUID) ([]uuid.UUID, error) { return nil, nil }
+
+func (noQueue) Cut(context.Context, uuid.UUID, string) error { return nil }
+
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{agents: map[string]uuid.UUID{}, owners: map[uuid.UUID]uuid.UUID{}, refused: map[uuid.UUID]bool{}, ended: map[string]bool{}}
@@ -84,57 +152,12 @@ func newWorld(t testing.TB) *world {
 	}
 	log := tailnettest.Logger(t)
 	w.Service, err = mesh.New(mesh.Options{
-		Logger: log, Authenticate: w.authenticate, Organization: uuid.New(), ProvisionerPSK: psk, STUNAddress: "off", LocalURL: w.url,
-		AuthenticateAgent: func(_ context.Context, token secret.Token) (mesh.Agent, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			id, ok := w.agents[token.Reveal()]
-			if !ok {
-				return mesh.Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.")
-			}
-			return mesh.Agent{ID: id, Name: token.Reveal()}, nil
-		},
-		MayConnect: func(_ context.Context, user, agent uuid.UUID) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if owner, ok := w.owners[agent]; !ok || owner != user {
-				return rbac.NotFound(rbac.Agent)
-			}
-			return nil
-		},
-		// Whose agent it is, is not asked here.
-		AgentByName: func(_ context.Context, _ uuid.UUID, name string) (uuid.UUID, error) { return uuid.Parse(name) },
-		AgentOwners: func(_ context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return maps.Clone(w.owners), nil
-		},
-		AgentPaths: func(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error) {
-			w.mu.Lock()
-			tell := w.paths
-			w.mu.Unlock()
-			if tell == nil {
-				return nil, fault.New(fault.Unavailable, "the agent does not answer")
-			}
-			return tell(ctx, agent)
-		},
-		Sealer: sealer,
-		Session: func(_ context.Context, session string, user uuid.UUID) (rbac.Actor, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			switch {
-			case w.refused[user]:
-				return rbac.Actor{}, fault.New(fault.Unauthenticated, "Your account is suspended.")
-			case w.ended[session]:
-				return rbac.Actor{}, fault.New(fault.Unauthenticated, "The session has ended.")
-			}
-			return rbac.Actor{UserID: user, Username: "somebody"}, nil
-		},
-		CheckTags: func(map[string]string) error { return nil },
+		Logger: log, Accounts: accounts{w}, Keys: noKeys{}, Organization: uuid.New(), ProvisionerPSK: psk, STUNAddress: "off", LocalURL: w.url, Sealer: sealer,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.Bind(ourAgents{w}, noQueue{})
 	mux := httpapi.NewMux(httpapi.Options{Logger: log, Authenticate: w.authenticate})
 	w.Routes(mux)
 	handler = mux

@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -43,7 +43,7 @@ var (
 )
 
 // reserved are the names that lists show for the other ways to join.
-var reserved = map[string]bool{jobs.KeyBuiltIn: true, jobs.KeyUser: true, jobs.KeyPSK: true}
+var reserved = map[string]bool{sdk.KeyBuiltIn: true, sdk.KeyUser: true, sdk.KeyPSK: true}
 
 // Options are what a Service needs. All are required.
 type Options struct {
@@ -191,13 +191,13 @@ func check(req sdk.CreateProvisionerKeyRequest) error {
 	case reserved[strings.ToLower(req.Name)]:
 		refused.WithField("name", "is what daemons are listed with that join in another way")
 	}
-	if err := jobs.CheckTags(req.Tags); err != nil {
+	if err := jobtags.Check(req.Tags); err != nil {
 		refused.WithField("tags", err.Error())
 	}
-	if scope, ok := req.Tags[jobs.TagScope]; ok && scope != jobs.ScopeOrganization {
+	if scope, ok := req.Tags[jobtags.Scope]; ok && scope != jobtags.Organization {
 		refused.WithField("tags", "a key's daemons serve the organization: scope=user joins with its user's session")
 	}
-	if req.Tags[jobs.TagOwner] != "" {
+	if req.Tags[jobtags.Owner] != "" {
 		refused.WithField("tags", "the tag owner is set by the server")
 	}
 	if len(refused.Fields) > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/coderd/templates/tagexpr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -88,7 +89,7 @@ func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job db
 	if program == nil {
 		maps.Copy(tags, own)
 	}
-	if err := jobs.CheckTags(tags); err != nil {
+	if err := jobtags.Check(tags); err != nil {
 		return &jobs.Rejected{Reason: fmt.Sprintf("The template's provisioner tags cannot be used: %v.", err)}
 	}
 	data, err := json.Marshal(tags)
@@ -129,7 +130,7 @@ func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job d
 		}
 		tags, err := program.Tags(defaults, variables)
 		if err == nil {
-			err = jobs.CheckTags(tags)
+			err = jobtags.Check(tags)
 		}
 		if err != nil {
 			return nil, rejected(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -211,11 +212,11 @@ func addTags(ctx context.Context, q *dbsqlc.Queries, tags, given map[string]stri
 	asked := maps.Clone(given)
 	switch {
 	case given != nil:
-		if err := jobs.CheckTags(given); err != nil {
+		if err := jobtags.Check(given); err != nil {
 			return nil, err
 		}
 		for _, key := range slices.Sorted(maps.Keys(given)) {
-			if own, ok := tags[key]; ok && own != given[key] || key == jobs.TagScope || key == jobs.TagOwner {
+			if own, ok := tags[key]; ok && own != given[key] || key == jobtags.Scope || key == jobtags.Owner {
 				return nil, fault.New(fault.Invalid, "The provisioner tag %s cannot be %q for a build of this template", key, given[key]).
 					WithField("provisioner_tags", "the template says "+key+"="+own)
 			}

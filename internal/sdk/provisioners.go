@@ -100,6 +100,14 @@ type ProvisionerDaemonJob struct {
 	TemplateDisplayName string    `json:"template_display_name"`
 }
 
+// Names that are shown in place of a key's for a daemon that joined without one: the server's own, with a user's session, with the
+// pre-shared key. No key may have them.
+const (
+	KeyBuiltIn = "built-in"
+	KeyUser    = "user-auth"
+	KeyPSK     = "psk"
+)
+
 // ProvisionerKey lets provisioners join, with its tags.
 type ProvisionerKey struct {
 	ID             uuid.UUID   `json:"id"`

@@ -1,0 +1,90 @@
+// Package jobtags owns the rules of the tags by which jobs and provisioner daemons find each other: which tags there may be, and when
+// a daemon may take a job. It knows no job, no daemon and no database; ClaimJob says the same in SQL.
+package jobtags
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Tags that every job and every daemon has.
+const (
+	Scope = "scope" // Organization or User
+	Owner = "owner" // the user's id with scope=user, else empty
+
+	Organization = "organization"
+	User         = "user"
+)
+
+// Bounds of tags, in bytes and in number.
+const (
+	maxKey   = 64
+	MaxValue = 256
+	maxTags  = 32
+)
+
+// Check returns a fault, Invalid, for tags that cannot be asked for: too many or too long ones, control characters, or a scope
+// that does not exist.
+func Check(tags map[string]string) error {
+	if len(tags) > maxTags {
+		return fault.New(fault.Invalid, "%d provisioner tags are too many: %d are possible", len(tags), maxTags)
+	}
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		value := tags[key]
+		switch {
+		case key == "" || len(key) > maxKey || len(value) > MaxValue:
+			return fault.New(fault.Invalid, "The provisioner tag %q is not usable", key[:min(len(key), maxKey)]).
+				WithField("tags", fmt.Sprintf("a key has 1 to %d bytes, a value up to %d", maxKey, MaxValue))
+		case !utf8.ValidString(key+value) || strings.ContainsFunc(key+value, unicode.IsControl) || strings.ContainsAny(key, "= "):
+			return fault.New(fault.Invalid, "The provisioner tag %q is not usable", key).
+				WithField("tags", "a key holds no space and no =, and neither key nor value a control character")
+		case key == Scope && value != Organization && value != User:
+			return fault.New(fault.Invalid, "There is no scope %q of provisioners", value).WithField("tags", "scope is organization or user")
+		}
+	}
+	return nil
+}
+
+// Normal returns tags with the scope and owner that every set has.
+func Normal(tags map[string]string) map[string]string {
+	out := map[string]string{Scope: Organization, Owner: ""}
+	maps.Copy(out, tags)
+	if out[Scope] != User {
+		out[Scope], out[Owner] = Organization, ""
+	}
+	return out
+}
+
+// Own are the tags besides scope and owner.
+func Own(tags map[string]string) map[string]string {
+	out := maps.Clone(tags)
+	delete(out, Scope)
+	delete(out, Owner)
+	return out
+}
+
+// Matches reports whether a daemon may take a job: the job's tags are a subset of the daemon's, and a job without tags of its
+// own goes only to a daemon without. Both sets are Normal.
+func Matches(job, daemon map[string]string) bool {
+	if len(Own(job)) == 0 && len(Own(daemon)) > 0 {
+		return false
+	}
+	return len(Lacking(job, daemon)) == 0
+}
+
+// Lacking are the job's tags that the daemon does not have, as k=v, in order.
+func Lacking(job, daemon map[string]string) []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(job)) {
+		if value, ok := daemon[key]; !ok || value != job[key] {
+			out = append(out, key+"="+job[key])
+		}
+	}
+	return out
+}

@@ -1,0 +1,55 @@
+package coderd
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/mesh"
+	"github.com/codermesh/codermesh/coderd/provisioners"
+	"github.com/codermesh/codermesh/coderd/users"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// The types here fit services to the interfaces that others declare, where the two have words of their own for a thing. Everything else
+// fits as it is.
+
+// meshAgents are the agents as the mesh knows them.
+type meshAgents struct{ *agents.Service }
+
+func (a meshAgents) AuthenticateAgent(ctx context.Context, token secret.Token) (mesh.Agent, error) {
+	agent, err := a.Service.AuthenticateAgent(ctx, token)
+	return mesh.Agent{ID: agent.ID, Name: agent.Name}, err
+}
+
+// meshKeys are the provisioners' keys as the mesh knows them.
+type meshKeys struct{ *provisioners.Service }
+
+func (k meshKeys) Authenticate(ctx context.Context, key secret.Token) (mesh.ProvisionerKey, error) {
+	found, err := k.Service.Authenticate(ctx, key)
+	return mesh.ProvisionerKey{ID: found.ID, Name: found.Name, Tags: found.Tags}, err
+}
+
+// meshDaemons are the provisioners on the mesh as the queue knows them.
+type meshDaemons struct{ *mesh.Service }
+
+// calling is the daemon that holds a mesh address.
+func (d meshDaemons) calling(addr netip.Addr) (jobs.Daemon, bool) {
+	p, ok := d.CallingProvisioner(addr)
+	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, BuiltIn: p.BuiltIn, KeyID: p.KeyID, KeyName: p.KeyName}, ok
+}
+
+// agentOwners are the users as their agents know them.
+type agentOwners struct {
+	*users.Service
+	db *database.DB
+}
+
+func (o agentOwners) GitSSHKey(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error) {
+	key, err := o.SSHKey(ctx, o.db.Queries, user)
+	return key.Public, key.Private, err
+}
