@@ -3,9 +3,9 @@ package coderd
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,13 +15,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/meshclient"
+	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/echo"
+	"github.com/codermesh/codermesh/tailnet"
 )
 
 const (
@@ -396,16 +397,16 @@ func TestPingProvisioner(t *testing.T) {
 		to   uuid.UUID
 		sees bool
 	}{{p.olga, rack.ID, true}, {p.tom, anns.ID, true}, {p.ann, anns.ID, true}, {p.ann, rack.ID, false}} {
-		mesh := meshclient.Start(meshclient.Options{URL: p.base, Header: c.who.Header(), HTTPClient: c.who.HTTP()})
+		node, client := joinMesh(t, p.base, coordinator.KindClient, c.who.Header(), tailnet.InboundNone)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		err := mesh.Introduce(ctx, c.to)
+		err := client.Subscribe(ctx, c.to)
 		switch {
 		case !c.sees && fault.CodeOf(err) != fault.NotFound:
 			t.Errorf("a member and the organization's provisioner: %v", err)
 		case c.sees && err != nil:
 			t.Errorf("not introduced: %v", err)
 		case c.sees:
-			if _, err := mesh.Ping(ctx, c.to); err != nil {
+			if _, err := node().Ping(ctx, c.to); err != nil {
 				t.Errorf("ping: %v", err)
 			}
 			// Packets are dropped and not refused, so an attempt ends only by its deadline.
@@ -413,7 +414,7 @@ func TestPingProvisioner(t *testing.T) {
 			var tries sync.WaitGroup
 			for _, port := range []uint16{1, meshport.ServerRPC, 22, 80} {
 				tries.Go(func() {
-					if conn, err := mesh.Dial(short, "tcp", c.to, port); err == nil {
+					if conn, err := node().Dial(short, "tcp", netip.AddrPortFrom(tailnet.Addr(c.to), port)); err == nil {
 						conn.Close()
 						t.Errorf("port %d of a provisioner is open", port)
 					}
@@ -423,8 +424,5 @@ func TestPingProvisioner(t *testing.T) {
 			cancel()
 		}
 		cancel()
-		if err := mesh.Close(); err != nil && !errors.Is(err, io.EOF) {
-			t.Errorf("leave the mesh: %v", err)
-		}
 	}
 }

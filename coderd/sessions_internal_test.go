@@ -128,7 +128,7 @@ func (d *deployment) person(t *testing.T, name string) *person {
 	d.exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, sharing_level, url) VALUES ($1, $2, 'code', 'code', 'owner', $3)`,
 		uuid.New(), p.agent, fmt.Sprintf("http://localhost:%d/", appPort))
 
-	node, client := d.join(t, coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {token.Reveal()}}, tailnet.InboundAll)
+	node, client := joinMesh(t, d.base, coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {token.Reveal()}}, tailnet.InboundAll)
 	if _, err := client.Welcome(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -159,12 +159,12 @@ func (d *deployment) person(t *testing.T, name string) *person {
 	return p
 }
 
-// join makes a participant of the mesh.
-func (d *deployment) join(t *testing.T, kind coordinator.Kind, header http.Header, inbound tailnet.Inbound) (func() *tailnet.Node, *coordinator.Client) {
+// joinMesh makes a participant of the mesh. The node is there after the client's first introduction.
+func joinMesh(t *testing.T, base *url.URL, kind coordinator.Kind, header http.Header, inbound tailnet.Inbound) (func() *tailnet.Node, *coordinator.Client) {
 	key := tailnet.NewPrivateKey()
 	var node *tailnet.Node
 	client := coordinator.NewClient(coordinator.ClientOptions{
-		URL: d.base, Kind: kind, Key: key.Public(), Inbound: func(coordinator.Kind) tailnet.Inbound { return inbound },
+		URL: base, Kind: kind, Key: key.Public(), Inbound: func(coordinator.Kind) tailnet.Inbound { return inbound },
 		Header: func(context.Context) (http.Header, error) { return header, nil },
 		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
 			var err error
@@ -242,7 +242,7 @@ func (d *deployment) open(t *testing.T, p *person, session string) *opened {
 			}
 		}, func() { conn.CloseNow() })
 	}
-	node, client := d.join(t, coordinator.KindClient, shown, tailnet.InboundNone)
+	node, client := joinMesh(t, d.base, coordinator.KindClient, shown, tailnet.InboundNone)
 	if err := client.Subscribe(t.Context(), p.agent); err != nil {
 		t.Fatal(err)
 	}

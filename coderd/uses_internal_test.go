@@ -71,7 +71,7 @@ func TestMeshConnectionKeepsItsSession(t *testing.T) {
 		if name == "idle" {
 			continue
 		}
-		_, client := d.join(t, coordinator.KindClient, http.Header{sdk.SessionHeader: {session}}, tailnet.InboundNone)
+		_, client := joinMesh(t, d.base, coordinator.KindClient, http.Header{sdk.SessionHeader: {session}}, tailnet.InboundNone)
 		if _, err := client.Welcome(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -304,7 +304,7 @@ func TestMayConnect(t *testing.T) {
 func TestByName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := agents.New(w.deps)
+	s := agents.New(w.opts)
 	defer s.Stop()
 	main, second, first, foreign := uuid.New(), uuid.New(), uuid.New(), uuid.New()
 	named := func(name string) func(*provisionerpb.Agent) { return func(a *provisionerpb.Agent) { a.Name = name } }

@@ -4,6 +4,8 @@ package layout_test
 import (
 	"encoding/json"
 	"errors"
+	"go/parser"
+	"go/token"
 	"io"
 	"io/fs"
 	"os"
@@ -17,31 +19,131 @@ import (
 
 const module = "github.com/codermesh/codermesh"
 
-// allowed maps a subtree to the subtrees of our own code that it may import, besides itself. The longest matching subtree
-// decides. Internal leaves may be imported by everybody and are not repeated.
-var allowed = map[string][]string{
-	"internal":                   {},
-	"internal/sdk":               {},
-	"internal/layout":            {},
-	"tailnet":                    {},
-	"coordinator":                {"tailnet"},
-	"sshmux":                     {},
-	"agent":                      {"tailnet", "coordinator", "sshmux"},
-	"agent/agentpb":              {},
-	"provisionerd":               {"tailnet", "coordinator"},
+// rule is what the packages of one row may import of our own code: the rows named, or with "/..." behind a name everything below it.
+// Their own row and the leaves below internal may always be imported.
+type rule struct {
+	imports []string
+	tests   []string // what their tests may import besides
+}
+
+// law has a rule for every package: that of the longest row that it lies below.
+var law = map[string]rule{
+	"internal":     {},
+	"internal/sdk": {},
+
+	"tailnet":     {},
+	"coordinator": {imports: []string{"tailnet"}},
+
+	"sshmux": {},
+
+	"agent":         {imports: []string{"agent/agentpb", "tailnet", "coordinator", "sshmux"}},
+	"agent/agentpb": {},
+
+	"provisionerd": {
+		imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/tfstate", "tailnet", "coordinator"},
+	},
 	"provisionerd/provisionerpb": {},
-	"provisionerd/job":           {"provisionerd/provisionerpb"},
-	"coderd":                     {"tailnet", "coordinator", "agent/agentpb", "provisionerd/provisionerpb", "provisionerd/job", "provisionerd/echo", "provisionerd", "site"},
-	"coderd/httpapi":             {"coderd/rbac"},
-	"coderd/rbac":                {},
-	"coderd/pubsub":              {"coderd/database"},
-	"coderd/database":            {},
-	"coderd/slim":                {},
-	"cmd":                        {"agent", "coderd", "coordinator", "provisionerd", "sshmux", "tailnet", "site"},
-	"e2e":                        {"agent", "coderd", "coordinator", "provisionerd", "tailnet", "cmd"},
-	"bench":                      {},
-	"site":                       {},
-	"packaging":                  {},
+	"provisionerd/tfstate":       {imports: []string{"provisionerd/provisionerpb"}},
+	"provisionerd/job":           {imports: []string{"provisionerd/provisionerpb"}},
+	"provisionerd/echo":          {imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/tfstate"}},
+	"provisionerd/terraform":     {imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/tfstate"}},
+
+	// The server, from the ground up.
+	"coderd/database":           {},
+	"coderd/rbac":               {},
+	"coderd/jobtags":            {},
+	"coderd/slim":               {},
+	"coderd/templates/tagexpr":  {},
+	"coderd/templates/formdeps": {},
+	"coderd/httpapi":            {imports: []string{"coderd/rbac"}},
+	"coderd/pubsub":             {imports: []string{"coderd/database"}},
+	"coderd/seal":               {imports: []string{"coderd/database"}},
+	"coderd/states":             {imports: []string{"coderd/database"}},
+	"coderd/metrics":            {imports: []string{"coderd/database"}, tests: world},
+	"coderd/retention":          {imports: []string{"coderd/database"}, tests: world},
+	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}, tests: world},
+	"coderd/health":             {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal", "tailnet"}},
+	"coderd/users":              {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/states"}},
+	"coderd/extauth":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal", "coderd/states"}},
+	"coderd/provisioners":       {imports: []string{"coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/pubsub", "coderd/rbac"}},
+	"coderd/mesh":               {imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/seal", "coordinator", "tailnet"}},
+	"coderd/apps":               {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal"}},
+	"coderd/jobs": {
+		imports: []string{"coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
+		tests:   []string{"provisionerd", "provisionerd/echo", "provisionerd/job"},
+	},
+	"coderd/agents": {
+		imports: []string{
+			"coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "coderd/states",
+			"agent/agentpb", "provisionerd/provisionerpb", "tailnet",
+		},
+		tests: []string{"coderd/seal"},
+	},
+	"coderd/templates": {
+		imports: []string{
+			"coderd/agents", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/rbac",
+			"coderd/templates/formdeps", "coderd/templates/tagexpr", "provisionerd/provisionerpb",
+		},
+		tests: world,
+	},
+	"coderd/workspaces": {
+		imports: []string{
+			"coderd/agents", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/pubsub", "coderd/rbac",
+			"coderd/states", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
+		},
+		tests: world,
+	},
+	"coderd/workspaces/worldtest": {imports: []string{"coderd/...", "provisionerd/provisionerpb"}},
+	"coderd": {
+		imports: []string{"coderd/...", "agent/agentpb", "provisionerd", "provisionerd/job", "site"},
+		tests:   []string{"coordinator", "tailnet", "provisionerd/echo"},
+	},
+
+	"cmd":       {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux/...", "tailnet", "site"}},
+	"e2e":       {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
+	"bench":     {},
+	"site":      {},
+	"packaging": {},
+}
+
+// world is for tests of what needs templates and workspaces in a database.
+var world = []string{"coderd/workspaces/worldtest", "provisionerd/provisionerpb"}
+
+// unknown are the promises of package docs: the package must not know these parts of the program, be it by the imports of its imports.
+// The phrase stands in the package's documentation.
+var unknown = map[string]struct {
+	phrase string
+	parts  []string
+}{
+	"agent/keeper":           {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},
+	"agent/login":            {"knows neither the server nor git", []string{"coderd"}},
+	"agent/metadata":         {"knows neither the server nor how scripts are run", []string{"coderd", "agent/script"}},
+	"agent/proc":             {"knows neither SSH nor the mesh", []string{"agent/sshd", "tailnet", "coordinator"}},
+	"agent/script":           {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},
+	"agent/terminal":         {"knows neither the mesh nor the server", []string{"coderd", "coordinator", "tailnet"}},
+	"agent/usage":            {"knows neither workspaces nor agents", []string{"coderd", "agent/agentpb"}},
+	"cmd/coder/cli":          {"this package must not know them", []string{"coderd", "provisionerd"}},
+	"coderd/agents":          {"must not know how builds are made, nor how the mesh carries its RPCs", []string{"coderd/jobs", "coderd/workspaces", "coderd/templates", "coderd/mesh", "coordinator"}},
+	"coderd/database":        {"knows no feature and no HTTP", []string{"coderd/httpapi", "internal/sdk"}},
+	"coderd/extauth":         {"knows nothing of workspaces and agents", []string{"coderd/workspaces", "coderd/agents"}},
+	"coderd/httpapi":         {"knows neither the database nor any feature", []string{"coderd/database"}},
+	"coderd/jobs":            {"must not know templates or workspaces", []string{"coderd/templates", "coderd/workspaces", "coderd/agents", "coderd/mesh"}},
+	"coderd/jobtags":         {"knows no job, no daemon and no database", []string{"coderd/jobs", "coderd/database", "provisionerd"}},
+	"coderd/mesh":            {"knows neither jobs nor templates", []string{"coderd/jobs", "coderd/templates"}},
+	"coderd/provisioners":    {"knows neither the mesh nor the queue", []string{"coderd/mesh", "coderd/jobs", "coordinator", "tailnet"}},
+	"coderd/pubsub":          {"knows no feature", []string{"coderd/httpapi", "internal/sdk"}},
+	"coderd/rbac":            {"knows neither HTTP nor the database", []string{"coderd/httpapi", "coderd/database"}},
+	"coderd/templates":       {"must not know workspaces", []string{"coderd/workspaces"}},
+	"coderd/users":           {"knows no template, workspace or mesh", []string{"coderd/templates", "coderd/workspaces", "coderd/mesh", "tailnet"}},
+	"coderd/workspaces":      {"must not know how jobs reach a provisioner, nor how agents connect", []string{"coderd/mesh", "coordinator"}},
+	"coordinator":            {"must not know what a workspace, a user or a database is", []string{"coderd", "github.com/jackc/pgx/v5"}},
+	"internal/sdk":           {"knows no database, no mesh and no terminal", []string{"coderd", "tailnet", "coordinator", "internal/tty", "github.com/jackc/pgx/v5"}},
+	"internal/tty":           {"knows no command and no server", []string{"cmd", "coderd"}},
+	"provisionerd":           {"knows neither Terraform (package job's Executor does) nor the server's database", []string{"provisionerd/terraform", "coderd"}},
+	"provisionerd/job":       {"knows neither the mesh nor Terraform", []string{"tailnet", "coordinator", "provisionerd/terraform"}},
+	"provisionerd/terraform": {"knows neither the mesh nor coderd", []string{"tailnet", "coordinator", "coderd"}},
+	"provisionerd/tfstate":   {"knows neither jobs nor storage", []string{"provisionerd/job"}},
+	"tailnet":                {"knows no product", []string{"coordinator", "agent", "coderd", "provisionerd", "internal/sdk"}},
 }
 
 // only maps a foreign module to the one subtree that may import it, with the reason.
@@ -125,6 +227,7 @@ var notInSlim = map[string]string{
 
 type goPackage struct {
 	ImportPath   string
+	Dir          string
 	Imports      []string
 	TestImports  []string
 	XTestImports []string
@@ -133,7 +236,7 @@ type goPackage struct {
 
 func list(t *testing.T, args ...string) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Imports,TestImports,XTestImports,Deps"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Dir,Imports,TestImports,XTestImports,Deps"}, args...)...)
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
@@ -160,37 +263,77 @@ func below(path, subtree string) bool {
 	return path == subtree || strings.HasPrefix(path, subtree+"/")
 }
 
-// home is the longest subtree in the law that a package of ours lies in.
+// home is the row of a package of ours.
 func home(path string) (best string, ok bool) {
-	for subtree := range allowed {
-		if below(path, subtree) && len(subtree) > len(best) {
-			best, ok = subtree, true
+	for row := range law {
+		if below(path, row) && len(row) > len(best) {
+			best, ok = row, true
 		}
 	}
 	return best, ok
 }
 
+// may reports whether a package of a row that may import the given rows may import a package of ours.
+func may(row string, imports []string, path string) bool {
+	to, _ := home(path)
+	if to == row || below(path, "internal") && !below(path, "internal/layout") {
+		return true
+	}
+	return slices.ContainsFunc(imports, func(name string) bool {
+		subtree, all := strings.CutSuffix(name, "/...")
+		return to == name || all && below(path, subtree)
+	})
+}
+
+// TestMay: the law refuses what it is there to refuse.
+func TestMay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		from, to string
+		want     bool
+	}{
+		{"coderd/users", "coderd/workspaces", false},
+		{"coderd/users", "coderd/database/dbsqlc", true},
+		{"coderd/agents", "coderd/mesh", false},
+		{"coderd/mesh", "coderd/jobs", false},
+		{"provisionerd", "provisionerd/terraform", false},
+		{"provisionerd", "provisionerd/job", true},
+		{"coderd", "coderd/workspaces/worldtest", true},
+		{"coderd", "provisionerd/terraform", false},
+		{"tailnet", "internal/sdk", true},
+		{"tailnet", "internal/layout", false},
+		{"cmd", "agent/sshd", true},
+	} {
+		if got := may(c.from, law[c.from].imports, c.to); got != c.want {
+			t.Errorf("may %s import %s: %t", c.from, c.to, got)
+		}
+	}
+}
+
 func TestImportLaw(t *testing.T) {
 	t.Parallel()
+	used := map[string]bool{}
 	for _, p := range list(t, "./...") {
 		path := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
-		subtree, ok := home(path)
+		row, ok := home(path)
 		if !ok {
 			t.Errorf("%s: the import law does not name this folder; add it to the table or move the package", path)
 			continue
 		}
-		for _, imported := range p.Imports {
-			if own, ok := strings.CutPrefix(imported, module+"/"); ok {
-				fine := below(own, subtree) || below(own, "internal") && !below(own, "internal/layout") ||
-					slices.ContainsFunc(allowed[subtree], func(s string) bool { return below(own, s) })
-				if !fine {
-					t.Errorf("%s imports %s, but %s may import only %v", path, own, subtree, allowed[subtree])
+		used[row] = true
+		check := func(what string, imports, allowed []string) {
+			for _, imported := range imports {
+				if own, ok := strings.CutPrefix(imported, module+"/"); ok && !may(row, allowed, own) {
+					t.Errorf("%s%s imports %s, but %s may import only %v", what, path, own, row, allowed)
 				}
 			}
-			if strings.HasSuffix(path, "httpapi") && strings.Contains(imported, "dbsqlc") {
-				t.Errorf("%s imports generated SQL", path)
-			}
 		}
+		check("", p.Imports, law[row].imports)
+		tests := slices.Concat(law[row].imports, law[row].tests)
+		if below(path, "coderd") {
+			tests = append(tests, "coderd/database") // dbtest
+		}
+		check("a test of ", slices.Concat(p.TestImports, p.XTestImports), tests)
 		for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 			for foreign, rule := range only {
 				if below(imported, foreign) && !below(path, rule.subtree) {
@@ -199,6 +342,64 @@ func TestImportLaw(t *testing.T) {
 			}
 		}
 	}
+	for row := range law {
+		if !used[row] && row != "internal" {
+			t.Errorf("the import law has a row for %s, where no package is", row)
+		}
+	}
+}
+
+// TestDocsHold compares what package docs say that a package does not know with everything that it links.
+func TestDocsHold(t *testing.T) {
+	t.Parallel()
+	docs := map[string]string{}
+	for _, p := range list(t, "./...") {
+		path := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		docs[path] = packageDoc(t, p.Dir)
+		promise, ok := unknown[path]
+		if !ok {
+			continue
+		}
+		if !strings.Contains(docs[path], promise.phrase) {
+			t.Errorf("the documentation of %s does not say any more that it %s: change the table, too", path, promise.phrase)
+		}
+		for _, dep := range p.Deps {
+			own := strings.TrimPrefix(dep, module+"/")
+			for _, part := range promise.parts {
+				if own == part || part != path && below(own, part) {
+					t.Errorf("%s says that it %s, and links %s", path, promise.phrase, own)
+				}
+			}
+		}
+	}
+	for path := range unknown {
+		if _, ok := docs[path]; !ok {
+			t.Errorf("the table of promises names %s, where no package is", path)
+		}
+	}
+}
+
+// packageDoc is a package's documentation on one line.
+func packageDoc(t *testing.T, dir string) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file.Doc != nil {
+			text.WriteString(strings.Join(strings.Fields(file.Doc.Text()), " ") + " ")
+		}
+	}
+	return text.String()
 }
 
 func TestSlimLinks(t *testing.T) {
