@@ -29,6 +29,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/memo"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -78,9 +79,9 @@ type Service struct {
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 
-	places  *cache[place, found]
-	holders *cache[string, rbac.Actor]
-	touched *cache[uuid.UUID, struct{}] // workspaces whose use was noted
+	places  *memo.Cache[place, found]
+	holders *memo.Cache[string, rbac.Actor]
+	touched *memo.Cache[uuid.UUID, struct{}] // workspaces whose use was noted
 
 	mu     sync.Mutex
 	visits map[*visit]struct{} // guarded by mu: requests that are being served
@@ -107,12 +108,16 @@ func ParseWildcard(text string) (string, error) {
 func New(opts Options) *Service {
 	s := &Service{
 		opts: opts, log: opts.Logger, hosts: NewHosts(opts.AccessURL, opts.WildcardHost), secure: opts.AccessURL.Scheme == "https",
-		places: newCache[place, found](placeFresh), holders: newCache[string, rbac.Actor](holderFresh), touched: newCache[uuid.UUID, struct{}](touchEvery),
+		places: remember[place, found](placeFresh), holders: remember[string, rbac.Actor](holderFresh), touched: remember[uuid.UUID, struct{}](touchEvery),
 		visits: map[*visit]struct{}{},
 	}
 	s.transport = newTransport(opts.Mesh.DialAgent)
 	s.proxy = s.newProxy()
 	return s
+}
+
+func remember[K comparable, V any](fresh time.Duration) *memo.Cache[K, V] {
+	return memo.New[K, V](memo.Options{Fresh: fresh, Timeout: askTimeout, Max: maxRemembered})
 }
 
 // Routes registers what the dashboard asks about apps, and the way to a token for one.
@@ -189,7 +194,7 @@ func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Contex
 // Recheck ends what a user's sessions have open and may not have any more; uuid.Nil means everybody's. It blocks for a query per
 // session with something open.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
-	s.holders.forget(func(_ string, a rbac.Actor) bool { return userID == uuid.Nil || a.UserID == userID })
+	s.holders.Forget(func(_ string, a rbac.Actor) bool { return userID == uuid.Nil || a.UserID == userID })
 	s.mu.Lock()
 	var doubted []*visit
 	for v := range s.visits {
@@ -212,4 +217,7 @@ const (
 	holderFresh = 15 * time.Second
 	// touchEvery is how often the use of a workspace is noted.
 	touchEvery = time.Minute
+	// askTimeout bounds a question to the database, and maxRemembered the answers of a kind that are kept.
+	askTimeout    = 10 * time.Second
+	maxRemembered = 4096
 )

@@ -125,7 +125,7 @@ func (s *Service) used(ctx context.Context, who visitor, a app) {
 	if who.userID == uuid.Nil {
 		return // strangers keep nothing running
 	}
-	_, err := s.touched.get(a.workspace, func() (struct{}, error) {
+	_, err := s.touched.Get(ctx, a.workspace, func(ctx context.Context) (struct{}, error) {
 		_, err := s.opts.DB.TouchWorkspace(ctx, a.workspace)
 		return struct{}{}, err
 	})

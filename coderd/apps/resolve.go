@@ -46,7 +46,7 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 	if !p.valid() {
 		return found{}, nil
 	}
-	return s.places.get(p, func() (found, error) {
+	return s.places.Get(ctx, p, func(ctx context.Context) (found, error) {
 		row, err := s.opts.DB.GetAppAgent(ctx, dbsqlc.GetAppAgentParams{Owner: p.owner, Workspace: p.workspace, Agent: p.agent})
 		if database.IsNotFound(err) {
 			return found{}, nil
@@ -149,7 +149,7 @@ func (who visitor) may(a app) bool {
 
 // holder is who holds a key, from the database or from memory.
 func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) {
-	return s.holders.get(keyID, func() (rbac.Actor, error) { return s.opts.Accounts.Holder(ctx, keyID) })
+	return s.holders.Get(ctx, keyID, func(ctx context.Context) (rbac.Actor, error) { return s.opts.Accounts.Holder(ctx, keyID) })
 }
 
 // visitorOf is who holds a key, as a visitor. An ended session is nobody's.

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/memo"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -158,73 +158,21 @@ func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner
 	if err != nil {
 		return Answer{}, fmt.Errorf("encode question: %w", err)
 	}
-	return s.forms.answer(ctx, sha256.Sum256(key), func(ctx context.Context) (Answer, error) { return s.opts.Evaluate(ctx, question) })
+	answer, err := s.forms.Get(ctx, sha256.Sum256(key), func(ctx context.Context) (Answer, error) { return s.opts.Evaluate(ctx, question) })
+	if errors.Is(err, memo.ErrBusy) {
+		return Answer{}, fault.New(fault.RateLimited, "Too many forms are being worked out.").WithDetail("Try again in a moment.")
+	}
+	return answer, err
 }
 
 func cleanInput(text string) bool { return clean(text) == text }
 
-// forms keeps answers, and bounds how many are being worked out.
-type forms struct {
-	slots chan struct{} // holds a token for each evaluation that may still begin
-
-	mu   sync.Mutex
-	kept map[[32]byte]*kept // guarded by mu
-}
-
-// kept is an answer, or one that is being worked out.
-type kept struct {
-	done   chan struct{} // closed when answer and err are there
-	answer Answer
-	err    error
-	until  time.Time // set before done is closed
-}
-
-func newForms() *forms {
-	return &forms{slots: make(chan struct{}, maxEvaluating), kept: map[[32]byte]*kept{}}
-}
-
-// answer works an answer out, or waits for whoever does, or finds it. The one who works it out does so within evaluateTimeout
-// even when its caller leaves: others may wait too.
-func (f *forms) answer(ctx context.Context, key [32]byte, work func(context.Context) (Answer, error)) (Answer, error) {
-	f.mu.Lock()
-	k := f.kept[key]
-	if k != nil && !k.until.IsZero() && time.Now().After(k.until) {
-		k = nil
-	}
-	if k != nil {
-		f.mu.Unlock()
-		select {
-		case <-k.done:
-			return k.answer, k.err
-		case <-ctx.Done():
-			return Answer{}, fmt.Errorf("wait for an evaluation: %w", ctx.Err())
-		}
-	}
-	select {
-	case f.slots <- struct{}{}:
-	default:
-		f.mu.Unlock()
-		return Answer{}, fault.New(fault.RateLimited, "Too many forms are being worked out.").WithDetail("Try again in a moment.")
-	}
-	if len(f.kept) >= keepAnswers {
-		maps.DeleteFunc(f.kept, func(_ [32]byte, old *kept) bool { return !old.until.IsZero() })
-	}
-	k = &kept{done: make(chan struct{})}
-	f.kept[key] = k
-	f.mu.Unlock()
-
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), evaluateTimeout)
-	defer cancel()
-	answer, err := work(limited)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	<-f.slots
-	k.answer, k.err, k.until = answer, err, time.Now().Add(answerFresh)
-	if err != nil && fault.CodeOf(err) != fault.Invalid {
-		delete(f.kept, key) // another time it may work
-	}
-	close(k.done)
-	return answer, err
+// newForms keeps answers, also that a form cannot be worked out for some values, and bounds how many are being worked out.
+func newForms() *memo.Cache[[sha256.Size]byte, Answer] {
+	return memo.New[[sha256.Size]byte, Answer](memo.Options{
+		Fresh: answerFresh, Timeout: evaluateTimeout, Max: keepAnswers, Working: maxEvaluating,
+		Keep: func(err error) bool { return fault.CodeOf(err) == fault.Invalid },
+	})
 }
 
 // preview puts a form together: what the answer has, and of what it cannot have the definitions of the import.

@@ -2,6 +2,7 @@ package templates
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/memo"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -34,7 +36,7 @@ type Options struct {
 type Service struct {
 	opts  Options
 	log   *slog.Logger
-	forms *forms
+	forms *memo.Cache[[sha256.Size]byte, Answer]
 }
 
 // New returns the service and makes it the jobs' handler of imports and dry runs.
