@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/internal/rpcwire"
 )
 
 const (
@@ -33,17 +33,18 @@ var (
 // connection is one agent's Connect stream.
 type connection struct {
 	agent    uuid.UUID
-	wire     *wire
-	shutdown chan string  // capacity 1
-	manifest notify.Wake  // the agent is to ask for its manifest
-	latency  atomic.Int64 // microseconds to the home relay, 0 unknown
+	wire     *rpcwire.Wire
+	silence  time.Duration // how long the agent may say nothing
+	shutdown chan string   // capacity 1
+	manifest notify.Wake   // the agent is to ask for its manifest
+	latency  atomic.Int64  // microseconds to the home relay, 0 unknown
 
 	stats atomic.Pointer[agentpb.StatsRequest] // what uses the workspace; nil: not told yet
 
 	began time.Time // as stored; set before any disconnection is written
 }
 
-func (c *connection) end(cause error) { c.wire.end(cause) }
+func (c *connection) end(cause error) { c.wire.End(cause) }
 
 // askShutdown passes the request on; a second one changes nothing.
 func (c *connection) askShutdown(reason string) {
@@ -58,52 +59,6 @@ func (c *connection) tellManifest() {
 	c.manifest.Poke()
 }
 
-// wire holds the deadlines of a stream's HTTP exchange, by which a blocked read or write is ended from outside.
-type wire struct {
-	control *http.ResponseController
-	silence time.Duration
-
-	mu    sync.Mutex // guards cause, and the order of deadlines
-	cause error      // why it was ended, nil while it is not
-}
-
-// await gives the next read its time.
-func (w *wire) await(d time.Duration) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.cause != nil {
-		return w.cause
-	}
-	return w.control.SetReadDeadline(time.Now().Add(d))
-}
-
-// end fails the present and all later reads. Only the first cause counts.
-func (w *wire) end(cause error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.cause == nil {
-		w.cause = cause
-		// The only error is "not supported", which await has met before.
-		_ = w.control.SetReadDeadline(time.Unix(1, 0))
-	}
-}
-
-func (w *wire) why() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.cause
-}
-
-// withWire lets a stream's handler reach its exchange's deadlines, which the RPC library hides.
-func withWire(next http.Handler, silence time.Duration) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w := &wire{control: http.NewResponseController(rw), silence: silence}
-		next.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), wireKey{}, w)))
-	})
-}
-
-type wireKey struct{}
-
 // serve answers heartbeats, hands further hellos to hello, and passes requests on until the stream ends. It returns why.
 func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage], hello func(*agentpb.Hello) error) error {
 	acks := make(chan *agentpb.ServerMessage, sendQueue)
@@ -112,14 +67,14 @@ func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agent
 	defer sender.Wait()
 	defer close(acks)
 	for {
-		if err := c.wire.await(c.wire.silence); err != nil {
+		if err := c.wire.AwaitRead(c.silence); err != nil {
 			return err
 		}
 		msg, err := stream.Receive()
 		switch {
 		case err == nil:
-		case c.wire.why() != nil:
-			return c.wire.why()
+		case c.wire.Cause() != nil:
+			return c.wire.Cause()
 		case errors.Is(err, io.EOF) || ctx.Err() != nil:
 			return nil
 		case connect.CodeOf(err) == connect.CodeDeadlineExceeded:
@@ -158,7 +113,7 @@ func (c *connection) send(stream *connect.BidiStream[agentpb.AgentMessage, agent
 		case <-c.manifest:
 			msg = &agentpb.ServerMessage{Message: &agentpb.ServerMessage_ManifestChanged{ManifestChanged: &agentpb.ManifestChanged{}}}
 		}
-		err := c.wire.control.SetWriteDeadline(time.Now().Add(sendTimeout))
+		err := c.wire.AwaitWrite(sendTimeout)
 		if err == nil {
 			err = stream.Send(msg)
 		}

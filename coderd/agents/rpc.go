@@ -20,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/internal/rpcwire"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -34,7 +35,7 @@ const (
 // the agent that WireGuard bound to it.
 func (s *Service) RPCHandler(caller func(netip.Addr) (agentID uuid.UUID, ok bool)) (string, http.Handler) {
 	path, h := agentpbconnect.NewAgentServiceHandler(&rpc{Service: s, caller: caller}, connect.WithReadMaxBytes(maxMessage))
-	return path, withWire(h, s.opts.Silence)
+	return path, rpcwire.Handler(h)
 }
 
 // rpc is the service as agents see it.
@@ -134,11 +135,11 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 	if err != nil {
 		return err
 	}
-	w, ok := ctx.Value(wireKey{}).(*wire)
-	if !ok {
-		return connect.NewError(connect.CodeInternal, errors.New("the stream has no deadlines"))
+	w, err := rpcwire.From(ctx)
+	if err != nil {
+		return err
 	}
-	if err := w.await(helloTimeout); err != nil {
+	if err := w.AwaitRead(helloTimeout); err != nil {
 		return connect.NewError(connect.CodeInternal, err)
 	}
 	first, err := stream.Receive()
@@ -150,7 +151,7 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("protocol version %d expected, not %d: start the workspace again to update its agent",
 			protocolVersion, hello.GetProtocolVersion()))
 	}
-	c := &connection{agent: id, wire: w, shutdown: make(chan string, 1), manifest: notify.NewWake()}
+	c := &connection{agent: id, wire: w, silence: r.opts.Silence, shutdown: make(chan string, 1), manifest: notify.NewWake()}
 	returning, err := r.open(c)
 	if err != nil {
 		return err

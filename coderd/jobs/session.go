@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobtags"
+	"github.com/codermesh/codermesh/internal/rpcwire"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
@@ -69,13 +70,8 @@ func (x *session) send(m *provisionerpb.ServerMessage) {
 // RPCHandler serves the build-job protocol. caller knows the daemon that holds a mesh address.
 func (s *Service) RPCHandler(caller func(netip.Addr) (Daemon, bool)) (string, http.Handler) {
 	path, h := provisionerpbconnect.NewProvisionerServiceHandler(&rpc{s, caller}, connect.WithReadMaxBytes(maxMessage))
-	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), controlKey{}, http.NewResponseController(w))))
-	})
+	return path, rpcwire.Handler(h)
 }
-
-// controlKey finds the exchange's deadlines, by which a read or write that hangs is ended; the RPC library hides them.
-type controlKey struct{}
 
 // maxMessage bounds one message, in bytes: a state of 64 MiB and what is around it.
 const maxMessage = 80 << 20
@@ -107,9 +103,9 @@ func (r *rpc) Session(ctx context.Context, st *stream) error {
 	if err != nil {
 		return err
 	}
-	control, ok := ctx.Value(controlKey{}).(*http.ResponseController)
-	if !ok {
-		return connect.NewError(connect.CodeInternal, errors.New("the stream has no deadlines"))
+	wire, err := rpcwire.From(ctx)
+	if err != nil {
+		return err
 	}
 	r.mu.Lock()
 	if r.closed {
@@ -141,16 +137,15 @@ func (r *rpc) Session(ctx context.Context, st *stream) error {
 			}
 		}
 	})
-	err = r.converse(ctx, cancel, daemon, st, in, control, &helpers)
+	err = r.converse(ctx, cancel, daemon, st, in, wire, &helpers)
 	cancel(err)
-	// Both fail only where deadlines are not supported, and there the end of the connection ends the reader.
-	_ = control.SetReadDeadline(time.Unix(1, 0))
+	wire.End(rpcError(err))
 	helpers.Wait()
 	return rpcError(err)
 }
 
 // converse is the session from Hello on.
-func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daemon Daemon, st *stream, in <-chan *provisionerpb.DaemonMessage, control *http.ResponseController, helpers *sync.WaitGroup) error {
+func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daemon Daemon, st *stream, in <-chan *provisionerpb.DaemonMessage, wire *rpcwire.Wire, helpers *sync.WaitGroup) error {
 	x, err := r.open(ctx, daemon, in, cancel)
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		r.log.Warn("provisioner refused", "peer", daemon.Name, "reason", refused.reason)
@@ -165,7 +160,7 @@ func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daem
 		for {
 			select {
 			case m := <-x.out:
-				err := control.SetWriteDeadline(time.Now().Add(sendTimeout))
+				err := wire.AwaitWrite(sendTimeout)
 				if err == nil {
 					err = st.Send(m)
 				}

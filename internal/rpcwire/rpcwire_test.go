@@ -1,0 +1,70 @@
+package rpcwire_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/internal/rpcwire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestEnd: the end of an exchange fails the read that hangs and every later one, and its first cause is the one that counts.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	if _, err := rpcwire.From(context.Background()); err == nil {
+		t.Error("a context without an exchange has one")
+	}
+	cause := errors.New("replaced")
+	wires, done := make(chan *rpcwire.Wire), make(chan error, 1)
+	server := httptest.NewServer(rpcwire.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		wire, err := rpcwire.From(r.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		if err := wire.AwaitRead(time.Hour); err != nil {
+			t.Errorf("a new exchange: %v", err)
+		}
+		if err := wire.AwaitWrite(time.Hour); err != nil {
+			t.Error(err)
+		}
+		if wire.Cause() != nil {
+			t.Errorf("a new exchange was ended: %v", wire.Cause())
+		}
+		wires <- wire
+		_, err = r.Body.Read(make([]byte, 1))
+		done <- err
+	})))
+	defer server.Close()
+	body, hold := io.Pipe()
+	defer hold.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if resp, err := server.Client().Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	wire := <-wires
+	wire.End(cause)
+	wire.End(errors.New("later"))
+	if err := <-done; err == nil {
+		t.Error("a read went on after the end")
+	}
+	if err := wire.AwaitRead(time.Hour); !errors.Is(err, cause) || !errors.Is(wire.Cause(), cause) {
+		t.Errorf("the cause is %v, %v; want the first", err, wire.Cause())
+	}
+	hold.Close()
+	<-answered
+}
