@@ -4,14 +4,7 @@
 package formdeps
 
 import (
-	"archive/tar"
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -37,29 +30,13 @@ func (f Form) Fixed() bool { return len(f.Dynamic) == 0 && !f.Open }
 // Parse reads the root module in a tar archive. An error means that it is no Terraform; an import has refused it.
 func Parse(archive []byte) (Form, error) {
 	m := module{locals: map[string]hclsyntax.Expression{}}
-	var parser syntax.Parser
-	for r := tar.NewReader(bytes.NewReader(archive)); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return m.form(), nil
-		}
+	for file, err := range syntax.RootModule(archive) {
 		if err != nil {
-			return Form{}, fmt.Errorf("read archive: %w", err)
+			return Form{}, err
 		}
-		name := path.Clean(header.Name)
-		if header.Typeflag != tar.TypeReg || strings.Contains(name, "/") || !strings.HasSuffix(name, ".tf") {
-			continue
-		}
-		text, err := io.ReadAll(io.LimitReader(r, syntax.MaxFile+1)) // the parser refuses more
-		if err != nil {
-			return Form{}, fmt.Errorf("read %s: %w", name, err)
-		}
-		file, diags := parser.Config(name, text)
-		if diags.HasErrors() {
-			return Form{}, fmt.Errorf("read %s: %w", name, diags)
-		}
-		m.add(file.Body.(*hclsyntax.Body))
+		m.add(file.Body)
 	}
+	return m.form(), nil
 }
 
 // module is what of a root module matters here.

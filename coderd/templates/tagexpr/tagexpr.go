@@ -7,13 +7,8 @@
 package tagexpr
 
 import (
-	"archive/tar"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -150,43 +145,23 @@ func (s *source) reads(e expression, seen map[string]bool) bool {
 
 func read(archive []byte) (*source, error) {
 	src := &source{locals: map[string]expression{}, parameters: map[string]expression{}, repeated: map[string]bool{}}
-	var parser syntax.Parser
-	for r := tar.NewReader(bytes.NewReader(archive)); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return src, nil
-		}
+	for file, err := range syntax.RootModule(archive) {
 		if err != nil {
-			return nil, fmt.Errorf("read archive: %w", err)
+			return nil, err
 		}
-		name := path.Clean(header.Name)
-		if header.Typeflag != tar.TypeReg || strings.Contains(name, "/") {
-			continue
-		}
-		if strings.HasSuffix(name, ".tf") {
-			text, err := io.ReadAll(io.LimitReader(r, syntax.MaxFile+1)) // the parser refuses more
-			if err != nil {
-				return nil, fmt.Errorf("read %s: %w", name, err)
-			}
-			if err := src.file(&parser, name, text); err != nil {
-				return nil, err
-			}
-		}
+		src.add(file)
 	}
+	return src, nil
 }
 
-func (s *source) file(parser *syntax.Parser, name string, text []byte) error {
-	file, diags := parser.Config(name, text)
-	if diags.HasErrors() {
-		return fmt.Errorf("read %s: %w", name, diags)
-	}
+func (s *source) add(file syntax.Source) {
 	of := func(attr *hclsyntax.Attribute, body *hclsyntax.Body) expression {
 		return expression{
-			Expression: attr.Expr, text: string(attr.Expr.Range().SliceBytes(text)),
-			where: fmt.Sprintf("%s:%d", name, attr.SrcRange.Start.Line), repeated: repeats(body),
+			Expression: attr.Expr, text: string(attr.Expr.Range().SliceBytes(file.Text)),
+			where: fmt.Sprintf("%s:%d", file.Name, attr.SrcRange.Start.Line), repeated: repeats(body),
 		}
 	}
-	for _, block := range file.Body.(*hclsyntax.Body).Blocks {
+	for _, block := range file.Body.Blocks {
 		switch {
 		case block.Type == "locals":
 			for _, key := range slices.Sorted(maps.Keys(block.Body.Attributes)) {
@@ -201,7 +176,6 @@ func (s *source) file(parser *syntax.Parser, name string, text []byte) error {
 			s.repeated[label] = repeats(block.Body)
 		}
 	}
-	return nil
 }
 
 func repeats(body *hclsyntax.Body) bool {
