@@ -81,7 +81,7 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.OrganizationID = &org.ID
 	}
-	terms, err := ParseSearch(r.URL.Query().Get("q"), "name", "exact_name", "organization", "deprecated")
+	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name", "exact_name", "organization", "deprecated")
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package users
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -209,23 +210,17 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// parseSearch reads "status:active role:owner name". A key that is not known finds nobody, so it is refused.
+// parseSearch reads a search like "status:active role:owner name".
 func parseSearch(q string) (dbsqlc.ListUsersParams, error) {
 	p := dbsqlc.ListUsersParams{Statuses: []string{}}
-	for _, term := range strings.Fields(q) {
-		key, value, ok := strings.Cut(term, ":")
-		switch {
-		case !ok:
-			p.Search = key
-		case key == "name" || key == "search":
-			p.Search = value
-		case key == "status":
-			p.Statuses = append(p.Statuses, strings.ToLower(value))
-		case key == "role":
-			p.Role = strings.ToLower(value)
-		default:
-			return p, fault.New(fault.Invalid, "Users cannot be searched by %q.", key).WithField("q", "knows name, status and role")
-		}
+	terms, err := httpapi.ParseSearch(q, "name", "search", "status+", "role")
+	if err != nil {
+		return p, err
+	}
+	p.Search = cmp.Or(terms["name"], terms["search"], terms[""])
+	p.Role = strings.ToLower(terms["role"])
+	if statuses := terms["status"]; statuses != "" {
+		p.Statuses = strings.Split(strings.ToLower(statuses), ",")
 	}
 	return p, nil
 }

@@ -634,7 +634,7 @@ func TestProfileAndList(t *testing.T) {
 		t.Errorf("a taken address: %+v", taken)
 	}
 	for q, want := range map[string]string{
-		"": "admin alice-b bob", "?q=alice": "alice-b", "?q=role:owner": "admin", "?q=status:active+name:bob": "bob", "?q=status:suspended": "",
+		"": "admin alice-b bob", "?q=alice": "alice-b", "?q=role:owner": "admin", "?q=status:active+name:bob": "bob", "?q=status:suspended": "", `?q=%22alice-b%22`: "alice-b", `?q=NAME:%22bob%22`: "bob", "?q=status:active+status:suspended": "admin alice-b bob",
 		"?limit=1": "admin", "?limit=1&offset=2": "bob", "?offset=9": "",
 	} {
 		page := call[sdk.UsersResponse](owner, 200, "GET", "users"+q, nil)
@@ -650,6 +650,8 @@ func TestProfileAndList(t *testing.T) {
 		}
 	}
 	owner.want(400, "GET", "users?q=color:blue", nil)
+	owner.want(400, "GET", "users?q=status:", nil)
+	owner.want(400, "GET", "users?q=role:owner+role:member", nil)
 	owner.want(400, "GET", "users?limit=-1", nil)
 	owner.want(200, "GET", "users/ALICE-B", nil)
 	if roles := call[sdk.UserRoles](alice, 200, "GET", "users/me/roles", nil); len(roles.Roles) != 0 || len(roles.OrganizationRoles) != 1 {

@@ -16,7 +16,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -259,7 +258,7 @@ var statuses = []sdk.WorkspaceStatus{
 // filter turns a search into a query.
 func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, error) {
 	p := dbsqlc.ListWorkspaceRowsParams{ViewerID: actor.UserID}
-	terms, err := templates.ParseSearch(search, "owner", "name", "template", "status", "id", "outdated", "deleted")
+	terms, err := httpapi.ParseSearch(search, "owner", "name", "template", "status", "id", "outdated", "deleted")
 	if err != nil {
 		return p, err
 	}

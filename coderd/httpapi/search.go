@@ -1,4 +1,4 @@
-package templates
+package httpapi
 
 import (
 	"slices"
@@ -11,7 +11,8 @@ import (
 const maxQuery = 4 << 10
 
 // ParseSearch reads a search like `owner:me name:"my box" free text` into its terms. Free text comes under "". Keys are
-// lower case, and only the listed ones are allowed.
+// lower case, and only the listed ones are allowed, each once; one that is listed with a plus sign behind it may be given again, and
+// its values are joined with commas.
 func ParseSearch(q string, keys ...string) (map[string]string, error) {
 	if len(q) > maxQuery {
 		return nil, fault.New(fault.Invalid, "The search is longer than %d bytes.", maxQuery)
@@ -25,13 +26,16 @@ func ParseSearch(q string, keys ...string) (map[string]string, error) {
 			continue
 		}
 		key, value = strings.ToLower(key), strings.ReplaceAll(value, `"`, "")
-		_, twice := terms[key]
+		before, twice := terms[key]
+		again := slices.Contains(keys, key+"+")
 		switch {
-		case !slices.Contains(keys, key):
+		case !again && !slices.Contains(keys, key) || strings.HasSuffix(key, "+"):
 			return nil, fault.New(fault.Invalid, "The search cannot be understood.").
-				WithField("q", "does not know "+key+": it knows "+strings.Join(keys, ", "))
+				WithField("q", "does not know "+key+": it knows "+strings.ReplaceAll(strings.Join(keys, ", "), "+", ""))
 		case value == "":
 			return nil, fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", key+": needs a value")
+		case twice && again:
+			value = before + "," + value
 		case twice:
 			return nil, fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", key+": may be given once")
 		}

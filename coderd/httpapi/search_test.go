@@ -1,0 +1,61 @@
+package httpapi_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+func TestParseSearch(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		q    string
+		want map[string]string // nil: refused
+	}{
+		{"", map[string]string{}},
+		{"owner:me", map[string]string{"owner": "me"}},
+		{"  Owner:me   name:dev ", map[string]string{"owner": "me", "name": "dev"}},
+		{`name:"my box" free text`, map[string]string{"name": "my box", "": "free text"}},
+		{"me/dev", map[string]string{"": "me/dev"}},
+		{"name:a:b", map[string]string{"name": "a:b"}},
+		{"color:red", nil},
+		{"name:", nil},
+		{"name:a name:b", nil},
+		{"status:a STATUS:b", map[string]string{"status": "a,b"}},
+		{"status+:a", nil},
+		{strings.Repeat("x", 5000), nil},
+	} {
+		got, err := httpapi.ParseSearch(tt.q, "owner", "name", "status+")
+		if tt.want == nil {
+			if fault.CodeOf(err) != fault.Invalid {
+				t.Errorf("ParseSearch(%.20q): error %v, want one of code invalid", tt.q, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("ParseSearch(%q): %v", tt.q, err)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("ParseSearch(%q) (-want +got):\n%s", tt.q, diff)
+		}
+	}
+}
+
+func FuzzParseSearch(f *testing.F) {
+	f.Add(`owner:me name:"a b" c`)
+	f.Fuzz(func(t *testing.T, q string) {
+		terms, err := httpapi.ParseSearch(q, "owner", "name")
+		if err != nil && fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("ParseSearch(%q): %v", q, err)
+		}
+		for key := range terms {
+			if key != "" && key != "owner" && key != "name" {
+				t.Errorf("ParseSearch(%q): key %q", q, key)
+			}
+		}
+	})
+}
