@@ -10,10 +10,11 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // evaluateLimits bound the processes that work a form out: a template's parameters need a tenth of this.
-var evaluateLimits = terraform.Limits{Memory: 1 << 30, File: 16 << 20}
+var evaluateLimits = sandbox.Limits{Memory: 1 << 30, File: 16 << 20}
 
 // newEvaluator makes what works the forms of templates out while people fill them in. A server that runs no provisioner runs no
 // template's code at all: it has no evaluator, and forms stay what they were at their import.

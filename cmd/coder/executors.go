@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // The commands by which the program starts itself for a job.
@@ -164,15 +165,15 @@ func jobProcess(args []string) (is bool, err error) {
 	case workerCommand:
 		return true, terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
 	case sandboxCommand:
-		return true, terraform.SandboxExec(args[1:])
+		return true, sandbox.Exec(args[1:])
 	case initCommand:
-		status, err := terraform.SandboxInit(args[1:])
+		status, err := sandbox.Init(args[1:])
 		if err == nil {
 			os.Exit(status)
 		}
 		return true, err
 	case killCommand:
-		return true, terraform.SandboxKill()
+		return true, sandbox.Kill()
 	case processCommand:
 		return true, terraform.ProcessCommand(args[1:])
 	}

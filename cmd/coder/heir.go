@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // A provisioner daemon that is killed can deliver nothing any more. It leaves an heir: the same command, started ahead, that
@@ -36,7 +36,7 @@ func awaitInheritance() error {
 		return nil
 	}
 	// Its environment has the daemon's credential.
-	if err := terraform.Undumpable(); err != nil {
+	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
 	// A signal to all processes of a service ends the daemon, which tells us. Nobody reads the channel.

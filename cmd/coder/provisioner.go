@@ -20,7 +20,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // provisionerOptions are what the flags of `coder provisionerd start` say.
@@ -88,7 +88,7 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 	o.logs.verbose = cli.Verbose(cmd)
 	log := o.logs.logger(os.Stderr)
 	defer boundServerMemory().Stop()
-	if err := terraform.Undumpable(); err != nil {
+	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
 	if o.concurrency < 1 || o.concurrency > maxConcurrency {

@@ -27,7 +27,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // serverOptions are what the flags of `coder server` say.
@@ -174,7 +174,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	if err := o.terraform.fillCacheDir(); err != nil {
 		return err
 	}
-	if err := terraform.Undumpable(); err != nil {
+	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
 	state := filepath.Join(o.configDir, "provisioners")

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // Accounts of jobs and workspaces are numbers of our own, without an entry in the host's /etc/passwd. The ranges lie above what
@@ -21,7 +23,6 @@ const (
 	spaceAccounts   = 1_960_000_000
 	spaceAccountsTo = 2_140_000_000
 
-	lowJobAccounts     = 30_000
 	lowPerExecutor     = 80
 	lowSpaceAccounts   = 51_000
 	lowSpaceAccountsTo = 61_000
@@ -39,7 +40,7 @@ type accounts struct {
 func claimAccounts() (*accounts, error) {
 	a := accounts{first: jobAccounts, count: perExecutor, spaces: spaceAccounts, beyond: spaceAccountsTo}
 	if !mapped(spaceAccountsTo) {
-		a = accounts{first: lowJobAccounts, count: lowPerExecutor, spaces: lowSpaceAccounts, beyond: lowSpaceAccountsTo}
+		a = accounts{first: sandbox.LowestAccount, count: lowPerExecutor, spaces: lowSpaceAccounts, beyond: lowSpaceAccountsTo}
 	}
 	if !mapped(a.beyond) {
 		return nil, fmt.Errorf("this container maps fewer than %d accounts", lowSpaceAccountsTo)

@@ -280,7 +280,7 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 		env["TF_CLI_CONFIG_FILE"] = config
 		g.read = []string{config}
 	}
-	if err := c.e.policyOf(c.e.isolation, r.slot.uid, g, pidFile).writeCommand(command, c.e.opts.Worker[0]); err != nil {
+	if err := c.e.policyOf(c.e.isolation, r.slot.uid, g, pidFile).WriteCommand(command, c.e.opts.Worker[0]); err != nil {
 		return err
 	}
 	defer os.Remove(command)

@@ -1,7 +1,7 @@
 // Package terraform runs provisioner jobs with the Terraform (or OpenTofu) program.
 //
-// It owns the template cache, the slots that jobs run in, the provider worker, the sandbox, and the reading of Terraform's
-// output and state. It knows neither the mesh nor coderd: jobs come in as offers and leave as events of package job.
+// It owns the template cache, the slots that jobs run in, the provider worker, what a sandbox allows (how it holds is package sandbox's),
+// and the reading of Terraform's output and state. It knows neither the mesh nor coderd: jobs come in as offers and leave as events of package job.
 //
 // A workspace build is one Terraform process:
 //
@@ -13,7 +13,7 @@
 //	            ├── worker: our own program serving the coder provider, its environment holds this job's facts
 //	            │     ^ connections, handed over by the daemon
 //	            ├── gate: a unix socket in TMPDIR, in TF_REATTACH_PROVIDERS; the daemon admits the job's own processes
-//	            └── sandbox-exec ──> bwrap ──> sandbox-init ──> terraform apply -json      (see SandboxExec)
+//	            └── sandbox-exec ──> bwrap ──> sandbox-init ──> terraform apply -json      (see sandbox.Exec)
 //	                                          │ one JSON line per event, terraform.tfstate after each resource
 //	                                          v
 //	                                 log lines, checkpoints, resources, result
@@ -35,7 +35,7 @@
 //   - Bubblewrap makes namespaces for processes, mounts, System V IPC and names, with a root folder made of the system's folders, the
 //     slot's three, and what a grant names. Temporary folders and /run are private, so unix sockets of others are out of reach. As
 //     another account than root, it uses a user namespace.
-//   - Process 1 in there (SandboxInit) is our own program: it changes account, turns on Landlock with the scopes for signals and
+//   - Process 1 in there (sandbox.Init) is our own program: it changes account, turns on Landlock with the scopes for signals and
 //     abstract sockets, and a filter of system calls, starts Terraform, and passes signals on. When the daemon dies it interrupts
 //     Terraform and leaves it time (Options.LastWords). Nothing survives it.
 //   - Control groups bound memory, processes and processors of a job (cgroup), else resource limits bound the memory of each process and

@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // form is a template whose options, and whose questions, depend on earlier answers. Another provider's resource is no obstacle.
@@ -139,7 +140,7 @@ func TestEvaluate(t *testing.T) {
 // TestEvaluateHostile: a template takes neither the server's time nor its memory nor its disk, and tells nothing of it.
 func TestEvaluateHostile(t *testing.T) {
 	t.Parallel()
-	e := newExecutor(t, func(o *terraform.Options) { o.Limits = terraform.Limits{Memory: 512 << 20, File: 8 << 20} })
+	e := newExecutor(t, func(o *terraform.Options) { o.Limits = sandbox.Limits{Memory: 512 << 20, File: 8 << 20} })
 	var doubling strings.Builder
 	doubling.WriteString("locals {\n  a0 = \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"\n")
 	for i := range 40 {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // maxAncestors is how far a process may be from its job's Terraform.
@@ -60,7 +62,7 @@ func admitJob(uid int, pidFiles []string) func(*net.UnixConn) error {
 
 // descends reports whether a process is root or below it. A parent is older than its child; one that is not has another's
 // number.
-func descends(pid int, root process) bool {
+func descends(pid int, root sandbox.Process) bool {
 	youngest := ^uint64(0)
 	for range maxAncestors {
 		parent, started, err := parentOf(pid)
@@ -68,7 +70,7 @@ func descends(pid int, root process) bool {
 			return false
 		}
 		if pid == root.PID {
-			return root.alive() && started == root.Start
+			return root.Alive() && started == root.Start
 		}
 		if parent <= 1 {
 			return false

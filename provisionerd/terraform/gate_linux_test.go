@@ -15,19 +15,21 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // noteProcess writes a process down as the sandbox does.
 func noteProcess(t *testing.T, pid int) string {
 	t.Helper()
-	p, err := identify(pid)
+	p, err := sandbox.Identify(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return noteOf(t, p)
 }
 
-func noteOf(t *testing.T, p process) string {
+func noteOf(t *testing.T, p sandbox.Process) string {
 	t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -51,7 +53,7 @@ func TestGate(t *testing.T) {
 		_ = stranger.Process.Kill()
 		_ = stranger.Wait() // it was killed
 	})
-	us, err := identify(os.Getpid())
+	us, err := sandbox.Identify(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // grant is what one sandbox may use of the host besides the system.
@@ -17,12 +19,12 @@ type grant struct {
 }
 
 // policyOf is the sandbox of a command that runs as uid and may use what g says.
-func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) policy {
-	p := policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, LastWords: e.opts.LastWords, Outlive: g.workspace}
+func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandbox.Policy {
+	p := sandbox.Policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, LastWords: e.opts.LastWords, Outlive: g.workspace}
 	bounds := e.opts.JobLimits
 	switch {
 	case g.workspace:
-		p.Limits, bounds = Limits{}, JobLimits{}
+		p.Limits, bounds = sandbox.Limits{}, JobLimits{}
 	case g.cgroup != nil:
 		p.Cgroups = g.cgroup.procs()
 	default:
@@ -46,7 +48,7 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) polic
 		p.Bwrap = i.bwrap(v, e.opts.Worker[0])
 	}
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
-	p.Read = slices.Concat(read, systemDirs, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(innerProgram), e.opts.Worker[0]})
+	p.Read = slices.Concat(read, systemDirs, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), e.opts.Worker[0]})
 	return p
 }
 

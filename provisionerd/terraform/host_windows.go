@@ -1,13 +1,14 @@
 package terraform
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"os"
 	"syscall"
 )
 
-// The package compiles on Windows, and runs no builds there: see SandboxExec.
+// The package compiles on Windows, and runs no builds there: see package sandbox.
 
 const noFollow = 0
 
@@ -18,14 +19,14 @@ type status struct {
 
 func statusOf(fs.FileInfo) (status, bool) { return status{}, false }
 
-func tryLock(*os.File) error { return SandboxExec(nil) }
+func tryLock(*os.File) error { return errors.ErrUnsupported }
 
-func waitLock(*os.File) error { return SandboxExec(nil) }
+func waitLock(*os.File) error { return errors.ErrUnsupported }
 
-func kill(int, syscall.Signal) error { return SandboxExec(nil) }
+func kill(int, syscall.Signal) error { return errors.ErrUnsupported }
 
-func passConn(_, _ *net.UnixConn) error { return SandboxExec(nil) }
+func passConn(_, _ *net.UnixConn) error { return errors.ErrUnsupported }
 
-func (l receivedConns) Accept() (net.Conn, error) { return nil, SandboxExec(nil) }
+func (l receivedConns) Accept() (net.Conn, error) { return nil, errors.ErrUnsupported }
 
-func connPair() (*net.UnixConn, *os.File, error) { return nil, nil, SandboxExec(nil) }
+func connPair() (*net.UnixConn, *os.File, error) { return nil, nil, errors.ErrUnsupported }

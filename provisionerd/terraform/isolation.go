@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/syntax"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // isolation is how templates are confined on this host: in namespaces that bubblewrap makes, by accounts of their own, or both;
@@ -35,7 +36,7 @@ func (i isolation) confined() bool { return i.bubblewrap != "" || i.accounts != 
 // countsProcesses reports whether the kernel counts a job's processes apart from all others, so that a resource limit can bound them: by
 // its account, or by its user namespace.
 func (i isolation) countsProcesses() bool {
-	return i.accounts != nil || i.bubblewrap != "" && namespacesCount()
+	return i.accounts != nil || i.bubblewrap != "" && sandbox.NamespacesCount()
 }
 
 func (i isolation) String() string {
@@ -52,7 +53,7 @@ func (i isolation) String() string {
 	if i.abi > 0 {
 		parts = append(parts, fmt.Sprintf("Landlock ABI %d", i.abi))
 	}
-	if callFilter(false) != nil {
+	if sandbox.CallFilter(false) != nil {
 		parts = append(parts, "system call filter")
 	}
 	return strings.Join(append(parts, "environment allow-list"), ", ")
@@ -76,7 +77,7 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 	if err := e.checkDirs(); err != nil {
 		return isolation{}, err
 	}
-	i := isolation{abi: landlockABI(), mirrors: cli.mirrors, caches: cli.caches, initText: cli.initText}
+	i := isolation{abi: sandbox.LandlockABI(), mirrors: cli.mirrors, caches: cli.caches, initText: cli.initText}
 	if i.abi == 0 {
 		i.concerns = append(i.concerns, "the kernel has no Landlock")
 	}
@@ -126,7 +127,7 @@ func (e *Executor) tryIsolation(ctx context.Context, i isolation) error {
 	}
 	p := e.policyOf(i, uid, grant{}, command+".pid")
 	p.Dir = "/"
-	if err := p.writeCommand(command, e.opts.Worker[0]); err != nil {
+	if err := p.WriteCommand(command, e.opts.Worker[0]); err != nil {
 		return err
 	}
 	defer os.Remove(command)

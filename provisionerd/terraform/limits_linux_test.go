@@ -1,6 +1,10 @@
 package terraform
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+)
 
 func TestAtLeast(t *testing.T) {
 	t.Parallel()
@@ -8,7 +12,7 @@ func TestAtLeast(t *testing.T) {
 		"5.14.0": true, "5.14.0-70.el9.x86_64": true, "6.18.44-fc": true, "10.0": true,
 		"5.13.19": false, "4.18.0-553.el8": false, "5.9": false, "": false, "new": false,
 	} {
-		if got := atLeast(release, 5, 14); got != want {
+		if got := sandbox.AtLeast(release, 5, 14); got != want {
 			t.Errorf("%q: %v, want %v", release, got, want)
 		}
 	}

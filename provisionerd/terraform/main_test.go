@@ -29,6 +29,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // TestMain makes the test binary stand for the whole program: it is also the provider worker and the sandbox.
@@ -46,14 +47,14 @@ func TestMain(m *testing.M) {
 		case "provider-worker":
 			err = terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
 		case "sandbox-exec":
-			err = terraform.SandboxExec(os.Args[2:])
+			err = sandbox.Exec(os.Args[2:])
 		case "sandbox-init":
 			var status int
-			if status, err = terraform.SandboxInit(os.Args[2:]); err == nil {
+			if status, err = sandbox.Init(os.Args[2:]); err == nil {
 				os.Exit(status)
 			}
 		case "sandbox-kill":
-			err = terraform.SandboxKill()
+			err = sandbox.Kill()
 		case "workspace-process":
 			err = terraform.ProcessCommand(os.Args[2:])
 		case "doomed":

@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-)
 
-// innerProgram is where a sandbox with namespaces sees our own program.
-const innerProgram = "/run/codermesh/coder"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+)
 
 // systemDirs are what every sandbox sees of the system, read only.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys"}
@@ -70,7 +69,7 @@ func (i isolation) bwrap(v view, program string) []string {
 		add(foldersTo(to, made)...)
 		add(how, from, to)
 	}
-	bind("--ro-bind", program, innerProgram)
+	bind("--ro-bind", program, sandbox.InnerProgram)
 	for _, name := range slices.Concat(resolverDirs, v.read) {
 		bind("--ro-bind-try", name, name)
 	}

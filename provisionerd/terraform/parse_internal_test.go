@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 func TestParseLine(t *testing.T) {
@@ -143,15 +144,15 @@ func TestPolicyFile(t *testing.T) {
 	t.Parallel()
 	for _, self := range []string{"/usr/bin/coder", "/with blank/it's here/coder", "/" + strings.Repeat("x", 300)} {
 		name := filepath.Join(t.TempDir(), "x")
-		want := policy{Exec: "/bin/terraform", PidFile: "/p", Write: []string{"/a"}, UID: 7}
-		if err := want.writeCommand(name, self); err != nil {
+		want := sandbox.Policy{Exec: "/bin/terraform", PidFile: "/p", Write: []string{"/a"}, UID: 7}
+		if err := want.WriteCommand(name, self); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decodePolicy(text)
+		got, err := sandbox.DecodePolicy(text)
 		if err != nil || got.Exec != want.Exec || got.UID != 7 || len(got.Write) != 1 {
 			t.Errorf("%s: %+v, %v", self, got, err)
 		}
@@ -316,7 +317,7 @@ func FuzzLastSaid(f *testing.F) {
 	f.Add([]byte("torn\"}\n{\"@message\":\"x\",\"type\":\"apply_complete\",\"hook\":{\"action\":\"create\",\"resource\":{\"addr\":\"t.a\"}}}\n{\"@message\":\"Emergency state dump\",\"state\":{}}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, lastWordsFile), text, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, sandbox.LastWordsFile), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		changes, dump := lastSaid(dir)

@@ -17,6 +17,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // planInput is what a plan is made of.
@@ -148,7 +149,7 @@ func (r *runner) graph(ctx context.Context, env map[string]string, where tfexec.
 	cmd := exec.CommandContext(ctx, r.slot.command(), "graph")
 	cmd.Dir = r.slot.work()
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = sandbox.ChildAttr()
 	cmd.Env = []string{"TF_REATTACH_PROVIDERS=" + string(reattach), "TF_DISABLE_PLUGIN_TLS=1", "TF_IN_AUTOMATION=1"}
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)

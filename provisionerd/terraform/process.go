@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // A template may run its workspace as a process of this host. What a job starts ends with the job, so the template asks the daemon,
@@ -93,7 +94,7 @@ func (s *slot) offerProcess(f facts, env map[string]string) error {
 		}
 		s.process = p
 	}
-	env[programVariable], env[socketVariable] = innerProgram, s.processSocket()
+	env[programVariable], env[socketVariable] = sandbox.InnerProgram, s.processSocket()
 	if s.e.isolation.bubblewrap == "" {
 		env[programVariable] = s.e.opts.Worker[0]
 	}
@@ -182,7 +183,7 @@ func (p *processServer) do(ctx context.Context, conn *net.UnixConn) error {
 	if want == 0 {
 		want = os.Geteuid()
 	}
-	uid, err := peerAccount(conn)
+	uid, err := sandbox.PeerAccount(conn)
 	if err != nil {
 		return err
 	}

@@ -16,17 +16,12 @@ import (
 
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 // leftFor is how long the remains of a job wait for Recover.
 const leftFor = 14 * 24 * time.Hour
-
-// What Terraform prints after the daemon's death is in these files of the job's working folder.
-const (
-	lastWordsFile  = "terraform.lastwords"
-	lastErrorsFile = "terraform.lasterrors"
-)
 
 // putAside moves what a killed predecessor left in its slots to <run>/left/<job>-<epoch>, and ends the processes it left.
 func (e *Executor) putAside() error {
@@ -52,7 +47,7 @@ func (e *Executor) putAside() error {
 			letSave(p, patience.C)
 		}
 		if p, err := readProcess(filepath.Join(e.runDir, "p"+number)); err == nil {
-			killGroup(p)
+			sandbox.KillGroup(p)
 		}
 		dir := filepath.Join(e.runDir, entry.Name())
 		beside := func(kind string) string { return filepath.Join(e.runDir, kind+number) }
@@ -74,15 +69,15 @@ func (e *Executor) putAside() error {
 }
 
 // letSave waits until what a killed daemon's sandbox ran has ended: Terraform was asked to when the daemon died, and saves its state.
-func letSave(p process, enough <-chan time.Time) {
-	here, err := identify(os.Getpid())
+func letSave(p sandbox.Process, enough <-chan time.Time) {
+	here, err := sandbox.Identify(os.Getpid())
 	if err != nil || here.Boot != p.Boot || p.Init <= 1 {
 		return // it ended with the machine
 	}
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for {
-		if _, err := identify(p.Init); err != nil {
+		if _, err := sandbox.Identify(p.Init); err != nil {
 			return
 		}
 		select {
@@ -136,7 +131,7 @@ func lastSaid(dir string) (changes []*provisionerpb.Change, dump []byte) {
 		return nil, nil
 	}
 	defer f.close()
-	text, err := f.read(lastWordsFile)
+	text, err := f.read(sandbox.LastWordsFile)
 	if err != nil {
 		return nil, nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // slot is a place for one job at a time. Its folder is the daemon's, and so is what is noted about the job; the job gets three
@@ -114,7 +115,7 @@ func (s *slot) allow(g grant) error {
 		g.passwd, g.group = s.beside("u"), s.beside("g")
 	}
 	g.cgroup = s.cgroup
-	return s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile()).writeCommand(s.command(), s.e.opts.Worker[0])
+	return s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile()).WriteCommand(s.command(), s.e.opts.Worker[0])
 }
 
 // reset makes the slot's folders, empty.
@@ -284,7 +285,7 @@ func (s *slot) end() error {
 // killLeft ends what is left of the slot's processes and forgets it.
 func (s *slot) killLeft() {
 	if p, err := readProcess(s.pidFile()); err == nil {
-		killGroup(p)
+		sandbox.KillGroup(p)
 	}
 	if err := removeFile(s.pidFile()); err != nil {
 		s.e.log.Warn("cannot forget process", "err", err)
@@ -296,7 +297,7 @@ func (s *slot) killLeft() {
 	}
 	// In namespaces they end with process 1.
 	if s.uid != 0 && s.e.isolation.bubblewrap == "" {
-		if err := killAccount(s.e.opts.Worker[0], s.uid); err != nil {
+		if err := sandbox.KillAccount(s.e.opts.Worker[0], s.uid); err != nil {
 			s.e.log.Warn("cannot end what a job left", "err", err)
 		}
 	}
@@ -330,7 +331,7 @@ func supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run fu
 		case <-done:
 			return
 		case <-stop:
-			whenNoted(pidFile, done, ctx.Done(), func(p process) bool { return p.signal(syscall.SIGINT) })
+			whenNoted(pidFile, done, ctx.Done(), func(p sandbox.Process) bool { return p.Signal(syscall.SIGINT) })
 		case <-ctx.Done():
 		}
 		select {
@@ -338,8 +339,8 @@ func supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run fu
 			return
 		case <-ctx.Done():
 		}
-		whenNoted(pidFile, done, nil, func(p process) bool {
-			killGroup(p)
+		whenNoted(pidFile, done, nil, func(p sandbox.Process) bool {
+			sandbox.KillGroup(p)
 			return false
 		})
 	})
@@ -351,14 +352,14 @@ func supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run fu
 		if err == nil && !p.Namespaces {
 			letLeave(ctx, p)
 		}
-		killGroup(p)
+		sandbox.KillGroup(p)
 	}
 	return errors.Join(err, removeFile(pidFile))
 }
 
 // whenNoted calls do with the process that the file names until it returns true, or one of the channels is closed. The process
 // may be so young that it has not noted its number yet, or does not listen yet.
-func whenNoted(pidFile string, done, over <-chan struct{}, do func(process) bool) {
+func whenNoted(pidFile string, done, over <-chan struct{}, do func(sandbox.Process) bool) {
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -380,12 +381,12 @@ const leaveTime = 250 * time.Millisecond
 
 // letLeave waits until the group of p is empty, at most leaveTime: a process that was started just before Terraform ended may
 // be on its way to a session of its own, where it may stay when nothing is isolated.
-func letLeave(ctx context.Context, p process) {
+func letLeave(ctx context.Context, p sandbox.Process) {
 	deadline := time.NewTimer(leaveTime)
 	defer deadline.Stop()
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
-	for groupAlive(p) {
+	for sandbox.GroupAlive(p) {
 		select {
 		case <-deadline.C:
 			return
@@ -397,15 +398,15 @@ func letLeave(ctx context.Context, p process) {
 }
 
 // readProcess reads the note about a process: its identity, and what bubblewrap added.
-func readProcess(name string) (process, error) {
+func readProcess(name string) (sandbox.Process, error) {
 	file, err := os.Open(name)
 	if err != nil {
-		return process{}, fmt.Errorf("read process note: %w", err)
+		return sandbox.Process{}, fmt.Errorf("read process note: %w", err)
 	}
 	defer file.Close()
 	// Ours and bubblewrap's, in either order; while it starts there is only one, or half of one.
 	var all struct {
-		process
+		sandbox.Process
 		Child int `json:"child-pid"`
 	}
 	notes := json.NewDecoder(io.LimitReader(file, 1<<16))
@@ -415,10 +416,10 @@ func readProcess(name string) (process, error) {
 		}
 	}
 	if all.PID == 0 {
-		return process{}, errors.New("read process note: it is not complete")
+		return sandbox.Process{}, errors.New("read process note: it is not complete")
 	}
 	all.Init = all.Child
-	return all.process, nil
+	return all.Process, nil
 }
 
 func removeFile(name string) error {

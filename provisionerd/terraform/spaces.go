@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // spaces are the workspaces that are processes of this host. Each has a folder, which is the daemon's:
@@ -77,7 +78,7 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	p := s.e.policyOf(s.e.isolation, uid, g, filepath.Join(dir, "process"))
 	p.Exec = program
 	command := filepath.Join(dir, "sandbox")
-	if err := p.writeCommand(command, s.e.opts.Worker[0]); err != nil {
+	if err := p.WriteCommand(command, s.e.opts.Worker[0]); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE|noFollow, 0o600)
@@ -234,20 +235,20 @@ func (s spaces) stop(id uuid.UUID) error {
 	}
 	ask := func() bool {
 		if p.Namespaces {
-			return p.signal(syscall.SIGTERM)
+			return p.Signal(syscall.SIGTERM)
 		}
-		return !p.alive() || kill(-p.PID, syscall.SIGTERM) == nil
+		return !p.Alive() || kill(-p.PID, syscall.SIGTERM) == nil
 	}
 	deadline := time.Now().Add(patience)
-	for asked := false; p.alive() && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for asked := false; p.Alive() && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if !asked {
 			asked = ask()
 		}
 	}
-	killGroup(p)
+	sandbox.KillGroup(p)
 	defer s.sweep(filepath.Join(dir, "home"))
 	if uid, err := ownerOf(filepath.Join(dir, "home")); err == nil && !p.Namespaces && s.e.isolation.accounts != nil && s.e.isolation.accounts.space(uid) {
-		if err := killAccount(s.e.opts.Worker[0], uid); err != nil {
+		if err := sandbox.KillAccount(s.e.opts.Worker[0], uid); err != nil {
 			return err
 		}
 	}
@@ -273,18 +274,18 @@ func (s spaces) sweep(home string) {
 
 // readOldProcess reads the note of a starter of an earlier version: number and time of start. The file was the workspace's own,
 // so it may name only a process of that account.
-func readOldProcess(name string, owner int) (process, error) {
+func readOldProcess(name string, owner int) (sandbox.Process, error) {
 	file, err := os.OpenFile(name, os.O_RDONLY|noFollow|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return process{}, fmt.Errorf("read process note: %w", err)
+		return sandbox.Process{}, fmt.Errorf("read process note: %w", err)
 	}
 	defer file.Close()
 	var pid int
 	var began uint64
 	if _, err := fmt.Fscan(file, &pid, &began); err != nil || pid <= 1 {
-		return process{}, fmt.Errorf("read process note: %w", err)
+		return sandbox.Process{}, fmt.Errorf("read process note: %w", err)
 	}
-	p, err := identify(pid)
+	p, err := sandbox.Identify(pid)
 	if err != nil {
 		return p, err
 	}

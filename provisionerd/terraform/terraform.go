@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 var _ job.Executor = (*Executor)(nil)
@@ -46,8 +47,8 @@ type Options struct {
 	// WorkspacesDir holds the home folders of workspaces that are processes of this host. Empty means
 	// /var/lib/codermesh/workspaces for root, else a folder in the user's home.
 	WorkspacesDir string
-	// Worker is the command of our own program that calls ServeProvider. Its first element must call SandboxExec with the
-	// argument "sandbox-exec", SandboxInit with "sandbox-init", SandboxKill with "sandbox-kill" and ProcessCommand with
+	// Worker is the command of our own program that calls ServeProvider. Its first element must call sandbox.Exec with the
+	// argument "sandbox-exec", sandbox.Init with "sandbox-init", sandbox.Kill with "sandbox-kill" and ProcessCommand with
 	// "workspace-process".
 	Worker []string
 	// InitTimeout bounds one terraform init. 0 means DefaultInitTimeout.
@@ -69,7 +70,7 @@ type Options struct {
 	// DefaultLastWords.
 	LastWords time.Duration
 	// Limits bound each process of a job. Builds have none: what a provider needs is not known.
-	Limits Limits
+	Limits sandbox.Limits
 	// Metrics is where the executor's metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
 }

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
 // providerKey is how the coder provider is named in TF_REATTACH_PROVIDERS. Without a host, Terraform and OpenTofu both
@@ -44,7 +45,7 @@ type workerRequest struct {
 	UID int `json:"uid,omitempty"`
 	GID int `json:"gid,omitempty"`
 	// Limits bound the worker as they bound Terraform.
-	Limits Limits `json:"limits,omitzero"`
+	Limits sandbox.Limits `json:"limits,omitzero"`
 }
 
 // workerConns is the descriptor over which a worker gets its connections.
@@ -73,7 +74,7 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 			return fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	if err := errors.Join(request.Limits.apply(), becomeUser(request.UID, request.GID)); err != nil {
+	if err := errors.Join(request.Limits.Apply(), sandbox.BecomeUser(request.UID, request.GID)); err != nil {
 		return err
 	}
 	inherited := os.NewFile(workerConns, "connections")
@@ -160,7 +161,7 @@ const maxReason = 4 << 10
 func startWorker(argv []string, log *slog.Logger) (*worker, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2"}
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = sandbox.ChildAttr()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start provider worker: %w", err)

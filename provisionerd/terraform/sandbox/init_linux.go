@@ -1,4 +1,4 @@
-package terraform
+package sandbox
 
 import (
 	"errors"
@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SandboxInit is the program's hidden command "sandbox-init", process 1 of a sandbox's namespaces. It takes the number of an
+// Init is the program's hidden command "sandbox-init", process 1 of a sandbox's namespaces. It takes the number of an
 // open file with the policy, the working folder, and the arguments for the program that the policy names. It changes account,
 // confines itself, starts the program, passes on the signals that end it, and collects what loses its parent. It returns the
 // program's exit status; when it ends the kernel kills what is left in the namespaces.
-func SandboxInit(args []string) (status int, err error) {
+func Init(args []string) (status int, err error) {
 	if len(args) < 2 || os.Getpid() != 1 {
 		return 0, errors.New("sandbox-init is for the program's own use")
 	}
@@ -31,7 +31,7 @@ func SandboxInit(args []string) (status int, err error) {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return 0, fmt.Errorf("read sandbox: %w", err)
 	}
-	p, err := decodePolicy(text)
+	p, err := DecodePolicy(text)
 	if err != nil {
 		return 0, err
 	}
@@ -39,7 +39,7 @@ func SandboxInit(args []string) (status int, err error) {
 	runtime.LockOSThread()
 	asked := make(chan os.Signal, 8)
 	signal.Notify(asked, os.Interrupt, syscall.SIGTERM)
-	if err := errors.Join(p.Limits.apply(), p.becomeAccount(), Undumpable()); err != nil {
+	if err := errors.Join(p.Limits.Apply(), p.becomeAccount(), Undumpable()); err != nil {
 		return 0, err
 	}
 	if err := os.Chdir(args[1]); err != nil {
@@ -51,11 +51,11 @@ func SandboxInit(args []string) (status int, err error) {
 	files, env := []uintptr{0, 1, 2}, os.Environ()
 	if !p.Outlive {
 		// This thread, not process 1: another thread of it may be the main one, and only this one is in Terraform's Landlock domain.
-		if env, err = watching(env, unix.Gettid()); err != nil {
+		if env, err = Watching(env, unix.Gettid()); err != nil {
 			return 0, err
 		}
 		go awaitDeath(asked)
-		for i, name := range map[int]string{1: lastWordsFile, 2: lastErrorsFile} {
+		for i, name := range map[int]string{1: LastWordsFile, 2: lastErrorsFile} {
 			r, end, err := newRelay(os.NewFile(uintptr(i), name), name)
 			if err != nil {
 				return 0, err
@@ -93,7 +93,7 @@ func SandboxInit(args []string) (status int, err error) {
 
 // passOn asks the program to end when this process is asked to. The daemon asks with SIGINT; SIGTERM comes when the daemon has
 // ended, and then time is short.
-func passOn(asked <-chan os.Signal, pid int, p policy) {
+func passOn(asked <-chan os.Signal, pid int, p Policy) {
 	var hurry <-chan time.Time
 	for {
 		select {

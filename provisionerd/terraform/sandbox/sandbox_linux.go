@@ -1,4 +1,4 @@
-package terraform
+package sandbox
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SandboxExec is the program's hidden command "sandbox-exec": it takes the name of a policy file and the arguments for the
+// Exec is the program's hidden command "sandbox-exec": it takes the name of a policy file and the arguments for the
 // program that the policy names. It returns only on failure. Call it before anything else in main: a confined process that
 // holds open files would hand them on.
 //
@@ -28,11 +28,11 @@ import (
 //
 //	sandbox-exec   notes its process, joins the job's cgroups, becomes bwrap
 //	  └ bwrap      waits, and passes on the exit status
-//	      └ sandbox-init   process 1 of the namespaces: SandboxInit
+//	      └ sandbox-init   process 1 of the namespaces: Init
 //	          └ terraform
 //
 // Without, this process confines itself and becomes Terraform.
-func SandboxExec(args []string) error {
+func Exec(args []string) error {
 	if len(args) == 0 {
 		return errors.New("sandbox-exec is for the program's own use")
 	}
@@ -44,7 +44,7 @@ func SandboxExec(args []string) error {
 	if err != nil {
 		return fmt.Errorf("read sandbox: %w", err)
 	}
-	p, err := decodePolicy(text)
+	p, err := DecodePolicy(text)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func SandboxExec(args []string) error {
 	if len(p.Bwrap) > 0 {
 		return p.enterNamespaces(file, note, args[1:])
 	}
-	if err := errors.Join(p.Limits.apply(), p.becomeAccount()); err != nil {
+	if err := errors.Join(p.Limits.Apply(), p.becomeAccount()); err != nil {
 		return err
 	}
 	if p.Confine {
@@ -83,8 +83,8 @@ func SandboxExec(args []string) error {
 }
 
 // note writes a process into the policy's file. Bubblewrap, when there is one, adds the number of process 1.
-func (p policy) note(file *os.File, pid int) error {
-	of, err := identify(pid)
+func (p Policy) note(file *os.File, pid int) error {
+	of, err := Identify(pid)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (p policy) note(file *os.File, pid int) error {
 }
 
 // enterNamespaces becomes bubblewrap, which runs sandbox-init with the policy as an open file.
-func (p policy) enterNamespaces(file, note *os.File, args []string) error {
+func (p Policy) enterNamespaces(file, note *os.File, args []string) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("hand on sandbox: %w", err)
 	}
@@ -112,14 +112,14 @@ func (p policy) enterNamespaces(file, note *os.File, args []string) error {
 		}
 	}
 	return p.become(note, []*os.File{note, file}, func(noteFile, policyFile string) []string {
-		argv := append(slices.Clone(p.Bwrap), "--info-fd", noteFile, "--", innerProgram, "sandbox-init", policyFile, dir)
+		argv := append(slices.Clone(p.Bwrap), "--info-fd", noteFile, "--", InnerProgram, "sandbox-init", policyFile, dir)
 		return append(argv, args...)
 	})
 }
 
 // become runs a program in this process's place; or, for a workspace, beside it in a session of its own. argv gets the numbers that
 // the two files have there, if there are any.
-func (p policy) become(note *os.File, files []*os.File, argv func(first, second string) []string) error {
+func (p Policy) become(note *os.File, files []*os.File, argv func(first, second string) []string) error {
 	numbers := []string{"", ""}
 	inherited := []uintptr{0, 1, 2}
 	for n, file := range files {
@@ -145,7 +145,7 @@ func (p policy) become(note *os.File, files []*os.File, argv func(first, second 
 	}
 	if len(p.Bwrap) == 0 { // else process 1 does it
 		var err error
-		if env, err = watching(env, os.Getpid()); err != nil {
+		if env, err = Watching(env, os.Getpid()); err != nil {
 			return err
 		}
 	}
@@ -154,12 +154,12 @@ func (p policy) become(note *os.File, files []*os.File, argv func(first, second 
 }
 
 // becomeAccount changes to the policy's account, and has this process end with the one that started it.
-func (p policy) becomeAccount() error {
+func (p Policy) becomeAccount() error {
 	if p.UID != 0 {
 		if err := syscall.Setgroups(p.Groups); err != nil {
 			return fmt.Errorf("set groups: %w", err)
 		}
-		if err := becomeUser(p.UID, p.GID); err != nil {
+		if err := BecomeUser(p.UID, p.GID); err != nil {
 			return err
 		}
 	}
@@ -178,8 +178,8 @@ func (p policy) becomeAccount() error {
 }
 
 // confine turns on Landlock and the filter of system calls for the calling thread, and what it becomes and starts.
-func (p policy) confine() error {
-	if landlockABI() > 0 {
+func (p Policy) confine() error {
+	if LandlockABI() > 0 {
 		if err := confine(p.Write, p.Read); err != nil {
 			return err
 		}
@@ -187,8 +187,8 @@ func (p policy) confine() error {
 	return filterCalls(p.Debug)
 }
 
-// apply bounds this process and what it becomes.
-func (l Limits) apply() error {
+// Apply bounds this process and what it becomes.
+func (l Limits) Apply() error {
 	for resource, bound := range map[int]uint64{unix.RLIMIT_DATA: l.Memory, unix.RLIMIT_FSIZE: l.File, unix.RLIMIT_NPROC: l.Processes} {
 		if bound == 0 {
 			continue
@@ -200,18 +200,18 @@ func (l Limits) apply() error {
 	return nil
 }
 
-// namespacesCount reports whether the kernel counts an account's processes in each user namespace apart, as it does since 5.14. Before, a
+// NamespacesCount reports whether the kernel counts an account's processes in each user namespace apart, as it does since 5.14. Before, a
 // bound on a job's processes would count all others of the daemon's account.
-func namespacesCount() bool {
+func NamespacesCount() bool {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return false
 	}
-	return atLeast(unix.ByteSliceToString(name.Release[:]), 5, 14)
+	return AtLeast(unix.ByteSliceToString(name.Release[:]), 5, 14)
 }
 
-// atLeast reports whether a kernel's release is a version or a later one.
-func atLeast(release string, major, minor int) bool {
+// AtLeast reports whether a kernel's release is a version or a later one.
+func AtLeast(release string, major, minor int) bool {
 	var a, b int
 	if _, err := fmt.Sscanf(release, "%d.%d", &a, &b); err != nil {
 		return false
@@ -219,9 +219,9 @@ func atLeast(release string, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// becomeUser gives up root for good. A uid of 0 changes nothing. The process is not dumpable afterwards: others of the same
+// BecomeUser gives up root for good. A uid of 0 changes nothing. The process is not dumpable afterwards: others of the same
 // account can read neither its environment nor its memory.
-func becomeUser(uid, gid int) error {
+func BecomeUser(uid, gid int) error {
 	if uid != 0 {
 		if err := syscall.Setgid(gid); err != nil {
 			return fmt.Errorf("set group: %w", err)
@@ -242,8 +242,8 @@ func Undumpable() error {
 	return nil
 }
 
-// landlockABI is the kernel's Landlock version, 0 when there is none.
-func landlockABI() int {
+// LandlockABI is the kernel's Landlock version, 0 when there is none.
+func LandlockABI() int {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		return 0
@@ -264,7 +264,7 @@ const (
 // confine restricts the calling thread, and what it becomes and starts, to the given files. Names that do not exist are left
 // out.
 func confine(write, read []string) error {
-	abi := landlockABI()
+	abi := LandlockABI()
 	if abi == 0 {
 		return errors.New("confine: the kernel has no Landlock")
 	}
@@ -334,13 +334,13 @@ func allowPath(ruleset int, name string, file, folder uint64) error {
 	return nil
 }
 
-// childAttr is for our own children: a process group of their own, and no life without us.
-func childAttr() *syscall.SysProcAttr {
+// ChildAttr is for our own children: a process group of their own, and no life without us.
+func ChildAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// process identifies a process beyond the reuse of its number.
-type process struct {
+// Process identifies a process beyond the reuse of its number.
+type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
 	Boot  string `json:"boot"`
@@ -349,38 +349,38 @@ type process struct {
 	Init       int  `json:"-"` // that process 1 by its number here; 0 when it is not known yet
 }
 
-func identify(pid int) (process, error) {
+func Identify(pid int) (Process, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return process{}, fmt.Errorf("read boot id: %w", err)
+		return Process{}, fmt.Errorf("read boot id: %w", err)
 	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return process{}, fmt.Errorf("read process: %w", err)
+		return Process{}, fmt.Errorf("read process: %w", err)
 	}
 	// The second field is the command in parentheses and may hold anything.
 	end := bytes.LastIndexByte(stat, ')')
 	fields := bytes.Fields(stat[end+1:])
 	if end < 0 || len(fields) < 20 {
-		return process{}, errors.New("read process: unexpected format")
+		return Process{}, errors.New("read process: unexpected format")
 	}
 	if fields[0][0] == 'Z' {
-		return process{}, errors.New("read process: it has ended")
+		return Process{}, errors.New("read process: it has ended")
 	}
 	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
 	if err != nil {
-		return process{}, fmt.Errorf("read process: %w", err)
+		return Process{}, fmt.Errorf("read process: %w", err)
 	}
-	return process{PID: pid, Start: start, Boot: string(bytes.TrimSpace(boot))}, nil
+	return Process{PID: pid, Start: start, Boot: string(bytes.TrimSpace(boot))}, nil
 }
 
-// killGroup ends the process group that p leads or led, and waits for none of it. A number that another process has got since
+// KillGroup ends the process group that p leads or led, and waits for none of it. A number that another process has got since
 // is left alone: while members of the old group live, the kernel does not give it out again.
-func killGroup(p process) {
+func KillGroup(p Process) {
 	if p.PID <= 1 {
 		return
 	}
-	now, err := identify(p.PID)
+	now, err := Identify(p.PID)
 	if err == nil && (now.Start != p.Start || now.Boot != p.Boot) {
 		return
 	}
@@ -391,16 +391,16 @@ func killGroup(p process) {
 	_ = syscall.Kill(-p.PID, syscall.SIGKILL) // ESRCH: nothing is left
 }
 
-// alive reports whether p itself still runs, rather than another process with its number.
-func (p process) alive() bool {
-	now, err := identify(p.PID)
+// Alive reports whether p itself still runs, rather than another process with its number.
+func (p Process) Alive() bool {
+	now, err := Identify(p.PID)
 	return err == nil && now.Start == p.Start && now.Boot == p.Boot
 }
 
-// signal asks what p runs to end: Terraform, or a workspace's process. It reports whether that could hear it.
-func (p process) signal(sign syscall.Signal) bool {
+// Signal asks what p runs to end: Terraform, or a workspace's process. It reports whether that could hear it.
+func (p Process) Signal(sign syscall.Signal) bool {
 	switch {
-	case !p.alive() || p.Namespaces && (p.Init == 0 || !listens(p.Init, sign)):
+	case !p.Alive() || p.Namespaces && (p.Init == 0 || !listens(p.Init, sign)):
 		return false
 	case p.Namespaces:
 		return syscall.Kill(p.Init, sign) == nil
@@ -420,13 +420,13 @@ func listens(pid int, sign syscall.Signal) bool {
 	return err == nil && set&(1<<(sign-1)) != 0
 }
 
-// groupAlive reports whether the process group that p led still has members.
-func groupAlive(p process) bool {
+// GroupAlive reports whether the process group that p led still has members.
+func GroupAlive(p Process) bool {
 	return p.PID > 1 && syscall.Kill(-p.PID, 0) == nil
 }
 
-// peerAccount is the account of the process at the other end of a unix socket.
-func peerAccount(conn *net.UnixConn) (int, error) {
+// PeerAccount is the account of the process at the other end of a unix socket.
+func PeerAccount(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, fmt.Errorf("identify caller: %w", err)
@@ -442,9 +442,9 @@ func peerAccount(conn *net.UnixConn) (int, error) {
 	return int(peer.Uid), nil
 }
 
-// killAccount ends every process of an account that is a job's or a workspace's alone. It takes a process of that account to
+// KillAccount ends every process of an account that is a job's or a workspace's alone. It takes a process of that account to
 // tell the kernel so in one call, which nothing that forks can outrun.
-func killAccount(self string, uid int) error {
+func KillAccount(self string, uid int) error {
 	cmd := exec.Command(self, "sandbox-kill")
 	cmd.Env = []string{}
 	cmd.Dir = "/"
@@ -455,9 +455,9 @@ func killAccount(self string, uid int) error {
 	return nil
 }
 
-// SandboxKill is the program's hidden command "sandbox-kill": it ends all other processes of its account.
-func SandboxKill() error {
-	if os.Getuid() < lowJobAccounts || os.Getuid() != os.Geteuid() {
+// Kill is the program's hidden command "sandbox-kill": it ends all other processes of its account.
+func Kill() error {
+	if os.Getuid() < LowestAccount || os.Getuid() != os.Geteuid() {
 		return errors.New("sandbox-kill is for the program's own use")
 	}
 	// What was told to end takes a moment.

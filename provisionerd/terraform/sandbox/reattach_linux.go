@@ -1,4 +1,4 @@
-package terraform
+package sandbox
 
 import (
 	"encoding/json"
@@ -9,19 +9,19 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 )
 
-const reattachVariable = "TF_REATTACH_PROVIDERS"
+const ReattachVariable = "TF_REATTACH_PROVIDERS"
 
-// watching returns env with pid as the process of every attached provider. Each second Terraform sends that process the signal 0, and
+// Watching returns env with pid as the process of every attached provider. Each second Terraform sends that process the signal 0, and
 // cancels all requests to the provider once this fails. It always fails for the provider worker, which has no number in the job's
 // namespaces and lies outside of the job's Landlock domain. So Terraform gets a process that it may signal and that lives as long as
 // Terraform does; the end of a worker closes its connections, which is enough.
-func watching(env []string, pid int) ([]string, error) {
-	at := slices.IndexFunc(env, func(line string) bool { return strings.HasPrefix(line, reattachVariable+"=") })
+func Watching(env []string, pid int) ([]string, error) {
+	at := slices.IndexFunc(env, func(line string) bool { return strings.HasPrefix(line, ReattachVariable+"=") })
 	if at < 0 {
 		return env, nil
 	}
 	var providers tfexec.ReattachInfo
-	if err := json.Unmarshal([]byte(env[at][len(reattachVariable)+1:]), &providers); err != nil {
+	if err := json.Unmarshal([]byte(env[at][len(ReattachVariable)+1:]), &providers); err != nil {
 		return nil, fmt.Errorf("decode attached providers: %w", err)
 	}
 	for name, provider := range providers {
@@ -33,6 +33,6 @@ func watching(env []string, pid int) ([]string, error) {
 		return nil, fmt.Errorf("encode attached providers: %w", err)
 	}
 	env = slices.Clone(env)
-	env[at] = reattachVariable + "=" + string(text)
+	env[at] = ReattachVariable + "=" + string(text)
 	return env, nil
 }

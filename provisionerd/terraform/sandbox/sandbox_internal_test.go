@@ -1,4 +1,4 @@
-package terraform
+package sandbox
 
 import (
 	"os/exec"

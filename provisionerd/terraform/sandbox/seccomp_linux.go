@@ -1,4 +1,4 @@
-package terraform
+package sandbox
 
 import (
 	"fmt"
@@ -39,8 +39,8 @@ const (
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 	unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// callFilter is the filter for this machine, nil for an architecture that it is not written for.
-func callFilter(debug bool) []bpf.Instruction {
+// CallFilter is the filter for this machine, nil for an architecture that it is not written for.
+func CallFilter(debug bool) []bpf.Instruction {
 	arch := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if arch == 0 {
 		return nil
@@ -91,7 +91,7 @@ func filterCalls(debug bool) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("filter system calls: give up privileges: %w", err)
 	}
-	raw, err := bpf.Assemble(callFilter(debug))
+	raw, err := bpf.Assemble(CallFilter(debug))
 	if err != nil {
 		return fmt.Errorf("filter system calls: %w", err)
 	}

@@ -1,4 +1,4 @@
-package terraform
+package sandbox
 
 import (
 	"encoding/json"
@@ -10,9 +10,21 @@ import (
 	"time"
 )
 
-// policy is what the sandbox allows one command. It lies in a file of the daemon that is also the command: its first line makes
-// the kernel run `<our program> sandbox-exec <file> <arguments>`, see SandboxExec.
-type policy struct {
+// What Terraform prints after the daemon's death is in these files of the job's working folder.
+const (
+	LastWordsFile  = "terraform.lastwords"
+	lastErrorsFile = "terraform.lasterrors"
+)
+
+// InnerProgram is where a sandbox with namespaces sees our own program.
+const InnerProgram = "/run/codermesh/coder"
+
+// LowestAccount is the first account that a job may run as. Processes of accounts below it are never killed by their account.
+const LowestAccount = 30_000
+
+// Policy is what the sandbox allows one command. It lies in a file of the daemon that is also the command: its first line makes
+// the kernel run `<our program> sandbox-exec <file> <arguments>`, see Exec.
+type Policy struct {
 	Exec    string `json:"exec"`     // the program to become
 	PidFile string `json:"pid_file"` // where the process is noted, in a folder that the sandbox cannot see
 	// Bwrap is bubblewrap's program and arguments; empty for no namespaces.
@@ -43,8 +55,8 @@ type Limits struct {
 	Processes uint64 `json:"processes,omitempty"` // with threads, of the account in its user namespace; one of both must be the job's alone
 }
 
-// writeCommand writes p as an executable file. self is our own program.
-func (p policy) writeCommand(name, self string) error {
+// WriteCommand writes p as an executable file. self is our own program.
+func (p Policy) WriteCommand(name, self string) error {
 	body, err := json.Marshal(p)
 	if err != nil {
 		return fmt.Errorf("encode sandbox: %w", err)
@@ -73,15 +85,15 @@ func writeProgram(name string, text []byte) error {
 	return os.WriteFile(name, text, 0o700)
 }
 
-// decodePolicy reads what writeCommand wrote.
-func decodePolicy(text []byte) (policy, error) {
+// DecodePolicy reads what writeCommand wrote.
+func DecodePolicy(text []byte) (Policy, error) {
 	_, body, ok := strings.Cut(string(text), "\n{")
 	if !ok {
-		return policy{}, errors.New("read sandbox: it holds no policy")
+		return Policy{}, errors.New("read sandbox: it holds no policy")
 	}
-	var p policy
+	var p Policy
 	if err := json.Unmarshal([]byte("{"+body), &p); err != nil {
-		return policy{}, fmt.Errorf("decode sandbox: %w", err)
+		return Policy{}, fmt.Errorf("decode sandbox: %w", err)
 	}
 	return p, nil
 }
