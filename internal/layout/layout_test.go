@@ -47,9 +47,10 @@ var law = map[string]rule{
 	"provisionerd/job":           {imports: []string{"provisionerd/provisionerpb"}},
 	"provisionerd/echo":          {imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/tfstate"}},
 	"provisionerd/terraform": {
-		imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/sandbox", "provisionerd/tfstate"},
+		imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/sandbox", "provisionerd/terraform/template", "provisionerd/tfstate"},
 	},
-	"provisionerd/terraform/sandbox": {},
+	"provisionerd/terraform/sandbox":  {},
+	"provisionerd/terraform/template": {imports: []string{"provisionerd/provisionerpb"}},
 
 	// The server, from the ground up.
 	"coderd/database":           {},

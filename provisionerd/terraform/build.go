@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
@@ -84,14 +85,14 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if err != nil {
 		return err
 	}
-	if err := t.checkVariables(work.GetVariables()); err != nil {
+	if err := checkVariables(t, work.GetVariables()); err != nil {
 		return err
 	}
 	stage, transition := stageStop, "stop"
 	switch work.GetTransition() {
 	case provisionerpb.Transition_TRANSITION_START:
 		stage, transition = stageStart, "start"
-		if err := t.checkParameters(work.GetParameters()); err != nil {
+		if err := checkParameters(t, work.GetParameters()); err != nil {
 			return err
 		}
 	case provisionerpb.Transition_TRANSITION_DELETE:
@@ -112,7 +113,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	r.sayUnsettled(work)
 	where, env, err := r.slot.serve(ctx, facts{
 		transition: transition, metadata: work.GetMetadata(), parameters: work.GetParameters(),
-		previous: work.GetPreviousParameters(), build: true, token: t.token, key: t.key,
+		previous: work.GetPreviousParameters(), build: true, token: t.Token, key: t.Key,
 	})
 	if err != nil {
 		return err
@@ -201,12 +202,12 @@ func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 }
 
 // fill makes the slot's working folder: the source, a link to what init made (unless linked is false), variables and state.
-func (r *runner) fill(t *template, linked bool, variables []*provisionerpb.VariableValue, state []byte) error {
+func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte) error {
 	return r.fillEdited(t, linked, variables, state, nil)
 }
 
 // fillEdited is fill with other content for some of the source's files. The folder is a new one, and the job's only when all is in it.
-func (r *runner) fillEdited(t *template, linked bool, variables []*provisionerpb.VariableValue, state []byte, content edited) error {
+func (r *runner) fillEdited(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
 	dir := r.slot.work()
 	r.slot.killLeft()
 	if err := r.slot.renew(dir); err != nil {
@@ -216,10 +217,10 @@ func (r *runner) fillEdited(t *template, linked bool, variables []*provisionerpb
 		_, other := content[name]
 		return !other && name != ".terraform" && (linked || name != lockName)
 	}
-	if err := copyTree(t.dir, dir, r.slot.own, keep); err != nil {
+	if err := copyTree(t.Dir, dir, r.slot.own, keep); err != nil {
 		return err
 	}
-	values, err := t.variablesFile(variables)
+	values, err := t.VariablesFile(variables)
 	if err != nil {
 		return err
 	}
@@ -244,9 +245,9 @@ func (r *runner) fillEdited(t *template, linked bool, variables []*provisionerpb
 		}
 	}
 	g := grant{}
-	if _, err := os.Lstat(filepath.Join(t.dir, ".terraform")); linked && err == nil {
-		g.read = []string{t.dir}
-		if err := root.Symlink(filepath.Join(t.dir, ".terraform"), ".terraform"); err != nil {
+	if _, err := os.Lstat(filepath.Join(t.Dir, ".terraform")); linked && err == nil {
+		g.read = []string{t.Dir}
+		if err := root.Symlink(filepath.Join(t.Dir, ".terraform"), ".terraform"); err != nil {
 			return fmt.Errorf("link template: %w", err)
 		}
 	}
@@ -286,7 +287,7 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 func reattach(where tfexec.ReattachInfo) *tfexec.ReattachOption { return tfexec.Reattach(where) }
 
 // commandError turns the failure of a Terraform command into words for people. t may be nil.
-func (r *runner) commandError(doing string, err error, out *output, t *template) error {
+func (r *runner) commandError(doing string, err error, out *output, t *template.Source) error {
 	if limit, ok := errors.AsType[*fault.Error](err); ok {
 		return limit
 	}
@@ -348,7 +349,7 @@ func hintAbout(text string) string {
 }
 
 // parameterOf is the name of the parameter that a diagnostic is about.
-func parameterOf(d diagnostic, t *template) (string, bool) {
+func parameterOf(d diagnostic, t *template.Source) (string, bool) {
 	label, ok := strings.CutPrefix(stripIndexes(d.Address), "data.coder_parameter.")
 	if !ok {
 		if i := strings.LastIndex(d.Address, ".data.coder_parameter."); i >= 0 {
@@ -356,8 +357,8 @@ func parameterOf(d diagnostic, t *template) (string, bool) {
 		}
 		return "", false
 	}
-	if t != nil && t.parameters[label] != "" {
-		return t.parameters[label], true
+	if t != nil && t.Parameters[label] != "" {
+		return t.Parameters[label], true
 	}
 	return label, true
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/syntax"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 // unusedFor is how long a template version stays in the cache without a job.
@@ -49,7 +50,7 @@ type cache struct {
 
 type cacheEntry struct {
 	busy     chan struct{} // holds one token: who has it may make the version
-	template *template
+	template *template.Source
 }
 
 func newCache(dir string, e *Executor) *cache {
@@ -103,7 +104,7 @@ func (c *cache) removeUnused() {
 }
 
 // open returns the template of the job, from the cache or made now. What it returns is shared: read only.
-func (c *cache) open(ctx context.Context, r *runner) (*template, error) {
+func (c *cache) open(ctx context.Context, r *runner) (*template.Source, error) {
 	sum := strings.ToLower(r.offer.GetSourceSha256())
 	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size {
 		return nil, fmt.Errorf("open template: the offer has no hash of the source")
@@ -138,7 +139,7 @@ func (c *cache) open(ctx context.Context, r *runner) (*template, error) {
 			return nil, err
 		}
 	}
-	t, err := readTemplate(dir)
+	t, err := template.Read(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -187,17 +188,17 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 	if err := c.unpack(ctx, r, sum, src); err != nil {
 		return err
 	}
-	t, err := readTemplate(src)
+	t, err := template.Read(src)
 	if err != nil {
 		return err
 	}
-	if t.backend {
+	if t.Backend {
 		// A workspace's state is the server's to keep, whatever the template says.
 		if err := replaceFile(src, "zz_backend_override.tf", []byte(backendOverride)); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}
 	}
-	if t.needsInit && !r.bare {
+	if t.NeedsInit && !r.bare {
 		if err := c.initialize(ctx, r, tmp, src); err != nil {
 			return err
 		}
@@ -207,7 +208,7 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 	if err := closeTree(src); err != nil {
 		return err
 	}
-	if t.needsInit && !r.bare {
+	if t.NeedsInit && !r.bare {
 		// Without it the version is as good, and takes more of the disk.
 		if err := share(filepath.Dir(c.dir), path.Join(versionsDir, filepath.Base(tmp), "src")); err != nil {
 			c.e.log.Warn("cannot share providers among templates", "err", err)
@@ -323,14 +324,14 @@ func withoutHashes(src string) error {
 	if _, err := root.Lstat(lockName); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	text, err := readSource(root, lockName)
+	text, err := template.ReadSource(root, lockName)
 	if err != nil {
 		return err
 	}
 	var parser syntax.Parser
 	file, diags := parser.Editable(lockName, text)
 	if diags.HasErrors() {
-		return syntaxError(diags)
+		return template.SyntaxError(diags)
 	}
 	for _, block := range file.Body().Blocks() {
 		block.Body().RemoveAttribute("hashes")

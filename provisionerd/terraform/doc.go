@@ -1,7 +1,7 @@
 // Package terraform runs provisioner jobs with the Terraform (or OpenTofu) program.
 //
 // It owns the template cache, the slots that jobs run in, the provider worker, what a sandbox allows (how it holds is package sandbox's),
-// and the reading of Terraform's output and state. It knows neither the mesh nor coderd: jobs come in as offers and leave as events of package job.
+// and the reading of Terraform's output and state. What a template's source says is package template's. It knows neither the mesh nor coderd: jobs come in as offers and leave as events of package job.
 //
 // A workspace build is one Terraform process:
 //

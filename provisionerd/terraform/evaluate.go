@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 const (
@@ -80,8 +81,8 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	files, err := t.sources()
-	if errors.Is(err, errNoProjection) {
+	files, err := t.Files()
+	if errors.Is(err, template.ErrNoProjection) {
 		return Answer{}, fault.New(fault.Invalid, "The template is written in JSON: its form is what it was at its import.")
 	}
 	if err != nil {
@@ -89,7 +90,7 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 	}
 	in := planInput{t: t, variables: q.Variables, facts: facts{transition: "start", metadata: q.Metadata, parameters: slices.Clone(q.Parameters)}}
 	out := Answer{Values: map[string]string{}, Refused: map[string]string{}}
-	in.lifted, out.Dropped = project(files)
+	in.lifted, out.Dropped = template.Project(files)
 	for round := 1; ; round++ {
 		data, outputs, said, err := r.readProjection(ctx, in)
 		if err == nil {
@@ -113,7 +114,7 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 }
 
 // refusedValues are those of the given values that errors are about, with what is wrong with them.
-func refusedValues(diags []diagnostic, t *template, given []*provisionerpb.ParameterValue) map[string]string {
+func refusedValues(diags []diagnostic, t *template.Source, given []*provisionerpb.ParameterValue) map[string]string {
 	refused := map[string]string{}
 	for _, d := range diags {
 		name, ok := parameterOf(d, t)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 // grant is what one sandbox may use of the host besides the system.
@@ -75,8 +76,8 @@ func socketGroup(name string) (gid int, ok bool) {
 
 // withDocker adds Docker's socket for a template that uses a provider named docker. Any program that reaches the socket can become
 // root on this host, so no other template gets it.
-func (e *Executor) withDocker(g grant, t *template) grant {
-	used, err := filepath.Glob(filepath.Join(t.dir, ".terraform", "providers", "*", "*", "docker"))
+func (e *Executor) withDocker(g grant, t *template.Source) grant {
+	used, err := filepath.Glob(filepath.Join(t.Dir, ".terraform", "providers", "*", "*", "docker"))
 	if e.opts.DockerSocket == "" || err != nil || len(used) == 0 {
 		return g
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 // importTemplate looks at a new template version: what it asks for, and what it would build.
@@ -34,16 +35,16 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	if err != nil {
 		return err
 	}
-	found.Variables, found.Readme = t.variables, t.readme
-	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey = t.token, t.key
-	if t.impossible != nil {
-		return t.impossible
+	found.Variables, found.Readme = t.Variables, t.Readme
+	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey = t.Token, t.Key
+	if t.Impossible != nil {
+		return t.Impossible
 	}
-	if err := t.checkVariables(work.GetVariables()); err != nil {
+	if err := checkVariables(t, work.GetVariables()); err != nil {
 		return err
 	}
 	in := planInput{t: t, variables: work.GetVariables(), facts: facts{
-		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.token, key: t.key,
+		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key,
 	}}
 	projected, err := r.project(ctx, in)
 	if errors.Is(err, errCanceled) || ctx.Err() != nil {
@@ -123,19 +124,19 @@ func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data [
 }
 
 // liftedSources are the files of the template without the validation that an import cannot satisfy.
-func liftedSources(t *template) (edited, error) {
-	files, err := t.sources()
-	if errors.Is(err, errNoProjection) {
+func liftedSources(t *template.Source) (template.Edited, error) {
+	files, err := t.Files()
+	if errors.Is(err, template.ErrNoProjection) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	ranges, _ := withoutValidation(files)
-	content := edited{}
+	ranges, _ := template.WithoutValidation(files)
+	content := template.Edited{}
 	for _, file := range files {
-		if len(ranges[file.name]) > 0 {
-			content[file.name] = blank(file.text, ranges[file.name])
+		if len(ranges[file.Name]) > 0 {
+			content[file.Name] = template.Blank(file.Text, ranges[file.Name])
 		}
 	}
 	return content, nil
@@ -143,12 +144,12 @@ func liftedSources(t *template) (edited, error) {
 
 // project finds parameters, tags and presets without the rest of the template.
 func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
-	files, err := in.t.sources()
+	files, err := in.t.Files()
 	if err != nil {
 		return declared{}, err
 	}
 	r.log.enter(stageDetect)
-	content, dropped := project(files)
+	content, dropped := template.Project(files)
 	for _, name := range dropped {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "%s depends on more than variables: it is read from the plan", name)
 	}

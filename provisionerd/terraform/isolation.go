@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/syntax"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 // isolation is how templates are confined on this host: in namespaces that bubblewrap makes, by accounts of their own, or both;
@@ -257,5 +258,5 @@ func stringAttribute(body *hclsyntax.Body, name string) string {
 	if !ok {
 		return ""
 	}
-	return literal(attr.Expr)
+	return template.Literal(attr.Expr)
 }

@@ -8,8 +8,30 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
+
+// checkVariables returns a fault that names the variables without a value.
+func checkVariables(t *template.Source, values []*provisionerpb.VariableValue) error {
+	missing := t.MissingVariables(values)
+	if len(missing) == 0 {
+		return nil
+	}
+	return &codedError{code: codeVariables, err: fault.New(fault.Invalid,
+		"the template needs a value for its variable %s: give it with --variable %s=<value>", strings.Join(missing, ", "), missing[0])}
+}
+
+// checkParameters returns a fault that names the parameters without a value.
+func checkParameters(t *template.Source, values []*provisionerpb.ParameterValue) error {
+	missing := t.MissingParameters(values)
+	if len(missing) == 0 {
+		return nil
+	}
+	return &codedError{code: codeParameters, err: fault.New(fault.Invalid,
+		"the parameter %s has no value and no default: give it with --parameter %s=<value>", strings.Join(missing, ", "), missing[0])}
+}
 
 // declared is what a template's data sources declare.
 type declared struct {
@@ -167,7 +189,7 @@ func readParameter(n *node) (*provisionerpb.Parameter, error) {
 // addLifted puts the rules that withoutValidation made outputs back where they belong.
 func (d *declared) addLifted(outputs map[string]stateOutput) error {
 	for name, out := range outputs {
-		label, ok := strings.CutPrefix(name, validationOutput)
+		label, ok := strings.CutPrefix(name, template.ValidationOutput)
 		if !ok {
 			continue
 		}

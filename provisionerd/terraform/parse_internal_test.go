@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 func TestParseLine(t *testing.T) {
@@ -238,15 +239,15 @@ func FuzzSource(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		source, err := readTemplate(dir)
+		source, err := template.Read(dir)
 		if err != nil {
 			return
 		}
-		files, err := source.sources()
+		files, err := source.Files()
 		if err != nil {
 			return
 		}
-		content, _ := project(files)
+		content, _ := template.Project(files)
 		if got := content["main.tf"]; bytes.Count(got, []byte("\n")) != strings.Count(text, "\n") {
 			t.Errorf("the projection moved lines:\n%s", got)
 		}
@@ -290,11 +291,11 @@ func TestLoopsInDefaults(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte("variable \"v\" {\n  default = "+loop+"\n}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	source, err := readTemplate(dir)
-	if err != nil || len(source.variables) != 1 || source.variables[0].Required || source.variables[0].DefaultValue != "" {
+	source, err := template.Read(dir)
+	if err != nil || len(source.Variables) != 1 || source.Variables[0].Required || source.Variables[0].DefaultValue != "" {
 		t.Errorf("got %v, %v", source, err)
 	}
-	values, err := source.variablesFile([]*provisionerpb.VariableValue{{Name: "v", Value: loop}})
+	values, err := source.VariablesFile([]*provisionerpb.VariableValue{{Name: "v", Value: loop}})
 	if err != nil || !bytes.Contains(values, []byte("for a in")) {
 		t.Errorf("got %.100s, %v", values, err)
 	}

@@ -18,14 +18,15 @@ import (
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 // planInput is what a plan is made of.
 type planInput struct {
-	t         *template
+	t         *template.Source
 	variables []*provisionerpb.VariableValue
 	facts     facts
-	lifted    edited // files of the template with another content
+	lifted    template.Edited // files of the template with another content
 }
 
 // planned is what a plan says.
@@ -205,12 +206,12 @@ func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDry
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(t.checkVariables(work.GetVariables()), t.checkParameters(work.GetParameters())); err != nil {
+	if err := errors.Join(checkVariables(t, work.GetVariables()), checkParameters(t, work.GetParameters())); err != nil {
 		return err
 	}
 	r.log.enter(stagePlan)
 	plan, err := r.plan(ctx, planInput{t: t, variables: work.GetVariables(), facts: facts{
-		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.token, key: t.key,
+		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key,
 	}}, nil)
 	if err != nil {
 		return err

@@ -4,88 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/hashicorp/hcl/v2"
-
-	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
-
-// without are the coder provider's resources and data sources that this server does nothing with.
-var without = []string{"coder_devcontainer", "coder_ai_task", "coder_external_agent", "coder_agent_instance", "data.coder_task"}
-
-// withoutBlocks are blocks of others that it does nothing with, by what they are in.
-var withoutBlocks = map[string]string{"coder_agent": "resources_monitoring", "data.coder_workspace_preset": "prebuilds"}
-
-// readSupport notes what of a block of the root module this server cannot do. Terraform knows more about it after a plan: see
-// checkSupport.
-func (t *template) readSupport(block *hcl.Block) {
-	kind := block.Labels[0]
-	if block.Type == "data" {
-		kind = "data." + kind
-	}
-	place := fmt.Sprintf("%s:%d", block.DefRange.Filename, block.DefRange.Start.Line)
-	t.places[kind+"."+block.Labels[1]] = place
-	if slices.Contains(without, kind) {
-		t.ignored = append(t.ignored, ignores(place, kind))
-	}
-	if inner := withoutBlocks[kind]; inner != "" {
-		content, _, _ := block.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: inner}}}) // Terraform reports what is wrong
-		for _, b := range content.Blocks {
-			t.ignored = append(t.ignored, ignores(fmt.Sprintf("%s:%d", b.DefRange.Filename, b.DefRange.Start.Line), inner+" of "+kind+"."+block.Labels[1]))
-		}
-	}
-	if kind != "coder_agent" || t.impossible != nil {
-		return
-	}
-	attrs, _ := bodyAttributes(block.Body, "os", "auth", "count", "for_each")
-	if attrs["count"] != nil || attrs["for_each"] != nil {
-		return // there may be none
-	}
-	found := map[string]string{}
-	for _, name := range []string{"os", "auth"} {
-		if attr := attrs[name]; attr != nil {
-			found[name] = literal(attr.Expr)
-		}
-	}
-	t.impossible = impossibleAgent(place, "coder_agent."+block.Labels[1], found["os"], found["auth"])
-}
-
-func ignores(place, what string) string {
-	return fmt.Sprintf("%s: %s has no effect on this server", place, what)
-}
-
-// impossibleAgent returns a fault for an agent that could never connect. Empty attributes are not known, or have their default.
-func impossibleAgent(place, address, os, auth string) error {
-	switch {
-	case os != "" && os != "linux":
-		return fault.New(fault.Invalid, `%s: %s has os = %q, and agents run on Linux only: use os = "linux"`, place, address, os)
-	case auth != "" && auth != "token":
-		return fault.New(fault.Invalid, `%s: %s has auth = %q, which this server does not support: use auth = "token", and give the machine %s.token as CODER_AGENT_TOKEN`,
-			place, address, auth, address)
-	}
-	return nil
-}
-
-// place is where in the source an address is declared: for what is in a module of the root, where the module is called.
-func (t *template) place(address string) string {
-	if rest, ok := strings.CutPrefix(address, "module."); ok {
-		name, _, _ := strings.Cut(rest, ".")
-		if found := t.places["module."+name]; found != "" {
-			return found + ": in module." + name
-		}
-	}
-	if found := t.places[address]; found != "" {
-		return found
-	}
-	return "the template"
-}
 
 // checkSupport returns a fault when the plan has an agent that could never connect, and writes a warning into the log for each
 // thing that this server does nothing with.
-func (r *runner) checkSupport(t *template, p planned) error {
-	ignored := slices.Clone(t.ignored)
+func (r *runner) checkSupport(t *template.Source, p planned) error {
+	ignored := slices.Clone(t.Ignored)
 	for _, n := range p.resources {
 		if n.typ == "coder_agent" {
 			var attrs struct {
@@ -95,17 +22,17 @@ func (r *runner) checkSupport(t *template, p planned) error {
 			if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 				return fmt.Errorf("read %s: %w", n.address(), err)
 			}
-			if err := impossibleAgent(t.place(n.address()), n.address(), attrs.OS, attrs.Auth); err != nil {
+			if err := template.CheckAgent(t.Place(n.address()), n.address(), attrs.OS, attrs.Auth); err != nil {
 				return err
 			}
 		}
-		if n.module != "" && slices.Contains(without, n.typ) {
-			ignored = append(ignored, ignores(t.place(n.address()), n.typ))
+		if n.module != "" && slices.Contains(template.Without, n.typ) {
+			ignored = append(ignored, template.Ignored(t.Place(n.address()), n.typ))
 		}
 	}
 	for _, n := range p.data {
-		if n.module != "" && slices.Contains(without, "data."+n.typ) {
-			ignored = append(ignored, ignores(t.place(n.address()), "data."+n.typ))
+		if n.module != "" && slices.Contains(template.Without, "data."+n.typ) {
+			ignored = append(ignored, template.Ignored(t.Place(n.address()), "data."+n.typ))
 		}
 	}
 	slices.Sort(ignored)

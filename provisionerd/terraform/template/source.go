@@ -1,4 +1,4 @@
-package terraform
+package template
 
 import (
 	"bytes"
@@ -19,25 +19,25 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// template is what the source of a template says without running Terraform.
-type template struct {
-	dir       string
-	readme    string
-	variables []*provisionerpb.TemplateVariable
-	// parameters are the names of the root module's parameters by their label in the source. Only literal names.
-	parameters map[string]string
+// Source is what the source of a template says without running Terraform.
+type Source struct {
+	Dir       string // the unpacked template
+	Readme    string
+	Variables []*provisionerpb.TemplateVariable
+	// Parameters are the names of the root module's parameters by their label in the source. Only literal names.
+	Parameters map[string]string
 	// mandatory are the names of parameters that have no default and are always there.
 	mandatory []string
-	needsInit bool
-	backend   bool
+	NeedsInit bool // something has to be installed before Terraform runs
+	Backend   bool // keeps its state elsewhere
 	modules   bool
 	json      bool // parts are written in JSON
-	token     bool // names the owner's session token
-	key       bool // names the owner's private SSH key
+	Token     bool // names the owner's session token
+	Key       bool // names the owner's private SSH key
 
 	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
-	ignored    []string          // sentences about what has no effect here
-	impossible error             // why an agent could never connect; nil: none is known
+	Ignored    []string          // sentences about what has no effect here
+	Impossible error             // why an agent could never connect; nil: none is known
 }
 
 // moduleSchema is what of a module's top level we look at.
@@ -51,14 +51,14 @@ var moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 	{Type: "module", LabelNames: []string{"name"}},
 }}
 
-// readTemplate looks at an unpacked template. A mistake in its syntax is a fault that begins with file and line.
-func readTemplate(dir string) (*template, error) {
+// Read looks at an unpacked template. A mistake in its syntax is a fault that begins with file and line.
+func Read(dir string) (*Source, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
 	defer root.Close()
-	t := &template{dir: dir, parameters: map[string]string{}, places: map[string]string{}}
+	t := &Source{Dir: dir, Parameters: map[string]string{}, places: map[string]string{}}
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
@@ -74,10 +74,10 @@ func readTemplate(dir string) (*template, error) {
 			if err != nil {
 				return nil, err
 			}
-			t.readme = strings.ReplaceAll(strings.ToValidUTF8(string(text), "\uFFFD"), "\x00", "")
+			t.Readme = strings.ReplaceAll(strings.ToValidUTF8(string(text), "\uFFFD"), "\x00", "")
 		case strings.HasSuffix(name, ".tf"), strings.HasSuffix(name, ".tf.json"):
 			found = true
-			text, err := readSource(root, name)
+			text, err := ReadSource(root, name)
 			if err != nil {
 				return nil, err
 			}
@@ -89,20 +89,20 @@ func readTemplate(dir string) (*template, error) {
 	if !found {
 		return nil, fault.New(fault.Invalid, "the template has no .tf file in its top folder")
 	}
-	t.needsInit = t.needsInit || t.modules || t.backend
-	slices.SortFunc(t.variables, func(a, b *provisionerpb.TemplateVariable) int { return strings.Compare(a.Name, b.Name) })
+	t.NeedsInit = t.NeedsInit || t.modules || t.Backend
+	slices.SortFunc(t.Variables, func(a, b *provisionerpb.TemplateVariable) int { return strings.Compare(a.Name, b.Name) })
 	return t, t.readSecretNames(root)
 }
 
-func (t *template) readFile(parser *syntax.Parser, name string, text []byte) error {
+func (t *Source) readFile(parser *syntax.Parser, name string, text []byte) error {
 	t.json = t.json || strings.HasSuffix(name, ".json")
 	file, diags := parser.File(name, text)
 	if diags.HasErrors() {
-		return syntaxError(diags)
+		return SyntaxError(diags)
 	}
 	content, _, diags := file.Body.PartialContent(moduleSchema)
 	if diags.HasErrors() {
-		return syntaxError(diags)
+		return SyntaxError(diags)
 	}
 	for _, block := range content.Blocks {
 		switch block.Type {
@@ -114,10 +114,10 @@ func (t *template) readFile(parser *syntax.Parser, name string, text []byte) err
 			t.modules = true
 			t.places["module."+block.Labels[0]] = fmt.Sprintf("%s:%d", name, block.DefRange.Start.Line)
 		case "provider":
-			t.needsInit = t.needsInit || !servedHere(block.Labels[0])
+			t.NeedsInit = t.NeedsInit || !servedHere(block.Labels[0])
 		default:
 			provider, _, _ := strings.Cut(block.Labels[0], "_")
-			t.needsInit = t.needsInit || !servedHere(provider)
+			t.NeedsInit = t.NeedsInit || !servedHere(provider)
 			if provider == "coder" && block.Type != "ephemeral" {
 				t.readSupport(block)
 			}
@@ -132,7 +132,8 @@ func (t *template) readFile(parser *syntax.Parser, name string, text []byte) err
 // servedHere reports whether a provider needs no installation: the coder provider is ours, terraform is built in.
 func servedHere(name string) bool { return name == "coder" || name == "terraform" }
 
-func syntaxError(diags hcl.Diagnostics) error {
+// SyntaxError is the first error among diagnostics as a fault, Invalid, that begins with file and line.
+func SyntaxError(diags hcl.Diagnostics) error {
 	for _, d := range diags {
 		if d.Severity != hcl.DiagError {
 			continue
@@ -149,13 +150,13 @@ func syntaxError(diags hcl.Diagnostics) error {
 	return diags
 }
 
-func (t *template) readSettings(body hcl.Body) {
+func (t *Source) readSettings(body hcl.Body) {
 	content, _, _ := body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 		{Type: "backend", LabelNames: []string{"type"}}, {Type: "cloud"}, {Type: "required_providers"},
 	}})
 	for _, block := range content.Blocks {
 		if block.Type != "required_providers" {
-			t.backend = true
+			t.Backend = true
 			continue
 		}
 		attrs, _ := block.Body.JustAttributes() // Terraform will report what is wrong with them
@@ -170,20 +171,20 @@ func (t *template) readSettings(body hcl.Body) {
 			case "coder", "coder/coder", "registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder",
 				"terraform", "terraform.io/builtin/terraform":
 			default:
-				t.needsInit = true
+				t.NeedsInit = true
 			}
 		}
 	}
 }
 
-func (t *template) readVariable(block *hcl.Block, text []byte) {
+func (t *Source) readVariable(block *hcl.Block, text []byte) {
 	attrs, _ := bodyAttributes(block.Body, "type", "default", "description", "sensitive")
 	v := &provisionerpb.TemplateVariable{Name: block.Labels[0], Type: "string", Required: true}
 	if attr, ok := attrs["type"]; ok {
 		v.Type = strings.Trim(string(attr.Expr.Range().SliceBytes(text)), `" `)
 	}
 	if attr, ok := attrs["description"]; ok {
-		v.Description = literal(attr.Expr)
+		v.Description = Literal(attr.Expr)
 	}
 	if attr, ok := attrs["sensitive"]; ok {
 		value, ok := syntax.Literal(attr.Expr)
@@ -193,7 +194,7 @@ func (t *template) readVariable(block *hcl.Block, text []byte) {
 		v.Required = false
 		v.DefaultValue = defaultText(attr.Expr)
 	}
-	t.variables = append(t.variables, v)
+	t.Variables = append(t.Variables, v)
 }
 
 func defaultText(expr hcl.Expression) string {
@@ -211,17 +212,17 @@ func defaultText(expr hcl.Expression) string {
 	return string(text)
 }
 
-func (t *template) readParameter(block *hcl.Block) {
+func (t *Source) readParameter(block *hcl.Block) {
 	attrs, _ := bodyAttributes(block.Body, "name", "default", "count", "for_each")
 	attr, ok := attrs["name"]
 	if !ok {
 		return
 	}
-	name := literal(attr.Expr)
+	name := Literal(attr.Expr)
 	if name == "" {
 		return
 	}
-	t.parameters[block.Labels[1]] = name
+	t.Parameters[block.Labels[1]] = name
 	if attrs["default"] == nil && attrs["count"] == nil && attrs["for_each"] == nil {
 		t.mandatory = append(t.mandatory, name)
 	}
@@ -237,8 +238,8 @@ func bodyAttributes(body hcl.Body, names ...string) (hcl.Attributes, hcl.Diagnos
 	return content.Attributes, diags
 }
 
-// literal is the value of a literal string expression, or "".
-func literal(expr hcl.Expression) string {
+// Literal is the value of a literal string expression, or "".
+func Literal(expr hcl.Expression) string {
 	value, ok := syntax.Literal(expr)
 	if !ok || value.IsNull() || value.Type() != cty.String {
 		return ""
@@ -249,7 +250,7 @@ func literal(expr hcl.Expression) string {
 // readSecretNames finds out which of the owner's secrets the source names, in the root module and in all that it uses. A
 // name counts wherever it stands as a word of the language or as a quoted word, which can only be too careful. What a link
 // outside of the folder leads to does not count.
-func (t *template) readSecretNames(root *os.Root) error {
+func (t *Source) readSecretNames(root *os.Root) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("read template: %w", err)
@@ -264,8 +265,8 @@ func (t *template) readSecretNames(root *os.Root) error {
 		if err != nil {
 			return err
 		}
-		t.token = t.token || namesWord(name, text, "session_token")
-		t.key = t.key || namesWord(name, text, "ssh_private_key")
+		t.Token = t.Token || namesWord(name, text, "session_token")
+		t.Key = t.Key || namesWord(name, text, "ssh_private_key")
 		return nil
 	})
 }
@@ -290,42 +291,32 @@ func namesWord(file string, text []byte, word string) bool {
 	})
 }
 
-// checkVariables returns a fault that names the variables without a value.
-func (t *template) checkVariables(values []*provisionerpb.VariableValue) error {
-	var missing []string
-	for _, v := range t.variables {
+// MissingVariables are the names of the variables that need a value and have none among these.
+func (t *Source) MissingVariables(values []*provisionerpb.VariableValue) (missing []string) {
+	for _, v := range t.Variables {
 		if v.Required && !slices.ContainsFunc(values, func(given *provisionerpb.VariableValue) bool { return given.GetName() == v.Name }) {
 			missing = append(missing, v.Name)
 		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return &codedError{code: codeVariables, err: fault.New(fault.Invalid,
-		"the template needs a value for its variable %s: give it with --variable %s=<value>", strings.Join(missing, ", "), missing[0])}
+	return missing
 }
 
-// checkParameters returns a fault that names the parameters without a value.
-func (t *template) checkParameters(values []*provisionerpb.ParameterValue) error {
-	var missing []string
+// MissingParameters are the names of the parameters that need a value and have none among these.
+func (t *Source) MissingParameters(values []*provisionerpb.ParameterValue) (missing []string) {
 	for _, name := range t.mandatory {
 		if !slices.ContainsFunc(values, func(given *provisionerpb.ParameterValue) bool { return given.GetName() == name }) {
 			missing = append(missing, name)
 		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return &codedError{code: codeParameters, err: fault.New(fault.Invalid,
-		"the parameter %s has no value and no default: give it with --parameter %s=<value>", strings.Join(missing, ", "), missing[0])}
+	return missing
 }
 
-// variablesFile is the content of the job's variable file. Values of types other than string are given as the language or
+// VariablesFile is the content of the job's variable file. Values of types other than string are given as the language or
 // JSON writes them.
-func (t *template) variablesFile(values []*provisionerpb.VariableValue) ([]byte, error) {
+func (t *Source) VariablesFile(values []*provisionerpb.VariableValue) ([]byte, error) {
 	content := map[string]json.RawMessage{}
 	for _, given := range values {
-		i := slices.IndexFunc(t.variables, func(v *provisionerpb.TemplateVariable) bool { return v.Name == given.GetName() })
+		i := slices.IndexFunc(t.Variables, func(v *provisionerpb.TemplateVariable) bool { return v.Name == given.GetName() })
 		if i < 0 {
 			continue // removed from the template since
 		}
@@ -333,7 +324,7 @@ func (t *template) variablesFile(values []*provisionerpb.VariableValue) ([]byte,
 		if err != nil {
 			return nil, fmt.Errorf("encode variable %s: %w", given.GetName(), err)
 		}
-		if t.variables[i].Type != "string" {
+		if t.Variables[i].Type != "string" {
 			var parser syntax.Parser
 			expr, diags := parser.Expression(given.GetName(), []byte(given.GetValue()))
 			if !diags.HasErrors() {

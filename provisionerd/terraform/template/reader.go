@@ -1,4 +1,4 @@
-package terraform
+package template
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ const (
 	maxModule = 16 << 20
 )
 
-// readFile reads a regular file below root. Links are followed as long as they stay there; devices, pipes and folders are
+// ReadFile reads a regular file below root. Links are followed as long as they stay there; devices, pipes and folders are
 // refused without waiting for them. A file above limit is a fault, Invalid. It reads what templates have written: everything in
 // a template's folder is read with it and never by path.
 func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
@@ -53,7 +53,7 @@ func cannotRead(name string, err error) error {
 	return fmt.Errorf("read template: %w", err)
 }
 
-// readSource reads a file of Terraform's language.
-func readSource(root *os.Root, name string) ([]byte, error) {
+// ReadSource reads a file of Terraform's language.
+func ReadSource(root *os.Root, name string) ([]byte, error) {
 	return readFile(root, name, syntax.MaxFile)
 }

@@ -1,4 +1,4 @@
-package terraform
+package template
 
 import (
 	"errors"
@@ -22,23 +22,18 @@ import (
 // Where the source reads a resource, a module or another provider's data, it is left out, and its value has to come from a
 // plan of the whole template.
 
-// sourceFile is one parsed file of the root module.
-type sourceFile struct {
-	name string
-	text []byte
-	body *hclsyntax.Body
-}
+// Edited is a new content of a file of the root module.
+type Edited map[string][]byte
 
-// edited is a new content of a file of the root module.
-type edited map[string][]byte
+// ErrNoProjection is returned for templates that cannot be reduced.
+var ErrNoProjection = errors.New("the template is written in JSON")
 
-var errNoProjection = errors.New("the template is written in JSON")
-
-func (t *template) sources() ([]sourceFile, error) {
+// Files are the parsed files of the root module. It returns ErrNoProjection when parts of it are written in JSON.
+func (t *Source) Files() ([]syntax.Source, error) {
 	if t.json {
-		return nil, errNoProjection
+		return nil, ErrNoProjection
 	}
-	root, err := os.OpenRoot(t.dir)
+	root, err := os.OpenRoot(t.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
@@ -48,27 +43,27 @@ func (t *template) sources() ([]sourceFile, error) {
 		return nil, fmt.Errorf("list template: %w", err)
 	}
 	var parser syntax.Parser
-	var files []sourceFile
+	var files []syntax.Source
 	for _, name := range names {
-		text, err := readSource(root, name)
+		text, err := ReadSource(root, name)
 		if err != nil {
 			return nil, err
 		}
 		file, diags := parser.Config(name, text)
 		if diags.HasErrors() {
-			return nil, syntaxError(diags)
+			return nil, SyntaxError(diags)
 		}
 		body, ok := file.Body.(*hclsyntax.Body)
 		if !ok {
-			return nil, errNoProjection
+			return nil, ErrNoProjection
 		}
-		files = append(files, sourceFile{name, text, body})
+		files = append(files, syntax.Source{Name: name, Text: text, Body: body})
 	}
 	return files, nil
 }
 
-// blank replaces ranges of text by blanks; line ends stay.
-func blank(text []byte, ranges []hcl.Range) []byte {
+// Blank replaces ranges of text by blanks; line ends stay.
+func Blank(text []byte, ranges []hcl.Range) []byte {
 	out := slices.Clone(text)
 	for _, r := range ranges {
 		for i := r.Start.Byte; i < r.End.Byte && i < len(out); i++ {
@@ -85,12 +80,12 @@ func blockRange(b *hclsyntax.Block) hcl.Range {
 	return hcl.RangeBetween(b.TypeRange, b.CloseBraceRange)
 }
 
-// withoutValidation lifts the validation of parameters that have no default and no value yet: an import has nothing to
+// WithoutValidation lifts the validation of parameters that have no default and no value yet: an import has nothing to
 // validate. It returns the ranges to blank by file, and source text that makes the rules outputs, by parameter label.
-func withoutValidation(files []sourceFile) (ranges map[string][]hcl.Range, outputs map[string]string) {
+func WithoutValidation(files []syntax.Source) (ranges map[string][]hcl.Range, outputs map[string]string) {
 	ranges, outputs = map[string][]hcl.Range{}, map[string]string{}
 	for _, file := range files {
-		for _, block := range file.body.Blocks {
+		for _, block := range file.Body.Blocks {
 			if block.Type != "data" || len(block.Labels) != 2 || block.Labels[0] != "coder_parameter" || block.Body.Attributes["default"] != nil {
 				continue
 			}
@@ -98,11 +93,11 @@ func withoutValidation(files []sourceFile) (ranges map[string][]hcl.Range, outpu
 				if inner.Type != "validation" || readsInstance(inner.Body) {
 					continue
 				}
-				ranges[file.name] = append(ranges[file.name], blockRange(inner))
+				ranges[file.Name] = append(ranges[file.Name], blockRange(inner))
 				var out strings.Builder
-				fmt.Fprintf(&out, "output %q {\n  sensitive = true\n  value = {\n", validationOutput+block.Labels[1])
+				fmt.Fprintf(&out, "output %q {\n  sensitive = true\n  value = {\n", ValidationOutput+block.Labels[1])
 				for _, name := range slices.Sorted(maps.Keys(inner.Body.Attributes)) {
-					fmt.Fprintf(&out, "    %s = (%s)\n", name, inner.Body.Attributes[name].Expr.Range().SliceBytes(file.text))
+					fmt.Fprintf(&out, "    %s = (%s)\n", name, inner.Body.Attributes[name].Expr.Range().SliceBytes(file.Text))
 				}
 				out.WriteString("  }\n}\n")
 				outputs[block.Labels[1]] = out.String()
@@ -112,7 +107,7 @@ func withoutValidation(files []sourceFile) (ranges map[string][]hcl.Range, outpu
 	return ranges, outputs
 }
 
-const validationOutput = "zz_validation_"
+const ValidationOutput = "zz_validation_"
 
 // readsInstance reports whether a body reads each, count or self.
 func readsInstance(body *hclsyntax.Body) bool {
@@ -147,14 +142,14 @@ type projector struct {
 	used      map[string]bool             // locals that are needed
 }
 
-// project reduces the template. dropped names the data sources that had to be left out.
-func project(files []sourceFile) (content edited, dropped []string) {
+// Project reduces a template to its projection. dropped names the data sources that had to be left out.
+func Project(files []syntax.Source) (content Edited, dropped []string) {
 	p := projector{
 		resources: map[string]bool{}, locals: map[string]hclsyntax.Expression{}, data: map[string]*hclsyntax.Block{},
 		verdict: map[string]bool{}, used: map[string]bool{},
 	}
 	for _, file := range files {
-		for _, block := range file.body.Blocks {
+		for _, block := range file.Body.Blocks {
 			switch {
 			case block.Type == "resource" && len(block.Labels) == 2:
 				p.resources[block.Labels[0]] = true
@@ -175,16 +170,16 @@ func project(files []sourceFile) (content edited, dropped []string) {
 		}
 	}
 	for _, file := range files {
-		for _, block := range file.body.Blocks {
+		for _, block := range file.Body.Blocks {
 			if block.Type == "variable" {
 				p.use(block.Body)
 			}
 		}
 	}
-	lifted, outputs := withoutValidation(files)
-	content = edited{"zz_projection.tf": []byte(projectionHead)}
+	lifted, outputs := WithoutValidation(files)
+	content = Edited{"zz_projection.tf": []byte(projectionHead)}
 	for _, file := range files {
-		content[file.name] = blank(file.text, append(lifted[file.name], p.removed(file)...))
+		content[file.Name] = Blank(file.Text, append(lifted[file.Name], p.removed(file)...))
 	}
 	for _, label := range slices.Sorted(maps.Keys(outputs)) {
 		if block := p.data["coder_parameter."+label]; block != nil && p.verdict["data.coder_parameter."+label] {
@@ -267,9 +262,9 @@ func (p *projector) use(in hclsyntax.Node) {
 }
 
 // removed is what of a file does not belong to the projection.
-func (p *projector) removed(file sourceFile) []hcl.Range {
+func (p *projector) removed(file syntax.Source) []hcl.Range {
 	var ranges []hcl.Range
-	for _, block := range file.body.Blocks {
+	for _, block := range file.Body.Blocks {
 		switch {
 		case block.Type == "variable":
 		case isCoderData(block) && p.verdict["data."+block.Labels[0]+"."+block.Labels[1]]:
