@@ -12,6 +12,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
@@ -53,7 +54,7 @@ func (s *Service) listeningPorts(w http.ResponseWriter, r *http.Request) error {
 	out := sdk.ListeningPorts{Ports: []sdk.ListeningPort{}}
 	for _, p := range answer.Msg.GetPorts() {
 		if port := uint16(p.GetPort()); uint32(port) == p.GetPort() && port != 0 {
-			out.Ports = append(out.Ports, sdk.ListeningPort{ProcessName: clean(p.GetProcessName()), Network: clean(p.GetNetwork()), Port: port})
+			out.Ports = append(out.Ports, sdk.ListeningPort{ProcessName: database.Text(p.GetProcessName()), Network: database.Text(p.GetNetwork()), Port: port})
 		}
 	}
 	return httpapi.Write(w, http.StatusOK, out)

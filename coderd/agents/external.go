@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -46,7 +47,7 @@ func CheckExternalApps(resources []*provisionerpb.Resource) error {
 		for _, agent := range r.GetAgents() {
 			for _, app := range agent.GetApps() {
 				if problem := CheckExternalURL(app.GetUrl()); app.GetExternal() && problem != "" {
-					return fault.New(fault.Invalid, "The app %q has an address that cannot be opened safely.", clean(app.GetSlug())).
+					return fault.New(fault.Invalid, "The app %q has an address that cannot be opened safely.", database.Text(app.GetSlug())).
 						WithDetail("The url of the coder_app %s.", problem)
 				}
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -383,7 +384,7 @@ func (r *rpc) fail(ctx context.Context, id uuid.UUID, doing string, err error) e
 }
 
 // short cuts text to a number of bytes and makes it fit for PostgreSQL.
-func short(s string, bytes int) string { return clean(strings.Clone(s[:min(len(s), bytes)])) }
+func short(s string, bytes int) string { return database.Text(strings.Clone(s[:min(len(s), bytes)])) }
 
 // clampTime keeps an agent's clock within what the server believes: not in the future, so that a later change is later.
 func clampTime(t time.Time) time.Time {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -71,7 +72,7 @@ func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, 
 			continue
 		}
 		next.LastSeq = int64(l.GetSeq())
-		output := clean(l.GetOutput())
+		output := database.Text(l.GetOutput())
 		cost := int64(len(output)) + LineOverhead
 		tail := next.TailBytes > 0 || next.HeadBytes+cost > maxHead
 		if tail {

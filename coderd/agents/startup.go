@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -87,6 +88,6 @@ func problemText(text string) string {
 			return -1
 		}
 		return c
-	}, clean(text))
+	}, database.Text(text))
 	return strings.ToValidUTF8(strings.TrimSpace(text)[:min(len(strings.TrimSpace(text)), maxProblemText)], "")
 }

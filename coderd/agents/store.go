@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -79,7 +79,7 @@ func (s *storing) resource(ctx context.Context, id uuid.UUID, r *provisionerpb.R
 	items := []metadataItem{}
 	for _, m := range r.GetMetadata() {
 		if !m.GetIsNull() {
-			items = append(items, metadataItem{clean(m.GetKey()), clean(m.GetValue()), m.GetSensitive()})
+			items = append(items, metadataItem{database.Text(m.GetKey()), database.Text(m.GetValue()), m.GetSensitive()})
 		}
 	}
 	metadata, err := marshal(items)
@@ -87,8 +87,8 @@ func (s *storing) resource(ctx context.Context, id uuid.UUID, r *provisionerpb.R
 		return err
 	}
 	if err := s.InsertResource(ctx, dbsqlc.InsertResourceParams{
-		ID: id, JobID: s.batch.JobID, Transition: string(s.batch.Transition), Type: clean(r.GetType()), Name: clean(r.GetName()), Icon: clean(r.GetIcon()),
-		Hide: r.GetHide(), DailyCost: r.GetDailyCost(), InstanceType: clean(r.GetInstanceType()), Metadata: metadata,
+		ID: id, JobID: s.batch.JobID, Transition: string(s.batch.Transition), Type: database.Text(r.GetType()), Name: database.Text(r.GetName()), Icon: database.Text(r.GetIcon()),
+		Hide: r.GetHide(), DailyCost: r.GetDailyCost(), InstanceType: database.Text(r.GetInstanceType()), Metadata: metadata,
 	}); err != nil {
 		return fmt.Errorf("insert resource: %w", err)
 	}
@@ -162,7 +162,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		}
 	}
 	if connected := known && before.LastConnectedAt != nil && before.DisconnectedAt == nil; live && !connected {
-		key, err := hostKey(ctx, s.Queries, s.batch.Keys, s.batch.WorkspaceID, clean(a.GetName()))
+		key, err := hostKey(ctx, s.Queries, s.batch.Keys, s.batch.WorkspaceID, database.Text(a.GetName()))
 		if err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc.UpsertAgentParams, error) {
 	env := make(map[string]string, len(a.GetEnv()))
 	for k, v := range a.GetEnv() {
-		env[clean(k)] = clean(v)
+		env[database.Text(k)] = database.Text(v)
 	}
 	environment, err := marshal(env)
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc
 	}
 	items := []metadataScript{}
 	for _, m := range a.GetMetadata() {
-		items = append(items, metadataScript{clean(m.GetKey()), clean(m.GetDisplayName()), clean(m.GetScript()), m.GetInterval(), m.GetTimeout(), m.GetOrder()})
+		items = append(items, metadataScript{database.Text(m.GetKey()), database.Text(m.GetDisplayName()), database.Text(m.GetScript()), m.GetInterval(), m.GetTimeout(), m.GetOrder()})
 	}
 	metadata, err := marshal(items)
 	if err != nil {
@@ -205,10 +205,10 @@ func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc
 		apps = []string{}
 	}
 	return dbsqlc.UpsertAgentParams{
-		ID: id, ResourceID: resource, Name: clean(a.GetName()), OperatingSystem: clean(a.GetOs()), Architecture: clean(a.GetArch()),
-		Directory: clean(a.GetDirectory()), Environment: environment, StartupScriptBehavior: behavior, MotdFile: clean(a.GetMotdFile()),
+		ID: id, ResourceID: resource, Name: database.Text(a.GetName()), OperatingSystem: database.Text(a.GetOs()), Architecture: database.Text(a.GetArch()),
+		Directory: database.Text(a.GetDirectory()), Environment: environment, StartupScriptBehavior: behavior, MotdFile: database.Text(a.GetMotdFile()),
 		UserData:           !a.GetNoUserData(),
-		TroubleshootingUrl: clean(a.GetTroubleshootingUrl()), ConnectionTimeoutSeconds: a.GetConnectionTimeoutSeconds(),
+		TroubleshootingUrl: database.Text(a.GetTroubleshootingUrl()), ConnectionTimeoutSeconds: a.GetConnectionTimeoutSeconds(),
 		DisplayApps: apps, DisplayOrder: a.GetOrder(), Metadata: metadata,
 	}, nil
 }
@@ -227,7 +227,7 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 		return fmt.Errorf("delete old log sources: %w", err)
 	}
 	for i, sc := range a.GetScripts() {
-		n, err := s.UpsertLogSource(ctx, dbsqlc.UpsertLogSourceParams{ID: sources[i], AgentID: agent, DisplayName: clean(sc.GetDisplayName()), Icon: clean(sc.GetIcon())})
+		n, err := s.UpsertLogSource(ctx, dbsqlc.UpsertLogSourceParams{ID: sources[i], AgentID: agent, DisplayName: database.Text(sc.GetDisplayName()), Icon: database.Text(sc.GetIcon())})
 		if err != nil {
 			return fmt.Errorf("upsert log source: %w", err)
 		}
@@ -236,8 +236,8 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 			continue
 		}
 		if n, err = s.UpsertScript(ctx, dbsqlc.UpsertScriptParams{
-			ID: scripts[i], AgentID: agent, LogSourceID: sources[i], DisplayName: clean(sc.GetDisplayName()), Script: clean(sc.GetScript()), Cron: clean(sc.GetCron()),
-			LogPath: clean(sc.GetLogPath()), StartBlocksLogin: sc.GetStartBlocksLogin(), RunOnStart: sc.GetRunOnStart(), RunOnStop: sc.GetRunOnStop(),
+			ID: scripts[i], AgentID: agent, LogSourceID: sources[i], DisplayName: database.Text(sc.GetDisplayName()), Script: database.Text(sc.GetScript()), Cron: database.Text(sc.GetCron()),
+			LogPath: database.Text(sc.GetLogPath()), StartBlocksLogin: sc.GetStartBlocksLogin(), RunOnStart: sc.GetRunOnStart(), RunOnStop: sc.GetRunOnStop(),
 			TimeoutSeconds: sc.GetTimeoutSeconds(), Position: int32(i),
 		}); err != nil {
 			return fmt.Errorf("upsert script: %w", err)
@@ -277,11 +277,11 @@ func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisioner
 
 func appParams(id, agent uuid.UUID, app *provisionerpb.App) dbsqlc.UpsertAppParams {
 	p := dbsqlc.UpsertAppParams{
-		ID: id, AgentID: agent, Slug: clean(app.GetSlug()), DisplayName: clean(app.GetDisplayName()), Icon: clean(app.GetIcon()), Command: clean(app.GetCommand()),
-		Url: clean(app.GetUrl()), External: app.GetExternal(), Subdomain: app.GetSubdomain(), SharingLevel: string(sdk.ShareOwner),
-		HealthcheckUrl: clean(app.GetHealthcheckUrl()), HealthcheckInterval: app.GetHealthcheckInterval(), HealthcheckThreshold: app.GetHealthcheckThreshold(),
-		Health: string(sdk.AppDisabled), Hidden: app.GetHidden(), DisplayOrder: app.GetOrder(), DisplayGroup: clean(app.GetGroup()),
-		OpenIn: string(sdk.OpenInSlimWindow), Tooltip: clean(app.GetTooltip()),
+		ID: id, AgentID: agent, Slug: database.Text(app.GetSlug()), DisplayName: database.Text(app.GetDisplayName()), Icon: database.Text(app.GetIcon()), Command: database.Text(app.GetCommand()),
+		Url: database.Text(app.GetUrl()), External: app.GetExternal(), Subdomain: app.GetSubdomain(), SharingLevel: string(sdk.ShareOwner),
+		HealthcheckUrl: database.Text(app.GetHealthcheckUrl()), HealthcheckInterval: app.GetHealthcheckInterval(), HealthcheckThreshold: app.GetHealthcheckThreshold(),
+		Health: string(sdk.AppDisabled), Hidden: app.GetHidden(), DisplayOrder: app.GetOrder(), DisplayGroup: database.Text(app.GetGroup()),
+		OpenIn: string(sdk.OpenInSlimWindow), Tooltip: database.Text(app.GetTooltip()),
 	}
 	switch share := sdk.AppShare(app.GetShare()); share {
 	case sdk.ShareAuthenticated, sdk.ShareOrganization, sdk.SharePublic:
@@ -328,6 +328,3 @@ func marshal(v any) ([]byte, error) {
 	}
 	return data, nil
 }
-
-// clean makes text from a template fit for PostgreSQL: valid UTF-8 without NUL.
-func clean(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "") }

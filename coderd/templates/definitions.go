@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/templates/formdeps"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -76,7 +77,7 @@ func Definitions(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]D
 func definitionOf(p *provisionerpb.Parameter) Definition {
 	d := Definition{TemplateVersionParameter: parameterJSON(p), Order: p.GetOrder()}
 	if json.Valid([]byte(p.GetStyling())) {
-		d.Styling = clean(p.GetStyling())
+		d.Styling = database.Text(p.GetStyling())
 	}
 	return d
 }
@@ -90,7 +91,7 @@ func conditional(form formdeps.Form, met []Definition) []Definition {
 		}})
 	}
 	for _, name := range form.Dynamic {
-		if name = clean(name); !slices.ContainsFunc(met, func(d Definition) bool { return d.Name == name }) {
+		if name = database.Text(name); !slices.ContainsFunc(met, func(d Definition) bool { return d.Name == name }) {
 			add(name)
 		}
 	}

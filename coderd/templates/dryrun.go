@@ -54,7 +54,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 		}
 		job, err = s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
 			Kind: string(sdk.JobTemplateDryRun), Org: v.OrganizationID, Initiator: actor.UserID, FileID: imports.FileID, Tags: tags,
-			Input: dryRunInput{TemplateVersionID: v.ID, WorkspaceName: clean(req.WorkspaceName), Parameters: values, Variables: req.UserVariableValues},
+			Input: dryRunInput{TemplateVersionID: v.ID, WorkspaceName: database.Text(req.WorkspaceName), Parameters: values, Variables: req.UserVariableValues},
 		})
 		return err
 	})

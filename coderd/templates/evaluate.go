@@ -165,7 +165,7 @@ func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner
 	return answer, err
 }
 
-func cleanInput(text string) bool { return clean(text) == text }
+func cleanInput(text string) bool { return database.Text(text) == text }
 
 // newForms keeps answers, also that a form cannot be worked out for some values, and bounds how many are being worked out.
 func newForms() *memo.Cache[[sha256.Size]byte, Answer] {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/templates/formdeps"
@@ -112,7 +113,7 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 		return err
 	}
 	if err := q.FinishTemplateVersion(ctx, dbsqlc.FinishTemplateVersionParams{
-		ID: v.ID, Readme: clean(found.GetReadme()), NamesOwnerSessionToken: found.GetNamesOwnerSessionToken(), NamesOwnerSshPrivateKey: found.GetNamesOwnerSshPrivateKey(),
+		ID: v.ID, Readme: database.Text(found.GetReadme()), NamesOwnerSessionToken: found.GetNamesOwnerSessionToken(), NamesOwnerSshPrivateKey: found.GetNamesOwnerSshPrivateKey(),
 	}); err != nil {
 		return fmt.Errorf("finish template version: %w", err)
 	}
@@ -125,7 +126,7 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	}
 	for _, auth := range found.GetExternalAuth() {
 		if err := q.UpsertTemplateVersionExternalAuth(ctx, dbsqlc.UpsertTemplateVersionExternalAuthParams{
-			TemplateVersionID: v.ID, ProviderID: clean(auth.GetId()), Optional: auth.GetOptional(),
+			TemplateVersionID: v.ID, ProviderID: database.Text(auth.GetId()), Optional: auth.GetOptional(),
 		}); err != nil {
 			return fmt.Errorf("store external auth: %w", err)
 		}
@@ -152,15 +153,15 @@ func storeVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, v
 	}
 	names := []string{}
 	for _, v := range variables {
-		name := clean(v.GetName())
+		name := database.Text(v.GetName())
 		names = append(names, name)
 		value, ok := given[name]
 		if !ok {
-			value = clean(v.GetDefaultValue())
+			value = database.Text(v.GetDefaultValue())
 		}
 		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{
-			TemplateVersionID: version, Name: name, Description: clean(v.GetDescription()), Type: clean(v.GetType()), Value: value,
-			DefaultValue: clean(v.GetDefaultValue()), Required: v.GetRequired(), Sensitive: v.GetSensitive(),
+			TemplateVersionID: version, Name: name, Description: database.Text(v.GetDescription()), Type: database.Text(v.GetType()), Value: value,
+			DefaultValue: database.Text(v.GetDefaultValue()), Required: v.GetRequired(), Sensitive: v.GetSensitive(),
 		}); err != nil {
 			return fmt.Errorf("store variable: %w", err)
 		}
@@ -201,14 +202,14 @@ func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, 
 	for _, p := range found.GetPresets() {
 		values := []sdk.PresetParameter{}
 		for _, v := range p.GetParameters() {
-			values = append(values, sdk.PresetParameter{Name: clean(v.GetName()), Value: clean(v.GetValue())})
+			values = append(values, sdk.PresetParameter{Name: database.Text(v.GetName()), Value: database.Text(v.GetValue())})
 		}
 		data, err := json.Marshal(values)
 		if err != nil {
 			return fmt.Errorf("encode preset: %w", err)
 		}
 		if err := q.InsertTemplateVersionPreset(ctx, dbsqlc.InsertTemplateVersionPresetParams{
-			ID: uuid.New(), TemplateVersionID: version, Name: clean(p.GetName()), Description: clean(p.GetDescription()), Icon: clean(p.GetIcon()),
+			ID: uuid.New(), TemplateVersionID: version, Name: database.Text(p.GetName()), Description: database.Text(p.GetDescription()), Icon: database.Text(p.GetIcon()),
 			IsDefault: p.GetDefault(), Parameters: data,
 		}); err != nil {
 			return fmt.Errorf("store preset: %w", err)
@@ -219,17 +220,17 @@ func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, 
 
 func parameterJSON(p *provisionerpb.Parameter) sdk.TemplateVersionParameter {
 	out := sdk.TemplateVersionParameter{
-		Name: clean(p.GetName()), DisplayName: clean(p.GetDisplayName()), Description: clean(p.GetDescription()), DescriptionPlaintext: clean(p.GetDescription()),
-		Type: clean(p.GetType()), FormType: clean(p.GetFormType()), Mutable: p.GetMutable(), DefaultValue: clean(p.GetDefaultValue()), Icon: clean(p.GetIcon()),
+		Name: database.Text(p.GetName()), DisplayName: database.Text(p.GetDisplayName()), Description: database.Text(p.GetDescription()), DescriptionPlaintext: database.Text(p.GetDescription()),
+		Type: database.Text(p.GetType()), FormType: database.Text(p.GetFormType()), Mutable: p.GetMutable(), DefaultValue: database.Text(p.GetDefaultValue()), Icon: database.Text(p.GetIcon()),
 		Required: p.GetRequired(), Ephemeral: p.GetEphemeral(), Options: []sdk.TemplateVersionParamOption{},
 	}
 	for _, o := range p.GetOptions() {
 		out.Options = append(out.Options, sdk.TemplateVersionParamOption{
-			Name: clean(o.GetName()), Description: clean(o.GetDescription()), Value: clean(o.GetValue()), Icon: clean(o.GetIcon()),
+			Name: database.Text(o.GetName()), Description: database.Text(o.GetDescription()), Value: database.Text(o.GetValue()), Icon: database.Text(o.GetIcon()),
 		})
 	}
 	if v := p.GetValidation(); v != nil {
-		out.ValidationRegex, out.ValidationError, out.ValidationMonotonic = clean(v.GetRegex()), clean(v.GetError()), clean(v.GetMonotonic())
+		out.ValidationRegex, out.ValidationError, out.ValidationMonotonic = database.Text(v.GetRegex()), database.Text(v.GetError()), database.Text(v.GetMonotonic())
 		out.ValidationMin, out.ValidationMax = v.Min, v.Max
 	}
 	return out
@@ -304,6 +305,3 @@ func (h dryRunHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	_, err := agents.Store(ctx, q, h.log, agents.Batch{JobID: job.ID, Transition: sdk.TransitionStart, Resources: found.GetResources(), Final: true})
 	return err
 }
-
-// clean makes text from a template fit for PostgreSQL: valid UTF-8 without NUL.
-func clean(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "") }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/jobtags"
@@ -77,7 +78,7 @@ func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job db
 	}
 	own := map[string]string{}
 	for key, value := range found.GetWorkspaceTags() {
-		own[clean(key)] = clean(value)
+		own[database.Text(key)] = database.Text(value)
 	}
 	var program []byte
 	if len(own) > 0 {
@@ -122,7 +123,7 @@ func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job d
 	if !slices.ContainsFunc(found.GetParameters(), func(p *provisionerpb.Parameter) bool { return p.GetRequired() }) {
 		defaults := map[string]string{}
 		for _, p := range found.GetParameters() {
-			defaults[clean(p.GetName())] = clean(p.GetDefaultValue())
+			defaults[database.Text(p.GetName())] = database.Text(p.GetDefaultValue())
 		}
 		variables, err := tagVariables(ctx, q, version)
 		if err != nil {

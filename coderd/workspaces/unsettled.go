@@ -99,7 +99,7 @@ func merged(a, b []string) []string {
 func cleanAll(texts []string) []string {
 	out := make([]string, 0, len(texts))
 	for _, text := range texts {
-		out = append(out, strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
+		out = append(out, database.Text(text))
 	}
 	return out
 }

@@ -1,0 +1,16 @@
+package database_test
+
+import (
+	"testing"
+
+	"github.com/codermesh/codermesh/coderd/database"
+)
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "plain ä": "plain ä", "a\x00b": "a\uFFFDb", "a\xff\xfeb": "a\uFFFDb"} {
+		if got := database.Text(text); got != want {
+			t.Errorf("Text(%q) is %q, want %q", text, got, want)
+		}
+	}
+}
