@@ -17,7 +17,9 @@ export default defineConfig({
     target: "es2022",
   },
   server: {
-    proxy: Object.fromEntries(["/api", "/bin", "/healthz", "/icon"].map((path) => [path, { target: server, ws: true, changeOrigin: true }])),
+    proxy: Object.fromEntries(
+      ["/api", "/bin", "/healthz", "/icon"].map((path) => [path, { target: server, ws: true, changeOrigin: true }]),
+    ),
   },
   test: { include: ["src/**/*.test.{ts,tsx}"] },
 });

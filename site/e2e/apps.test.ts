@@ -60,8 +60,13 @@ beforeAll(async () => {
   const url = `url = "http://localhost:${port}"`;
   // The workspace has a file system of its own, so the program comes with its script.
   const serve = `cat >app.cjs <<'PROGRAM'\n\${file("\${path.module}/app.cjs")}\nPROGRAM\nnohup ${process.execPath} app.cjs >/dev/null 2>&1 &\n`;
-  writeFileSync(join(dir, "main.tf"), base + app("hostile", 'url = "javascript:alert(document.domain)"\n  external = true'));
-  await expect(run(place, ["templates", "push", "apps", "-d", dir, "-y"])).rejects.toThrow("cannot begin with javascript:");
+  writeFileSync(
+    join(dir, "main.tf"),
+    base + app("hostile", 'url = "javascript:alert(document.domain)"\n  external = true'),
+  );
+  await expect(run(place, ["templates", "push", "apps", "-d", dir, "-y"])).rejects.toThrow(
+    "cannot begin with javascript:",
+  );
   writeFileSync(
     join(dir, "main.tf"),
     base +
@@ -77,7 +82,10 @@ beforeAll(async () => {
   await run(place, ["templates", "push", "apps", "-d", dir, "-y"]);
   await run(place, ["create", "apps", "-t", "apps", "-y"]);
   await api(place, token, "POST", "users", { username: "mallory", email: "mallory@example.com", password, name: "" });
-  const answer = await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "mallory@example.com", password }) });
+  const answer = await fetch(`${place.url}/api/v2/users/login`, {
+    method: "POST",
+    body: JSON.stringify({ email: "mallory@example.com", password }),
+  });
   bob = ((await answer.json()) as { session_token: string }).session_token;
 });
 
@@ -118,9 +126,16 @@ it("opens apps by path or sends them to their host, ports by number, and command
   await byPath.getByText("socket:ping").waitFor();
   expect(await byPath.locator("#sent").innerText()).not.toContain("coder_session");
   const command = await follow(/^command/);
-  await command.waitForFunction(() => [...document.querySelectorAll(".xterm-rows > div")].some((r) => (r as HTMLElement).innerText.replaceAll(" ", " ").includes("from-the-23-command")));
+  await command.waitForFunction(() =>
+    [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
+      (r as HTMLElement).innerText.replaceAll(" ", " ").includes("from-the-23-command"),
+    ),
+  );
   await page.getByRole("tab", { name: "Ports" }).click();
-  const listening = page.getByRole("tabpanel").getByRole("listitem").filter({ hasText: String(port) });
+  const listening = page
+    .getByRole("tabpanel")
+    .getByRole("listitem")
+    .filter({ hasText: String(port) });
   await listening.waitFor();
   const opened = context.waitForEvent("page");
   await listening.getByRole("link", { name: "Open" }).click();

@@ -9,7 +9,12 @@ import { type Browser, type BrowserContext, chromium, type Page } from "playwrig
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import type { Place } from "./server";
 
-const executablePath = [process.env["CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((p) => p && existsSync(p));
+const executablePath = [
+  process.env["CHROMIUM"],
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
+].find((p) => p && existsSync(p));
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
@@ -20,9 +25,13 @@ let complaints: string[] = [];
 // withBrowser opens one for the tests of a file.
 export function withBrowser() {
   beforeAll(async () => {
-    if (!executablePath) throw new Error("there is no Chromium: run scripts/test-prerequisites, or set CHROMIUM to one");
+    if (!executablePath)
+      throw new Error("there is no Chromium: run scripts/test-prerequisites, or set CHROMIUM to one");
     // Chromium's own sandbox does not run as root.
-    browser = await chromium.launch({ executablePath, args: ["--disable-dev-shm-usage", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])] });
+    browser = await chromium.launch({
+      executablePath,
+      args: ["--disable-dev-shm-usage", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])],
+    });
   });
   afterEach(async ({ task }) => {
     if (task.result?.state === "fail") await keepEvidence(task.name);
@@ -40,7 +49,8 @@ async function keepEvidence(test: string) {
   const dir = join(root, "build", "e2e");
   mkdirSync(dir, { recursive: true });
   const name = test.replaceAll(/\W+/g, "-").slice(0, 60);
-  for (const [i, page] of contexts.flatMap((c) => c.pages()).entries()) await page.screenshot({ path: join(dir, `${name}-${i}.png`), timeout: 5000 }).catch(() => undefined);
+  for (const [i, page] of contexts.flatMap((c) => c.pages()).entries())
+    await page.screenshot({ path: join(dir, `${name}-${i}.png`), timeout: 5000 }).catch(() => undefined);
 }
 
 export interface Opened {
@@ -63,7 +73,10 @@ export async function open(place: Place, token?: string, look: Look = {}): Promi
     permissions: ["clipboard-read", "clipboard-write"],
   });
   contexts.push(context);
-  if (token) await context.addCookies([{ name: "coder_session_token", value: token, url: place.url, httpOnly: true, sameSite: "Lax" }]);
+  if (token)
+    await context.addCookies([
+      { name: "coder_session_token", value: token, url: place.url, httpOnly: true, sameSite: "Lax" },
+    ]);
   const complain = (text: string) => {
     if (!look.expect?.test(text)) complaints.push(text);
   };
@@ -75,7 +88,11 @@ export async function open(place: Place, token?: string, look: Look = {}): Promi
   context.on("weberror", (error) => complain(`a script failed: ${error.error().message}`));
   context.on("console", (message) => {
     // The browser reports every answer that is no success, and every connection that a restart has cut.
-    if (message.type() === "error" && !/Failed to load resource|ERR_|WebSocket connection to|EventSource/.test(message.text())) complain(`console: ${message.text()}`);
+    if (
+      message.type() === "error" &&
+      !/Failed to load resource|ERR_|WebSocket connection to|EventSource/.test(message.text())
+    )
+      complain(`console: ${message.text()}`);
   });
   const page = await context.newPage();
   page.setDefaultTimeout(30_000);
@@ -88,9 +105,21 @@ const axeSource = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 export async function axe(page: Page, what: string) {
   // The source is evaluated by the test's own channel: the page's policy would refuse a script element.
   await page.evaluate(readFileSync(axeSource, "utf8"));
-  const result = await page.evaluate(() => (window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } }).axe.run({ resultTypes: ["violations"] }));
+  const result = await page.evaluate(() =>
+    (window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } }).axe.run({
+      resultTypes: ["violations"],
+    }),
+  );
   const serious = result.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
-  expect(serious.map((v) => `${what}: ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => `${n.target.join(" ")} (${n.failureSummary?.split("\n")[1]?.trim()})`).join("; ")}`)).toEqual([]);
+  expect(
+    serious.map(
+      (v) =>
+        `${what}: ${v.id}: ${v.help}: ${v.nodes
+          .slice(0, 3)
+          .map((n) => `${n.target.join(" ")} (${n.failureSummary?.split("\n")[1]?.trim()})`)
+          .join("; ")}`,
+    ),
+  ).toEqual([]);
 }
 
 // fits fails when a page is wider than its window.
@@ -98,7 +127,9 @@ export async function fits(page: Page, what: string) {
   const over = await page.evaluate(() => {
     const width = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= width) return "";
-    const widest = [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > width + 1).at(-1);
+    const widest = [...document.querySelectorAll("body *")]
+      .filter((e) => e.getBoundingClientRect().right > width + 1)
+      .at(-1);
     return `${document.documentElement.scrollWidth} of ${width} px: ${widest?.outerHTML.slice(0, 200)}`;
   });
   expect(over, `${what} is wider than the window`).toBe("");

@@ -28,14 +28,19 @@ it("loads at most 150 kB of JavaScript first, and no terminal", async () => {
   };
   for (const [key, chunk] of Object.entries(manifest)) if (chunk.isEntry) add(key);
   add("src/pages/workspaces.tsx");
-  const size = [...loaded].filter((f) => f.endsWith(".js")).reduce((sum, f) => sum + gzipSync(readFileSync(join(build, f)), { level: 9 }).length, 0);
+  const size = [...loaded]
+    .filter((f) => f.endsWith(".js"))
+    .reduce((sum, f) => sum + gzipSync(readFileSync(join(build, f)), { level: 9 }).length, 0);
   console.log(`first load: ${(size / 1000).toFixed(1)} kB of JavaScript (gzip), ${loaded.size} files`);
   expect(size).toBeLessThanOrEqual(150_000);
 
   // The browser agrees about which files those are.
   const { page } = await open(place, token);
   const asked: string[] = [];
-  page.on("request", (r) => r.url().includes("/assets/") && r.url().endsWith(".js") && asked.push(new URL(r.url()).pathname.slice(1)));
+  page.on(
+    "request",
+    (r) => r.url().includes("/assets/") && r.url().endsWith(".js") && asked.push(new URL(r.url()).pathname.slice(1)),
+  );
   await page.goto("/workspaces");
   await page.getByRole("heading", { name: "Workspaces" }).waitFor();
   expect(asked.filter((f) => !loaded.has(f))).toEqual([]);

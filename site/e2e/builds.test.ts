@@ -39,7 +39,10 @@ it("updates a workspace to its template's active version", async () => {
   await page.getByRole("dialog").getByRole("button", { name: "Update" }).click();
   await page.getByText("Its template has a newer version").waitFor({ state: "detached", timeout: 60_000 });
   await heading.getByText("Running").waitFor({ timeout: 60_000 });
-  expect(await workspace("older")).toMatchObject({ outdated: false, latest_build: { template_version_name: "second", build_number: 2 } });
+  expect(await workspace("older")).toMatchObject({
+    outdated: false,
+    latest_build: { template_version_name: "second", build_number: 2 },
+  });
 });
 
 it("gives a workspace an hour more", async () => {
@@ -54,7 +57,16 @@ it("gives a workspace an hour more", async () => {
 });
 
 it("takes a build out of the queue", async () => {
-  await run(place, ["create", "queued", "-t", "process", "-y", "--no-wait", "--provisioner-tag", "environment=nowhere"]);
+  await run(place, [
+    "create",
+    "queued",
+    "-t",
+    "process",
+    "-y",
+    "--no-wait",
+    "--provisioner-tag",
+    "environment=nowhere",
+  ]);
   const { page } = await open(place, token);
   await page.goto("/@ada/queued");
   const heading = page.getByRole("heading", { level: 1 });
@@ -69,14 +81,17 @@ it("takes a build out of the queue", async () => {
 it("forgets what cannot be destroyed", async () => {
   const dir = join(place.dir, "stuck");
   mkdirSync(dir, { recursive: true });
-  writeFileSync(join(dir, "main.tf"), `
+  writeFileSync(
+    join(dir, "main.tf"),
+    `
 resource "terraform_data" "x" {
   provisioner "local-exec" {
     when    = destroy
     command = "exit 7"
   }
 }
-`);
+`,
+  );
   await run(place, ["templates", "push", "stuck", "-d", dir, "-y"]);
   await run(place, ["create", "stuck", "-t", "stuck", "-y"]);
   const { page } = await open(place, token);
@@ -86,12 +101,18 @@ resource "terraform_data" "x" {
   const remove = async (item: string, action: string) => {
     await page.getByRole("button", { name: "More for stuck" }).click();
     await page.getByRole("menuitem", { name: item }).click();
-    await page.getByRole("dialog").getByLabel(/to confirm/).fill("stuck");
+    await page
+      .getByRole("dialog")
+      .getByLabel(/to confirm/)
+      .fill("stuck");
     await page.getByRole("dialog").getByRole("button", { name: action }).click();
   };
   await remove("Delete…", "Delete");
   await heading.getByText("Failed").waitFor({ timeout: 60_000 });
-  await page.getByText(/exit status 7/).first().waitFor();
+  await page
+    .getByText(/exit status 7/)
+    .first()
+    .waitFor();
   await remove("Forget without destroying…", "Forget");
   await page.getByText("stuck has been deleted").waitFor({ timeout: 60_000 });
 });

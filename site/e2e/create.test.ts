@@ -180,11 +180,29 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   await page.getByRole("button", { name: "Create workspace" }).click();
   await page.waitForURL("**/@ada/kinds");
   await page.locator('[data-log="ended"]').waitFor({ timeout: 60_000 });
-  const workspace = await api<{ latest_build: { id: string; job: { status: string } } }>(place, token, "GET", "users/me/workspace/kinds");
+  const workspace = await api<{ latest_build: { id: string; job: { status: string } } }>(
+    place,
+    token,
+    "GET",
+    "users/me/workspace/kinds",
+  );
   expect(workspace.latest_build.job.status).toBe("succeeded");
-  const values = await api<{ name: string; value: string }[]>(place, token, "GET", `workspacebuilds/${workspace.latest_build.id}/parameters`);
+  const values = await api<{ name: string; value: string }[]>(
+    place,
+    token,
+    "GET",
+    `workspacebuilds/${workspace.latest_build.id}/parameters`,
+  );
   expect(Object.fromEntries(values.filter((v) => v.name !== "reset").map((v) => [v.name, v.value]))).toEqual({
-    region: "us", zone: "us-3", hostname: "good-one", notes: "two\nlines", cpus: "3", gpu: "true", backup: "false", tools: '["git","vim"]', labels: '["red","blue"]',
+    region: "us",
+    zone: "us-3",
+    hostname: "good-one",
+    notes: "two\nlines",
+    cpus: "3",
+    gpu: "true",
+    backup: "false",
+    tools: '["git","vim"]',
+    labels: '["red","blue"]',
   });
 
   // What was chosen once stays; the rest can be changed.
@@ -200,19 +218,25 @@ it("begins with a preset", async () => {
   let choose = () => {};
   const chosen = new Promise<void>((resolve) => (choose = resolve));
   const worked = new Promise<void>((resolve) => {
-    void page.route("**/dynamic-parameters/evaluate", async (route) => {
-      const response = await route.fetch();
-      resolve();
-      await chosen;
-      await route.fulfill({ response });
-    }, { times: 1 });
+    void page.route(
+      "**/dynamic-parameters/evaluate",
+      async (route) => {
+        const response = await route.fetch();
+        resolve();
+        await chosen;
+        await route.fulfill({ response });
+      },
+      { times: 1 },
+    );
   });
   await page.goto("/templates/kinds/workspace?name=preset&param.hostname=linked");
   await worked;
   await page.getByLabel("Preset").selectOption("Big machine");
   choose();
   await page.getByRole("radio", { name: /America/ }).waitFor();
-  await page.waitForFunction(() => (document.querySelector("select#parameter-zone-input") as HTMLSelectElement | null)?.value === "us-3");
+  await page.waitForFunction(
+    () => (document.querySelector("select#parameter-zone-input") as HTMLSelectElement | null)?.value === "us-3",
+  );
   expect(await page.getByRole("radio", { name: /America/ }).isChecked()).toBe(true);
   expect(await page.getByRole("textbox", { name: "hostname" }).inputValue()).toBe("linked");
   await fits(page, "the form");

@@ -40,7 +40,9 @@ beforeAll(async () => {
       back.searchParams.set(denies ? "error" : "code", denies ? "access_denied" : "the-code");
       res.writeHead(302, { Location: back.href }).end();
     } else if (url.pathname === "/token") {
-      res.writeHead(200, { "Content-Type": "application/json" }).end(JSON.stringify({ access_token: "the-token", token_type: "bearer" }));
+      res
+        .writeHead(200, { "Content-Type": "application/json" })
+        .end(JSON.stringify({ access_token: "the-token", token_type: "bearer" }));
     } else {
       res.writeHead(req.headers.authorization === "Bearer the-token" ? 200 : 401).end("{}");
     }
@@ -51,10 +53,15 @@ beforeAll(async () => {
   for (const [i, id] of ["forge", "other"].entries()) {
     const name = `CODER_EXTERNAL_AUTH_${i}_`;
     Object.assign(server.extra, {
-      [`${name}ID`]: id, [`${name}TYPE`]: "custom", [`${name}DISPLAY_NAME`]: `The ${id} <b>service</b>`, [`${name}CLIENT_ID`]: "client", [`${name}CLIENT_SECRET`]: "secret",
+      [`${name}ID`]: id,
+      [`${name}TYPE`]: "custom",
+      [`${name}DISPLAY_NAME`]: `The ${id} <b>service</b>`,
+      [`${name}CLIENT_ID`]: "client",
+      [`${name}CLIENT_SECRET`]: "secret",
       // The suite complains of requests to other hosts; what is below this name is its own.
       [`${name}AUTH_URL`]: `http://${id}.apps.localhost:${port}/authorize`,
-      [`${name}TOKEN_URL`]: `http://127.0.0.1:${port}/token`, [`${name}VALIDATE_URL`]: `http://127.0.0.1:${port}/user`,
+      [`${name}TOKEN_URL`]: `http://127.0.0.1:${port}/token`,
+      [`${name}VALIDATE_URL`]: `http://127.0.0.1:${port}/user`,
     });
   }
   await server.start();

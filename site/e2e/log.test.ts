@@ -15,7 +15,9 @@ const script = `printf '%s\\n' "begin $(head -c 1500 /dev/zero | tr '\\0' x) end
 beforeAll(async () => {
   const dir = join(place.dir, "long");
   mkdirSync(dir, { recursive: true });
-  writeFileSync(join(dir, "main.tf"), `
+  writeFileSync(
+    join(dir, "main.tf"),
+    `
 terraform {
   required_providers {
     coder = { source = "coder/coder" }
@@ -30,7 +32,8 @@ resource "terraform_data" "x" {
     EOT
   }
 }
-`);
+`,
+  );
   await run(place, ["templates", "push", "long", "-d", dir, "-y"]);
   await run(place, ["create", "long", "-t", "long", "-y"]);
 });
@@ -95,19 +98,30 @@ it("follows a build from where the connection broke", async () => {
   // The page sees the next build live, and loses its connections in the middle.
   const started = run(place, ["start", "long", "-y"]);
   await page.getByText("Build #3: start").waitFor();
-  await page.getByText(/local-exec\): \d+/).first().waitFor();
+  await page
+    .getByText(/local-exec\): \d+/)
+    .first()
+    .waitFor();
   await context.setOffline(true);
   await context.setOffline(false);
   await started;
   await page.locator('[data-log="ended"]').waitFor({ timeout: 60_000 });
   await page.getByText(/^100,\d+ lines$/).waitFor();
   // Complete and in order: every line has the number that it has on the server.
-  const { latest_build: build } = await api<{ latest_build: { id: string } }>(place, token, "GET", "users/me/workspace/long");
+  const { latest_build: build } = await api<{ latest_build: { id: string } }>(
+    place,
+    token,
+    "GET",
+    "users/me/workspace/long",
+  );
   const all = await api<{ output: string }[]>(place, token, "GET", `workspacebuilds/${build.id}/logs`);
   for (const n of [12_345, 50_000, 99_999]) {
     const text = `local-exec): ${n}`;
     const index = all.findIndex((l) => l.output.endsWith(text));
     await page.getByLabel("Find in the log").fill(text);
-    await page.getByRole("log").getByRole("link", { name: `Line ${index + 1}`, exact: true }).waitFor();
+    await page
+      .getByRole("log")
+      .getByRole("link", { name: `Line ${index + 1}`, exact: true })
+      .waitFor();
   }
 });

@@ -35,9 +35,15 @@ beforeAll(async () => {
   await pushProcess(server.place);
   await run(server.place, ["create", "original", "-t", "process", "-y"]);
   const versions = "/usr/lib/postgresql"; // where Debian puts it
-  const psql = (existsSync(versions) ? readdirSync(versions) : []).map((v) => join(versions, v, "bin/psql")).find((p) => existsSync(p)) ?? "psql";
+  const psql =
+    (existsSync(versions) ? readdirSync(versions) : [])
+      .map((v) => join(versions, v, "bin/psql"))
+      .find((p) => existsSync(p)) ?? "psql";
   const database = (await run(server.place, ["server", "postgres-builtin-url"])).trim();
-  execFileSync(psql, ["-v", "ON_ERROR_STOP=1", "--single-transaction", "-d", database, "-f", "-"], { input: copies, stdio: ["pipe", "pipe", "inherit"] });
+  execFileSync(psql, ["-v", "ON_ERROR_STOP=1", "--single-transaction", "-d", database, "-f", "-"], {
+    input: copies,
+    stdio: ["pipe", "pipe", "inherit"],
+  });
 });
 afterAll(() => server.cleanup());
 
@@ -47,10 +53,18 @@ it("shows a thousand workspaces", async () => {
   for (let i = 0; i < 5; i++) {
     await page.goto("about:blank");
     await page.goto("/workspaces");
-    times.push(await page.evaluate(() => new Promise<number>((resolve) => {
-      const look = () => (document.querySelector('ul[aria-label="Workspaces"] li') ? resolve(performance.now()) : requestAnimationFrame(look));
-      look();
-    })));
+    times.push(
+      await page.evaluate(
+        () =>
+          new Promise<number>((resolve) => {
+            const look = () =>
+              document.querySelector('ul[aria-label="Workspaces"] li')
+                ? resolve(performance.now())
+                : requestAnimationFrame(look);
+            look();
+          }),
+      ),
+    );
   }
   console.log(`${many} workspaces on screen after ${times.map((t) => Math.round(t)).join(", ")} ms`);
   await page.getByText("1,000 workspaces").waitFor();

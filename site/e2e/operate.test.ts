@@ -21,7 +21,10 @@ it("shows daemons, and why a job waits, and cancels it", async () => {
   await page.getByLabel("Template folder").setInputFiles(dir);
   await page.getByLabel("Provisioner tags").fill("environment=on-prem");
   await page.getByRole("button", { name: "Import" }).click();
-  await page.getByText(/^Waiting: .*environment/).first().waitFor();
+  await page
+    .getByText(/^Waiting: .*environment/)
+    .first()
+    .waitFor();
 
   await page.goto("/provisioners");
   await page.getByRole("region", { name: "Daemons" }).getByText("idle").first().waitFor();
@@ -52,7 +55,8 @@ it("makes and deletes provisioner keys", async () => {
 it("shows the server's health, with what to do", async () => {
   const { page } = await open(place, token);
   await page.goto("/health");
-  for (const section of ["Database", "Access URL", "Relay", "Websocket", "Provisioners"]) await page.getByRole("heading", { name: new RegExp(section, "i") }).waitFor();
+  for (const section of ["Database", "Access URL", "Relay", "Websocket", "Provisioners"])
+    await page.getByRole("heading", { name: new RegExp(section, "i") }).waitFor();
   await axe(page, "health");
   await picture(page, "health");
 });
@@ -68,21 +72,37 @@ it("draws the mesh, and shows a new peer without a reload", async () => {
   await picture(page, "mesh");
   const agents = await peers.getByRole("row").filter({ hasText: "agent" }).count();
   await run(place, ["create", "joining", "-t", "process", "-y"]);
-  await page.waitForFunction((n) => [...document.querySelectorAll("tbody tr")].filter((r) => r.textContent?.includes("agent")).length > n, agents);
+  await page.waitForFunction(
+    (n) => [...document.querySelectorAll("tbody tr")].filter((r) => r.textContent?.includes("agent")).length > n,
+    agents,
+  );
 });
 
 it("is usable at 390 px: tables become lists", async () => {
   const { page } = await open(place, token, { width: 390, dark: true });
   for (const [path, seen] of [
-    ["/provisioners", "built-in-0@"], ["/mesh", "built-in-0@"], ["/users", "ada@example.com"], ["/health", "Websockets"], ["/account", "SSH public key"],
-    ["/templates/process/versions", "succeeded"], ["/templates/process/resources", "terraform_data"], ["/@ada/meshed/builds/1", "Phases of the build"],
+    ["/provisioners", "built-in-0@"],
+    ["/mesh", "built-in-0@"],
+    ["/users", "ada@example.com"],
+    ["/health", "Websockets"],
+    ["/account", "SSH public key"],
+    ["/templates/process/versions", "succeeded"],
+    ["/templates/process/resources", "terraform_data"],
+    ["/@ada/meshed/builds/1", "Phases of the build"],
   ]) {
     await page.goto(path!);
-    await (seen!.startsWith("Phases") ? page.getByRole("list", { name: seen! }) : page.getByText(seen!)).first().waitFor();
+    await (seen!.startsWith("Phases") ? page.getByRole("list", { name: seen! }) : page.getByText(seen!))
+      .first()
+      .waitFor();
     await fits(page, path!);
     await axe(page, `${path} at 390 px`);
     // Nothing has to be moved sideways within a table.
-    expect(await page.locator("table").evaluateAll((all) => all.filter((t) => t.scrollWidth > t.parentElement!.clientWidth).length), path!).toBe(0);
+    expect(
+      await page
+        .locator("table")
+        .evaluateAll((all) => all.filter((t) => t.scrollWidth > t.parentElement!.clientWidth).length),
+      path!,
+    ).toBe(0);
   }
   await page.goto("/provisioners");
   const daemon = page.getByRole("row").filter({ hasText: "built-in-0@" });

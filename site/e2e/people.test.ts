@@ -30,7 +30,12 @@ it("creates, promotes, suspends and deletes users", async () => {
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
   await row.getByText(/template admin/i).waitFor();
 
-  const { session_token } = (await (await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "bob@example.com", password }) })).json()) as { session_token: string };
+  const { session_token } = (await (
+    await fetch(`${place.url}/api/v2/users/login`, {
+      method: "POST",
+      body: JSON.stringify({ email: "bob@example.com", password }),
+    })
+  ).json()) as { session_token: string };
   const bob = await open(place, session_token);
   await bob.page.goto("/workspaces");
   await bob.page.getByText("You have no workspaces").waitFor();
@@ -58,11 +63,20 @@ it("creates, promotes, suspends and deletes users", async () => {
 
 it("changes an account, its tokens and its SSH key", async () => {
   await api(place, token, "POST", "users", { username: "eve", email: "eve@example.com", password, name: "" });
-  const { session_token } = (await (await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "eve@example.com", password }) })).json()) as { session_token: string };
+  const { session_token } = (await (
+    await fetch(`${place.url}/api/v2/users/login`, {
+      method: "POST",
+      body: JSON.stringify({ email: "eve@example.com", password }),
+    })
+  ).json()) as { session_token: string };
   const { page } = await open(place, session_token);
   await page.goto("/account");
   await page.getByLabel("Full name").fill("<b>Eve</b>");
-  await page.locator("form").filter({ has: page.getByLabel("Full name") }).getByRole("button", { name: "Save" }).click();
+  await page
+    .locator("form")
+    .filter({ has: page.getByLabel("Full name") })
+    .getByRole("button", { name: "Save" })
+    .click();
   await page.getByText("Saved").waitFor();
   await page.getByLabel("Old password").fill("wrong");
   await page.getByLabel("New password").fill(`${password}!`);
@@ -71,7 +85,11 @@ it("changes an account, its tokens and its SSH key", async () => {
   await page.getByLabel("Old password").fill(password);
   await page.getByRole("button", { name: "Change password" }).click();
   // A changed password ends sessions, this one perhaps too.
-  await page.getByText("Changed").or(page.getByRole("button", { name: "Sign in" })).first().waitFor();
+  await page
+    .getByText("Changed")
+    .or(page.getByRole("button", { name: "Sign in" }))
+    .first()
+    .waitFor();
   if (await page.getByRole("button", { name: "Sign in" }).isVisible()) {
     await page.getByLabel("Email").fill("eve@example.com");
     await page.getByLabel("Password").fill(`${password}!`);
@@ -95,12 +113,18 @@ it("changes an account, its tokens and its SSH key", async () => {
   expect(before).toMatch(/^(ssh-ed25519|ecdsa|ssh-rsa) /);
   await page.getByRole("button", { name: "Replace…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Replace" }).click();
-  await page.waitForFunction((old) => document.querySelector<HTMLInputElement>('[aria-label="SSH public key"]')?.value !== old, before);
+  await page.waitForFunction(
+    (old) => document.querySelector<HTMLInputElement>('[aria-label="SSH public key"]')?.value !== old,
+    before,
+  );
 });
 
 it("does not tell members of an outage because they cannot see shared provisioners", async () => {
   await api(place, token, "POST", "users", { username: "mel", email: "mel@example.com", password, name: "" });
-  const login = await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "mel@example.com", password }) });
+  const login = await fetch(`${place.url}/api/v2/users/login`, {
+    method: "POST",
+    body: JSON.stringify({ email: "mel@example.com", password }),
+  });
   const { session_token } = (await login.json()) as { session_token: string };
   const { page } = await open(place, session_token);
   await page.goto("/provisioners");
@@ -110,10 +134,23 @@ it("does not tell members of an outage because they cannot see shared provisione
 
 it("fits a phone", async () => {
   const { page } = await open(place, token, { width: 390, dark: true });
-  for (const path of ["/users", "/account", "/provisioners", "/health", "/mesh", "/templates/new", "/templates/process", "/templates/process/workspace", "/templates/process/settings"]) {
+  for (const path of [
+    "/users",
+    "/account",
+    "/provisioners",
+    "/health",
+    "/mesh",
+    "/templates/new",
+    "/templates/process",
+    "/templates/process/workspace",
+    "/templates/process/settings",
+  ]) {
     await page.goto(path);
     await page.getByRole("heading", { level: 1 }).waitFor();
-    await page.getByText(/^Loading/).first().waitFor({ state: "detached" });
+    await page
+      .getByText(/^Loading/)
+      .first()
+      .waitFor({ state: "detached" });
     await fits(page, path);
     await axe(page, `${path} on a dark phone`);
   }

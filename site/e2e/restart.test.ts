@@ -47,7 +47,8 @@ it("shows a masked parameter only when it is asked to", async () => {
   for (const path of ["/@ada/again", "/@ada/again/builds/1", "/@ada/again?tab=settings"]) {
     await page.goto(path);
     await page.getByRole("heading", { level: 1 }).getByText("Running").waitFor();
-    if (path.endsWith("settings")) expect(await page.locator("#parameter-api_key-input").getAttribute("type")).toBe("password");
+    if (path.endsWith("settings"))
+      expect(await page.locator("#parameter-api_key-input").getAttribute("type")).toBe("password");
     else if (path.endsWith("1")) await page.getByRole("button", { name: "Show the secret value" }).waitFor();
     expect(await page.locator("body").innerText()).not.toContain("sk-secret");
   }
@@ -71,7 +72,10 @@ it("restarts a workspace though the page is closed", async () => {
 });
 
 it("refuses a restart that cannot be, and stops nothing", async () => {
-  writeFileSync(join(dir, "main.tf"), source(`data "coder_parameter" "team" {\n  name    = "team"\n  mutable = true\n}\n`));
+  writeFileSync(
+    join(dir, "main.tf"),
+    source(`data "coder_parameter" "team" {\n  name    = "team"\n  mutable = true\n}\n`),
+  );
   await run(place, ["templates", "push", "again", "-d", dir, "-y"]);
   await run(place, ["autoupdate", "again", "always"]);
   const { page } = await open(place, token);

@@ -20,9 +20,15 @@ it("says that the server is away, and goes on by itself", async () => {
   await page.goto("/workspaces");
   await page.getByText("You have no workspaces").waitFor();
   await server.stop("SIGKILL");
-  await page.getByText(/The server does not answer/).first().waitFor();
+  await page
+    .getByText(/The server does not answer/)
+    .first()
+    .waitFor();
   await server.start();
-  await page.getByText(/The server does not answer/).first().waitFor({ state: "detached" });
+  await page
+    .getByText(/The server does not answer/)
+    .first()
+    .waitFor({ state: "detached" });
   // What happens from now on is seen without a reload.
   await run(server.place, ["create", "after", "-t", "process", "-y"]);
   await page.getByRole("link", { name: "after" }).waitFor();
@@ -35,7 +41,14 @@ it("keeps a terminal's shell while the server restarts", async () => {
   await page.goto("/@ada/shell/terminal");
   await page.locator('[data-terminal="open"]').waitFor();
   await page.locator(".xterm-helper-textarea").focus();
-  const shows = (text: string) => page.waitForFunction((t) => [...document.querySelectorAll(".xterm-rows > div")].some((r) => (r as HTMLElement).innerText.replaceAll("\u00a0", " ").includes(t)), text);
+  const shows = (text: string) =>
+    page.waitForFunction(
+      (t) =>
+        [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
+          (r as HTMLElement).innerText.replaceAll("\u00a0", " ").includes(t),
+        ),
+      text,
+    );
   await page.keyboard.type("KEPT=yes; echo before-the-restart\n");
   await shows("before-the-restart");
   await server.stop();
@@ -53,7 +66,10 @@ it("says that there were too many tries", async () => {
   await page.goto("/login");
   let status = 0;
   for (let tries = 0; status !== 429 && tries < 1000; tries++) {
-    ({ status } = await fetch(`${server.place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "ada@example.com", password: "x" }) }));
+    ({ status } = await fetch(`${server.place.url}/api/v2/users/login`, {
+      method: "POST",
+      body: JSON.stringify({ email: "ada@example.com", password: "x" }),
+    }));
   }
   await page.getByLabel("Email").fill("ada@example.com");
   await page.getByLabel("Password").fill("x");

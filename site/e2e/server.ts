@@ -11,8 +11,12 @@ const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 export const coder = join(root, "build", "coder");
 
 // until polls for what other processes do on their own time.
-export async function until<T>(what: string, check: () => Promise<T | undefined | false> | T | undefined | false, ms = 60_000): Promise<T> {
-  for (const deadline = Date.now() + ms; ; ) {
+export async function until<T>(
+  what: string,
+  check: () => Promise<T | undefined | false> | T | undefined | false,
+  ms = 60_000,
+): Promise<T> {
+  for (const deadline = Date.now() + ms; ;) {
     const got = await check();
     if (got) return got;
     if (Date.now() > deadline) throw new Error(`still not after ${ms} ms: ${what}`);
@@ -52,8 +56,16 @@ export class Server {
   env(user = "admin"): NodeJS.ProcessEnv {
     const { dir, port, url } = this.place;
     return {
-      PATH: `${process.env["PATH"]}:${join(root, "build", "tools")}`, HOME: join(dir, `home-${user}`), CODER_CONFIG_DIR: join(dir, `config-${user}`),
-      CODER_CACHE_DIRECTORY: join(dir, "cache"), CODER_HTTP_ADDRESS: `127.0.0.1:${port}`, CODER_ACCESS_URL: url, USER: "root", SHELL: "/bin/bash", LANG: "C.UTF-8", TERM: "xterm-256color",
+      PATH: `${process.env["PATH"]}:${join(root, "build", "tools")}`,
+      HOME: join(dir, `home-${user}`),
+      CODER_CONFIG_DIR: join(dir, `config-${user}`),
+      CODER_CACHE_DIRECTORY: join(dir, "cache"),
+      CODER_HTTP_ADDRESS: `127.0.0.1:${port}`,
+      CODER_ACCESS_URL: url,
+      USER: "root",
+      SHELL: "/bin/bash",
+      LANG: "C.UTF-8",
+      TERM: "xterm-256color",
       CODER_WILDCARD_ACCESS_URL: `*.apps.localhost:${port}`, // browsers take every name below localhost for this machine
     };
   }
@@ -62,10 +74,17 @@ export class Server {
     const { dir, url } = this.place;
     mkdirSync(join(dir, "home-admin"), { recursive: true });
     const log = openSync(join(dir, "server.log"), "a");
-    this.process = spawn(coder, ["server"], { cwd: dir, env: { ...this.env(), ...this.extra }, stdio: ["ignore", log, log] });
+    this.process = spawn(coder, ["server"], {
+      cwd: dir,
+      env: { ...this.env(), ...this.extra },
+      stdio: ["ignore", log, log],
+    });
     await until("the server is healthy", async () => {
       if (this.process?.exitCode != null) throw new Error(`the server ended:\n${this.log()}`);
-      return fetch(`${url}/healthz`).then((r) => r.ok, () => false);
+      return fetch(`${url}/healthz`).then(
+        (r) => r.ok,
+        () => false,
+      );
     });
   }
 
@@ -101,12 +120,23 @@ export class Server {
 
 // run is the command line as a user.
 export async function run(place: Place, args: string[], user = "admin"): Promise<string> {
-  const { stdout } = await promisify(execFile)(coder, args, { cwd: place.dir, env: new Server(place).env(user), maxBuffer: 64 << 20, timeout: 180_000 });
+  const { stdout } = await promisify(execFile)(coder, args, {
+    cwd: place.dir,
+    env: new Server(place).env(user),
+    maxBuffer: 64 << 20,
+    timeout: 180_000,
+  });
   return stdout;
 }
 
 // api asks the server as the person whose token it is.
-export async function api<T = unknown>(place: Place, token: string, method: string, path: string, body?: unknown): Promise<T> {
+export async function api<T = unknown>(
+  place: Place,
+  token: string,
+  method: string,
+  path: string,
+  body?: unknown,
+): Promise<T> {
   const response = await fetch(`${place.url}/api/v2/${path}`, {
     method,
     headers: { "Coder-Session-Token": token, "Content-Type": "application/json" },

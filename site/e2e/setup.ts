@@ -13,8 +13,20 @@ declare module "vitest" {
 // signUp makes the first user, as whom the command line acts, and the template that the tests' workspaces are made from.
 export async function signUp(server: Server): Promise<string> {
   const { place } = server;
-  await run(place, ["login", place.url, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password]);
-  const login = await fetch(`${place.url}/api/v2/users/login`, { method: "POST", body: JSON.stringify({ email: "ada@example.com", password }) });
+  await run(place, [
+    "login",
+    place.url,
+    "--first-user-username",
+    "ada",
+    "--first-user-email",
+    "ada@example.com",
+    "--first-user-password",
+    password,
+  ]);
+  const login = await fetch(`${place.url}/api/v2/users/login`, {
+    method: "POST",
+    body: JSON.stringify({ email: "ada@example.com", password }),
+  });
   const { session_token: token } = (await login.json()) as { session_token: string };
   return token;
 }

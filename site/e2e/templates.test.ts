@@ -21,7 +21,10 @@ function folder(name: string, files: Record<string, string>): string {
 const head = 'terraform {\n  required_providers {\n    coder = { source = "coder/coder" }\n  }\n}\n';
 
 it("shows an import's error at its file and line", async () => {
-  const dir = folder("broken", { "main.tf": `${head}resource "terraform_data" "x" {\n  input = var.nope\n}\n`, ".terraform/junk": "x" });
+  const dir = folder("broken", {
+    "main.tf": `${head}resource "terraform_data" "x" {\n  input = var.nope\n}\n`,
+    ".terraform/junk": "x",
+  });
   const { page } = await open(place, token);
   await page.goto("/templates/new");
   await page.getByRole("button", { name: "Upload a folder" }).click();
@@ -74,11 +77,16 @@ it("uploads a folder, asks for its variables, and keeps what is written in it as
   await axe(page, "a template's settings");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("heading", { level: 1, name: markup }).waitFor();
-  expect(await api(place, token, "GET", "organizations/default/templates/asking")).toMatchObject({ display_name: markup, default_ttl_ms: 8 * 3_600_000 });
+  expect(await api(place, token, "GET", "organizations/default/templates/asking")).toMatchObject({
+    display_name: markup,
+    default_ttl_ms: 8 * 3_600_000,
+  });
 });
 
 it("makes a new version and goes back to the old one", async () => {
-  const dir = folder("asking", { "main.tf": `${head}variable "zone" {\n  type = string\n}\nresource "terraform_data" "y" {\n  input = var.zone\n}\n` });
+  const dir = folder("asking", {
+    "main.tf": `${head}variable "zone" {\n  type = string\n}\nresource "terraform_data" "y" {\n  input = var.zone\n}\n`,
+  });
   const { page } = await open(place, token);
   await page.goto("/templates/asking");
   await page.getByRole("link", { name: "New version" }).click();

@@ -10,8 +10,19 @@ const token = inject("token");
 beforeAll(() => run(place, ["create", "term", "-t", "process", "-y"]));
 
 // screen is what the terminal shows, line by line.
-const screen = (page: Page) => page.locator(".xterm-rows > div").allInnerTexts().then((rows) => rows.map((r) => r.replaceAll(" ", " ").trimEnd()));
-const shows = (page: Page, text: string) => page.waitForFunction((t) => [...document.querySelectorAll(".xterm-rows > div")].some((r) => (r as HTMLElement).innerText.replaceAll(" ", " ").includes(t)), text);
+const screen = (page: Page) =>
+  page
+    .locator(".xterm-rows > div")
+    .allInnerTexts()
+    .then((rows) => rows.map((r) => r.replaceAll(" ", " ").trimEnd()));
+const shows = (page: Page, text: string) =>
+  page.waitForFunction(
+    (t) =>
+      [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
+        (r as HTMLElement).innerText.replaceAll(" ", " ").includes(t),
+      ),
+    text,
+  );
 
 async function start(page: Page) {
   await page.goto("/@ada/term.main/terminal");
@@ -33,7 +44,13 @@ it("runs programs, full-screen ones too, in every language", async () => {
   const [before] = await waitRow(page, /^\d+ \d+$/);
   await page.setViewportSize({ width: 700, height: 500 });
   await page.keyboard.type("clear; stty size\n");
-  await page.waitForFunction((old) => [...document.querySelectorAll(".xterm-rows > div")].some((r) => /^\d+ \d+$/.test((r as HTMLElement).innerText.trim()) && (r as HTMLElement).innerText.trim() !== old), before!);
+  await page.waitForFunction(
+    (old) =>
+      [...document.querySelectorAll(".xterm-rows > div")].some(
+        (r) => /^\d+ \d+$/.test((r as HTMLElement).innerText.trim()) && (r as HTMLElement).innerText.trim() !== old,
+      ),
+    before!,
+  );
   // A full-screen program: it takes the whole screen and gives it back.
   await page.keyboard.type("clear; seq 1 500 | less\n");
   await shows(page, ":");
@@ -46,7 +63,13 @@ it("runs programs, full-screen ones too, in every language", async () => {
 });
 
 async function waitRow(page: Page, pattern: RegExp): Promise<string[]> {
-  await page.waitForFunction((p) => [...document.querySelectorAll(".xterm-rows > div")].some((r) => new RegExp(p).test((r as HTMLElement).innerText.trim())), pattern.source);
+  await page.waitForFunction(
+    (p) =>
+      [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
+        new RegExp(p).test((r as HTMLElement).innerText.trim()),
+      ),
+    pattern.source,
+  );
   return (await screen(page)).map((r) => r.trim()).filter((r) => pattern.test(r));
 }
 
@@ -55,11 +78,12 @@ it("copies, pastes and makes links of addresses", async () => {
   await start(page);
   await page.evaluate(() => navigator.clipboard.writeText("echo pasted-$((1+1))\n"));
   await page.keyboard.press("Control+Shift+V");
-  if (!(await screen(page)).join("\n").includes("pasted")) await page.locator(".xterm-helper-textarea").evaluate((e) => {
-    const data = new DataTransfer();
-    data.setData("text/plain", "echo pasted-$((1+1))\n");
-    e.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true }));
-  });
+  if (!(await screen(page)).join("\n").includes("pasted"))
+    await page.locator(".xterm-helper-textarea").evaluate((e) => {
+      const data = new DataTransfer();
+      data.setData("text/plain", "echo pasted-$((1+1))\n");
+      e.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true }));
+    });
   await page.keyboard.press("Enter");
   await shows(page, "pasted-2");
   await page.keyboard.type(`clear; echo ${place.url}/healthz\n`);
@@ -74,7 +98,10 @@ it("copies, pastes and makes links of addresses", async () => {
   // A double click selects a word, which can be copied.
   await page.keyboard.type("clear; echo selectable\n");
   await shows(page, "selectable");
-  const word = (await page.locator(".xterm-rows > div", { hasText: /^selectable/ }).first().boundingBox())!;
+  const word = (await page
+    .locator(".xterm-rows > div", { hasText: /^selectable/ })
+    .first()
+    .boundingBox())!;
   await page.mouse.dblclick(word.x + 20, word.y + word.height / 2);
   await page.keyboard.press("Control+Shift+C");
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("selectable");

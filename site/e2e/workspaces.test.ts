@@ -82,7 +82,9 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   await page.goto("/@ada/list");
   await page.getByText("connected", { exact: true }).waitFor();
   expect(await page.getByLabel("SSH command", { exact: true }).inputValue()).toBe("coder ssh list");
-  expect(await page.getByLabel("port-forward command", { exact: true }).inputValue()).toContain("coder port-forward list");
+  expect(await page.getByLabel("port-forward command", { exact: true }).inputValue()).toContain(
+    "coder port-forward list",
+  );
   await page.getByRole("button", { name: "Copy SSH command" }).click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("coder ssh list");
   for (const tab of ["Logs", "Scripts", "Path"]) {
@@ -91,7 +93,13 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   }
   await page.getByRole("link", { name: "Builds" }).click();
   const phases = page.getByRole("list", { name: "Phases of the build" });
-  for (const phase of ["main: connecting", "Starting workspace", /^terraform_data\.\S+ created$/, "main: Startup Script"]) await phases.getByText(phase).first().waitFor();
+  for (const phase of [
+    "main: connecting",
+    "Starting workspace",
+    /^terraform_data\.\S+ created$/,
+    "main: Startup Script",
+  ])
+    await phases.getByText(phase).first().waitFor();
   await page.getByRole("link", { name: "#1 start" }).click();
   await page.getByText("Build #1: start").waitFor();
   await page.getByRole("link", { name: "Settings" }).click();
@@ -100,7 +108,10 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   await page.getByLabel("Time zone").selectOption("Europe/Berlin");
   await page.getByLabel("Sat").check({ force: true });
   await axe(page, "a workspace's settings");
-  await page.locator("section", { has: page.getByRole("heading", { name: "Autostart" }) }).getByRole("button", { name: "Save" }).click();
+  await page
+    .locator("section", { has: page.getByRole("heading", { name: "Autostart" }) })
+    .getByRole("button", { name: "Save" })
+    .click();
   await page.getByText("07:30 Mon, Tue, Wed, Thu, Fri, Sat (Europe/Berlin)").waitFor();
   expect(await workspace("list")).toMatchObject({ autostart_schedule: "CRON_TZ=Europe/Berlin 30 7 * * 1,2,3,4,5,6" });
   // Immediately with other parameters.

@@ -20,7 +20,9 @@ for (const entry of readdirSync(from, { recursive: true, withFileTypes: true }))
   const content = readFileSync(path);
   const target = join(to, name);
   mkdirSync(dirname(target), { recursive: true });
-  const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_SIZE_HINT]: content.length } };
+  const quality = {
+    params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_SIZE_HINT]: content.length },
+  };
   writeFileSync(`${target}.br`, brotliCompressSync(content, quality));
   writeFileSync(`${target}.gz`, gzipSync(content, { level: 9 }));
 }

@@ -53,9 +53,15 @@ function SignedIn() {
   const { session } = useLink();
   const me = useQuery(queries.me());
   const back = path + (search && `?${search}`) + location.hash;
-  if (session === "ended" || (me.error instanceof ApiError && me.error.status === 401)) return <Redirect to={paths.login(back)} replace />;
+  if (session === "ended" || (me.error instanceof ApiError && me.error.status === 401))
+    return <Redirect to={paths.login(back)} replace />;
   if (me.data) return <Inside me={me.data} />;
-  if (me.error) return <div className="mx-auto max-w-lg p-8"><ErrorNote error={me.error} /></div>;
+  if (me.error)
+    return (
+      <div className="mx-auto max-w-lg p-8">
+        <ErrorNote error={me.error} />
+      </div>
+    );
   return <Loading what="page" />;
 }
 
@@ -86,15 +92,26 @@ function Pages() {
     <Boundary at={path}>
       <Suspense fallback={<Loading what="page" />}>
         <Switch>
-          <Route path="/"><Redirect to={paths.workspaces} replace /></Route>
+          <Route path="/">
+            <Redirect to={paths.workspaces} replace />
+          </Route>
           <Route path="/workspaces" component={Workspaces} />
           <Route path={/^\/@(?<owner>[^/]+)\/(?<name>[^/.]+)(?:\/builds\/(?<build>\d+))?\/?$/}>
-            {(p) => <WorkspacePage key={`${p.owner}/${p.name}`} owner={p.owner!} name={p.name!} build={p.build ? Number(p.build) : undefined} />}
+            {(p) => (
+              <WorkspacePage
+                key={`${p.owner}/${p.name}`}
+                owner={p.owner!}
+                name={p.name!}
+                build={p.build ? Number(p.build) : undefined}
+              />
+            )}
           </Route>
           <Route path="/templates" component={Templates} />
           <Route path="/templates/new" component={NewTemplate} />
           <Route path="/templates/:template/workspace">{(p) => <Create template={p.template} />}</Route>
-          <Route path="/templates/:template/versions/:version">{(p) => <VersionPage template={p.template} version={p.version} />}</Route>
+          <Route path="/templates/:template/versions/:version">
+            {(p) => <VersionPage template={p.template} version={p.version} />}
+          </Route>
           <Route path="/templates/:template/:tab?">{(p) => <TemplatePage name={p.template} tab={p.tab} />}</Route>
           <Route path="/provisioners" component={Provisioners} />
           <Route path="/users" component={Users} />
@@ -103,7 +120,9 @@ function Pages() {
           <Route path="/health" component={Health} />
           <Route path="/mesh" component={Mesh} />
           <Route path="/cli-auth" component={CliAuth} />
-          <Route><NotFound /></Route>
+          <Route>
+            <NotFound />
+          </Route>
         </Switch>
       </Suspense>
     </Boundary>
@@ -111,5 +130,12 @@ function Pages() {
 }
 
 function NotFound() {
-  return <Empty title="There is no such page" action={<LinkButton href={paths.workspaces}>Go to your workspaces</LinkButton>}>The address may be mistyped, or what it named is gone.</Empty>;
+  return (
+    <Empty
+      title="There is no such page"
+      action={<LinkButton href={paths.workspaces}>Go to your workspaces</LinkButton>}
+    >
+      The address may be mistyped, or what it named is gone.
+    </Empty>
+  );
 }

@@ -65,13 +65,22 @@ async function call(path: string, { method = "GET", body, signal }: Call = {}): 
   } catch (err) {
     if (signal?.aborted) throw err;
     setLink({ server: "lost" });
-    throw new ApiError(0, "The server does not answer.", "It may be restarting, or your connection is down. This page goes on by itself.");
+    throw new ApiError(
+      0,
+      "The server does not answer.",
+      "It may be restarting, or your connection is down. This page goes on by itself.",
+    );
   }
   if (response.ok) return response;
   const answer = await response.json().catch(() => null);
   if (response.status >= 502 && response.status <= 504 && !answer?.message) setLink({ server: "lost" }); // from a proxy
   if (response.status === 401 && path !== "users/login") setLink({ session: "ended" });
-  throw new ApiError(response.status, answer?.message ?? `The server answered ${response.status}.`, answer?.detail, answer?.validations);
+  throw new ApiError(
+    response.status,
+    answer?.message ?? `The server answered ${response.status}.`,
+    answer?.detail,
+    answer?.validations,
+  );
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
@@ -82,7 +91,11 @@ export async function getBytes(path: string): Promise<Uint8Array> {
   return new Uint8Array(await (await call(path)).arrayBuffer());
 }
 
-export async function send<T = void>(method: "POST" | "PUT" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
+export async function send<T = void>(
+  method: "POST" | "PUT" | "PATCH" | "DELETE",
+  path: string,
+  body?: unknown,
+): Promise<T> {
   const text = await (await call(path, { method, body })).text();
   return (text === "" ? undefined : JSON.parse(text)) as T;
 }

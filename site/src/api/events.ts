@@ -58,7 +58,8 @@ function follow(client: QueryClient): () => void {
   const probe = () =>
     get("users/me").then(
       () => setLink({ server: "ok" }),
-      (err: ApiError) => setLink({ server: err.status === 0 || (err.status >= 502 && err.status <= 504) ? "lost" : "ok" }),
+      (err: ApiError) =>
+        setLink({ server: err.status === 0 || (err.status >= 502 && err.status <= 504) ? "lost" : "ok" }),
     );
 
   // A tab that comes back after sleep does not wait for its timer.

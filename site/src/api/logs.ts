@@ -76,6 +76,9 @@ function useLog<T extends { id: number }>(path: string | undefined, done: boolea
   return log;
 }
 
-export const useBuildLog = (build: string | undefined, done: boolean) => useLog<JobLog>(build && `workspacebuilds/${build}/logs`, done);
-export const useVersionLog = (version: string | undefined, done: boolean) => useLog<JobLog>(version && `templateversions/${version}/logs`, done);
-export const useAgentLog = (agent: string | undefined, done: boolean) => useLog<AgentLog>(agent && `workspaceagents/${agent}/logs`, done);
+export const useBuildLog = (build: string | undefined, done: boolean) =>
+  useLog<JobLog>(build && `workspacebuilds/${build}/logs`, done);
+export const useVersionLog = (version: string | undefined, done: boolean) =>
+  useLog<JobLog>(version && `templateversions/${version}/logs`, done);
+export const useAgentLog = (agent: string | undefined, done: boolean) =>
+  useLog<AgentLog>(agent && `workspaceagents/${agent}/logs`, done);

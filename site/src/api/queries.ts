@@ -37,24 +37,40 @@ export const queries = {
   appsHost: () => ask<{ host: string }>(["appshost"], "applications/host"),
 
   workspaces: (search: string, page = 0) =>
-    ask<t.WorkspacesResponse>(["workspaces", "list", search, page], `workspaces?q=${segment(search)}&limit=${pageSize}&offset=${page * pageSize}`),
-  workspace: (owner: string, name: string) => ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),
-  builds: (workspace: string) => ask<t.WorkspaceBuild[]>(["workspaces", "builds", workspace], `workspaces/${workspace}/builds`),
+    ask<t.WorkspacesResponse>(
+      ["workspaces", "list", search, page],
+      `workspaces?q=${segment(search)}&limit=${pageSize}&offset=${page * pageSize}`,
+    ),
+  workspace: (owner: string, name: string) =>
+    ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),
+  builds: (workspace: string) =>
+    ask<t.WorkspaceBuild[]>(["workspaces", "builds", workspace], `workspaces/${workspace}/builds`),
   build: (owner: string, name: string, number: number) =>
-    ask<t.WorkspaceBuild>(["workspaces", "build", owner, name, number], `users/${segment(owner)}/workspace/${segment(name)}/builds/${number}`),
-  buildParameters: (build: string) => ask<t.BuildParameter[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
-  buildTimings: (build: string) => ask<t.BuildTimings>(["workspaces", "timings", build], `workspacebuilds/${build}/timings`),
-  ports: (agent: string) => ask<{ ports: t.ListeningPort[] }>(["ports", agent], `workspaceagents/${agent}/listening-ports`),
+    ask<t.WorkspaceBuild>(
+      ["workspaces", "build", owner, name, number],
+      `users/${segment(owner)}/workspace/${segment(name)}/builds/${number}`,
+    ),
+  buildParameters: (build: string) =>
+    ask<t.BuildParameter[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
+  buildTimings: (build: string) =>
+    ask<t.BuildTimings>(["workspaces", "timings", build], `workspacebuilds/${build}/timings`),
+  ports: (agent: string) =>
+    ask<{ ports: t.ListeningPort[] }>(["ports", agent], `workspaceagents/${agent}/listening-ports`),
 
   templates: () => ask<t.Template[]>(["templates", "list"], "templates"),
   template: (name: string) => ask<t.Template>(["templates", "one", name], `${org}/templates/${segment(name)}`),
-  versions: (template: string) => ask<t.TemplateVersion[]>(["templates", "versions", template], `templates/${template}/versions`),
+  versions: (template: string) =>
+    ask<t.TemplateVersion[]>(["templates", "versions", template], `templates/${template}/versions`),
   version: (id: string) => ask<t.TemplateVersion>(["templates", "version", id], `templateversions/${id}`),
-  versionResources: (id: string) => ask<t.WorkspaceResource[]>(["templates", "resources", id], `templateversions/${id}/resources`),
-  variables: (id: string) => ask<t.TemplateVersionVariable[]>(["templates", "variables", id], `templateversions/${id}/variables`),
-  parameters: (id: string) => ask<t.TemplateVersionParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
+  versionResources: (id: string) =>
+    ask<t.WorkspaceResource[]>(["templates", "resources", id], `templateversions/${id}/resources`),
+  variables: (id: string) =>
+    ask<t.TemplateVersionVariable[]>(["templates", "variables", id], `templateversions/${id}/variables`),
+  parameters: (id: string) =>
+    ask<t.TemplateVersionParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
   presets: (id: string) => ask<t.Preset[]>(["templates", "presets", id], `templateversions/${id}/presets`),
-  templateRights: (template: string) => ask<t.TemplateACL>(["templates", "rights", template], `templates/${template}/acl`),
+  templateRights: (template: string) =>
+    ask<t.TemplateACL>(["templates", "rights", template], `templates/${template}/acl`),
   examples: () => ask<t.TemplateExample[]>(["templates", "examples"], "templates/examples"),
 
   daemons: () => ask<t.ProvisionerDaemon[]>(["provisioners", "daemons"], `${org}/provisionerdaemons`),
@@ -66,7 +82,11 @@ export const queries = {
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
   externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),
   externalAuth: (id: string) => ask<t.ExternalAuth>(["external-auth", "one", id], `external-auth/${segment(id)}`),
-  logins: (version: string) => ask<t.TemplateVersionExternalAuth[]>(["external-auth", "version", version], `templateversions/${version}/external-auth`),
+  logins: (version: string) =>
+    ask<t.TemplateVersionExternalAuth[]>(
+      ["external-auth", "version", version],
+      `templateversions/${version}/external-auth`,
+    ),
   health: () => ask<t.HealthReport>(["health"], "debug/health"),
   mesh: () => ask<{ peers: t.MeshPeer[] }>(["mesh"], "mesh/peers"),
 };
@@ -77,7 +97,8 @@ export function putWorkspace(client: QueryClient, workspace: t.Workspace) {
   const { queryKey } = queries.workspace(workspace.owner_name, workspace.name);
   client.setQueryData(queryKey, workspace);
   void client.invalidateQueries({ queryKey });
-  client.setQueriesData<t.WorkspacesResponse>({ queryKey: ["workspaces", "list"] }, (list) =>
-    list && { ...list, workspaces: list.workspaces.map((w) => (w.id === workspace.id ? workspace : w)) },
+  client.setQueriesData<t.WorkspacesResponse>(
+    { queryKey: ["workspaces", "list"] },
+    (list) => list && { ...list, workspaces: list.workspaces.map((w) => (w.id === workspace.id ? workspace : w)) },
   );
 }

@@ -12,5 +12,6 @@ export interface Styling {
 }
 
 export type PreviewParameter = Omit<gen.PreviewParameter, "styling"> & { styling: Styling | null };
-export type EvaluateParametersResponse = Omit<gen.EvaluateParametersResponse, "parameters"> & { parameters: PreviewParameter[] };
-
+export type EvaluateParametersResponse = Omit<gen.EvaluateParametersResponse, "parameters"> & {
+  parameters: PreviewParameter[];
+};

@@ -27,20 +27,49 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
       title={
         <span className="flex flex-wrap items-center gap-2">
           {agent.name}
-          <Badge tone={statusTone[agent.status]}><Dot tone={statusTone[agent.status]} pulse={agent.status === "connecting"} /> {agent.status}</Badge>
-          {agent.status === "connected" && <Badge tone={agent.lifecycle_state === "ready" ? "plain" : "warn"}>{agent.lifecycle_state.replaceAll("_", " ")}</Badge>}
+          <Badge tone={statusTone[agent.status]}>
+            <Dot tone={statusTone[agent.status]} pulse={agent.status === "connecting"} /> {agent.status}
+          </Badge>
+          {agent.status === "connected" && (
+            <Badge tone={agent.lifecycle_state === "ready" ? "plain" : "warn"}>
+              {agent.lifecycle_state.replaceAll("_", " ")}
+            </Badge>
+          )}
         </span>
       }
-      actions={<span className="text-[13px] text-muted">{agent.operating_system}/{agent.architecture}{agent.version && ` · ${agent.version}`}</span>}
+      actions={
+        <span className="text-[13px] text-muted">
+          {agent.operating_system}/{agent.architecture}
+          {agent.version && ` · ${agent.version}`}
+        </span>
+      }
     >
       <div className="flex flex-col gap-4">
         {trouble && (
           <p className="text-[13px] text-warn">
-            {trouble[0]?.toUpperCase() + trouble.slice(1)}{agent.status === "disconnected" && <> since <Ago at={agent.disconnected_at} /></>}.
-            {agent.troubleshooting_url && /^https?:/.test(agent.troubleshooting_url) && <> <a className="underline" href={agent.troubleshooting_url} rel="noreferrer noopener" target="_blank">What to do</a></>}
+            {trouble[0]?.toUpperCase() + trouble.slice(1)}
+            {agent.status === "disconnected" && (
+              <>
+                {" "}
+                since <Ago at={agent.disconnected_at} />
+              </>
+            )}
+            .
+            {agent.troubleshooting_url && /^https?:/.test(agent.troubleshooting_url) && (
+              <>
+                {" "}
+                <a className="underline" href={agent.troubleshooting_url} rel="noreferrer noopener" target="_blank">
+                  What to do
+                </a>
+              </>
+            )}
           </p>
         )}
-        {mine ? <Apps workspace={workspace} agent={agent} enabled={up} /> : <p className="text-[13px] text-muted">Only its owner can connect to a workspace.</p>}
+        {mine ? (
+          <Apps workspace={workspace} agent={agent} enabled={up} />
+        ) : (
+          <p className="text-[13px] text-muted">Only its owner can connect to a workspace.</p>
+        )}
         {up && <Metadata agent={agent.id} />}
         <AgentTabs workspace={workspace} agent={agent} up={up} mine={mine} />
       </div>
@@ -62,34 +91,85 @@ function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: Work
   const shows = (name: WorkspaceAgent["display_apps"][number]) => agent.display_apps.includes(name);
   const look = cx(buttonClass(), !enabled && "pointer-events-none opacity-50");
   const groups = new Map<string, WorkspaceApp[]>();
-  for (const app of agent.apps.filter((a) => !a.hidden)) groups.set(app.group ?? "", [...(groups.get(app.group ?? "") ?? []), app]);
+  for (const app of agent.apps.filter((a) => !a.hidden))
+    groups.set(app.group ?? "", [...(groups.get(app.group ?? "") ?? []), app]);
   return (
     <div className="flex flex-col gap-2">
       <div className="flex flex-wrap gap-2">
         {shows("web_terminal") && (
-          <a className={look} aria-disabled={!enabled} tabIndex={enabled ? 0 : -1} href={paths.terminal(workspace.owner_name, workspace.name, agent.name)} target="_blank" rel="noopener">
+          <a
+            className={look}
+            aria-disabled={!enabled}
+            tabIndex={enabled ? 0 : -1}
+            href={paths.terminal(workspace.owner_name, workspace.name, agent.name)}
+            target="_blank"
+            rel="noopener"
+          >
             <SquareTerminal aria-hidden /> Terminal
           </a>
         )}
-        {shows("vscode") && <Button disabled={!enabled} onClick={() => void open((token) => editorLink("vscode", workspace, agent, token))}><Braces /> VS Code</Button>}
-        {shows("vscode_insiders") && <Button disabled={!enabled} onClick={() => void open((token) => editorLink("vscode-insiders", workspace, agent, token))}><Braces /> VS Code Insiders</Button>}
-        {shows("ssh_helper") && <Button disabled={!enabled} onClick={() => void open((token) => jetbrainsLink(workspace, agent, token))}><Braces /> JetBrains</Button>}
-        {(groups.get("") ?? []).map((app) => <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />)}
+        {shows("vscode") && (
+          <Button
+            disabled={!enabled}
+            onClick={() => void open((token) => editorLink("vscode", workspace, agent, token))}
+          >
+            <Braces /> VS Code
+          </Button>
+        )}
+        {shows("vscode_insiders") && (
+          <Button
+            disabled={!enabled}
+            onClick={() => void open((token) => editorLink("vscode-insiders", workspace, agent, token))}
+          >
+            <Braces /> VS Code Insiders
+          </Button>
+        )}
+        {shows("ssh_helper") && (
+          <Button disabled={!enabled} onClick={() => void open((token) => jetbrainsLink(workspace, agent, token))}>
+            <Braces /> JetBrains
+          </Button>
+        )}
+        {(groups.get("") ?? []).map((app) => (
+          <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />
+        ))}
       </div>
-      {[...groups].filter(([name]) => name !== "").map(([name, apps]) => (
-        <div key={name} role="group" aria-label={name} className="flex flex-wrap items-center gap-2">
-          <span className="text-[13px] text-muted">{name}</span>
-          {apps.map((app) => <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />)}
-        </div>
-      ))}
+      {[...groups]
+        .filter(([name]) => name !== "")
+        .map(([name, apps]) => (
+          <div key={name} role="group" aria-label={name} className="flex flex-wrap items-center gap-2">
+            <span className="text-[13px] text-muted">{name}</span>
+            {apps.map((app) => (
+              <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />
+            ))}
+          </div>
+        ))}
       <ErrorNote error={error} />
     </div>
   );
 }
 
-const shared = { owner: "", authenticated: "Shared with everybody who is signed in", organization: "Shared with the organization", public: "Shared with everybody on the network" };
+const shared = {
+  owner: "",
+  authenticated: "Shared with everybody who is signed in",
+  organization: "Shared with the organization",
+  public: "Shared with everybody on the network",
+};
 
-function AppLink({ workspace, agent, app, host, enabled, open }: { workspace: Workspace; agent: WorkspaceAgent; app: WorkspaceApp; host: string; enabled: boolean; open: (make: (token: string) => string) => void }) {
+function AppLink({
+  workspace,
+  agent,
+  app,
+  host,
+  enabled,
+  open,
+}: {
+  workspace: Workspace;
+  agent: WorkspaceAgent;
+  app: WorkspaceApp;
+  host: string;
+  enabled: boolean;
+  open: (make: (token: string) => string) => void;
+}) {
   const name = app.display_name || app.slug;
   const link = appLink(workspace, agent, app, host);
   const content = (
@@ -101,23 +181,57 @@ function AppLink({ workspace, agent, app, host, enabled, open }: { workspace: Wo
       {app.external && <ExternalLink aria-hidden />}
     </>
   );
-  if (link === "") return <Button disabled title="This server has no host for apps of their own: start it with --wildcard-access-url">{content}</Button>;
-  if (wantsToken(app)) return <Button disabled={!enabled} title={app.tooltip || undefined} onClick={() => open((token) => withToken(link, token))}>{content}</Button>;
+  if (link === "")
+    return (
+      <Button disabled title="This server has no host for apps of their own: start it with --wildcard-access-url">
+        {content}
+      </Button>
+    );
+  if (wantsToken(app))
+    return (
+      <Button
+        disabled={!enabled}
+        title={app.tooltip || undefined}
+        onClick={() => open((token) => withToken(link, token))}
+      >
+        {content}
+      </Button>
+    );
   const off = !enabled && !app.external;
   return (
     <a
-      href={link} title={app.tooltip || undefined} target={app.external && !/^https?:/.test(link) ? undefined : "_blank"} rel="noopener noreferrer"
-      aria-disabled={off} tabIndex={off ? -1 : 0} className={cx(buttonClass(), off && "pointer-events-none opacity-50")}
+      href={link}
+      title={app.tooltip || undefined}
+      target={app.external && !/^https?:/.test(link) ? undefined : "_blank"}
+      rel="noopener noreferrer"
+      aria-disabled={off}
+      tabIndex={off ? -1 : 0}
+      className={cx(buttonClass(), off && "pointer-events-none opacity-50")}
     >
       {content}
     </a>
   );
 }
 
-const tabClass = "border-b-2 border-transparent px-2 py-1.5 text-muted data-[state=active]:border-accent data-[state=active]:text-ink";
+const tabClass =
+  "border-b-2 border-transparent px-2 py-1.5 text-muted data-[state=active]:border-accent data-[state=active]:text-ink";
 
-function AgentTabs({ workspace, agent, up, mine }: { workspace: Workspace; agent: WorkspaceAgent; up: boolean; mine: boolean }) {
-  const ports = up ? <Ports workspace={workspace} agent={agent} /> : <p className="text-muted">The workspace is not running.</p>;
+function AgentTabs({
+  workspace,
+  agent,
+  up,
+  mine,
+}: {
+  workspace: Workspace;
+  agent: WorkspaceAgent;
+  up: boolean;
+  mine: boolean;
+}) {
+  const ports = up ? (
+    <Ports workspace={workspace} agent={agent} />
+  ) : (
+    <p className="text-muted">The workspace is not running.</p>
+  );
   const tabs: { key: string; label: string; content: ReactNode; own?: boolean }[] = [
     { key: "connect", label: "Connect", content: <Connect workspace={workspace} agent={agent} />, own: true },
     { key: "ports", label: "Ports", content: ports, own: true },
@@ -128,9 +242,17 @@ function AgentTabs({ workspace, agent, up, mine }: { workspace: Workspace; agent
   return (
     <Tabs.Root defaultValue={tabs[0]!.key}>
       <Tabs.List aria-label={`Agent ${agent.name}`} className="mb-3 flex flex-wrap gap-2 border-b border-line">
-        {tabs.map(({ key, label }) => <Tabs.Trigger key={key} value={key} className={tabClass}>{label}</Tabs.Trigger>)}
+        {tabs.map(({ key, label }) => (
+          <Tabs.Trigger key={key} value={key} className={tabClass}>
+            {label}
+          </Tabs.Trigger>
+        ))}
       </Tabs.List>
-      {tabs.map(({ key, content }) => <Tabs.Content key={key} value={key}>{content}</Tabs.Content>)}
+      {tabs.map(({ key, content }) => (
+        <Tabs.Content key={key} value={key}>
+          {content}
+        </Tabs.Content>
+      ))}
     </Tabs.Root>
   );
 }
@@ -141,13 +263,34 @@ function Connect({ workspace, agent }: { workspace: Workspace; agent: WorkspaceA
   const name = several ? `${workspace.name}.${agent.name}` : workspace.name;
   return (
     <div className="grid gap-3 lg:grid-cols-2">
-      <Labelled label="SSH"><CopyLine label="SSH command" text={`coder ssh ${name}`} /></Labelled>
-      <Labelled label="OpenSSH, after coder config-ssh"><CopyLine label="OpenSSH command" text={ssh?.hostname_suffix ? `ssh ${agent.name}.${workspace.name}.${workspace.owner_name}.${ssh.hostname_suffix}` : `ssh ${ssh?.hostname_prefix ?? "coder."}${name}`} /></Labelled>
-      <Labelled label="Forward a port"><CopyLine label="port-forward command" text={`coder port-forward ${name} --tcp 8080:8080`} /></Labelled>
-      <Labelled label="Test the connection"><CopyLine label="ping command" text={`coder ping ${name}`} /></Labelled>
+      <Labelled label="SSH">
+        <CopyLine label="SSH command" text={`coder ssh ${name}`} />
+      </Labelled>
+      <Labelled label="OpenSSH, after coder config-ssh">
+        <CopyLine
+          label="OpenSSH command"
+          text={
+            ssh?.hostname_suffix
+              ? `ssh ${agent.name}.${workspace.name}.${workspace.owner_name}.${ssh.hostname_suffix}`
+              : `ssh ${ssh?.hostname_prefix ?? "coder."}${name}`
+          }
+        />
+      </Labelled>
+      <Labelled label="Forward a port">
+        <CopyLine label="port-forward command" text={`coder port-forward ${name} --tcp 8080:8080`} />
+      </Labelled>
+      <Labelled label="Test the connection">
+        <CopyLine label="ping command" text={`coder ping ${name}`} />
+      </Labelled>
       <p className="text-[13px] text-muted lg:col-span-2">
-        Once on your computer: <code>coder login {location.origin}</code>, and for OpenSSH and editors <code>coder config-ssh</code>.
-        {agent.expanded_directory && <> Sessions begin in <code>{agent.expanded_directory}</code>.</>}
+        Once on your computer: <code>coder login {location.origin}</code>, and for OpenSSH and editors{" "}
+        <code>coder config-ssh</code>.
+        {agent.expanded_directory && (
+          <>
+            {" "}
+            Sessions begin in <code>{agent.expanded_directory}</code>.
+          </>
+        )}
       </p>
     </div>
   );
@@ -169,22 +312,52 @@ function Ports({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAge
   const all = ports.data?.ports ?? [];
   return (
     <div className="flex flex-col gap-3">
-      {all.length === 0 ? <p className="text-muted">Nothing listens in the workspace yet.</p> : (
+      {all.length === 0 ? (
+        <p className="text-muted">Nothing listens in the workspace yet.</p>
+      ) : (
         <ul className="flex flex-col divide-y divide-line">
           {all.map((p) => (
             <li key={p.port} className="flex items-center gap-3 py-1.5">
               <span className="w-14 font-mono">{p.port}</span>
               <span className="min-w-0 flex-1 truncate text-muted">{p.process_name || p.network}</span>
-              {host ? <a className={buttonClass("plain", true)} href={portLink(workspace, agent, p.port, host)} target="_blank" rel="noopener noreferrer">Open <ExternalLink aria-hidden /></a>
-                : <CopyLine label={`command for port ${p.port}`} text={`coder port-forward ${workspace.name} --tcp ${p.port}`} />}
+              {host ? (
+                <a
+                  className={buttonClass("plain", true)}
+                  href={portLink(workspace, agent, p.port, host)}
+                  target="_blank"
+                  rel="noopener noreferrer"
+                >
+                  Open <ExternalLink aria-hidden />
+                </a>
+              ) : (
+                <CopyLine
+                  label={`command for port ${p.port}`}
+                  text={`coder port-forward ${workspace.name} --tcp ${p.port}`}
+                />
+              )}
             </li>
           ))}
         </ul>
       )}
       {host && (
-        <form className="flex items-end gap-2" onSubmit={(e) => { e.preventDefault(); open(portLink(workspace, agent, Number(number), host), "_blank", "noopener"); }}>
-          <label className="flex flex-col gap-1 text-[13px] text-muted">Another port
-            <input type="number" min={1} max={65535} required value={number} onChange={(e) => setNumber(e.target.value)} className="h-8 w-28 rounded-md border border-edge bg-panel px-2 text-ink" />
+        <form
+          className="flex items-end gap-2"
+          onSubmit={(e) => {
+            e.preventDefault();
+            open(portLink(workspace, agent, Number(number), host), "_blank", "noopener");
+          }}
+        >
+          <label className="flex flex-col gap-1 text-[13px] text-muted">
+            Another port
+            <input
+              type="number"
+              min={1}
+              max={65535}
+              required
+              value={number}
+              onChange={(e) => setNumber(e.target.value)}
+              className="h-8 w-28 rounded-md border border-edge bg-panel px-2 text-ink"
+            />
           </label>
           <Button type="submit">Open</Button>
         </form>
@@ -209,7 +382,9 @@ function Scripts({ agent }: { agent: WorkspaceAgent }) {
             </summary>
             <div className="border-t border-line p-3">
               <Facts of={[["Time limit", s.timeout ? `${s.timeout / 1e9} s` : "none"]]} />
-              <pre className="mt-2 max-h-72 overflow-auto rounded bg-raised p-2 text-[12.5px]" tabIndex={0}>{s.script}</pre>
+              <pre className="mt-2 max-h-72 overflow-auto rounded bg-raised p-2 text-[12.5px]" tabIndex={0}>
+                {s.script}
+              </pre>
             </div>
           </details>
         </li>

@@ -19,7 +19,14 @@ export class Boundary extends Component<{ children: ReactNode; at?: string }, { 
     // After an update of the server the parts of the old page are gone.
     const outdated = /dynamically imported module|Importing a module|preload/i.test(error.message);
     return (
-      <Empty title={outdated ? "The server has been updated" : "This page failed"} action={<Button look="primary" onClick={() => location.reload()}>Reload</Button>}>
+      <Empty
+        title={outdated ? "The server has been updated" : "This page failed"}
+        action={
+          <Button look="primary" onClick={() => location.reload()}>
+            Reload
+          </Button>
+        }
+      >
         {outdated ? "Reload to get the new dashboard." : error.message}
       </Empty>
     );

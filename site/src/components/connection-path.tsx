@@ -13,7 +13,8 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
   const clients = peer?.clients ?? [];
   const relay = nearest(workspace.latest_build);
   const up = agent.status === "connected";
-  const nearestClient = clients.find((c) => c.path === "direct") ?? clients.find((c) => c.path === "relayed") ?? clients[0];
+  const nearestClient =
+    clients.find((c) => c.path === "direct") ?? clients.find((c) => c.path === "relayed") ?? clients[0];
   const direct = nearestClient?.path === "direct";
   const text = describe(up, nearestClient, relay?.ms);
   const line = (on: boolean) => (on ? "stroke-ok" : "stroke-edge [stroke-dasharray:4_4]");
@@ -25,13 +26,26 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
         <path d="M90 85 L230 32 M290 32 L430 85" className={line(up && !direct)} strokeWidth="2" fill="none" />
         <Node x={60} y={95} label="Your computer" note={clients.length ? `${clients.length} connected` : ""} />
         <Node x={260} y={30} label="Relay" note={relay ? relay.region : ""} />
-        <Node x={460} y={95} label={agent.name} note={peer && peer.latency_ms > 0 ? duration(peer.latency_ms) : relay ? duration(relay.ms) : ""} />
-        <text x="260" y="112" textAnchor="middle" className="fill-muted text-[11px]">{direct ? "straight" : "straight, when the networks allow it"}</text>
+        <Node
+          x={460}
+          y={95}
+          label={agent.name}
+          note={peer && peer.latency_ms > 0 ? duration(peer.latency_ms) : relay ? duration(relay.ms) : ""}
+        />
+        <text x="260" y="112" textAnchor="middle" className="fill-muted text-[11px]">
+          {direct ? "straight" : "straight, when the networks allow it"}
+        </text>
       </svg>
       <p className="text-[13px] text-muted">
         {text}
-        {peer && <> The server has sent it {bytes(peer.tx_bytes)} and received {bytes(peer.rx_bytes)}; last seen <Ago at={peer.last_seen} />.</>}
-        {" "}<code>coder ping {workspace.name}</code> says which path your own computer takes.
+        {peer && (
+          <>
+            {" "}
+            The server has sent it {bytes(peer.tx_bytes)} and received {bytes(peer.rx_bytes)}; last seen{" "}
+            <Ago at={peer.last_seen} />.
+          </>
+        )}{" "}
+        <code>coder ping {workspace.name}</code> says which path your own computer takes.
       </p>
     </div>
   );
@@ -41,9 +55,12 @@ function describe(up: boolean, client: MeshClient | undefined, relay: number | u
   if (!up) return "The agent is not connected to the mesh.";
   const trip = client && client.latency_ms > 0 ? `, ${duration(client.latency_ms)} away` : "";
   switch (client?.path) {
-    case "direct": return `A computer of yours is connected straight to the agent${trip}.`;
-    case "relayed": return `A computer of yours is connected to the agent by way of the relay${trip}.`;
-    case "unknown": return "A computer of yours may reach the agent, and nothing has travelled lately.";
+    case "direct":
+      return `A computer of yours is connected straight to the agent${trip}.`;
+    case "relayed":
+      return `A computer of yours is connected to the agent by way of the relay${trip}.`;
+    case "unknown":
+      return "A computer of yours may reach the agent, and nothing has travelled lately.";
   }
   return `The agent is in the mesh${relay === undefined ? "" : `, ${duration(relay)} from its relay`}. No computer of yours is connected now.`;
 }
@@ -52,8 +69,12 @@ function Node({ x, y, label, note }: { x: number; y: number; label: string; note
   return (
     <g>
       <circle cx={x} cy={y} r="7" className="fill-accent" />
-      <text x={x} y={y - 14} textAnchor="middle" className="fill-ink text-[12px] font-medium">{label.length > 18 ? `${label.slice(0, 17)}…` : label}</text>
-      <text x={x} y={y + 22} textAnchor="middle" className="fill-muted text-[11px]">{note}</text>
+      <text x={x} y={y - 14} textAnchor="middle" className="fill-ink text-[12px] font-medium">
+        {label.length > 18 ? `${label.slice(0, 17)}…` : label}
+      </text>
+      <text x={x} y={y + 22} textAnchor="middle" className="fill-muted text-[11px]">
+        {note}
+      </text>
     </g>
   );
 }

@@ -22,8 +22,12 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
   };
   return (
     <>
-      <IconButton label={label} onClick={() => void copy()}>{done ? <Check className="text-ok" /> : <Copy />}</IconButton>
-      <span role="status" className="sr-only">{done ? "Copied" : ""}</span>
+      <IconButton label={label} onClick={() => void copy()}>
+        {done ? <Check className="text-ok" /> : <Copy />}
+      </IconButton>
+      <span role="status" className="sr-only">
+        {done ? "Copied" : ""}
+      </span>
     </>
   );
 }
@@ -32,7 +36,13 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
 export function CopyLine({ text, label }: { text: string; label: string }) {
   return (
     <div className="flex min-w-0 items-center gap-1 rounded-md border border-line bg-raised pl-2.5">
-      <input readOnly value={text} aria-label={label} onFocus={(e) => e.target.select()} className="min-w-0 flex-1 bg-transparent py-1.5 font-mono text-[13px] text-ellipsis" />
+      <input
+        readOnly
+        value={text}
+        aria-label={label}
+        onFocus={(e) => e.target.select()}
+        className="min-w-0 flex-1 bg-transparent py-1.5 font-mono text-[13px] text-ellipsis"
+      />
       <CopyButton text={text} label={`Copy ${label}`} />
     </div>
   );

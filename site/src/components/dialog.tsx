@@ -21,7 +21,9 @@ export function Dialog({ title, children, onClose }: { title: string; children: 
       className="m-auto w-[min(32rem,calc(100vw-2rem))] rounded-lg border border-line bg-panel p-0 text-ink shadow-xl"
     >
       <div className="flex flex-col gap-4 p-5">
-        <h2 id={id} className="text-base font-semibold">{title}</h2>
+        <h2 id={id} className="text-base font-semibold">
+          {title}
+        </h2>
         {children}
       </div>
     </dialog>
@@ -61,14 +63,29 @@ export function Confirm({ title, children, action, danger, typed, onConfirm, onC
         <div className="text-muted">{children}</div>
         {typed && (
           <div className="flex flex-col gap-1">
-            <label htmlFor={id}>Type <strong className="font-mono">{typed}</strong> to confirm</label>
-            <Input id={id} value={text} onChange={(e) => setText(e.target.value)} autoComplete="off" spellCheck={false} />
+            <label htmlFor={id}>
+              Type <strong className="font-mono">{typed}</strong> to confirm
+            </label>
+            <Input
+              id={id}
+              value={text}
+              onChange={(e) => setText(e.target.value)}
+              autoComplete="off"
+              spellCheck={false}
+            />
           </div>
         )}
         <ErrorNote error={error} />
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" look={danger ? "danger" : "primary"} busy={busy} disabled={typed !== undefined && text !== typed}>{action}</Button>
+          <Button
+            type="submit"
+            look={danger ? "danger" : "primary"}
+            busy={busy}
+            disabled={typed !== undefined && text !== typed}
+          >
+            {action}
+          </Button>
         </div>
       </form>
     </Dialog>

@@ -10,7 +10,11 @@ import { cx, ErrorNote, Loading, Note } from "./ui";
 
 // An archive never changes: its id stands for its content.
 export const useFiles = (file: string) =>
-  useQuery({ queryKey: ["file", file], queryFn: async () => readTar((await getBytes(`files/${file}?format=tar`)) as Uint8Array<ArrayBuffer>), staleTime: Infinity });
+  useQuery({
+    queryKey: ["file", file],
+    queryFn: async () => readTar((await getBytes(`files/${file}?format=tar`)) as Uint8Array<ArrayBuffer>),
+    staleTime: Infinity,
+  });
 
 const shownBytes = 256 << 10; // of one file
 
@@ -23,7 +27,8 @@ function textOf(content: Uint8Array): string[] | undefined {
 export function Files({ file, at }: { file: string; at?: Position | undefined }) {
   const files = useFiles(file);
   const [chosen, choose] = useState(at?.file);
-  const current = files.data?.find((f) => f.path === chosen) ?? files.data?.find((f) => f.path === "main.tf") ?? files.data?.[0];
+  const current =
+    files.data?.find((f) => f.path === chosen) ?? files.data?.find((f) => f.path === "main.tf") ?? files.data?.[0];
   const lines = useMemo(() => (current ? textOf(current.content) : undefined), [current]);
   if (files.error) return <ErrorNote error={files.error} title="The files cannot be shown" />;
   if (!files.data) return <Loading what="files" />;
@@ -32,27 +37,61 @@ export function Files({ file, at }: { file: string; at?: Position | undefined })
       <ul className="max-h-[70vh] overflow-y-auto border-line p-2 max-md:border-b md:border-r" aria-label="Files">
         {files.data.map((f) => (
           <li key={f.path}>
-            <button type="button" aria-current={f === current || undefined} onClick={() => choose(f.path)} title={`${f.path}, ${bytes(f.content.length)}`}
-              className={cx("flex w-full items-center gap-2 rounded px-2 py-1 text-left hover:bg-raised", f === current && "bg-accent-soft font-medium")}>
+            <button
+              type="button"
+              aria-current={f === current || undefined}
+              onClick={() => choose(f.path)}
+              title={`${f.path}, ${bytes(f.content.length)}`}
+              className={cx(
+                "flex w-full items-center gap-2 rounded px-2 py-1 text-left hover:bg-raised",
+                f === current && "bg-accent-soft font-medium",
+              )}
+            >
               <FileText className="size-4 shrink-0 text-muted" aria-hidden /> <span className="truncate">{f.path}</span>
             </button>
           </li>
         ))}
       </ul>
-      {current && (lines ? <Code lines={lines} label={current.path} mark={current.path === at?.file ? at.line : 0} /> : <p className="p-4 text-muted">{bytes(current.content.length)}, not text.</p>)}
+      {current &&
+        (lines ? (
+          <Code lines={lines} label={current.path} mark={current.path === at?.file ? at.line : 0} />
+        ) : (
+          <p className="p-4 text-muted">{bytes(current.content.length)}, not text.</p>
+        ))}
     </div>
   );
 }
 
-export function Code({ lines, label, mark, first = 1 }: { lines: string[]; label: string; mark: number; first?: number }) {
+export function Code({
+  lines,
+  label,
+  mark,
+  first = 1,
+}: {
+  lines: string[];
+  label: string;
+  mark: number;
+  first?: number;
+}) {
   const marked = useRef<HTMLDivElement>(null);
   useEffect(() => marked.current?.scrollIntoView({ block: "center" }), [mark, label]);
   return (
-    <div className="max-h-[70vh] min-w-0 overflow-auto py-2 font-mono text-[12.5px] leading-5" tabIndex={0} role="region" aria-label={label}>
+    <div
+      className="max-h-[70vh] min-w-0 overflow-auto py-2 font-mono text-[12.5px] leading-5"
+      tabIndex={0}
+      role="region"
+      aria-label={label}
+    >
       <div className="w-max min-w-full">
         {lines.map((line, i) => (
-          <div key={i} ref={first + i === mark ? marked : undefined} className={cx("flex whitespace-pre", first + i === mark && "bg-bad-soft")}>
-            <span className="w-12 shrink-0 pr-4 text-right text-muted select-none" aria-hidden>{first + i}</span>
+          <div
+            key={i}
+            ref={first + i === mark ? marked : undefined}
+            className={cx("flex whitespace-pre", first + i === mark && "bg-bad-soft")}
+          >
+            <span className="w-12 shrink-0 pr-4 text-right text-muted select-none" aria-hidden>
+              {first + i}
+            </span>
             <span className="pr-4">{line}</span>
           </div>
         ))}
@@ -69,8 +108,21 @@ export function Excerpt({ file, at }: { file: string; at: Position }) {
   const first = Math.max(1, at.line - 4);
   return (
     <div className="overflow-hidden rounded-md border border-line">
-      <p className="border-b border-line px-3 py-1.5 font-mono text-[13px]">{at.file}, line {at.line}</p>
-      {lines ? <Code lines={lines.slice(first - 1, at.line + 4)} first={first} mark={at.line} label={`${at.file} around line ${at.line}`} /> : files.isPending ? <Loading what="file" /> : <Note tone="warn">The file is not in the template: it comes from a module.</Note>}
+      <p className="border-b border-line px-3 py-1.5 font-mono text-[13px]">
+        {at.file}, line {at.line}
+      </p>
+      {lines ? (
+        <Code
+          lines={lines.slice(first - 1, at.line + 4)}
+          first={first}
+          mark={at.line}
+          label={`${at.file} around line ${at.line}`}
+        />
+      ) : files.isPending ? (
+        <Loading what="file" />
+      ) : (
+        <Note tone="warn">The file is not in the template: it comes from a module.</Note>
+      )}
     </div>
   );
 }

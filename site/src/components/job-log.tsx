@@ -83,29 +83,77 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
     <div className="overflow-hidden rounded-b-lg bg-log text-[#dce2ec]" data-log={state}>
       <div className="flex items-center gap-2 border-b border-white/10 px-3 py-1.5 text-[13px]">
         <Search className="size-4 text-[#9aa5b6]" aria-hidden />
-        <input type="search" aria-label="Find in the log" placeholder="Find in the log" value={search} onChange={(e) => setSearch(e.target.value)} className="min-w-0 flex-1 bg-transparent placeholder:text-[#9aa5b6]" />
-        <WrapButton wraps={wrap.wraps} onToggle={wrap.toggle} className={wrap.wraps ? "bg-white/15 text-white" : "text-[#9aa5b6] hover:text-white"} />
+        <input
+          type="search"
+          aria-label="Find in the log"
+          placeholder="Find in the log"
+          value={search}
+          onChange={(e) => setSearch(e.target.value)}
+          className="min-w-0 flex-1 bg-transparent placeholder:text-[#9aa5b6]"
+        />
+        <WrapButton
+          wraps={wrap.wraps}
+          onToggle={wrap.toggle}
+          className={wrap.wraps ? "bg-white/15 text-white" : "text-[#9aa5b6] hover:text-white"}
+        />
         <span className="whitespace-nowrap text-[#9aa5b6]" role="status">
-          {state === "loading" ? "loading…" : state === "lost" ? "reconnecting…" : state === "following" && !job.completed_at ? "live" : `${lines.length.toLocaleString("en")} lines`}
+          {state === "loading"
+            ? "loading…"
+            : state === "lost"
+              ? "reconnecting…"
+              : state === "following" && !job.completed_at
+                ? "live"
+                : `${lines.length.toLocaleString("en")} lines`}
         </span>
       </div>
       <div className="relative">
-        <div ref={scroller} onScroll={scrolled} tabIndex={0} role="log" aria-label="Log" aria-live="off" className="max-h-[min(32rem,65vh)] min-h-24 overflow-auto font-mono text-[12.5px] [overflow-anchor:none]">
+        <div
+          ref={scroller}
+          onScroll={scrolled}
+          tabIndex={0}
+          role="log"
+          aria-label="Log"
+          aria-live="off"
+          className="max-h-[min(32rem,65vh)] min-h-24 overflow-auto font-mono text-[12.5px] [overflow-anchor:none]"
+        >
           <div ref={list} className={cx("relative", wrap.wraps ? "w-full" : "w-max min-w-full")} style={{ height }}>
             {shown.slice(first, last).map((row, i) => (
-              <div key={"line" in row ? row.line : `s${row.index}`} className="absolute inset-x-0 leading-[20px] whitespace-pre" style={{ top: wrap.row(first + i) * lineHeight, height: wrap.rows(first + i) * lineHeight }}>
+              <div
+                key={"line" in row ? row.line : `s${row.index}`}
+                className="absolute inset-x-0 leading-[20px] whitespace-pre"
+                style={{ top: wrap.row(first + i) * lineHeight, height: wrap.rows(first + i) * lineHeight }}
+              >
                 {"line" in row ? (
-                  <Line line={lines[row.line]!} number={row.line + 1} marked={row.line + 1 === marked} onMark={mark} wraps={wrap.wraps} />
+                  <Line
+                    line={lines[row.line]!}
+                    number={row.line + 1}
+                    marked={row.line + 1 === marked}
+                    onMark={mark}
+                    wraps={wrap.wraps}
+                  />
                 ) : (
-                  <StageRow section={row.section} folded={folded.has(row.index)} now={now} onFold={() => fold(row.index)} />
+                  <StageRow
+                    section={row.section}
+                    folded={folded.has(row.index)}
+                    now={now}
+                    onFold={() => fold(row.index)}
+                  />
                 )}
               </div>
             ))}
           </div>
-          {state !== "loading" && lines.length === 0 && <p className="px-3 py-6 text-[#9aa5b6]">{job.completed_at ? "This job has written no log." : "Nothing has been written yet."}</p>}
+          {state !== "loading" && lines.length === 0 && (
+            <p className="px-3 py-6 text-[#9aa5b6]">
+              {job.completed_at ? "This job has written no log." : "Nothing has been written yet."}
+            </p>
+          )}
         </div>
         {!sticks && !job.completed_at && (
-          <button type="button" onClick={() => setSticks(true)} className="absolute right-4 bottom-3 flex items-center gap-1 rounded-full bg-fill px-3 py-1 text-[13px] font-medium text-white shadow">
+          <button
+            type="button"
+            onClick={() => setSticks(true)}
+            className="absolute right-4 bottom-3 flex items-center gap-1 rounded-full bg-fill px-3 py-1 text-[13px] font-medium text-white shadow"
+          >
             <ArrowDown className="size-3.5" aria-hidden /> Follow
           </button>
         )}
@@ -114,7 +162,19 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
   );
 }
 
-function Line({ line, number, marked, onMark, wraps }: { line: JobLog; number: number; marked: boolean; onMark: (n: number) => void; wraps: boolean }) {
+function Line({
+  line,
+  number,
+  marked,
+  onMark,
+  wraps,
+}: {
+  line: JobLog;
+  number: number;
+  marked: boolean;
+  onMark: (n: number) => void;
+  wraps: boolean;
+}) {
   return (
     <div className={cx("flex gap-[12px] pr-[12px]", marked && "bg-[#3a4170]")}>
       <a
@@ -129,15 +189,32 @@ function Line({ line, number, marked, onMark, wraps }: { line: JobLog; number: n
       >
         {number}
       </a>
-      <span className={wraps ? cx("min-w-0 flex-1", wrapped) : ""}><LogText text={line.output} level={line.log_level} /></span>
+      <span className={wraps ? cx("min-w-0 flex-1", wrapped) : ""}>
+        <LogText text={line.output} level={line.log_level} />
+      </span>
     </div>
   );
 }
 
-function StageRow({ section, folded, now, onFold }: { section: Section; folded: boolean; now: number; onFold: () => void }) {
+function StageRow({
+  section,
+  folded,
+  now,
+  onFold,
+}: {
+  section: Section;
+  folded: boolean;
+  now: number;
+  onFold: () => void;
+}) {
   const running = section.to === undefined;
   return (
-    <button type="button" aria-expanded={!folded} onClick={onFold} className="sticky left-0 flex h-[20px] w-full max-w-[calc(100vw-3rem)] items-center gap-1.5 bg-white/5 px-2 text-left hover:bg-white/10">
+    <button
+      type="button"
+      aria-expanded={!folded}
+      onClick={onFold}
+      className="sticky left-0 flex h-[20px] w-full max-w-[calc(100vw-3rem)] items-center gap-1.5 bg-white/5 px-2 text-left hover:bg-white/10"
+    >
       {folded ? <ChevronRight className="size-3.5" aria-hidden /> : <ChevronDown className="size-3.5" aria-hidden />}
       <span className={cx("font-sans font-semibold", section.failed && "ansi-red")}>{section.stage || "Log"}</span>
       {running && <LoaderCircle className="size-3 animate-spin" aria-hidden />}

@@ -7,18 +7,41 @@ import { cx } from "./ui";
 
 export const lineHeight = 20; // px
 
-const levels: Record<LogLevel, string> = { trace: "opacity-70", debug: "opacity-75", info: "", warn: "ansi-yellow", error: "ansi-red" };
+const levels: Record<LogLevel, string> = {
+  trace: "opacity-70",
+  debug: "opacity-75",
+  info: "",
+  warn: "ansi-yellow",
+  error: "ansi-red",
+};
 
 // LogText is one line of output with its colours. What it says is text, never markup.
 export const LogText = memo(function LogText({ text, level }: { text: string; level: LogLevel }) {
-  return <span className={levels[level]}>{ansi(text).map((p, i) => (p.look ? <span key={i} className={p.look}>{p.text}</span> : p.text))}</span>;
+  return (
+    <span className={levels[level]}>
+      {ansi(text).map((p, i) =>
+        p.look ? (
+          <span key={i} className={p.look}>
+            {p.text}
+          </span>
+        ) : (
+          p.text
+        ),
+      )}
+    </span>
+  );
 });
 
 const storageKey = "log-wrap";
 
 // useWrap wraps long lines, unless somebody has chosen otherwise. beside is how wide what stands in a row beside its text is, px;
 // text is an item's, undefined for one that is no line.
-export function useWrap<T>(items: T[], scroller: RefObject<HTMLElement | null>, beside: number, text: (item: T) => string | undefined) {
+export function useWrap<T>(
+  items: T[],
+  scroller: RefObject<HTMLElement | null>,
+  beside: number,
+  text: (item: T) => string | undefined,
+) {
   const [wraps, setWraps] = useState(() => stored() !== "off");
   const columns = useColumns(scroller, beside);
   const [widths] = useState(() => new Map<string, number>()); // of the few lines that are not plain
@@ -45,7 +68,9 @@ export function useWrap<T>(items: T[], scroller: RefObject<HTMLElement | null>, 
     }
   }, [wraps]);
   return {
-    wraps, toggle, offsets: at,
+    wraps,
+    toggle,
+    offsets: at,
     ready: !wraps || at !== undefined,
     row: (i: number) => at?.[i] ?? i,
     rows: (i: number) => (at ? at[i + 1]! - at[i]! : 1),
@@ -62,9 +87,24 @@ function stored(): string | null {
 
 export const wrapped = "whitespace-break-spaces [line-break:anywhere]";
 
-export function WrapButton({ wraps, onToggle, className }: { wraps: boolean; onToggle: () => void; className?: string }) {
+export function WrapButton({
+  wraps,
+  onToggle,
+  className,
+}: {
+  wraps: boolean;
+  onToggle: () => void;
+  className?: string;
+}) {
   return (
-    <button type="button" aria-pressed={wraps} aria-label="Wrap long lines" title="Wrap long lines" onClick={onToggle} className={cx("rounded p-1", className)}>
+    <button
+      type="button"
+      aria-pressed={wraps}
+      aria-label="Wrap long lines"
+      title="Wrap long lines"
+      onClick={onToggle}
+      className={cx("rounded p-1", className)}
+    >
       <WrapText className="size-4" aria-hidden />
     </button>
   );

@@ -29,11 +29,20 @@ export function Logins({ of: { query } }: { of: ReturnType<typeof useLogins> }) 
             {l.authenticated ? (
               <Badge tone="ok">Linked</Badge>
             ) : l.type === "" ? (
-              <Badge tone={l.optional ? "plain" : "bad"}>This server does not know it: its operator configures logins</Badge>
+              <Badge tone={l.optional ? "plain" : "bad"}>
+                This server does not know it: its operator configures logins
+              </Badge>
             ) : (
               <>
                 <Badge tone={l.optional ? "plain" : "warn"}>{l.optional ? "Optional" : "Needed"}</Badge>
-                <a className={buttonClass("plain", true)} href={paths.externalAuthLink(l.id)} target="_blank" rel="noreferrer"><LogIn /> {`Link ${l.display_name}`}</a>
+                <a
+                  className={buttonClass("plain", true)}
+                  href={paths.externalAuthLink(l.id)}
+                  target="_blank"
+                  rel="noreferrer"
+                >
+                  <LogIn /> {`Link ${l.display_name}`}
+                </a>
               </>
             )}
           </li>

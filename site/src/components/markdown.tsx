@@ -23,7 +23,11 @@ function block(t: Token): ReactNode {
     case "paragraph":
       return <p>{inline(t.tokens)}</p>;
     case "code":
-      return <pre tabIndex={0}><code>{(t as Tokens.Code).text}</code></pre>;
+      return (
+        <pre tabIndex={0}>
+          <code>{(t as Tokens.Code).text}</code>
+        </pre>
+      );
     case "blockquote":
       return <blockquote>{blocks(t.tokens ?? [])}</blockquote>;
     case "hr":
@@ -38,8 +42,22 @@ function block(t: Token): ReactNode {
       return (
         <div className="overflow-x-auto" tabIndex={0}>
           <table>
-            <thead><tr>{table.header.map((c, i) => <th key={i}>{inline(c.tokens)}</th>)}</tr></thead>
-            <tbody>{table.rows.map((row, i) => <tr key={i}>{row.map((c, j) => <td key={j}>{inline(c.tokens)}</td>)}</tr>)}</tbody>
+            <thead>
+              <tr>
+                {table.header.map((c, i) => (
+                  <th key={i}>{inline(c.tokens)}</th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {table.rows.map((row, i) => (
+                <tr key={i}>
+                  {row.map((c, j) => (
+                    <td key={j}>{inline(c.tokens)}</td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
           </table>
         </div>
       );
@@ -55,7 +73,8 @@ function block(t: Token): ReactNode {
   }
 }
 
-const inline = (tokens: Token[] | undefined): ReactNode => (tokens ?? []).map((t, i) => <Fragment key={i}>{span(t)}</Fragment>);
+const inline = (tokens: Token[] | undefined): ReactNode =>
+  (tokens ?? []).map((t, i) => <Fragment key={i}>{span(t)}</Fragment>);
 
 function span(t: Token): ReactNode {
   switch (t.type) {
@@ -85,8 +104,18 @@ function span(t: Token): ReactNode {
 }
 
 // The lexer hands some text out escaped for HTML, which this is not.
-const unescape = (text: string) => text.replace(/&(?:amp|lt|gt|quot|#39);/g, (e) => ({ "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'" })[e] ?? e);
+const unescape = (text: string) =>
+  text.replace(
+    /&(?:amp|lt|gt|quot|#39);/g,
+    (e) => ({ "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'" })[e] ?? e,
+  );
 
 // Out leads to another site, by a click only.
 const Out = ({ href, children }: { href: string; children: ReactNode }) =>
-  /^https?:\/\//i.test(href) ? <a href={href} target="_blank" rel="noopener noreferrer">{children}</a> : <span title={href}>{children}</span>;
+  /^https?:\/\//i.test(href) ? (
+    <a href={href} target="_blank" rel="noopener noreferrer">
+      {children}
+    </a>
+  ) : (
+    <span title={href}>{children}</span>
+  );

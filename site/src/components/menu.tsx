@@ -4,12 +4,25 @@ import { useLocation } from "wouter";
 import { cx } from "./ui";
 
 // Menu opens below its trigger. It does not lock the page, which would need styles that the page's policy forbids.
-export function Menu({ trigger, children, align = "end" }: { trigger: ReactNode; children: ReactNode; align?: "start" | "end" }) {
+export function Menu({
+  trigger,
+  children,
+  align = "end",
+}: {
+  trigger: ReactNode;
+  children: ReactNode;
+  align?: "start" | "end";
+}) {
   return (
     <DropdownMenu.Root modal={false}>
       <DropdownMenu.Trigger asChild>{trigger}</DropdownMenu.Trigger>
       <DropdownMenu.Portal>
-        <DropdownMenu.Content align={align} sideOffset={4} collisionPadding={8} className="z-50 max-h-[70vh] min-w-44 overflow-y-auto rounded-md border border-line bg-panel p-1 shadow-lg">
+        <DropdownMenu.Content
+          align={align}
+          sideOffset={4}
+          collisionPadding={8}
+          className="z-50 max-h-[70vh] min-w-44 overflow-y-auto rounded-md border border-line bg-panel p-1 shadow-lg"
+        >
           {children}
         </DropdownMenu.Content>
       </DropdownMenu.Portal>
@@ -43,5 +56,7 @@ export function Item({ children, icon, onSelect, to, danger, disabled }: ItemPro
   );
 }
 
-export const MenuLabel = ({ children }: { children: ReactNode }) => <DropdownMenu.Label className="px-2 py-1 text-xs text-muted">{children}</DropdownMenu.Label>;
+export const MenuLabel = ({ children }: { children: ReactNode }) => (
+  <DropdownMenu.Label className="px-2 py-1 text-xs text-muted">{children}</DropdownMenu.Label>
+);
 export const Separator = () => <DropdownMenu.Separator className="my-1 h-px bg-line" />;

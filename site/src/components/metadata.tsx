@@ -35,9 +35,15 @@ export function Metadata({ agent }: { agent: string }) {
         const collected = !result.collected_at.startsWith("0001-");
         const stale = collected && result.age > 2 * description.interval + description.timeout + 5;
         return (
-          <div key={description.key} className="min-w-0 max-w-full" title={collected ? `Collected ${ago(result.collected_at)}` : "Not collected yet"}>
+          <div
+            key={description.key}
+            className="min-w-0 max-w-full"
+            title={collected ? `Collected ${ago(result.collected_at)}` : "Not collected yet"}
+          >
             <dt className="text-xs text-muted">{description.display_name || description.key}</dt>
-            <dd className={cx("truncate font-mono text-[13px]", result.error ? "text-bad" : stale && "text-muted")}>{result.error || result.value || (collected ? "–" : "…")}</dd>
+            <dd className={cx("truncate font-mono text-[13px]", result.error ? "text-bad" : stale && "text-muted")}>
+              {result.error || result.value || (collected ? "–" : "…")}
+            </dd>
           </div>
         );
       })}

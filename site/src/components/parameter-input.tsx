@@ -30,7 +30,20 @@ export function ParameterInput(props: Props) {
   const placeholder = p.styling?.placeholder;
   switch (kindOf(p)) {
     case "textarea":
-      return <textarea {...common} rows={5} placeholder={placeholder} value={value} onChange={(e) => onChange(e.target.value)} className={cx(inputClass, "max-w-xl py-1.5 font-mono text-[13px]", p.styling?.mask_input && "[-webkit-text-security:disc]")} />;
+      return (
+        <textarea
+          {...common}
+          rows={5}
+          placeholder={placeholder}
+          value={value}
+          onChange={(e) => onChange(e.target.value)}
+          className={cx(
+            inputClass,
+            "max-w-xl py-1.5 font-mono text-[13px]",
+            p.styling?.mask_input && "[-webkit-text-security:disc]",
+          )}
+        />
+      );
     case "dropdown":
       return <Dropdown {...props} />;
     case "radio":
@@ -38,13 +51,25 @@ export function ParameterInput(props: Props) {
     case "checkbox":
       return (
         <label className="flex w-fit items-center gap-2">
-          <input {...common} type="checkbox" className="size-4 accent-fill" checked={value === "true"} onChange={(e) => onChange(String(e.target.checked))} /> {p.styling?.label || "Yes"}
+          <input
+            {...common}
+            type="checkbox"
+            className="size-4 accent-fill"
+            checked={value === "true"}
+            onChange={(e) => onChange(String(e.target.checked))}
+          />{" "}
+          {p.styling?.label || "Yes"}
         </label>
       );
     case "switch":
       return (
-        <Switch.Root {...common} aria-label={p.display_name || p.name} checked={value === "true"} onCheckedChange={(on) => onChange(String(on))}
-          className="inline-flex h-5 w-9 items-center rounded-full border border-edge bg-raised p-px data-[state=checked]:border-fill data-[state=checked]:bg-fill">
+        <Switch.Root
+          {...common}
+          aria-label={p.display_name || p.name}
+          checked={value === "true"}
+          onCheckedChange={(on) => onChange(String(on))}
+          className="inline-flex h-5 w-9 items-center rounded-full border border-edge bg-raised p-px data-[state=checked]:border-fill data-[state=checked]:bg-fill"
+        >
           <Switch.Thumb className="size-4 rounded-full bg-muted transition-transform data-[state=checked]:translate-x-4 data-[state=checked]:bg-white" />
         </Switch.Root>
       );
@@ -56,8 +81,16 @@ export function ParameterInput(props: Props) {
       return <TagInput {...props} />;
     default:
       return (
-        <Input {...common} type={p.styling?.mask_input ? "password" : p.type === "number" ? "number" : "text"} step="any" autoComplete="off" placeholder={placeholder}
-          value={value} onChange={(e) => onChange(e.target.value)} className="max-w-xl" />
+        <Input
+          {...common}
+          type={p.styling?.mask_input ? "password" : p.type === "number" ? "number" : "text"}
+          step="any"
+          autoComplete="off"
+          placeholder={placeholder}
+          value={value}
+          onChange={(e) => onChange(e.target.value)}
+          className="max-w-xl"
+        />
       );
   }
 }
@@ -68,9 +101,20 @@ function Dropdown({ p, id, value, disabled, invalid, describedBy, onChange }: Pr
     <div className="flex max-w-xl items-center gap-2">
       {chosen?.icon && <Icon src={chosen.icon} name={chosen.name} />}
       <div className="min-w-0 flex-1">
-        <Select id={id} disabled={disabled} aria-describedby={describedBy} aria-invalid={invalid || undefined} value={value} onChange={(e) => onChange(e.target.value)}>
+        <Select
+          id={id}
+          disabled={disabled}
+          aria-describedby={describedBy}
+          aria-invalid={invalid || undefined}
+          value={value}
+          onChange={(e) => onChange(e.target.value)}
+        >
           {!chosen && <option value={value}>{p.styling?.placeholder ?? (value || "Choose…")}</option>}
-          {p.options.map((o) => <option key={o.value.value} value={o.value.value}>{o.name}</option>)}
+          {p.options.map((o) => (
+            <option key={o.value.value} value={o.value.value}>
+              {o.name}
+            </option>
+          ))}
         </Select>
         {chosen?.description && <p className="mt-1 text-[13px] text-muted">{chosen.description}</p>}
       </div>
@@ -78,16 +122,33 @@ function Dropdown({ p, id, value, disabled, invalid, describedBy, onChange }: Pr
   );
 }
 
-const choiceClass = "flex items-start gap-2.5 rounded-md border border-line px-3 py-2 hover:bg-raised has-checked:border-accent has-checked:bg-accent-soft has-disabled:opacity-60";
+const choiceClass =
+  "flex items-start gap-2.5 rounded-md border border-line px-3 py-2 hover:bg-raised has-checked:border-accent has-checked:bg-accent-soft has-disabled:opacity-60";
 
 function Radios({ p, id, value, disabled, describedBy, onChange }: Props) {
   return (
-    <div role="radiogroup" aria-labelledby={`parameter-${p.name}-label`} aria-describedby={describedBy} className="grid max-w-3xl gap-2 sm:grid-cols-2">
+    <div
+      role="radiogroup"
+      aria-labelledby={`parameter-${p.name}-label`}
+      aria-describedby={describedBy}
+      className="grid max-w-3xl gap-2 sm:grid-cols-2"
+    >
       {p.options.map((o, i) => (
         <label key={o.value.value} className={choiceClass}>
-          <input id={i === 0 ? id : undefined} type="radio" name={id} className="mt-1 accent-fill" disabled={disabled} checked={o.value.value === value} onChange={() => onChange(o.value.value)} />
+          <input
+            id={i === 0 ? id : undefined}
+            type="radio"
+            name={id}
+            className="mt-1 accent-fill"
+            disabled={disabled}
+            checked={o.value.value === value}
+            onChange={() => onChange(o.value.value)}
+          />
           {o.icon && <Icon src={o.icon} name={o.name} />}
-          <span className="min-w-0">{o.name}{o.description && <span className="block text-[13px] text-muted">{o.description}</span>}</span>
+          <span className="min-w-0">
+            {o.name}
+            {o.description && <span className="block text-[13px] text-muted">{o.description}</span>}
+          </span>
         </label>
       ))}
     </div>
@@ -103,12 +164,27 @@ function Choices({ p, id, value, disabled, describedBy, onChange }: Props) {
     onChange(JSON.stringify(p.options.map((o) => o.value.value).filter((o) => next.has(o))));
   };
   return (
-    <div role="group" aria-labelledby={`parameter-${p.name}-label`} aria-describedby={describedBy} className="grid max-w-3xl gap-2 sm:grid-cols-2">
+    <div
+      role="group"
+      aria-labelledby={`parameter-${p.name}-label`}
+      aria-describedby={describedBy}
+      className="grid max-w-3xl gap-2 sm:grid-cols-2"
+    >
       {p.options.map((o, i) => (
         <label key={o.value.value} className={choiceClass}>
-          <input id={i === 0 ? id : undefined} type="checkbox" className="mt-0.5 accent-fill" disabled={disabled} checked={chosen.includes(o.value.value)} onChange={(e) => toggle(o.value.value, e.target.checked)} />
+          <input
+            id={i === 0 ? id : undefined}
+            type="checkbox"
+            className="mt-0.5 accent-fill"
+            disabled={disabled}
+            checked={chosen.includes(o.value.value)}
+            onChange={(e) => toggle(o.value.value, e.target.checked)}
+          />
           {o.icon && <Icon src={o.icon} name={o.name} />}
-          <span className="min-w-0">{o.name}{o.description && <span className="block text-[13px] text-muted">{o.description}</span>}</span>
+          <span className="min-w-0">
+            {o.name}
+            {o.description && <span className="block text-[13px] text-muted">{o.description}</span>}
+          </span>
         </label>
       ))}
     </div>
@@ -119,26 +195,49 @@ function TagInput({ p, id, value, disabled, invalid, describedBy, onChange }: Pr
   const [text, setText] = useState("");
   const tags = parseList(value) ?? [];
   const add = () => {
-    const more = text.split(",").map((t) => t.trim()).filter((t) => t !== "" && !tags.includes(t));
+    const more = text
+      .split(",")
+      .map((t) => t.trim())
+      .filter((t) => t !== "" && !tags.includes(t));
     if (more.length > 0) onChange(JSON.stringify([...tags, ...more]));
     setText("");
   };
   return (
-    <div className={cx(inputClass, "flex max-w-xl flex-wrap items-center gap-1 py-1 has-focus-visible:outline-2 has-focus-visible:outline-accent")}>
+    <div
+      className={cx(
+        inputClass,
+        "flex max-w-xl flex-wrap items-center gap-1 py-1 has-focus-visible:outline-2 has-focus-visible:outline-accent",
+      )}
+    >
       {tags.map((tag) => (
         <span key={tag} className="inline-flex items-center gap-1 rounded bg-raised pl-1.5 text-[13px]">
           {tag}
-          <button type="button" aria-label={`Remove ${tag}`} disabled={disabled} onClick={() => onChange(JSON.stringify(tags.filter((t) => t !== tag)))} className="rounded p-1 hover:bg-line"><X className="size-3" /></button>
+          <button
+            type="button"
+            aria-label={`Remove ${tag}`}
+            disabled={disabled}
+            onClick={() => onChange(JSON.stringify(tags.filter((t) => t !== tag)))}
+            className="rounded p-1 hover:bg-line"
+          >
+            <X className="size-3" />
+          </button>
         </span>
       ))}
       <input
-        id={id} disabled={disabled} aria-describedby={describedBy} aria-invalid={invalid || undefined} value={text} placeholder={p.styling?.placeholder ?? (tags.length ? "" : "Type and press Enter")}
-        onChange={(e) => setText(e.target.value)} onBlur={add}
+        id={id}
+        disabled={disabled}
+        aria-describedby={describedBy}
+        aria-invalid={invalid || undefined}
+        value={text}
+        placeholder={p.styling?.placeholder ?? (tags.length ? "" : "Type and press Enter")}
+        onChange={(e) => setText(e.target.value)}
+        onBlur={add}
         onKeyDown={(e) => {
           if (e.key === "Enter" || e.key === ",") {
             e.preventDefault();
             add();
-          } else if (e.key === "Backspace" && text === "" && tags.length > 0) onChange(JSON.stringify(tags.slice(0, -1)));
+          } else if (e.key === "Backspace" && text === "" && tags.length > 0)
+            onChange(JSON.stringify(tags.slice(0, -1)));
         }}
         className="h-6 min-w-24 flex-1 bg-transparent outline-none placeholder:text-muted"
       />
@@ -152,11 +251,34 @@ function Range({ p, id, value, disabled, describedBy, onChange }: Props) {
   const max = rule?.validation_max ?? Math.max(100, Number(value) || 0);
   return (
     <div className="flex max-w-xl items-center gap-4">
-      <Slider.Root min={min} max={max} step={1} disabled={disabled} value={[Number(value) || min]} onValueChange={([n]) => onChange(String(n))} className="relative flex h-5 min-w-0 flex-1 touch-none items-center select-none">
-        <Slider.Track className="relative h-1.5 flex-1 rounded-full bg-raised"><Slider.Range className="absolute h-full rounded-full bg-fill" /></Slider.Track>
-        <Slider.Thumb aria-label={p.display_name || p.name} aria-describedby={describedBy} className="block size-4 rounded-full border-2 border-fill bg-panel" />
+      <Slider.Root
+        min={min}
+        max={max}
+        step={1}
+        disabled={disabled}
+        value={[Number(value) || min]}
+        onValueChange={([n]) => onChange(String(n))}
+        className="relative flex h-5 min-w-0 flex-1 touch-none items-center select-none"
+      >
+        <Slider.Track className="relative h-1.5 flex-1 rounded-full bg-raised">
+          <Slider.Range className="absolute h-full rounded-full bg-fill" />
+        </Slider.Track>
+        <Slider.Thumb
+          aria-label={p.display_name || p.name}
+          aria-describedby={describedBy}
+          className="block size-4 rounded-full border-2 border-fill bg-panel"
+        />
       </Slider.Root>
-      <Input id={id} type="number" min={min} max={max} disabled={disabled} value={value} onChange={(e) => onChange(e.target.value)} className="w-20!" />
+      <Input
+        id={id}
+        type="number"
+        min={min}
+        max={max}
+        disabled={disabled}
+        value={value}
+        onChange={(e) => onChange(e.target.value)}
+        className="w-20!"
+      />
     </div>
   );
 }

@@ -31,7 +31,10 @@ export interface ParametersForm {
 // useParameters keeps the form of a template's version, for a workspace of the owner. before: what an existing one was built with.
 // kept: those of them whose value this viewer may not read; the server keeps it unless it is replaced here.
 export function useParameters(
-  version: string | undefined, owner: string, before: Inputs = {}, kept: ReadonlySet<string> = none,
+  version: string | undefined,
+  owner: string,
+  before: Inputs = {},
+  kept: ReadonlySet<string> = none,
 ): ParametersForm {
   const [inputs, setInputs] = useState<Inputs>({});
   const [shown, setShown] = useState<ReadonlySet<string>>(new Set());
@@ -41,7 +44,11 @@ export function useParameters(
   const evaluated = useQuery({
     queryKey: ["templates", "evaluate", version, owner, asked],
     queryFn: async () => {
-      const form = await send<EvaluateParametersResponse>("POST", `templateversions/${version}/dynamic-parameters/evaluate`, { id: ++id.current, inputs: asked, owner_id: owner });
+      const form = await send<EvaluateParametersResponse>(
+        "POST",
+        `templateversions/${version}/dynamic-parameters/evaluate`,
+        { id: ++id.current, inputs: asked, owner_id: owner },
+      );
       return { ...form, asked };
     },
     enabled: version !== undefined,
@@ -49,7 +56,10 @@ export function useParameters(
     staleTime: 60_000,
   });
   const parameters = useMemo(() => evaluated.data?.parameters.toSorted((a, b) => a.order - b.order), [evaluated.data]);
-  const value = (p: PreviewParameter) => inputs[p.name] ?? before[p.name] ?? (p.value.valid ? p.value.value : p.default_value.valid ? p.default_value.value : "");
+  const value = (p: PreviewParameter) =>
+    inputs[p.name] ??
+    before[p.name] ??
+    (p.value.valid ? p.value.value : p.default_value.valid ? p.default_value.value : "");
 
   // A choice that another choice has made impossible is dropped, so that the default stands again. Only the form for all that is
   // chosen now can tell: an earlier one does not know the options of later choices.
@@ -59,13 +69,22 @@ export function useParameters(
     if (!parameters || !settled) return;
     const gone = Object.keys(inputs).filter((name) => {
       const p = parameters.find((x) => x.name === name);
-      return !p || (p.options.length > 0 && p.type !== "list(string)" && !p.options.some((o) => o.value.value === inputs[name]));
+      return (
+        !p ||
+        (p.options.length > 0 && p.type !== "list(string)" && !p.options.some((o) => o.value.value === inputs[name]))
+      );
     });
-    if (gone.length > 0) setInputs((old) => Object.fromEntries(Object.entries(old).filter(([name]) => !gone.includes(name))));
+    if (gone.length > 0)
+      setInputs((old) => Object.fromEntries(Object.entries(old).filter(([name]) => !gone.includes(name))));
   }, [parameters, settled]); // eslint-disable-line react-hooks/exhaustive-deps
 
   return {
-    parameters, inputs, before, kept, shown, value,
+    parameters,
+    inputs,
+    before,
+    kept,
+    shown,
+    value,
     diagnostics: evaluated.data?.diagnostics ?? [],
     error: evaluated.error,
     judged: (p) => (evaluated.data?.asked[p.name] ?? "") === (inputs[p.name] ?? before[p.name] ?? ""),
@@ -79,12 +98,19 @@ export function useParameters(
       setShown(new Set(parameters?.map((p) => p.name)));
       const stays = (p: PreviewParameter) => locked(p, before, kept) || unseen(p.name);
       const wrong = parameters?.find((p) => validate(p, value(p), before[p.name]) !== "" && !stays(p));
-      if (wrong) document.getElementById(`parameter-${wrong.name}`)?.querySelector<HTMLElement>("input,select,textarea,button")?.focus();
-      return parameters !== undefined && !wrong && !(evaluated.data?.diagnostics ?? []).some((d) => d.severity === "error");
+      if (wrong)
+        document
+          .getElementById(`parameter-${wrong.name}`)
+          ?.querySelector<HTMLElement>("input,select,textarea,button")
+          ?.focus();
+      return (
+        parameters !== undefined && !wrong && !(evaluated.data?.diagnostics ?? []).some((d) => d.severity === "error")
+      );
     },
-    values: () => (parameters ?? [])
-      .filter((p) => !locked(p, before, kept) && !unseen(p.name) && (!p.ephemeral || inputs[p.name] !== undefined))
-      .map((p) => ({ name: p.name, value: value(p) })),
+    values: () =>
+      (parameters ?? [])
+        .filter((p) => !locked(p, before, kept) && !unseen(p.name) && (!p.ephemeral || inputs[p.name] !== undefined))
+        .map((p) => ({ name: p.name, value: value(p) })),
   };
 }
 
@@ -112,12 +138,20 @@ export function ParameterForm({ form, existing }: { form: ParametersForm; existi
   const once = form.parameters.filter((p) => p.ephemeral);
   return (
     <div className="flex flex-col gap-5" aria-busy={form.pending}>
-      {form.diagnostics.map((d, i) => <Note key={i} tone={d.severity === "error" ? "bad" : "warn"} title={d.summary}>{d.detail}</Note>)}
-      {lasting.map((p) => <Parameter key={p.name} p={p} form={form} existing={existing ?? false} />)}
+      {form.diagnostics.map((d, i) => (
+        <Note key={i} tone={d.severity === "error" ? "bad" : "warn"} title={d.summary}>
+          {d.detail}
+        </Note>
+      ))}
+      {lasting.map((p) => (
+        <Parameter key={p.name} p={p} form={form} existing={existing ?? false} />
+      ))}
       {once.length > 0 && (
         <fieldset className="flex flex-col gap-5 rounded-md border border-line p-4">
           <legend className="px-1 font-medium">For this build only</legend>
-          {once.map((p) => <Parameter key={p.name} p={p} form={form} existing={existing ?? false} />)}
+          {once.map((p) => (
+            <Parameter key={p.name} p={p} form={form} existing={existing ?? false} />
+          ))}
         </fieldset>
       )}
     </div>
@@ -129,7 +163,9 @@ function Parameter({ p, form, existing }: { p: PreviewParameter; form: Parameter
   const fixed = locked(p, form.before, form.kept);
   const unseen = form.kept.has(p.name) && form.inputs[p.name] === undefined;
   const wrong = !fixed && !unseen && form.shown.has(p.name) ? validate(p, value, form.before[p.name]) : "";
-  const told = unseen ? [] : p.diagnostics.filter((d) => d.severity === "error" && form.judged(p) && (form.shown.has(p.name) || value !== ""));
+  const told = unseen
+    ? []
+    : p.diagnostics.filter((d) => d.severity === "error" && form.judged(p) && (form.shown.has(p.name) || value !== ""));
   const error = wrong || told.map((d) => d.detail || d.summary).join(" ");
   const base = `parameter-${p.name}`;
   const label = p.display_name || p.name;
@@ -137,21 +173,40 @@ function Parameter({ p, form, existing }: { p: PreviewParameter; form: Parameter
     <div id={base} className="grid gap-1" role="group" aria-labelledby={`${base}-label`}>
       <div id={`${base}-label`} className="flex flex-wrap items-center gap-2">
         {p.icon && <Icon src={p.icon} name={label} />}
-        <label htmlFor={`${base}-input`} className="font-medium">{label}</label>
+        <label htmlFor={`${base}-input`} className="font-medium">
+          {label}
+        </label>
         {p.required && <span className="text-[13px] text-muted">required</span>}
         {!p.mutable && <Badge title="Set once, when the workspace is created">cannot be changed later</Badge>}
         {p.ephemeral && <Badge title="Applies to one build only">for one build</Badge>}
       </div>
-      {p.description && <p id={`${base}-about`} className="max-w-prose text-[13px] whitespace-pre-line text-muted">{p.description}</p>}
+      {p.description && (
+        <p id={`${base}-about`} className="max-w-prose text-[13px] whitespace-pre-line text-muted">
+          {p.description}
+        </p>
+      )}
       <ParameterInput
-        p={p} id={`${base}-input`} value={value} disabled={fixed || p.styling?.disabled === true} onChange={(v) => form.set(p.name, v)}
-        describedBy={cx(p.description && `${base}-about`, `${base}-error`)} invalid={error !== ""}
+        p={p}
+        id={`${base}-input`}
+        value={value}
+        disabled={fixed || p.styling?.disabled === true}
+        onChange={(v) => form.set(p.name, v)}
+        describedBy={cx(p.description && `${base}-about`, `${base}-error`)}
+        invalid={error !== ""}
       />
       <div id={`${base}-error`} className="text-[13px]" aria-live="polite">
         {error && <span className="text-bad">{error}</span>}
         {fixed && existing && <span className="text-muted">It was set when the workspace was created.</span>}
-        {unseen && !fixed && <span className="text-muted">Only the owner can see the value. Leave this empty to keep it.</span>}
-        {p.diagnostics.filter((d) => d.severity === "warning").map((d, i) => <span key={i} className="block text-warn">{d.summary} {d.detail}</span>)}
+        {unseen && !fixed && (
+          <span className="text-muted">Only the owner can see the value. Leave this empty to keep it.</span>
+        )}
+        {p.diagnostics
+          .filter((d) => d.severity === "warning")
+          .map((d, i) => (
+            <span key={i} className="block text-warn">
+              {d.summary} {d.detail}
+            </span>
+          ))}
       </div>
     </div>
   );

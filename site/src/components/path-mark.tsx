@@ -21,7 +21,8 @@ export function PathMark({ build, peer }: { build: WorkspaceBuild; peer: MeshPee
   if (!peer || peer.path === "unknown") return <Badge title="The agent is in the mesh">in the mesh</Badge>;
   return (
     <Badge title={`The server reaches the agent ${peer.path === "direct" ? "straight" : "by way of the relay"}`}>
-      {peer.path}{peer.latency_ms > 0 && ` ${duration(peer.latency_ms)}`}
+      {peer.path}
+      {peer.latency_ms > 0 && ` ${duration(peer.latency_ms)}`}
     </Badge>
   );
 }

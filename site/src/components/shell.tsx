@@ -27,7 +27,12 @@ export function Shell({ children }: { children: ReactNode }) {
   const links = isOwner(me) ? [...everyone, ...operators] : [...everyone, operators[0]!];
   return (
     <>
-      <a href="#main" className="sr-only focus:not-sr-only focus:fixed focus:top-2 focus:left-2 focus:z-50 focus:rounded focus:bg-panel focus:px-3 focus:py-2">Skip to the content</a>
+      <a
+        href="#main"
+        className="sr-only focus:not-sr-only focus:fixed focus:top-2 focus:left-2 focus:z-50 focus:rounded focus:bg-panel focus:px-3 focus:py-2"
+      >
+        Skip to the content
+      </a>
       <header className="sticky top-0 z-30 border-b border-line bg-panel">
         <div className="mx-auto flex h-12 max-w-6xl items-center gap-1 px-3 sm:px-6">
           <Link href="/workspaces" className="mr-3 flex items-center gap-2 font-semibold tracking-tight">
@@ -39,7 +44,10 @@ export function Shell({ children }: { children: ReactNode }) {
                 key={l.to}
                 href={l.to}
                 aria-current={isActive(path, l.to) ? "page" : undefined}
-                className={cx("rounded-md px-2.5 py-1.5 hover:bg-raised", isActive(path, l.to) ? "font-medium text-ink" : "text-muted")}
+                className={cx(
+                  "rounded-md px-2.5 py-1.5 hover:bg-raised",
+                  isActive(path, l.to) ? "font-medium text-ink" : "text-muted",
+                )}
               >
                 {l.label}
               </Link>
@@ -49,19 +57,32 @@ export function Shell({ children }: { children: ReactNode }) {
           <ThemeMenu />
           <UserMenu />
           <div className="md:hidden">
-            <Menu trigger={<IconButton label="Pages"><MenuIcon /></IconButton>}>
-              {links.map((l) => <Item key={l.to} to={l.to}>{l.label}</Item>)}
+            <Menu
+              trigger={
+                <IconButton label="Pages">
+                  <MenuIcon />
+                </IconButton>
+              }
+            >
+              {links.map((l) => (
+                <Item key={l.to} to={l.to}>
+                  {l.label}
+                </Item>
+              ))}
             </Menu>
           </div>
         </div>
       </header>
       <ConnectionNote />
-      <main id="main" tabIndex={-1} className="outline-none">{children}</main>
+      <main id="main" tabIndex={-1} className="outline-none">
+        {children}
+      </main>
     </>
   );
 }
 
-const isActive = (path: string, to: string) => path === to || path.startsWith(`${to}/`) || (to === "/workspaces" && path.startsWith("/@"));
+const isActive = (path: string, to: string) =>
+  path === to || path.startsWith(`${to}/`) || (to === "/workspaces" && path.startsWith("/@"));
 
 const themes: { theme: Theme; label: string; icon: ReactNode }[] = [
   { theme: "light", label: "Light", icon: <Sun /> },
@@ -73,7 +94,11 @@ function ThemeMenu() {
   const theme = useTheme();
   return (
     <Menu trigger={<IconButton label="Theme">{themes.find((t) => t.theme === theme)?.icon}</IconButton>}>
-      {themes.map((t) => <Item key={t.theme} icon={t.icon} onSelect={() => setTheme(t.theme)}>{t.label}</Item>)}
+      {themes.map((t) => (
+        <Item key={t.theme} icon={t.icon} onSelect={() => setTheme(t.theme)}>
+          {t.label}
+        </Item>
+      ))}
     </Menu>
   );
 }
@@ -88,11 +113,25 @@ function UserMenu() {
     location.assign("/login");
   };
   return (
-    <Menu trigger={<button type="button" aria-label={`Account of ${me.username}`} className="rounded-full"><Avatar name={me.username} /></button>}>
-      <MenuLabel>{me.name || me.username}<br />{me.email}</MenuLabel>
+    <Menu
+      trigger={
+        <button type="button" aria-label={`Account of ${me.username}`} className="rounded-full">
+          <Avatar name={me.username} />
+        </button>
+      }
+    >
+      <MenuLabel>
+        {me.name || me.username}
+        <br />
+        {me.email}
+      </MenuLabel>
       <Separator />
-      <Item to="/account" icon={<CircleUser />}>Account and tokens</Item>
-      <Item onSelect={() => void signOut()} icon={<LogOut />}>Sign out</Item>
+      <Item to="/account" icon={<CircleUser />}>
+        Account and tokens
+      </Item>
+      <Item onSelect={() => void signOut()} icon={<LogOut />}>
+        Sign out
+      </Item>
       <Separator />
       <MenuLabel>{info.data?.version ?? "codermesh"}</MenuLabel>
     </Menu>
@@ -109,13 +148,19 @@ function ConnectionNote() {
     was.current = server;
     if (server === "ok") return;
     const timer = setInterval(() => {
-      fetch("/healthz", { cache: "no-store" }).then((r) => r.ok && setLink({ server: "ok" }), () => undefined);
+      fetch("/healthz", { cache: "no-store" }).then(
+        (r) => r.ok && setLink({ server: "ok" }),
+        () => undefined,
+      );
     }, 1000);
     return () => clearInterval(timer);
   }, [server, client]);
   if (server === "ok") return null;
   return (
-    <div role="alert" className="sticky top-12 z-20 flex items-center justify-center gap-2 bg-warn-soft px-3 py-1.5 text-warn">
+    <div
+      role="alert"
+      className="sticky top-12 z-20 flex items-center justify-center gap-2 bg-warn-soft px-3 py-1.5 text-warn"
+    >
       <WifiOff className="size-4" aria-hidden /> The server does not answer. Data may be out of date. Reconnecting…
     </div>
   );

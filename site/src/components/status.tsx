@@ -2,8 +2,16 @@ import type { Workspace, WorkspaceAgent, WorkspaceBuild, WorkspaceStatus } from 
 import { Badge, cx, type Tone } from "./ui";
 
 const tone: Record<WorkspaceStatus, Tone> = {
-  pending: "warn", starting: "accent", running: "ok", stopping: "accent", stopped: "plain", failed: "bad", canceling: "warn",
-  canceled: "plain", deleting: "accent", deleted: "plain",
+  pending: "warn",
+  starting: "accent",
+  running: "ok",
+  stopping: "accent",
+  stopped: "plain",
+  failed: "bad",
+  canceling: "warn",
+  canceled: "plain",
+  deleting: "accent",
+  deleted: "plain",
 };
 
 const busy: WorkspaceStatus[] = ["pending", "starting", "stopping", "canceling", "deleting"];
@@ -13,14 +21,28 @@ export const isBusy = (status: WorkspaceStatus) => busy.includes(status);
 export const agentsOf = (build: WorkspaceBuild): WorkspaceAgent[] => build.resources.flatMap((r) => r.agents ?? []);
 
 const reasons: Record<string, string> = {
-  initiator: "", dashboard: "", cli: "by command line", autostart: "by schedule", autostop: "by its time limit", dormancy: "unused for long",
-  ssh_connection: "for an SSH session", vscode_connection: "for VS Code", jetbrains_connection: "for JetBrains", autodelete: "unused for long",
+  initiator: "",
+  dashboard: "",
+  cli: "by command line",
+  autostart: "by schedule",
+  autostop: "by its time limit",
+  dormancy: "unused for long",
+  ssh_connection: "for an SSH session",
+  vscode_connection: "for VS Code",
+  jetbrains_connection: "for JetBrains",
+  autodelete: "unused for long",
 };
 
 // reasonOf says why a workspace is in the state it is in; "" when the state says it all.
 export function reasonOf(build: WorkspaceBuild): string {
   if (build.job.error) return build.job.error;
-  if (build.status === "pending") return build.job.waiting_reason || (build.job.queue_position > 1 ? `position ${build.job.queue_position} of ${build.job.queue_size} in the queue` : "waiting for a provisioner");
+  if (build.status === "pending")
+    return (
+      build.job.waiting_reason ||
+      (build.job.queue_position > 1
+        ? `position ${build.job.queue_position} of ${build.job.queue_size} in the queue`
+        : "waiting for a provisioner")
+    );
   if (build.status === "running") return agentsOf(build).map(agentTrouble).find(Boolean) ?? "";
   return reasons[build.reason] ?? "";
 }
@@ -28,14 +50,20 @@ export function reasonOf(build: WorkspaceBuild): string {
 // agentTrouble says what keeps an agent from being used.
 export function agentTrouble(agent: WorkspaceAgent): string {
   switch (agent.status) {
-    case "connecting": return "agent is connecting";
-    case "timeout": return "agent has not connected in time";
-    case "disconnected": return "agent is disconnected";
+    case "connecting":
+      return "agent is connecting";
+    case "timeout":
+      return "agent has not connected in time";
+    case "disconnected":
+      return "agent is disconnected";
   }
   switch (agent.lifecycle_state) {
-    case "starting": return "startup scripts are running";
-    case "start_error": return "a startup script failed";
-    case "start_timeout": return "a startup script takes too long";
+    case "starting":
+      return "startup scripts are running";
+    case "start_error":
+      return "a startup script failed";
+    case "start_timeout":
+      return "a startup script takes too long";
   }
   return agent.health.healthy ? "" : (agent.health.reason ?? "agent is not healthy");
 }
@@ -51,18 +79,42 @@ export function StatusBadge({ status, className }: { status: WorkspaceStatus; cl
 // WorkspaceBadge takes the agents into account: a running workspace may still need attention.
 export function WorkspaceBadge({ workspace }: { workspace: Workspace }) {
   const { status } = workspace.latest_build;
-  if (status === "running" && !workspace.health.healthy) return <Badge tone="warn"><Dot tone="warn" /> Running</Badge>;
+  if (status === "running" && !workspace.health.healthy)
+    return (
+      <Badge tone="warn">
+        <Dot tone="warn" /> Running
+      </Badge>
+    );
   return <StatusBadge status={status} />;
 }
 
-const fills: Record<Tone, string> = { plain: "bg-muted", ok: "bg-ok", warn: "bg-warn", bad: "bg-bad", accent: "bg-accent" };
+const fills: Record<Tone, string> = {
+  plain: "bg-muted",
+  ok: "bg-ok",
+  warn: "bg-warn",
+  bad: "bg-bad",
+  accent: "bg-accent",
+};
 
-export const Dot = ({ tone, pulse }: { tone: Tone; pulse?: boolean }) => <span aria-hidden className={cx("size-1.5 shrink-0 rounded-full", fills[tone], pulse && "animate-pulse")} />;
+export const Dot = ({ tone, pulse }: { tone: Tone; pulse?: boolean }) => (
+  <span aria-hidden className={cx("size-1.5 shrink-0 rounded-full", fills[tone], pulse && "animate-pulse")} />
+);
 
-export const jobTone: Record<string, Tone> = { pending: "warn", running: "accent", succeeded: "ok", canceling: "warn", canceled: "plain", failed: "bad" };
+export const jobTone: Record<string, Tone> = {
+  pending: "warn",
+  running: "accent",
+  succeeded: "ok",
+  canceling: "warn",
+  canceled: "plain",
+  failed: "bad",
+};
 
 // JobBadge says how a job is: a build of before has succeeded, whatever has become of its workspace.
 export function JobBadge({ status }: { status: string }) {
   const tone = jobTone[status] ?? "plain";
-  return <Badge tone={tone}><Dot tone={tone} pulse={status === "running" || status === "canceling"} /> {status}</Badge>;
+  return (
+    <Badge tone={tone}>
+      <Dot tone={tone} pulse={status === "running" || status === "canceling"} /> {status}
+    </Badge>
+  );
 }

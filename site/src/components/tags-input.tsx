@@ -2,11 +2,38 @@ import { TextField } from "./ui";
 
 // parseTags reads "environment=on-prem, gpu=yes".
 export const parseTags = (text: string): Record<string, string> =>
-  Object.fromEntries(text.split(/[,\n]/).map((t) => t.trim()).filter(Boolean).map((t) => {
-    const at = t.indexOf("=");
-    return at < 0 ? [t, ""] : [t.slice(0, at).trim(), t.slice(at + 1).trim()];
-  }));
+  Object.fromEntries(
+    text
+      .split(/[,\n]/)
+      .map((t) => t.trim())
+      .filter(Boolean)
+      .map((t) => {
+        const at = t.indexOf("=");
+        return at < 0 ? [t, ""] : [t.slice(0, at).trim(), t.slice(at + 1).trim()];
+      }),
+  );
 
-export function TagsInput({ value, onChange, label = "Provisioner tags", hint = "Only a provisioner that has all of these tags takes its jobs. Empty: one without tags." }: { value: string; onChange: (v: string) => void; label?: string; hint?: string }) {
-  return <TextField label={label} value={value} onChange={onChange} placeholder="environment=on-prem" autoComplete="off" spellCheck={false} hint={hint} pattern="\s*([^=,\s]+=[^=,]*)?(,\s*[^=,\s]+=[^=,]*)*\s*" />;
+export function TagsInput({
+  value,
+  onChange,
+  label = "Provisioner tags",
+  hint = "Only a provisioner that has all of these tags takes its jobs. Empty: one without tags.",
+}: {
+  value: string;
+  onChange: (v: string) => void;
+  label?: string;
+  hint?: string;
+}) {
+  return (
+    <TextField
+      label={label}
+      value={value}
+      onChange={onChange}
+      placeholder="environment=on-prem"
+      autoComplete="off"
+      spellCheck={false}
+      hint={hint}
+      pattern="\s*([^=,\s]+=[^=,]*)?(,\s*[^=,\s]+=[^=,]*)*\s*"
+    />
+  );
 }

@@ -40,4 +40,5 @@ const subscribe = (listener: () => void) => {
 export const useTheme = () => useSyncExternalStore(subscribe, read);
 
 // useDark is what is shown in the end.
-export const useDark = () => useSyncExternalStore(subscribe, () => document.documentElement.dataset["theme"] === "dark");
+export const useDark = () =>
+  useSyncExternalStore(subscribe, () => document.documentElement.dataset["theme"] === "dark");

@@ -32,7 +32,13 @@ interface ButtonProps extends ComponentProps<"button"> {
 
 export function Button({ look, small, busy, className, children, disabled, type = "button", ...rest }: ButtonProps) {
   return (
-    <button type={type} className={cx(buttonClass(look, small), className)} disabled={disabled || busy} aria-busy={busy || undefined} {...rest}>
+    <button
+      type={type}
+      className={cx(buttonClass(look, small), className)}
+      disabled={disabled || busy}
+      aria-busy={busy || undefined}
+      {...rest}
+    >
       {busy && <LoaderCircle className="animate-spin" aria-hidden />}
       {children}
     </button>
@@ -41,17 +47,43 @@ export function Button({ look, small, busy, className, children, disabled, type 
 
 export function IconButton({ label, className, children, ...rest }: ComponentProps<"button"> & { label: string }) {
   return (
-    <button type="button" aria-label={label} title={label} className={cx("inline-flex size-8 items-center justify-center rounded-md hover:bg-raised disabled:opacity-50 [&_svg]:size-4", className)} {...rest}>
+    <button
+      type="button"
+      aria-label={label}
+      title={label}
+      className={cx(
+        "inline-flex size-8 items-center justify-center rounded-md hover:bg-raised disabled:opacity-50 [&_svg]:size-4",
+        className,
+      )}
+      {...rest}
+    >
       {children}
     </button>
   );
 }
 
-export function LinkButton({ look, small, className, ...rest }: ComponentProps<typeof Link> & { look?: Look; small?: boolean; className?: string }) {
+export function LinkButton({
+  look,
+  small,
+  className,
+  ...rest
+}: ComponentProps<typeof Link> & { look?: Look; small?: boolean; className?: string }) {
   return <Link className={cx(buttonClass(look, small), className)} {...rest} />;
 }
 
-export function Card({ title, actions, children, flush, className }: { title?: ReactNode; actions?: ReactNode; children: ReactNode; flush?: boolean; className?: string }) {
+export function Card({
+  title,
+  actions,
+  children,
+  flush,
+  className,
+}: {
+  title?: ReactNode;
+  actions?: ReactNode;
+  children: ReactNode;
+  flush?: boolean;
+  className?: string;
+}) {
   return (
     <section className={cx("min-w-0 rounded-lg border border-line bg-panel", className)}>
       {(title || actions) && (
@@ -77,9 +109,26 @@ const tones: Record<Tone, string> = {
 
 export type { Tone };
 
-export function Badge({ tone = "plain", children, title, className }: { tone?: Tone; children: ReactNode; title?: string; className?: string }) {
+export function Badge({
+  tone = "plain",
+  children,
+  title,
+  className,
+}: {
+  tone?: Tone;
+  children: ReactNode;
+  title?: string;
+  className?: string;
+}) {
   return (
-    <span title={title} className={cx("inline-flex h-5 items-center gap-1 rounded px-1.5 text-xs font-medium whitespace-nowrap [&_svg]:size-3", tones[tone], className)}>
+    <span
+      title={title}
+      className={cx(
+        "inline-flex h-5 items-center gap-1 rounded px-1.5 text-xs font-medium whitespace-nowrap [&_svg]:size-3",
+        tones[tone],
+        className,
+      )}
+    >
       {children}
     </span>
   );
@@ -87,16 +136,38 @@ export function Badge({ tone = "plain", children, title, className }: { tone?: T
 
 export const Tag = ({ name, value }: { name: string; value: string }) => (
   <Badge>
-    <span className="font-mono">{name}={value}</span>
+    <span className="font-mono">
+      {name}={value}
+    </span>
   </Badge>
 );
 
 export function Tags({ of, none = "untagged" }: { of: Record<string, string>; none?: string }) {
-  const all = Object.entries(of).filter(([name, value]) => value !== "" && !(name === "scope" && value === "organization"));
-  return all.length === 0 ? <span className="text-muted">{none}</span> : <span className="inline-flex flex-wrap gap-1">{all.map(([k, v]) => <Tag key={k} name={k} value={v} />)}</span>;
+  const all = Object.entries(of).filter(
+    ([name, value]) => value !== "" && !(name === "scope" && value === "organization"),
+  );
+  return all.length === 0 ? (
+    <span className="text-muted">{none}</span>
+  ) : (
+    <span className="inline-flex flex-wrap gap-1">
+      {all.map(([k, v]) => (
+        <Tag key={k} name={k} value={v} />
+      ))}
+    </span>
+  );
 }
 
-export function Page({ title, subtitle, actions, children }: { title: ReactNode; subtitle?: ReactNode; actions?: ReactNode; children: ReactNode }) {
+export function Page({
+  title,
+  subtitle,
+  actions,
+  children,
+}: {
+  title: ReactNode;
+  subtitle?: ReactNode;
+  actions?: ReactNode;
+  children: ReactNode;
+}) {
   return (
     <div className="mx-auto flex w-full max-w-6xl flex-col gap-4 px-3 py-5 sm:px-6">
       <div className="flex flex-wrap items-center justify-between gap-x-4 gap-y-2">
@@ -111,10 +182,24 @@ export function Page({ title, subtitle, actions, children }: { title: ReactNode;
   );
 }
 
-export function Empty({ icon, title, children, action }: { icon?: ReactNode; title: string; children?: ReactNode; action?: ReactNode }) {
+export function Empty({
+  icon,
+  title,
+  children,
+  action,
+}: {
+  icon?: ReactNode;
+  title: string;
+  children?: ReactNode;
+  action?: ReactNode;
+}) {
   return (
     <div className="flex flex-col items-center gap-2 px-6 py-14 text-center">
-      {icon && <div className="mb-1 text-muted [&_svg]:size-8" aria-hidden>{icon}</div>}
+      {icon && (
+        <div className="mb-1 text-muted [&_svg]:size-8" aria-hidden>
+          {icon}
+        </div>
+      )}
       <p className="text-base font-semibold">{title}</p>
       {children && <div className="max-w-md text-muted">{children}</div>}
       {action && <div className="mt-3">{action}</div>}
@@ -130,9 +215,20 @@ export function Loading({ what }: { what: string }) {
   );
 }
 
-export function Note({ tone = "bad", title, children }: { tone?: Exclude<Tone, "plain">; title?: ReactNode; children?: ReactNode }) {
+export function Note({
+  tone = "bad",
+  title,
+  children,
+}: {
+  tone?: Exclude<Tone, "plain">;
+  title?: ReactNode;
+  children?: ReactNode;
+}) {
   return (
-    <div role={tone === "bad" ? "alert" : "status"} className={cx("rounded-md px-3 py-2 break-words whitespace-pre-wrap", tones[tone])}>
+    <div
+      role={tone === "bad" ? "alert" : "status"}
+      className={cx("rounded-md px-3 py-2 break-words whitespace-pre-wrap", tones[tone])}
+    >
       {title && <p className="font-medium">{title}</p>}
       {children && <div className="text-ink">{children}</div>}
     </div>
@@ -148,7 +244,13 @@ export function ErrorNote({ error, title }: { error: unknown; title?: string }) 
     <Note title={title ? `${title}: ${message}` : message}>
       {api?.detail}
       {api && api.validations.length > 0 && (
-        <ul className="list-disc pl-5">{api.validations.map((v) => <li key={v.field}><code>{v.field}</code>: {v.detail}</li>)}</ul>
+        <ul className="list-disc pl-5">
+          {api.validations.map((v) => (
+            <li key={v.field}>
+              <code>{v.field}</code>: {v.detail}
+            </li>
+          ))}
+        </ul>
       )}
     </Note>
   );
@@ -165,7 +267,11 @@ interface FieldProps {
   label: ReactNode;
   hint?: ReactNode;
   error?: ReactNode;
-  children: (props: { id: string; "aria-describedby": string | undefined; "aria-invalid": boolean | undefined }) => ReactNode;
+  children: (props: {
+    id: string;
+    "aria-describedby": string | undefined;
+    "aria-invalid": boolean | undefined;
+  }) => ReactNode;
 }
 
 // Field puts a label, an explanation and an error around one input.
@@ -174,7 +280,9 @@ export function Field({ label, hint, error, children }: FieldProps) {
   const described = hint || error ? `${id}-more` : undefined;
   return (
     <div className="flex min-w-0 flex-col gap-1">
-      <label htmlFor={id} className="font-medium">{label}</label>
+      <label htmlFor={id} className="font-medium">
+        {label}
+      </label>
       {children({ id, "aria-describedby": described, "aria-invalid": error ? true : undefined })}
       {described && (
         <div id={described} className="text-[13px]">
@@ -186,9 +294,13 @@ export function Field({ label, hint, error, children }: FieldProps) {
   );
 }
 
-export const Input = ({ className, ...rest }: ComponentProps<"input">) => <input className={cx(inputClass, "h-8", className)} {...rest} />;
+export const Input = ({ className, ...rest }: ComponentProps<"input">) => (
+  <input className={cx(inputClass, "h-8", className)} {...rest} />
+);
 
-export const Select = ({ className, ...rest }: ComponentProps<"select">) => <select className={cx(inputClass, "h-8", className)} {...rest} />;
+export const Select = ({ className, ...rest }: ComponentProps<"select">) => (
+  <select className={cx(inputClass, "h-8", className)} {...rest} />
+);
 
 interface TextFieldProps extends Omit<ComponentProps<"input">, "onChange" | "value"> {
   label: ReactNode;
@@ -209,12 +321,19 @@ export function TextField({ label, hint, error, onChange, ...rest }: TextFieldPr
 // Ago is a moment as its distance from now, kept fresh.
 export function Ago({ at }: { at: string | null | undefined }) {
   const now = useNow(30_000);
-  return <time dateTime={at ?? undefined} title={fullTime(at)}>{ago(at, now)}</time>;
+  return (
+    <time dateTime={at ?? undefined} title={fullTime(at)}>
+      {ago(at, now)}
+    </time>
+  );
 }
 
 export function Avatar({ name }: { name: string }) {
   return (
-    <span aria-hidden className="inline-flex size-6 shrink-0 items-center justify-center rounded-full bg-accent-soft text-xs font-semibold text-accent uppercase">
+    <span
+      aria-hidden
+      className="inline-flex size-6 shrink-0 items-center justify-center rounded-full bg-accent-soft text-xs font-semibold text-accent uppercase"
+    >
       {name.slice(0, 1)}
     </span>
   );
@@ -222,13 +341,38 @@ export function Avatar({ name }: { name: string }) {
 
 // Icon is the picture of a template, an app or a parameter. Only pictures of this server are shown: one from elsewhere would tell
 // its host who looks. An emoji's address becomes the emoji.
-export function Icon({ src, name, className = "size-5" }: { src?: string | undefined; name: string; className?: string }) {
+export function Icon({
+  src,
+  name,
+  className = "size-5",
+}: {
+  src?: string | undefined;
+  name: string;
+  className?: string;
+}) {
   const [broken, setBroken] = useState("");
   const emoji = /^\/emojis?\/([0-9a-f-]+)\.\w+$/i.exec(src ?? "")?.[1];
-  if (emoji) return <span aria-hidden className={cx("inline-flex shrink-0 items-center justify-center leading-none", className)}>{String.fromCodePoint(...emoji.split("-").map((c) => parseInt(c, 16)).filter((c) => c <= 0x10ffff))}</span>;
-  if (src && src !== broken && /^\/(?![/\\])/.test(src)) return <img src={src} alt="" className={cx("shrink-0 object-contain", className)} onError={() => setBroken(src)} />;
+  if (emoji)
+    return (
+      <span aria-hidden className={cx("inline-flex shrink-0 items-center justify-center leading-none", className)}>
+        {String.fromCodePoint(
+          ...emoji
+            .split("-")
+            .map((c) => parseInt(c, 16))
+            .filter((c) => c <= 0x10ffff),
+        )}
+      </span>
+    );
+  if (src && src !== broken && /^\/(?![/\\])/.test(src))
+    return <img src={src} alt="" className={cx("shrink-0 object-contain", className)} onError={() => setBroken(src)} />;
   return (
-    <span aria-hidden className={cx("inline-flex shrink-0 items-center justify-center rounded bg-raised text-xs font-semibold text-muted uppercase", className)}>
+    <span
+      aria-hidden
+      className={cx(
+        "inline-flex shrink-0 items-center justify-center rounded bg-raised text-xs font-semibold text-muted uppercase",
+        className,
+      )}
+    >
       {name.slice(0, 1)}
     </span>
   );
@@ -255,9 +399,17 @@ export function Table({ head, children, label }: { head: ReactNode[]; children: 
     <div className="overflow-x-auto" tabIndex={0} role="region" aria-label={label}>
       <table ref={table} role="table" className="stacked w-full border-collapse">
         <thead role="rowgroup">
-          <tr className="border-b border-line">{head.map((h, i) => <th key={i} scope="col" className={th}>{h}</th>)}</tr>
+          <tr className="border-b border-line">
+            {head.map((h, i) => (
+              <th key={i} scope="col" className={th}>
+                {h}
+              </th>
+            ))}
+          </tr>
         </thead>
-        <tbody role="rowgroup" className="divide-y divide-line">{children}</tbody>
+        <tbody role="rowgroup" className="divide-y divide-line">
+          {children}
+        </tbody>
       </table>
     </div>
   );

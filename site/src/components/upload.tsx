@@ -14,13 +14,20 @@ const limit = 10 << 20; // bytes, as the server has it: a bigger folder is not a
 // pack reads files as the browser names them: the folder's own name comes first.
 async function pack(files: { path: string; file: Blob }[]): Promise<Packed[]> {
   const chosen = files.filter((f) => wanted(f.path));
-  if (chosen.reduce((sum, f) => sum + f.file.size, 0) > limit) throw new Error(`The folder is bigger than ${bytes(limit)}: it is no template.`);
+  if (chosen.reduce((sum, f) => sum + f.file.size, 0) > limit)
+    throw new Error(`The folder is bigger than ${bytes(limit)}: it is no template.`);
   return Promise.all(chosen.map(async (f) => ({ path: f.path, content: new Uint8Array(await f.file.arrayBuffer()) })));
 }
 
 async function walk(entry: FileSystemEntry, below = ""): Promise<{ path: string; file: Blob }[]> {
   const path = below + entry.name;
-  if (entry.isFile) return [{ path, file: await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject)) }];
+  if (entry.isFile)
+    return [
+      {
+        path,
+        file: await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject)),
+      },
+    ];
   const reader = (entry as FileSystemDirectoryEntry).createReader();
   const all: FileSystemEntry[] = [];
   // A reader gives a part of a big folder at a time.
@@ -43,7 +50,8 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
     try {
       const name = files[0]?.path.split("/")[0] ?? "template";
       const packed = await pack(files.map((f) => ({ ...f, path: f.path.split("/").slice(1).join("/") || f.path })));
-      if (!packed.some((f) => /^[^/]+\.tf(\.json)?$/.test(f.path))) throw new Error("There are no Terraform files (*.tf) at the top of this folder.");
+      if (!packed.some((f) => /^[^/]+\.tf(\.json)?$/.test(f.path)))
+        throw new Error("There are no Terraform files (*.tf) at the top of this folder.");
       say(`${name}: ${plural(packed.length, "file")}, ${bytes(packed.reduce((n, f) => n + f.content.length, 0))}`);
       onChange({ kind: "folder", name, archive: new Blob([writeTar(packed)], { type: "application/x-tar" }) });
     } catch (err) {
@@ -61,13 +69,32 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
   return (
     <div className="flex flex-col gap-2">
       <label
-        onDragOver={(e) => { e.preventDefault(); setOver(true); }} onDragLeave={() => setOver(false)} onDrop={(e) => void drop(e)}
-        className={cx("flex flex-col items-center gap-1 rounded-md border border-dashed border-edge px-4 py-7 text-center hover:bg-raised has-focus-visible:outline-2 has-focus-visible:outline-accent", over && "bg-accent-soft")}
+        onDragOver={(e) => {
+          e.preventDefault();
+          setOver(true);
+        }}
+        onDragLeave={() => setOver(false)}
+        onDrop={(e) => void drop(e)}
+        className={cx(
+          "flex flex-col items-center gap-1 rounded-md border border-dashed border-edge px-4 py-7 text-center hover:bg-raised has-focus-visible:outline-2 has-focus-visible:outline-accent",
+          over && "bg-accent-soft",
+        )}
       >
         <FolderUp className="size-6 text-muted" aria-hidden />
         <span className="font-medium">{said || "Choose a folder, or drop it here"}</span>
-        <span className="text-[13px] text-muted">Terraform files with what they need. State and .terraform are left out.</span>
-        <input ref={input} type="file" multiple className="sr-only" aria-label="Template folder" onChange={(e) => void take([...(e.target.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file })))} />
+        <span className="text-[13px] text-muted">
+          Terraform files with what they need. State and .terraform are left out.
+        </span>
+        <input
+          ref={input}
+          type="file"
+          multiple
+          className="sr-only"
+          aria-label="Template folder"
+          onChange={(e) =>
+            void take([...(e.target.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file })))
+          }
+        />
       </label>
       <ErrorNote error={error} />
     </div>
@@ -81,10 +108,22 @@ export function StarterChoice({ value, onChange }: { value: string; onChange: (i
   return (
     <div role="radiogroup" aria-label="Starter" className="grid gap-2 sm:grid-cols-2">
       {(examples.data ?? []).map((e) => (
-        <label key={e.id} className="flex items-start gap-3 rounded-md border border-line p-3 hover:bg-raised has-checked:border-accent has-checked:bg-accent-soft">
-          <input type="radio" name="starter" className="mt-1 accent-fill" checked={value === e.id} onChange={() => onChange(e.id)} />
+        <label
+          key={e.id}
+          className="flex items-start gap-3 rounded-md border border-line p-3 hover:bg-raised has-checked:border-accent has-checked:bg-accent-soft"
+        >
+          <input
+            type="radio"
+            name="starter"
+            className="mt-1 accent-fill"
+            checked={value === e.id}
+            onChange={() => onChange(e.id)}
+          />
           <Icon src={e.icon} name={e.name} className="size-6" />
-          <span className="min-w-0"><span className="font-medium">{e.name}</span><span className="block text-[13px] text-muted">{e.description}</span></span>
+          <span className="min-w-0">
+            <span className="font-medium">{e.name}</span>
+            <span className="block text-[13px] text-muted">{e.description}</span>
+          </span>
         </label>
       ))}
     </div>

@@ -17,19 +17,39 @@ export function VariablesForm({ version, busy, error, onSubmit }: Props) {
   if (variables.error) return <ErrorNote error={variables.error} />;
   if (!variables.data) return <Loading what="variables" />;
   return (
-    <form className="flex flex-col gap-4" onSubmit={(e) => {
-      e.preventDefault();
-      // What was not touched keeps its value; a secret's cannot be read, so it is given anew or not at all.
-      onSubmit(variables.data.filter((v) => values[v.name] !== undefined || (v.value !== "" && !v.sensitive)).map((v) => ({ name: v.name, value: values[v.name] ?? v.value })));
-    }}>
+    <form
+      className="flex flex-col gap-4"
+      onSubmit={(e) => {
+        e.preventDefault();
+        // What was not touched keeps its value; a secret's cannot be read, so it is given anew or not at all.
+        onSubmit(
+          variables.data
+            .filter((v) => values[v.name] !== undefined || (v.value !== "" && !v.sensitive))
+            .map((v) => ({ name: v.name, value: values[v.name] ?? v.value })),
+        );
+      }}
+    >
       <div className="grid gap-4 sm:grid-cols-2">
         {variables.data.map((v) => (
-          <TextField key={v.name} label={<code>{v.name}</code>} hint={[v.description, v.type].filter(Boolean).join(" · ")} required={v.required && v.value === ""}
-            type={v.sensitive ? "password" : "text"} autoComplete="off" value={values[v.name] ?? v.value} placeholder={v.sensitive ? "" : v.default_value} onChange={(value) => setValues({ ...values, [v.name]: value })} />
+          <TextField
+            key={v.name}
+            label={<code>{v.name}</code>}
+            hint={[v.description, v.type].filter(Boolean).join(" · ")}
+            required={v.required && v.value === ""}
+            type={v.sensitive ? "password" : "text"}
+            autoComplete="off"
+            value={values[v.name] ?? v.value}
+            placeholder={v.sensitive ? "" : v.default_value}
+            onChange={(value) => setValues({ ...values, [v.name]: value })}
+          />
         ))}
       </div>
       <ErrorNote error={error} />
-      <div><Button type="submit" look="primary" busy={busy}>Import with these values</Button></div>
+      <div>
+        <Button type="submit" look="primary" busy={busy}>
+          Import with these values
+        </Button>
+      </div>
     </form>
   );
 }

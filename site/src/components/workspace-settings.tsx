@@ -26,14 +26,32 @@ export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
   );
 }
 
-function Saved({ change, children, disabled }: { change: { isPending: boolean; isSuccess: boolean; error: unknown; mutate: () => void }; children: ReactNode; disabled?: boolean }) {
+function Saved({
+  change,
+  children,
+  disabled,
+}: {
+  change: { isPending: boolean; isSuccess: boolean; error: unknown; mutate: () => void };
+  children: ReactNode;
+  disabled?: boolean;
+}) {
   return (
-    <form className="flex flex-col gap-4" onSubmit={(e: FormEvent) => { e.preventDefault(); change.mutate(); }}>
+    <form
+      className="flex flex-col gap-4"
+      onSubmit={(e: FormEvent) => {
+        e.preventDefault();
+        change.mutate();
+      }}
+    >
       {children}
       <ErrorNote error={change.error} />
       <div className="flex items-center gap-3">
-        <Button type="submit" look="primary" busy={change.isPending} disabled={disabled}>Save</Button>
-        <span role="status" className="text-ok">{change.isSuccess ? "Saved" : ""}</span>
+        <Button type="submit" look="primary" busy={change.isPending} disabled={disabled}>
+          Save
+        </Button>
+        <span role="status" className="text-ok">
+          {change.isSuccess ? "Saved" : ""}
+        </span>
       </div>
     </form>
   );
@@ -44,7 +62,14 @@ const zones = () => (Intl.supportedValuesOf?.("timeZone") ?? []).concat("UTC");
 function Autostart({ workspace: w }: { workspace: Workspace }) {
   const known = w.autostart_schedule ? parseSchedule(w.autostart_schedule) : undefined;
   const [on, setOn] = useState(Boolean(w.autostart_schedule));
-  const [form, setForm] = useState(known ?? { zone: Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC", hour: 9, minute: 0, days: [1, 2, 3, 4, 5] });
+  const [form, setForm] = useState(
+    known ?? {
+      zone: Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC",
+      hour: 9,
+      minute: 0,
+      days: [1, 2, 3, 4, 5],
+    },
+  );
   const change = useMutation({
     mutationFn: () => send("PUT", `workspaces/${w.id}/autostart`, { schedule: on ? formatSchedule(form) : "" }),
   });
@@ -52,22 +77,58 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
   return (
     <Card title="Autostart">
       <Saved change={change} disabled={on && form.days.length === 0}>
-        <p className="text-muted">{describeSchedule(w.autostart_schedule)}{w.next_start_at && `, next ${ago(w.next_start_at)}`}.</p>
-        <label className="flex items-center gap-2"><input type="checkbox" className="accent-fill" checked={on} onChange={(e) => setOn(e.target.checked)} /> Start on a schedule</label>
+        <p className="text-muted">
+          {describeSchedule(w.autostart_schedule)}
+          {w.next_start_at && `, next ${ago(w.next_start_at)}`}.
+        </p>
+        <label className="flex items-center gap-2">
+          <input type="checkbox" className="accent-fill" checked={on} onChange={(e) => setOn(e.target.checked)} /> Start
+          on a schedule
+        </label>
         {on && (
           <>
             <fieldset className="flex flex-wrap gap-1">
               <legend className="mb-1 font-medium">Days</legend>
               {dayNames.map((name, day) => (
-                <label key={name} className="flex h-7 items-center rounded-md border border-edge px-2 text-[13px] select-none has-checked:border-accent has-checked:bg-accent-soft has-checked:text-accent has-focus-visible:outline-2">
-                  <input type="checkbox" className="sr-only" checked={form.days.includes(day)} onChange={(e) => setForm({ ...form, days: e.target.checked ? [...form.days, day].sort() : form.days.filter((d) => d !== day) })} />
+                <label
+                  key={name}
+                  className="flex h-7 items-center rounded-md border border-edge px-2 text-[13px] select-none has-checked:border-accent has-checked:bg-accent-soft has-checked:text-accent has-focus-visible:outline-2"
+                >
+                  <input
+                    type="checkbox"
+                    className="sr-only"
+                    checked={form.days.includes(day)}
+                    onChange={(e) =>
+                      setForm({
+                        ...form,
+                        days: e.target.checked ? [...form.days, day].sort() : form.days.filter((d) => d !== day),
+                      })
+                    }
+                  />
                   {name}
                 </label>
               ))}
             </fieldset>
             <div className="grid grid-cols-[8rem_1fr] gap-3">
-              <TextField label="Time" type="time" required value={time} onChange={(t) => { const [hour = 0, minute = 0] = t.split(":").map(Number); setForm({ ...form, hour, minute }); }} />
-              <Field label="Time zone">{(props) => <Select {...props} value={form.zone} onChange={(e) => setForm({ ...form, zone: e.target.value })}>{[...new Set([form.zone, ...zones()])].map((z) => <option key={z}>{z}</option>)}</Select>}</Field>
+              <TextField
+                label="Time"
+                type="time"
+                required
+                value={time}
+                onChange={(t) => {
+                  const [hour = 0, minute = 0] = t.split(":").map(Number);
+                  setForm({ ...form, hour, minute });
+                }}
+              />
+              <Field label="Time zone">
+                {(props) => (
+                  <Select {...props} value={form.zone} onChange={(e) => setForm({ ...form, zone: e.target.value })}>
+                    {[...new Set([form.zone, ...zones()])].map((z) => (
+                      <option key={z}>{z}</option>
+                    ))}
+                  </Select>
+                )}
+              </Field>
             </div>
           </>
         )}
@@ -78,19 +139,48 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
 
 function Autostop({ workspace: w }: { workspace: Workspace }) {
   const [hours, setHours] = useState(w.ttl_ms ? String(w.ttl_ms / 3_600_000) : "");
-  const change = useMutation({ mutationFn: () => send("PUT", `workspaces/${w.id}/ttl`, { ttl_ms: hours === "" || Number(hours) === 0 ? null : Math.round(Number(hours) * 3_600_000) }) });
-  const extend = useMutation({ mutationFn: () => send("PUT", `workspaces/${w.id}/extend`, { deadline: new Date(Math.max(Date.now(), Date.parse(w.latest_build.deadline!)) + 3_600_000).toISOString() }) });
+  const change = useMutation({
+    mutationFn: () =>
+      send("PUT", `workspaces/${w.id}/ttl`, {
+        ttl_ms: hours === "" || Number(hours) === 0 ? null : Math.round(Number(hours) * 3_600_000),
+      }),
+  });
+  const extend = useMutation({
+    mutationFn: () =>
+      send("PUT", `workspaces/${w.id}/extend`, {
+        deadline: new Date(Math.max(Date.now(), Date.parse(w.latest_build.deadline!)) + 3_600_000).toISOString(),
+      }),
+  });
   const { deadline, status } = w.latest_build;
   const limited = status === "running" && deadline && !deadline.startsWith("0001-");
   return (
     <Card title="Autostop">
       <Saved change={change}>
         {limited && (
-          <p className="flex flex-wrap items-center gap-2 text-muted">Stops {ago(deadline)}. <Button small busy={extend.isPending} onClick={() => extend.mutate()}>One hour more</Button></p>
+          <p className="flex flex-wrap items-center gap-2 text-muted">
+            Stops {ago(deadline)}.{" "}
+            <Button small busy={extend.isPending} onClick={() => extend.mutate()}>
+              One hour more
+            </Button>
+          </p>
         )}
         <ErrorNote error={extend.error} />
-        <Field label="Hours after its start" hint="Leave it empty to keep the workspace running. It takes effect at the next start." error={fieldError(change.error, "ttl_ms")}>
-          {(props) => <Input {...props} type="number" min="0" max="720" step="0.5" value={hours} onChange={(e) => setHours(e.target.value)} />}
+        <Field
+          label="Hours after its start"
+          hint="Leave it empty to keep the workspace running. It takes effect at the next start."
+          error={fieldError(change.error, "ttl_ms")}
+        >
+          {(props) => (
+            <Input
+              {...props}
+              type="number"
+              min="0"
+              max="720"
+              step="0.5"
+              value={hours}
+              onChange={(e) => setHours(e.target.value)}
+            />
+          )}
         </Field>
       </Saved>
     </Card>
@@ -103,17 +193,32 @@ function General({ workspace: w }: { workspace: Workspace }) {
   const [updates, setUpdates] = useState(w.automatic_updates);
   const change = useMutation({
     mutationFn: async () => {
-      if (updates !== w.automatic_updates) await send("PUT", `workspaces/${w.id}/autoupdates`, { automatic_updates: updates });
+      if (updates !== w.automatic_updates)
+        await send("PUT", `workspaces/${w.id}/autoupdates`, { automatic_updates: updates });
       if (name !== w.name) await send("PATCH", `workspaces/${w.id}`, { name });
     },
-    onSuccess: () => name !== w.name && navigate(`${paths.workspace(w.owner_name, name)}?tab=settings`, { replace: true }),
+    onSuccess: () =>
+      name !== w.name && navigate(`${paths.workspace(w.owner_name, name)}?tab=settings`, { replace: true }),
   });
   return (
     <Card title="General">
       <Saved change={change}>
-        <TextField label="Name" required value={name} onChange={setName} error={fieldError(change.error, "name")} hint="Renaming changes its addresses, and what its template names after it at the next build." />
+        <TextField
+          label="Name"
+          required
+          value={name}
+          onChange={setName}
+          error={fieldError(change.error, "name")}
+          hint="Renaming changes its addresses, and what its template names after it at the next build."
+        />
         <label className="flex items-center gap-2">
-          <input type="checkbox" className="accent-fill" checked={updates === "always"} onChange={(e) => setUpdates(e.target.checked ? "always" : "never")} /> Use the template's active version at every start
+          <input
+            type="checkbox"
+            className="accent-fill"
+            checked={updates === "always"}
+            onChange={(e) => setUpdates(e.target.checked ? "always" : "never")}
+          />{" "}
+          Use the template's active version at every start
         </label>
       </Saved>
     </Card>
@@ -143,14 +248,34 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
     onSuccess: () => navigate(paths.workspace(w.owner_name, w.name)),
   });
   const { submit, waiting } = useSubmit(form, () => change.mutate());
-  if (form.parameters?.length === 0) return <Card title="Parameters"><p className="text-muted">Its template asks for none.</p></Card>;
+  if (form.parameters?.length === 0)
+    return (
+      <Card title="Parameters">
+        <p className="text-muted">Its template asks for none.</p>
+      </Card>
+    );
   return (
     <Card title="Parameters">
-      <form className="flex flex-col gap-5" onSubmit={(e) => { e.preventDefault(); submit(); }}>
+      <form
+        className="flex flex-col gap-5"
+        onSubmit={(e) => {
+          e.preventDefault();
+          submit();
+        }}
+      >
         <ParameterForm form={form} existing />
         {w.outdated && <Note tone="accent">These are the parameters of the version that the workspace uses.</Note>}
         <ErrorNote error={change.error} />
-        <div><Button type="submit" look="primary" busy={change.isPending || waiting} disabled={!form.parameters || isBusy(w.latest_build.status)}>{running ? "Save and restart" : "Save and start"}</Button></div>
+        <div>
+          <Button
+            type="submit"
+            look="primary"
+            busy={change.isPending || waiting}
+            disabled={!form.parameters || isBusy(w.latest_build.status)}
+          >
+            {running ? "Save and restart" : "Save and start"}
+          </Button>
+        </div>
       </form>
     </Card>
   );

@@ -7,9 +7,27 @@ describe("ansi", () => {
   it.each([
     ["plain text", [{ text: "plain text", look: "" }]],
     ["", []],
-    [`${esc}[31mred${esc}[0m rest`, [{ text: "red", look: "ansi-red" }, { text: " rest", look: "" }]],
-    [`${esc}[1;32mok${esc}[22m fine`, [{ text: "ok", look: "ansi-green font-semibold" }, { text: " fine", look: "ansi-green" }]],
-    [`${esc}[38;5;9mnine${esc}[38;2;1;2;3mtrue`, [{ text: "nine", look: "ansi-red" }, { text: "true", look: "ansi-red" }]],
+    [
+      `${esc}[31mred${esc}[0m rest`,
+      [
+        { text: "red", look: "ansi-red" },
+        { text: " rest", look: "" },
+      ],
+    ],
+    [
+      `${esc}[1;32mok${esc}[22m fine`,
+      [
+        { text: "ok", look: "ansi-green font-semibold" },
+        { text: " fine", look: "ansi-green" },
+      ],
+    ],
+    [
+      `${esc}[38;5;9mnine${esc}[38;2;1;2;3mtrue`,
+      [
+        { text: "nine", look: "ansi-red" },
+        { text: "true", look: "ansi-red" },
+      ],
+    ],
     [`${esc}[2K${esc}[1Gline`, [{ text: "line", look: "" }]],
     ["10%\r50%\r100%", [{ text: "100%", look: "" }]],
     ["dos line\r", [{ text: "dos line", look: "" }]],

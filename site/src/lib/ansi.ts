@@ -66,5 +66,13 @@ function apply(s: State, codes: number[]) {
 }
 
 function look(s: State): string {
-  return [s.colour && `ansi-${s.colour}`, s.bold && "font-semibold", s.dim && "opacity-75", s.italic && "italic", s.underline && "underline"].filter(Boolean).join(" ");
+  return [
+    s.colour && `ansi-${s.colour}`,
+    s.bold && "font-semibold",
+    s.dim && "opacity-75",
+    s.italic && "italic",
+    s.underline && "underline",
+  ]
+    .filter(Boolean)
+    .join(" ");
 }

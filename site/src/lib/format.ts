@@ -26,10 +26,13 @@ export function ago(at: string | null | undefined, now = Date.now()): string {
   const distance = Math.abs(ms);
   if (distance < 45_000) return ms >= 0 ? "just now" : "in a moment";
   const [value, unit] =
-    distance < 90 * 60_000 ? [Math.round(distance / 60_000), "min"]
-    : distance < 36 * 3_600_000 ? [Math.round(distance / 3_600_000), "h"]
-    : distance < 60 * 86_400_000 ? [Math.round(distance / 86_400_000), "d"]
-    : [Math.round(distance / (30 * 86_400_000)), "mo"];
+    distance < 90 * 60_000
+      ? [Math.round(distance / 60_000), "min"]
+      : distance < 36 * 3_600_000
+        ? [Math.round(distance / 3_600_000), "h"]
+        : distance < 60 * 86_400_000
+          ? [Math.round(distance / 86_400_000), "d"]
+          : [Math.round(distance / (30 * 86_400_000)), "mo"];
   return ms >= 0 ? `${value} ${unit} ago` : `in ${value} ${unit}`;
 }
 
@@ -55,5 +58,8 @@ export function plural(n: number, one: string, many = `${one}s`): string {
 
 // words makes a label of a name in snake case.
 export function words(name: string): string {
-  return name.replaceAll("_", " ").replace(/\b(url|stun|id|ssh)\b/g, (w) => w.toUpperCase()).replace(/^./, (c) => c.toUpperCase());
+  return name
+    .replaceAll("_", " ")
+    .replace(/\b(url|stun|id|ssh)\b/g, (w) => w.toUpperCase())
+    .replace(/^./, (c) => c.toUpperCase());
 }

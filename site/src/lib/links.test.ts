@@ -5,16 +5,27 @@ import { appLink, editorLink, jetbrainsLink, portLink, wantsToken, withToken } f
 
 const w = { name: "dev", owner_name: "ada" } as Workspace;
 const agent = { id: "a", name: "main", expanded_directory: "/home/ada" } as WorkspaceAgent;
-const app = (more: Partial<WorkspaceApp>) => ({ slug: "code", external: false, subdomain: false, ...more }) as WorkspaceApp;
+const app = (more: Partial<WorkspaceApp>) =>
+  ({ slug: "code", external: false, subdomain: false, ...more }) as WorkspaceApp;
 
 describe("links", () => {
   it.each([
     ["by path", app({}), "", "/@ada/dev.main/apps/code/"],
-    ["by host", app({ subdomain: true, subdomain_name: "code--main--dev--ada" }), "*.apps.example.com:8443", "http://code--main--dev--ada.apps.example.com:8443/"],
+    [
+      "by host",
+      app({ subdomain: true, subdomain_name: "code--main--dev--ada" }),
+      "*.apps.example.com:8443",
+      "http://code--main--dev--ada.apps.example.com:8443/",
+    ],
     ["by host, without one", app({ subdomain: true }), "", ""],
     ["a command", app({ command: "htop -d 5" }), "", "/@ada/dev.main/terminal?command=htop%20-d%205"],
     ["elsewhere", app({ external: true, url: "https://example.com/x" }), "", "https://example.com/x"],
-    ["an editor", app({ external: true, url: "cursor://coder.coder-remote/open?x=1" }), "", "cursor://coder.coder-remote/open?x=1"],
+    [
+      "an editor",
+      app({ external: true, url: "cursor://coder.coder-remote/open?x=1" }),
+      "",
+      "cursor://coder.coder-remote/open?x=1",
+    ],
     ["on this server", app({ external: true, url: "/docs" }), "", "/docs"],
     ["a script", app({ external: true, url: " javascript:alert(1)" }), "", ""],
     ["a script with a tab", app({ external: true, url: "java\tscript:alert(1)" }), "", ""],
@@ -38,13 +49,32 @@ describe("links", () => {
       return [`${url.protocol}//${url.host}${url.pathname}`, Object.fromEntries(url.searchParams)];
     };
     expect(parts(editorLink("vscode", w, agent, "to/k"))).toEqual([
-      "vscode://coder.coder-remote/open", { owner: "ada", workspace: "dev", agent: "main", url: location.origin, token: "to/k", openRecent: "true", folder: "/home/ada" },
+      "vscode://coder.coder-remote/open",
+      {
+        owner: "ada",
+        workspace: "dev",
+        agent: "main",
+        url: location.origin,
+        token: "to/k",
+        openRecent: "true",
+        folder: "/home/ada",
+      },
     ]);
     expect(parts(editorLink("vscode-insiders", w, { ...agent, expanded_directory: "" }, "tok"))).toEqual([
-      "vscode-insiders://coder.coder-remote/open", { owner: "ada", workspace: "dev", agent: "main", url: location.origin, token: "tok", openRecent: "true" },
+      "vscode-insiders://coder.coder-remote/open",
+      { owner: "ada", workspace: "dev", agent: "main", url: location.origin, token: "tok", openRecent: "true" },
     ]);
     expect(parts(jetbrainsLink(w, { ...agent, expanded_directory: "/home/ada/a b" }, "tok"))).toEqual([
-      "jetbrains://gateway/coder", { workspace: "dev", owner: "ada", url: location.origin, token: "tok", agent_id: "a", agent_name: "main", folder: "/home/ada/a b" },
+      "jetbrains://gateway/coder",
+      {
+        workspace: "dev",
+        owner: "ada",
+        url: location.origin,
+        token: "tok",
+        agent_id: "a",
+        agent_name: "main",
+        folder: "/home/ada/a b",
+      },
     ]);
   });
 
@@ -52,7 +82,14 @@ describe("links", () => {
     const ide = app({ external: true, url: "jetbrains://gateway/coder?&workspace=dev&token=$SESSION_TOKEN" });
     expect(wantsToken(ide)).toBe(true);
     expect(withToken(appLink(w, agent, ide, ""), "a-b")).toBe("jetbrains://gateway/coder?&workspace=dev&token=a-b");
-    for (const url of ["https://evil.example/?$SESSION_TOKEN", " HTTP://evil.example/?$SESSION_TOKEN", "ht\ttps://evil.example/?$SESSION_TOKEN", "//evil.example/?$SESSION_TOKEN", "https://[/$SESSION_TOKEN"]) expect(wantsToken(app({ external: true, url }))).toBe(false);
+    for (const url of [
+      "https://evil.example/?$SESSION_TOKEN",
+      " HTTP://evil.example/?$SESSION_TOKEN",
+      "ht\ttps://evil.example/?$SESSION_TOKEN",
+      "//evil.example/?$SESSION_TOKEN",
+      "https://[/$SESSION_TOKEN",
+    ])
+      expect(wantsToken(app({ external: true, url }))).toBe(false);
     expect(wantsToken(app({ url: "http://localhost/$SESSION_TOKEN" }))).toBe(false);
   });
 });

@@ -15,8 +15,27 @@ export function portLink(w: Workspace, agent: WorkspaceAgent, port: number, host
 // Schemes that an external app may have: websites, and programs on this machine that open workspaces. Everything else could run in
 // the dashboard or reach what no template should.
 const schemes = new Set([
-  "http", "https", "mailto", "ssh", "sftp", "rdp", "vnc", "coder", "vscode", "vscode-insiders", "vscodium", "cursor", "windsurf", "zed",
-  "jetbrains", "jetbrains-gateway", "fleet", "kiro", "antigravity", "trae", "positron",
+  "http",
+  "https",
+  "mailto",
+  "ssh",
+  "sftp",
+  "rdp",
+  "vnc",
+  "coder",
+  "vscode",
+  "vscode-insiders",
+  "vscodium",
+  "cursor",
+  "windsurf",
+  "zed",
+  "jetbrains",
+  "jetbrains-gateway",
+  "fleet",
+  "kiro",
+  "antigravity",
+  "trae",
+  "positron",
 ]);
 
 // schemeOf reads an address as the browser will, which ignores tabs and line breaks in it; "" for what is no address.
@@ -31,7 +50,8 @@ function schemeOf(app: WorkspaceApp): string {
 // appLink is where an app opens; "" when it needs a host of its own and the server has none.
 export function appLink(w: Workspace, agent: WorkspaceAgent, app: WorkspaceApp, host: string): string {
   if (app.external) return schemes.has(schemeOf(app)) ? (app.url ?? "") : "";
-  if (app.command) return `${paths.terminal(w.owner_name, w.name, agent.name)}?command=${encodeURIComponent(app.command)}`;
+  if (app.command)
+    return `${paths.terminal(w.owner_name, w.name, agent.name)}?command=${encodeURIComponent(app.command)}`;
   if (!app.subdomain) return paths.app(w.owner_name, w.name, agent.name, app.slug);
   if (!host) return "";
   return `${below(host, app.subdomain_name || `${app.slug}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
@@ -40,18 +60,33 @@ export function appLink(w: Workspace, agent: WorkspaceAgent, app: WorkspaceApp, 
 // What stands for a session token in the address of an external app. Programs on this machine get one; no website does.
 const tokenMark = "$SESSION_TOKEN";
 
-export const wantsToken = (app: WorkspaceApp) => app.external && (app.url ?? "").includes(tokenMark) && !["", "http", "https"].includes(schemeOf(app));
+export const wantsToken = (app: WorkspaceApp) =>
+  app.external && (app.url ?? "").includes(tokenMark) && !["", "http", "https"].includes(schemeOf(app));
 
 export const withToken = (link: string, token: string) => link.replaceAll(tokenMark, encodeURIComponent(token));
 
 export function editorLink(scheme: string, w: Workspace, agent: WorkspaceAgent, token: string): string {
-  const query = new URLSearchParams({ owner: w.owner_name, workspace: w.name, agent: agent.name, url: location.origin, token, openRecent: "true" });
+  const query = new URLSearchParams({
+    owner: w.owner_name,
+    workspace: w.name,
+    agent: agent.name,
+    url: location.origin,
+    token,
+    openRecent: "true",
+  });
   if (agent.expanded_directory) query.set("folder", agent.expanded_directory);
   return `${scheme}://coder.coder-remote/open?${query}`;
 }
 
 export function jetbrainsLink(w: Workspace, agent: WorkspaceAgent, token: string): string {
-  const query = new URLSearchParams({ url: location.origin, token, workspace: w.name, owner: w.owner_name, agent_id: agent.id, agent_name: agent.name });
+  const query = new URLSearchParams({
+    url: location.origin,
+    token,
+    workspace: w.name,
+    owner: w.owner_name,
+    agent_id: agent.id,
+    agent_name: agent.name,
+  });
   if (agent.expanded_directory) query.set("folder", agent.expanded_directory);
   return `jetbrains://gateway/coder?${query}`;
 }

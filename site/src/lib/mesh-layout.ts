@@ -23,11 +23,22 @@ const wide = { width: 900, height: 420, beside: 90, above: 50 };
 const slim = { width: 380, height: 340, beside: 70, above: 40 };
 const order: MeshPeer["kind"][] = ["agent", "client", "provisioner"];
 
-export function layout(peers: MeshPeer[], narrow = false): { nodes: Node[]; lines: Line[]; width: number; height: number } {
+export function layout(
+  peers: MeshPeer[],
+  narrow = false,
+): { nodes: Node[]; lines: Line[]; width: number; height: number } {
   const { width, height, beside, above } = narrow ? slim : wide;
   const servers = peers.filter((p) => p.kind === "server");
-  const others = peers.filter((p) => p.kind !== "server").sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || a.name.localeCompare(b.name));
-  const nodes: Node[] = servers.map((peer, i) => ({ peer, x: width / 2 + (i - (servers.length - 1) / 2) * 90, y: height / 2, below: true, labelled: true }));
+  const others = peers
+    .filter((p) => p.kind !== "server")
+    .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || a.name.localeCompare(b.name));
+  const nodes: Node[] = servers.map((peer, i) => ({
+    peer,
+    x: width / 2 + (i - (servers.length - 1) / 2) * 90,
+    y: height / 2,
+    below: true,
+    labelled: true,
+  }));
   // Many peers stand on several rings, so that they do not touch.
   const perRing = 36;
   const rings = Math.max(1, Math.ceil(others.length / perRing));
@@ -36,7 +47,13 @@ export function layout(peers: MeshPeer[], narrow = false): { nodes: Node[]; line
     const angle = (2 * Math.PI * (i + 0.5)) / others.length - Math.PI / 2;
     const radius = 1 - (0.4 * ring) / rings;
     const y = height / 2 + Math.sin(angle) * (height / 2 - above) * radius;
-    nodes.push({ peer, x: width / 2 + Math.cos(angle) * (width / 2 - beside) * radius, y, below: y > height / 2, labelled: others.length <= perRing });
+    nodes.push({
+      peer,
+      x: width / 2 + Math.cos(angle) * (width / 2 - beside) * radius,
+      y,
+      below: y > height / 2,
+      labelled: others.length <= perRing,
+    });
   });
   const byID = new Map(nodes.map((n) => [n.peer.id, n]));
   const lines = new Map<string, Line>();
@@ -60,10 +77,18 @@ function between(a: MeshPeer, b: MeshPeer): MeshPeer["path"] {
 }
 
 // reach is how a peer is connected: as the server sees it, or a client as its agents do, by the best of its paths.
-export function reach(peer: MeshPeer, peers: MeshPeer[]): Pick<MeshPeer, "path" | "latency_ms" | "rx_bytes" | "tx_bytes"> {
+export function reach(
+  peer: MeshPeer,
+  peers: MeshPeer[],
+): Pick<MeshPeer, "path" | "latency_ms" | "rx_bytes" | "tx_bytes"> {
   if (peer.kind !== "client") return peer;
   const told = peers.flatMap((p) => p.clients.filter((c) => c.id === peer.id));
   const best = told.find((c) => c.path === "direct") ?? told.find((c) => c.path === "relayed");
   const sum = (of: (c: (typeof told)[number]) => number) => told.reduce((n, c) => n + of(c), 0);
-  return { path: best?.path ?? "unknown", latency_ms: best?.latency_ms ?? 0, rx_bytes: sum((c) => c.rx_bytes), tx_bytes: sum((c) => c.tx_bytes) };
+  return {
+    path: best?.path ?? "unknown",
+    latency_ms: best?.latency_ms ?? 0,
+    rx_bytes: sum((c) => c.rx_bytes),
+    tx_bytes: sum((c) => c.tx_bytes),
+  };
 }

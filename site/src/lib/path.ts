@@ -8,7 +8,8 @@ export const paths = {
   workspace: (owner: string, name: string) => `/@${s(owner)}/${s(name)}`,
   build: (owner: string, name: string, number: number) => `/@${s(owner)}/${s(name)}/builds/${number}`,
   terminal: (owner: string, name: string, agent: string) => `/@${s(owner)}/${s(name)}.${s(agent)}/terminal`,
-  app: (owner: string, name: string, agent: string, slug: string) => `/@${s(owner)}/${s(name)}.${s(agent)}/apps/${s(slug)}/`,
+  app: (owner: string, name: string, agent: string, slug: string) =>
+    `/@${s(owner)}/${s(name)}.${s(agent)}/apps/${s(slug)}/`,
   templates: "/templates",
   newTemplate: "/templates/new",
   template: (name: string) => `/templates/${s(name)}`,

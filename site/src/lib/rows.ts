@@ -23,7 +23,13 @@ function itemAt(offsets: Uint32Array, row: number): number {
 
 // useRows says which items of a list are near the part of it that can be seen, within its scrolling element or the window. Each is
 // one row high, unless offsets says at which row each begins.
-export function useRows(list: RefObject<HTMLElement | null>, count: number, rowHeight: number, scroller?: RefObject<HTMLElement | null>, offsets?: Uint32Array): Rows {
+export function useRows(
+  list: RefObject<HTMLElement | null>,
+  count: number,
+  rowHeight: number,
+  scroller?: RefObject<HTMLElement | null>,
+  offsets?: Uint32Array,
+): Rows {
   const [range, setRange] = useState({ first: 0, last: 60 });
   useLayoutEffect(() => {
     const target = scroller?.current ?? window;
@@ -52,5 +58,9 @@ export function useRows(list: RefObject<HTMLElement | null>, count: number, rowH
       observer.disconnect();
     };
   }, [list, scroller, rowHeight, count, offsets]);
-  return { first: Math.min(range.first, count), last: Math.min(range.last, count), height: (offsets ? offsets[count]! : count) * rowHeight };
+  return {
+    first: Math.min(range.first, count),
+    last: Math.min(range.last, count),
+    height: (offsets ? offsets[count]! : count) * rowHeight,
+  };
 }

@@ -3,9 +3,19 @@ import type { JobLog } from "~/api/types";
 import { rows, sections } from "./sections";
 
 const line = (id: number, stage: string, at: number, level: JobLog["log_level"] = "info"): JobLog => ({
-  id, stage, created_at: new Date(at).toISOString(), log_level: level, log_source: "provisioner", output: `line ${id}`,
+  id,
+  stage,
+  created_at: new Date(at).toISOString(),
+  log_level: level,
+  log_source: "provisioner",
+  output: `line ${id}`,
 });
-const log = [line(1, "Setting up", 0), line(2, "Planning", 1000), line(3, "Planning", 2000, "error"), line(4, "Storing", 5000)];
+const log = [
+  line(1, "Setting up", 0),
+  line(2, "Planning", 1000),
+  line(3, "Planning", 2000, "error"),
+  line(4, "Storing", 5000),
+];
 
 it("divides a log by stage, with durations", () => {
   const got = sections(log, new Date(6000).toISOString());
@@ -20,7 +30,8 @@ it("divides a log by stage, with durations", () => {
 
 it("leaves out folded lines and those that do not match", () => {
   const all = sections(log, null);
-  const shown = (folded: number[], matches?: (i: number) => boolean) => rows(all, new Set(folded), matches).map((r) => ("line" in r ? r.line : r.section.stage));
+  const shown = (folded: number[], matches?: (i: number) => boolean) =>
+    rows(all, new Set(folded), matches).map((r) => ("line" in r ? r.line : r.section.stage));
   expect(shown([])).toEqual(["Setting up", 0, "Planning", 1, 2, "Storing", 3]);
   expect(shown([1])).toEqual(["Setting up", 0, "Planning", "Storing", 3]);
   expect(shown([], (i) => i === 2)).toEqual(["Planning", 2]);

@@ -36,7 +36,8 @@ export function rows(all: Section[], folded: ReadonlySet<number>, matches?: (ind
   all.forEach((section, index) => {
     const lines: Row[] = [];
     if (!folded.has(index)) {
-      for (let i = section.first; i < section.first + section.count; i++) if (!matches || matches(i)) lines.push({ line: i });
+      for (let i = section.first; i < section.first + section.count; i++)
+        if (!matches || matches(i)) lines.push({ line: i });
     }
     if (!matches || lines.length > 0) out.push({ section, index });
     for (const line of lines) out.push(line);

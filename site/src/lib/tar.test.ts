@@ -13,7 +13,9 @@ describe("tar", () => {
 
   it("reads what it writes", () => {
     const got = readTar(writeTar(files)).map((f) => [f.path, new TextDecoder().decode(f.content)]);
-    expect(got).toEqual(files.map((f) => [f.path, new TextDecoder().decode(f.content)]).sort((a, b) => a[0]!.localeCompare(b[0]!)));
+    expect(got).toEqual(
+      files.map((f) => [f.path, new TextDecoder().decode(f.content)]).sort((a, b) => a[0]!.localeCompare(b[0]!)),
+    );
   });
 
   it("writes what tar reads, and reads what tar writes", () => {
@@ -23,7 +25,11 @@ describe("tar", () => {
     expect(readFileSync(join(dir, deep), "utf8")).toBe("x".repeat(1000));
     for (const format of ["ustar", "gnu", "pax"]) {
       execFileSync("tar", ["--format", format, "-cf", "theirs.tar", "./main.tf", deep, "empty"], { cwd: dir });
-      expect(readTar(new Uint8Array(readFileSync(join(dir, "theirs.tar")))).map((f) => f.path).sort()).toEqual(["empty", deep, "main.tf"].sort());
+      expect(
+        readTar(new Uint8Array(readFileSync(join(dir, "theirs.tar"))))
+          .map((f) => f.path)
+          .sort(),
+      ).toEqual(["empty", deep, "main.tf"].sort());
     }
   });
 
@@ -35,7 +41,15 @@ describe("tar", () => {
   });
 
   it("leaves out what belongs to the machine", () => {
-    const paths = ["main.tf", ".terraform/providers/x", "a/.git/config", "terraform.tfstate", "x.tfstate.backup", "a/crash.log", ".terraform.lock.hcl"];
+    const paths = [
+      "main.tf",
+      ".terraform/providers/x",
+      "a/.git/config",
+      "terraform.tfstate",
+      "x.tfstate.backup",
+      "a/crash.log",
+      ".terraform.lock.hcl",
+    ];
     expect(paths.filter(wanted)).toEqual(["main.tf", ".terraform.lock.hcl"]);
   });
 });

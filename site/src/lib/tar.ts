@@ -39,7 +39,11 @@ function header(out: Uint8Array, file: File) {
   put("0", 156);
   put("ustar\x0000", 257);
   put(prefix, 345);
-  octal(out.reduce((sum, b) => sum + b, 0), 148, 7);
+  octal(
+    out.reduce((sum, b) => sum + b, 0),
+    148,
+    7,
+  );
 }
 
 // split divides a path as the format wants it: 100 bytes of name below 155 of folder.
@@ -57,12 +61,14 @@ function split(path: string): [string, string] {
 export function readTar(data: Uint8Array<ArrayBuffer>): File[] {
   const files: File[] = [];
   const decoder = new TextDecoder();
-  const text = (from: number, length: number) => decoder.decode(data.subarray(from, from + length)).replace(/\0.*$/s, "");
+  const text = (from: number, length: number) =>
+    decoder.decode(data.subarray(from, from + length)).replace(/\0.*$/s, "");
   let long = "";
   let at = 0;
   while (at + block <= data.length && data[at] !== 0) {
     const size = parseInt(text(at + 124, 12).trim() || "0", 8);
-    if (!Number.isFinite(size) || size < 0 || at + block + size > data.length) throw new Error("The template's archive is damaged.");
+    if (!Number.isFinite(size) || size < 0 || at + block + size > data.length)
+      throw new Error("The template's archive is damaged.");
     const content = data.subarray(at + block, at + block + size);
     const kind = text(at + 156, 1);
     const prefix = text(at + 257, 5) === "ustar" ? text(at + 345, 155) : "";
@@ -73,6 +79,7 @@ export function readTar(data: Uint8Array<ArrayBuffer>): File[] {
     else if (kind === "" || kind === "0") files.push({ path: path.replace(/^\.\//, ""), content });
     at += block + Math.ceil(size / block) * block;
   }
-  if (at > data.length || (at < data.length && at + block > data.length)) throw new Error("The template's archive is damaged.");
+  if (at > data.length || (at < data.length && at + block > data.length))
+    throw new Error("The template's archive is damaged.");
   return files.sort((a, b) => a.path.localeCompare(b.path));
 }

@@ -2,9 +2,22 @@ import { describe, expect, it } from "vitest";
 import type { PreviewParameter } from "~/api/types";
 import { validate } from "./validate";
 
-const rule = { validation_error: "", validation_regex: null, validation_min: null, validation_max: null, validation_monotonic: null };
+const rule = {
+  validation_error: "",
+  validation_regex: null,
+  validation_min: null,
+  validation_max: null,
+  validation_monotonic: null,
+};
 const p = (more: Partial<PreviewParameter>, v?: Partial<typeof rule> | object) =>
-  ({ type: "string", form_type: "input", options: [], required: false, validations: v ? [{ ...rule, ...v }] : [], ...more }) as unknown as PreviewParameter;
+  ({
+    type: "string",
+    form_type: "input",
+    options: [],
+    required: false,
+    validations: v ? [{ ...rule, ...v }] : [],
+    ...more,
+  }) as unknown as PreviewParameter;
 const option = (value: string) => ({ name: value, description: "", icon: "", value: { value, valid: true } });
 
 describe("validate", () => {
@@ -13,16 +26,34 @@ describe("validate", () => {
     ["needed", p({ required: true }), "", undefined, "A value is required."],
     ["number", p({ type: "number" }), "1e", undefined, "This is not a number."],
     ["least", p({ type: "number" }, { validation_min: 2 }), "1", undefined, "This must be at least 2."],
-    ["most, in the template's words", p({ type: "number" }, { validation_max: 4, validation_error: "{value} is above {max}" }), "5", undefined, "5 is above 4"],
+    [
+      "most, in the template's words",
+      p({ type: "number" }, { validation_max: 4, validation_error: "{value} is above {max}" }),
+      "5",
+      undefined,
+      "5 is above 4",
+    ],
     ["grows", p({ type: "number" }, { validation_monotonic: "increasing" }), "3", "4", "This can only grow: it was 4."],
-    ["shrinks", p({ type: "number" }, { validation_monotonic: "decreasing" }), "5", "4", "This can only shrink: it was 4."],
+    [
+      "shrinks",
+      p({ type: "number" }, { validation_monotonic: "decreasing" }),
+      "5",
+      "4",
+      "This can only shrink: it was 4.",
+    ],
     ["shape", p({}, { validation_regex: "^[a-z]+$" }), "A1", undefined, "This must match ^[a-z]+$."],
     ["shape without case", p({}, { validation_regex: "(?i)^[a-z]+$" }), "A", undefined, ""],
     ["a shape that only the server knows", p({}, { validation_regex: "\\pZZ[" }), "A", undefined, ""],
     ["options", p({ options: [option("a")] }), "b", undefined, "b is not one of the options."],
     ["list", p({ type: "list(string)" }), '["a"]', undefined, ""],
     ["no list", p({ type: "list(string)" }), "a", undefined, "This is not a list of texts."],
-    ["list of options", p({ type: "list(string)", options: [option("a")] }), '["a","c"]', undefined, "c is not one of the options."],
+    [
+      "list of options",
+      p({ type: "list(string)", options: [option("a")] }),
+      '["a","c"]',
+      undefined,
+      "c is not one of the options.",
+    ],
     ["bool", p({ type: "bool" }), "yes", undefined, "This must be true or false."],
   ])("%s", (_, parameter, value, before, want) => {
     expect(validate(parameter, value, before)).toBe(want);

@@ -3,7 +3,15 @@ import { columnsOf, offsets } from "./wrap";
 
 describe("wrapped lines", () => {
   it.each([
-    ["", 0], ["abc", 3], ["a\tb", 9], ["\x1b[31mred\x1b[0m", 3], ["é", 1], ["漢字", 4], ["🙂", 2], ["e\u0301", 2], ["50%\r100%", 4],
+    ["", 0],
+    ["abc", 3],
+    ["a\tb", 9],
+    ["\x1b[31mred\x1b[0m", 3],
+    ["é", 1],
+    ["漢字", 4],
+    ["🙂", 2],
+    ["e\u0301", 2],
+    ["50%\r100%", 4],
   ])("%j has its columns", (text, want) => expect(columnsOf(text)).toBe(want));
 
   it("take a row for each full or begun one", () => {

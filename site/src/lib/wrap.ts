@@ -40,7 +40,9 @@ export function useColumns(scroller: RefObject<HTMLElement | null>, beside: numb
     const measure = () => {
       const { fontSize, fontFamily } = getComputedStyle(element);
       context.font = `${fontSize} ${fontFamily}`;
-      setColumns(Math.max(10, Math.floor((element.clientWidth - beside) / (context.measureText("0".repeat(100)).width / 100))));
+      setColumns(
+        Math.max(10, Math.floor((element.clientWidth - beside) / (context.measureText("0".repeat(100)).width / 100))),
+      );
     };
     measure();
     const observer = new ResizeObserver(measure);

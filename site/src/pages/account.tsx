@@ -6,7 +6,26 @@ import { queries } from "~/api/queries";
 import type { APIKey } from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Confirm, Dialog } from "~/components/dialog";
-import { Ago, Badge, Button, Card, Empty, ErrorNote, Field, fieldError, Icon, IconButton, LinkButton, Loading, Note, Page, Select, Table, td, TextField } from "~/components/ui";
+import {
+  Ago,
+  Badge,
+  Button,
+  Card,
+  Empty,
+  ErrorNote,
+  Field,
+  fieldError,
+  Icon,
+  IconButton,
+  LinkButton,
+  Loading,
+  Note,
+  Page,
+  Select,
+  Table,
+  td,
+  TextField,
+} from "~/components/ui";
 import { useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
@@ -34,11 +53,31 @@ function Profile() {
   const save = useMutation({ mutationFn: () => send("PUT", "users/me/profile", { username, name }) });
   return (
     <Card title="Profile">
-      <form className="flex flex-col gap-4" onSubmit={(e) => { e.preventDefault(); save.mutate(); }}>
-        <TextField label="Username" required value={username} onChange={setUsername} error={fieldError(save.error, "username")} hint="It is part of your workspaces' addresses." />
+      <form
+        className="flex flex-col gap-4"
+        onSubmit={(e) => {
+          e.preventDefault();
+          save.mutate();
+        }}
+      >
+        <TextField
+          label="Username"
+          required
+          value={username}
+          onChange={setUsername}
+          error={fieldError(save.error, "username")}
+          hint="It is part of your workspaces' addresses."
+        />
         <TextField label="Full name" value={name} onChange={setName} error={fieldError(save.error, "name")} />
         <ErrorNote error={save.error} />
-        <div className="flex items-center gap-3"><Button type="submit" look="primary" busy={save.isPending}>Save</Button><span role="status" className="text-ok">{save.isSuccess && "Saved"}</span></div>
+        <div className="flex items-center gap-3">
+          <Button type="submit" look="primary" busy={save.isPending}>
+            Save
+          </Button>
+          <span role="status" className="text-ok">
+            {save.isSuccess && "Saved"}
+          </span>
+        </div>
       </form>
     </Card>
   );
@@ -46,14 +85,46 @@ function Profile() {
 
 function Password() {
   const [form, setForm] = useState({ old_password: "", password: "" });
-  const save = useMutation({ mutationFn: () => send("PUT", "users/me/password", form), onSuccess: () => setForm({ old_password: "", password: "" }) });
+  const save = useMutation({
+    mutationFn: () => send("PUT", "users/me/password", form),
+    onSuccess: () => setForm({ old_password: "", password: "" }),
+  });
   return (
     <Card title="Password">
-      <form className="flex flex-col gap-4" onSubmit={(e) => { e.preventDefault(); save.mutate(); }}>
-        <TextField label="Old password" type="password" required autoComplete="current-password" value={form.old_password} onChange={(v) => setForm({ ...form, old_password: v })} error={fieldError(save.error, "old_password")} />
-        <TextField label="New password" type="password" required autoComplete="new-password" value={form.password} onChange={(v) => setForm({ ...form, password: v })} error={fieldError(save.error, "password")} />
+      <form
+        className="flex flex-col gap-4"
+        onSubmit={(e) => {
+          e.preventDefault();
+          save.mutate();
+        }}
+      >
+        <TextField
+          label="Old password"
+          type="password"
+          required
+          autoComplete="current-password"
+          value={form.old_password}
+          onChange={(v) => setForm({ ...form, old_password: v })}
+          error={fieldError(save.error, "old_password")}
+        />
+        <TextField
+          label="New password"
+          type="password"
+          required
+          autoComplete="new-password"
+          value={form.password}
+          onChange={(v) => setForm({ ...form, password: v })}
+          error={fieldError(save.error, "password")}
+        />
         <ErrorNote error={save.error} />
-        <div className="flex items-center gap-3"><Button type="submit" look="primary" busy={save.isPending}>Change password</Button><span role="status" className="text-ok">{save.isSuccess && "Changed"}</span></div>
+        <div className="flex items-center gap-3">
+          <Button type="submit" look="primary" busy={save.isPending}>
+            Change password
+          </Button>
+          <span role="status" className="text-ok">
+            {save.isSuccess && "Changed"}
+          </span>
+        </div>
       </form>
     </Card>
   );
@@ -71,7 +142,9 @@ function Logins() {
           <li key={p.id} className="flex flex-wrap items-center gap-2">
             <Icon src={p.display_icon} name={p.display_name} /> <span className="font-medium">{p.display_name}</span>
             {all.data.links.some((l) => l.provider_id === p.id && l.authenticated) && <Badge tone="ok">Linked</Badge>}
-            <LinkButton small href={paths.externalAuth(p.id)}>Manage</LinkButton>
+            <LinkButton small href={paths.externalAuth(p.id)}>
+              Manage
+            </LinkButton>
           </li>
         ))}
       </ul>
@@ -85,25 +158,55 @@ function Tokens() {
   const [removing, remove] = useState<APIKey | null>(null);
   const drop = useMutation({ mutationFn: (id: string) => send("DELETE", `users/me/keys/${id}`) });
   return (
-    <Card flush title="Tokens" actions={<Button small onClick={() => add(true)}><Plus /> New token</Button>}>
+    <Card
+      flush
+      title="Tokens"
+      actions={
+        <Button small onClick={() => add(true)}>
+          <Plus /> New token
+        </Button>
+      }
+    >
       <ErrorNote error={tokens.error} />
       {tokens.isPending && !tokens.error && <Loading what="tokens" />}
-      {tokens.data?.length === 0 && <Empty icon={<KeyRound />} title="You have no tokens">A token lets a script act for you. For a terminal, <code>coder login</code> makes its own session.</Empty>}
+      {tokens.data?.length === 0 && (
+        <Empty icon={<KeyRound />} title="You have no tokens">
+          A token lets a script act for you. For a terminal, <code>coder login</code> makes its own session.
+        </Empty>
+      )}
       {(tokens.data?.length ?? 0) > 0 && (
         <Table label="Tokens" head={["Name", "Id", "Last used", "Expires", ""]}>
           {tokens.data!.map((t) => (
             <tr key={t.id}>
               <td className={`${td} font-medium`}>{t.token_name}</td>
               <td className={`${td} font-mono text-[13px]`}>{t.id}</td>
-              <td className={td}><Ago at={t.last_used} /></td>
-              <td className={td}><Ago at={t.expires_at} /></td>
-              <td className={`${td} text-right`}><IconButton label={`Delete the token ${t.token_name}`} onClick={() => remove(t)}><X /></IconButton></td>
+              <td className={td}>
+                <Ago at={t.last_used} />
+              </td>
+              <td className={td}>
+                <Ago at={t.expires_at} />
+              </td>
+              <td className={`${td} text-right`}>
+                <IconButton label={`Delete the token ${t.token_name}`} onClick={() => remove(t)}>
+                  <X />
+                </IconButton>
+              </td>
             </tr>
           ))}
         </Table>
       )}
       {adding && <NewToken onClose={() => add(false)} />}
-      {removing && <Confirm title={`Delete the token ${removing.token_name}?`} action="Delete" danger onConfirm={() => drop.mutateAsync(removing.id)} onClose={() => remove(null)}>Whatever uses it is refused from now on.</Confirm>}
+      {removing && (
+        <Confirm
+          title={`Delete the token ${removing.token_name}?`}
+          action="Delete"
+          danger
+          onConfirm={() => drop.mutateAsync(removing.id)}
+          onClose={() => remove(null)}
+        >
+          Whatever uses it is refused from now on.
+        </Confirm>
+      )}
     </Card>
   );
 }
@@ -113,21 +216,58 @@ const day = 24 * 3600 * 1e9; // nanoseconds, as the API counts
 function NewToken({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState("");
   const [days, setDays] = useState(30);
-  const create = useMutation({ mutationFn: () => send<{ key: string }>("POST", "users/me/keys/tokens", { token_name: name, lifetime: days * day }) });
+  const create = useMutation({
+    mutationFn: () => send<{ key: string }>("POST", "users/me/keys/tokens", { token_name: name, lifetime: days * day }),
+  });
   return (
     <Dialog title="New token" onClose={onClose}>
       {create.data ? (
         <>
-          <Note tone="warn" title="This token is shown once">It acts for you: keep it to yourself.</Note>
+          <Note tone="warn" title="This token is shown once">
+            It acts for you: keep it to yourself.
+          </Note>
           <CopyLine label="token" text={create.data.key} />
-          <div className="flex justify-end"><Button look="primary" onClick={onClose}>Done</Button></div>
+          <div className="flex justify-end">
+            <Button look="primary" onClick={onClose}>
+              Done
+            </Button>
+          </div>
         </>
       ) : (
-        <form className="flex flex-col gap-4" onSubmit={(e) => { e.preventDefault(); create.mutate(); }}>
-          <TextField label="Name" required autoFocus value={name} onChange={setName} error={fieldError(create.error, "token_name")} hint="What it is for" />
-          <Field label="Lifetime">{(props) => <Select {...props} value={days} onChange={(e) => setDays(Number(e.target.value))}>{[1, 7, 30, 90, 365].map((d) => <option key={d} value={d}>{d === 1 ? "1 day" : `${d} days`}</option>)}</Select>}</Field>
+        <form
+          className="flex flex-col gap-4"
+          onSubmit={(e) => {
+            e.preventDefault();
+            create.mutate();
+          }}
+        >
+          <TextField
+            label="Name"
+            required
+            autoFocus
+            value={name}
+            onChange={setName}
+            error={fieldError(create.error, "token_name")}
+            hint="What it is for"
+          />
+          <Field label="Lifetime">
+            {(props) => (
+              <Select {...props} value={days} onChange={(e) => setDays(Number(e.target.value))}>
+                {[1, 7, 30, 90, 365].map((d) => (
+                  <option key={d} value={d}>
+                    {d === 1 ? "1 day" : `${d} days`}
+                  </option>
+                ))}
+              </Select>
+            )}
+          </Field>
           <ErrorNote error={create.error} />
-          <div className="flex justify-end gap-2"><Button onClick={onClose}>Cancel</Button><Button type="submit" look="primary" busy={create.isPending}>Create token</Button></div>
+          <div className="flex justify-end gap-2">
+            <Button onClick={onClose}>Cancel</Button>
+            <Button type="submit" look="primary" busy={create.isPending}>
+              Create token
+            </Button>
+          </div>
         </form>
       )}
     </Dialog>
@@ -139,13 +279,30 @@ function SSHKey() {
   const [asking, ask] = useState(false);
   const renew = useMutation({ mutationFn: () => send("PUT", "users/me/gitsshkey") });
   return (
-    <Card title="SSH public key" actions={<Button small onClick={() => ask(true)}>Replace…</Button>}>
+    <Card
+      title="SSH public key"
+      actions={
+        <Button small onClick={() => ask(true)}>
+          Replace…
+        </Button>
+      }
+    >
       <div className="flex flex-col gap-3">
         <p className="text-muted">Workspaces use its private half for git over SSH. Add it to your git host.</p>
         <ErrorNote error={key.error} />
         {key.data && <CopyLine label="SSH public key" text={key.data.public_key.trim()} />}
       </div>
-      {asking && <Confirm title="Replace the SSH key?" action="Replace" danger onConfirm={() => renew.mutateAsync()} onClose={() => ask(false)}>The old one stops working in your workspaces. Add the new one to your git host.</Confirm>}
+      {asking && (
+        <Confirm
+          title="Replace the SSH key?"
+          action="Replace"
+          danger
+          onConfirm={() => renew.mutateAsync()}
+          onClose={() => ask(false)}
+        >
+          The old one stops working in your workspaces. Add the new one to your git host.
+        </Confirm>
+      )}
     </Card>
   );
 }

@@ -16,15 +16,25 @@ export default function CliAuth() {
       <Card>
         {create.data ? (
           <div className="flex flex-col gap-3">
-            <p>Paste this token where the terminal asks for it. It is shown once, and acts for you: keep it to yourself.</p>
+            <p>
+              Paste this token where the terminal asks for it. It is shown once, and acts for you: keep it to yourself.
+            </p>
             <CopyLine text={create.data.key} label="session token" />
-            <p className="text-muted">You may close this page now. Sessions can be ended on your account page, or with <code>coder logout</code>.</p>
+            <p className="text-muted">
+              You may close this page now. Sessions can be ended on your account page, or with <code>coder logout</code>
+              .
+            </p>
           </div>
         ) : (
           <div className="flex flex-col items-start gap-3">
-            <p>A program on your computer asks for a token to act in your name. Make one only if you have just started <code>coder login</code> or an editor's plugin yourself.</p>
+            <p>
+              A program on your computer asks for a token to act in your name. Make one only if you have just started{" "}
+              <code>coder login</code> or an editor's plugin yourself.
+            </p>
             <ErrorNote error={create.error} />
-            <Button look="primary" busy={create.isPending} onClick={() => create.mutate()}><KeyRound /> Make a token</Button>
+            <Button look="primary" busy={create.isPending} onClick={() => create.mutate()}>
+              <KeyRound /> Make a token
+            </Button>
           </div>
         )}
       </Card>

@@ -6,7 +6,21 @@ import { gone, putWorkspace, queries } from "~/api/queries";
 import type { Preset, Template, Workspace } from "~/api/types";
 import { Logins, useLogins } from "~/components/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
-import { Button, Card, Empty, ErrorNote, Field, fieldError, Icon, LinkButton, Loading, Note, Page, Select, TextField } from "~/components/ui";
+import {
+  Button,
+  Card,
+  Empty,
+  ErrorNote,
+  Field,
+  fieldError,
+  Icon,
+  LinkButton,
+  Loading,
+  Note,
+  Page,
+  Select,
+  TextField,
+} from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
@@ -14,8 +28,16 @@ import { pathOf, paths } from "~/lib/path";
 export default function Create({ template: name }: { template: string }) {
   useTitle("New workspace");
   const template = useQuery(queries.template(name));
-  if (gone(template.error)) return <Empty title="There is no such template" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
-  if (template.error) return <Page title="New workspace"><ErrorNote error={template.error} /></Page>;
+  if (gone(template.error))
+    return (
+      <Empty title="There is no such template" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />
+    );
+  if (template.error)
+    return (
+      <Page title="New workspace">
+        <ErrorNote error={template.error} />
+      </Page>
+    );
   if (!template.data) return <Loading what="template" />;
   return <Form key={template.data.active_version_id} template={template.data} />;
 }
@@ -39,14 +61,19 @@ function Form({ template }: { template: Template }) {
   };
   // A link may bring values: ?param.region=eu.
   useEffect(() => {
-    const given = [...params].filter(([key]) => key.startsWith("param.")).map(([key, value]): [string, string] => [key.slice(6), value]);
+    const given = [...params]
+      .filter(([key]) => key.startsWith("param."))
+      .map(([key, value]): [string, string] => [key.slice(6), value]);
     if (given.length > 0) form.setAll(Object.fromEntries(given));
   }, []); // eslint-disable-line react-hooks/exhaustive-deps
   useEffect(() => choose(presets.data?.find((p) => p.Default)), [presets.data]); // eslint-disable-line react-hooks/exhaustive-deps
   const create = useMutation({
     mutationFn: () =>
       send<Workspace>("POST", `users/${owner}/workspaces`, {
-        name, template_id: template.id, rich_parameter_values: form.values(), ...(preset ? { template_version_preset_id: preset } : {}),
+        name,
+        template_id: template.id,
+        rich_parameter_values: form.values(),
+        ...(preset ? { template_version_preset_id: preset } : {}),
       }),
     onSuccess: (w) => {
       putWorkspace(client, w);
@@ -56,20 +83,68 @@ function Form({ template }: { template: Template }) {
   const { submit, waiting } = useSubmit(form, () => create.mutate());
   return (
     <Page title="New workspace" subtitle={<>From {template.display_name || template.name}</>}>
-      {template.deprecated && <Note tone="warn" title="This template is deprecated">{template.deprecation_message}</Note>}
-      <form className="flex flex-col gap-4" noValidate onSubmit={(e) => { e.preventDefault(); submit(); }}>
+      {template.deprecated && (
+        <Note tone="warn" title="This template is deprecated">
+          {template.deprecation_message}
+        </Note>
+      )}
+      <form
+        className="flex flex-col gap-4"
+        noValidate
+        onSubmit={(e) => {
+          e.preventDefault();
+          submit();
+        }}
+      >
         <Card>
           <div className="grid gap-4 sm:grid-cols-2">
-            <TextField label="Name" required autoFocus autoComplete="off" spellCheck={false} maxLength={32} value={name} onChange={setName} error={fieldError(create.error, "name")} hint="Letters, digits and hyphens. It is part of the workspace's address." />
+            <TextField
+              label="Name"
+              required
+              autoFocus
+              autoComplete="off"
+              spellCheck={false}
+              maxLength={32}
+              value={name}
+              onChange={setName}
+              error={fieldError(create.error, "name")}
+              hint="Letters, digits and hyphens. It is part of the workspace's address."
+            />
             {isOwner(me) && (users.data?.users.length ?? 0) > 1 && (
-              <Field label="Owner">{(props) => <Select {...props} value={owner} onChange={(e) => setOwner(e.target.value)}>{users.data!.users.filter((u) => u.status !== "suspended").map((u) => <option key={u.id} value={u.id}>{u.username}</option>)}</Select>}</Field>
+              <Field label="Owner">
+                {(props) => (
+                  <Select {...props} value={owner} onChange={(e) => setOwner(e.target.value)}>
+                    {users
+                      .data!.users.filter((u) => u.status !== "suspended")
+                      .map((u) => (
+                        <option key={u.id} value={u.id}>
+                          {u.username}
+                        </option>
+                      ))}
+                  </Select>
+                )}
+              </Field>
             )}
             {(presets.data?.length ?? 0) > 0 && (
-              <Field label="Preset" hint={presets.data!.find((p) => p.ID === preset)?.Description || "A set of values to begin with. They can be changed below."}>
+              <Field
+                label="Preset"
+                hint={
+                  presets.data!.find((p) => p.ID === preset)?.Description ||
+                  "A set of values to begin with. They can be changed below."
+                }
+              >
                 {(props) => (
-                  <Select {...props} value={preset} onChange={(e) => choose(presets.data!.find((p) => p.ID === e.target.value))}>
+                  <Select
+                    {...props}
+                    value={preset}
+                    onChange={(e) => choose(presets.data!.find((p) => p.ID === e.target.value))}
+                  >
                     <option value="">None</option>
-                    {presets.data!.map((p) => <option key={p.ID} value={p.ID}>{p.Name}</option>)}
+                    {presets.data!.map((p) => (
+                      <option key={p.ID} value={p.ID}>
+                        {p.Name}
+                      </option>
+                    ))}
                   </Select>
                 )}
               </Field>
@@ -77,10 +152,27 @@ function Form({ template }: { template: Template }) {
           </div>
         </Card>
         <Logins of={logins} />
-        {form.parameters?.length !== 0 && <Card title={<span className="flex items-center gap-2"><Icon src={template.icon} name={template.name} /> Parameters</span>}><ParameterForm form={form} /></Card>}
+        {form.parameters?.length !== 0 && (
+          <Card
+            title={
+              <span className="flex items-center gap-2">
+                <Icon src={template.icon} name={template.name} /> Parameters
+              </span>
+            }
+          >
+            <ParameterForm form={form} />
+          </Card>
+        )}
         <ErrorNote error={create.error} />
         <div className="flex gap-2">
-          <Button type="submit" look="primary" busy={create.isPending || waiting} disabled={!form.parameters || name === "" || logins.missing}>Create workspace</Button>
+          <Button
+            type="submit"
+            look="primary"
+            busy={create.isPending || waiting}
+            disabled={!form.parameters || name === "" || logins.missing}
+          >
+            Create workspace
+          </Button>
           <LinkButton href={paths.template(template.name)}>Cancel</LinkButton>
         </div>
       </form>

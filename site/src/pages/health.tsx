@@ -7,23 +7,53 @@ import { duration, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
 const tones: Record<HealthSection["severity"], Tone> = { ok: "ok", warning: "warn", error: "bad" };
-const marks = { ok: <CircleCheck className="size-5 text-ok" />, warning: <TriangleAlert className="size-5 text-warn" />, error: <CircleAlert className="size-5 text-bad" /> };
+const marks = {
+  ok: <CircleCheck className="size-5 text-ok" />,
+  warning: <TriangleAlert className="size-5 text-warn" />,
+  error: <CircleAlert className="size-5 text-bad" />,
+};
 
 export default function Health() {
   useTitle("Health");
   const health = useQuery({ ...queries.health(), refetchInterval: 30_000 });
   const wrong = health.data?.sections.filter((s) => s.severity !== "ok").length ?? 0;
   return (
-    <Page title="Health" subtitle={health.data && (wrong === 0 ? "Everything works" : `${wrong} of ${health.data.sections.length} need attention`)}
-      actions={<Button busy={health.isFetching} onClick={() => void health.refetch()}><RefreshCw /> Check again</Button>}>
+    <Page
+      title="Health"
+      subtitle={
+        health.data && (wrong === 0 ? "Everything works" : `${wrong} of ${health.data.sections.length} need attention`)
+      }
+      actions={
+        <Button busy={health.isFetching} onClick={() => void health.refetch()}>
+          <RefreshCw /> Check again
+        </Button>
+      }
+    >
       <ErrorNote error={health.error} />
       {health.isPending && !health.error && <Loading what="health" />}
       <div className="grid gap-4 lg:grid-cols-2">
         {health.data?.sections.map((s) => (
-          <Card key={s.name} title={<span className="flex items-center gap-2"><span aria-hidden>{marks[s.severity]}</span> {s.label || words(s.name)}</span>} actions={<span className="flex items-center gap-2">{s.code && <code className="text-[13px] text-muted">{s.code}</code>}<Badge tone={tones[s.severity]}>{s.severity}</Badge></span>}>
+          <Card
+            key={s.name}
+            title={
+              <span className="flex items-center gap-2">
+                <span aria-hidden>{marks[s.severity]}</span> {s.label || words(s.name)}
+              </span>
+            }
+            actions={
+              <span className="flex items-center gap-2">
+                {s.code && <code className="text-[13px] text-muted">{s.code}</code>}
+                <Badge tone={tones[s.severity]}>{s.severity}</Badge>
+              </span>
+            }
+          >
             <div className="flex flex-col gap-3">
               <p>{s.message}</p>
-              {s.remedy && s.severity !== "ok" && <Note tone={s.severity === "error" ? "bad" : "warn"} title="What to do">{s.remedy}</Note>}
+              {s.remedy && s.severity !== "ok" && (
+                <Note tone={s.severity === "error" ? "bad" : "warn"} title="What to do">
+                  {s.remedy}
+                </Note>
+              )}
               <Details of={s.details ?? {}} />
             </div>
           </Card>
@@ -34,7 +64,9 @@ export default function Health() {
 }
 
 function Details({ of }: { of: Record<string, unknown> }) {
-  const all = Object.entries(of).map(([k, v]): [string, string] => [words(plain(k)), say(v, k)]).filter(([, v]) => v !== "");
+  const all = Object.entries(of)
+    .map(([k, v]): [string, string] => [words(plain(k)), say(v, k)])
+    .filter(([, v]) => v !== "");
   return all.length === 0 ? null : <Facts of={all} />;
 }
 
@@ -49,7 +81,14 @@ function say(value: unknown, key = ""): string {
   if (typeof value === "number" && key === "latency") return duration(value / 1e6);
   if (value === null || value === undefined) return "";
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (Array.isArray(value)) return value.map((v) => say(v)).filter(Boolean).join("; ");
-  if (typeof value === "object") return Object.entries(value).map(([k, v]) => `${plain(k).replaceAll("_", " ")} ${say(v, k)}`).join(", ");
+  if (Array.isArray(value))
+    return value
+      .map((v) => say(v))
+      .filter(Boolean)
+      .join("; ");
+  if (typeof value === "object")
+    return Object.entries(value)
+      .map(([k, v]) => `${plain(k).replaceAll("_", " ")} ${say(v, k)}`)
+      .join(", ");
   return String(value as string | number);
 }

@@ -38,10 +38,29 @@ export default function Login() {
         }}
       >
         {search.includes("redirect=") && !login.error && <p className="text-muted">Sign in to go on where you were.</p>}
-        <TextField label="Email" type="email" name="email" autoComplete="username" autoFocus required value={email} onChange={setEmail} />
-        <TextField label="Password" type="password" name="password" autoComplete="current-password" required value={password} onChange={setPassword} />
+        <TextField
+          label="Email"
+          type="email"
+          name="email"
+          autoComplete="username"
+          autoFocus
+          required
+          value={email}
+          onChange={setEmail}
+        />
+        <TextField
+          label="Password"
+          type="password"
+          name="password"
+          autoComplete="current-password"
+          required
+          value={password}
+          onChange={setPassword}
+        />
         <ErrorNote error={login.error ?? first.error} />
-        <Button type="submit" look="primary" busy={login.isPending}>Sign in</Button>
+        <Button type="submit" look="primary" busy={login.isPending}>
+          Sign in
+        </Button>
       </form>
     </Front>
   );

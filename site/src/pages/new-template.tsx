@@ -20,10 +20,21 @@ export default function NewTemplate() {
   const version = params.get("version");
   useTitle(existing ? "New version" : "New template");
   const template = useQuery({ ...queries.template(existing ?? ""), enabled: existing !== null });
-  if (existing && !template.data) return template.error ? <Page title="New version"><ErrorNote error={template.error} /></Page> : <Loading what="template" />;
+  if (existing && !template.data)
+    return template.error ? (
+      <Page title="New version">
+        <ErrorNote error={template.error} />
+      </Page>
+    ) : (
+      <Loading what="template" />
+    );
   return (
     <Page title={existing ? `New version of ${template.data?.display_name || existing}` : "New template"}>
-      {version ? <Import key={version} version={version} name={params.get("name") ?? ""} template={template.data} /> : <Choose template={template.data} starter={params.get("starter") ?? ""} />}
+      {version ? (
+        <Import key={version} version={version} name={params.get("name") ?? ""} template={template.data} />
+      ) : (
+        <Choose template={template.data} starter={params.get("starter") ?? ""} />
+      )}
     </Page>
   );
 }
@@ -42,13 +53,29 @@ function Choose({ template, starter }: { template: Template | undefined; starter
   const [name, setName] = useState("");
   const [message, setMessage] = useState("");
   const [tags, setTags] = useState("");
-  const suggested = source?.kind === "folder" ? source.name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") : source?.kind === "starter" ? source.id : "";
+  const suggested =
+    source?.kind === "folder"
+      ? source.name
+          .toLowerCase()
+          .replace(/[^a-z0-9]+/g, "-")
+          .replace(/^-|-$/g, "")
+      : source?.kind === "starter"
+        ? source.id
+        : "";
   const chosen = name || suggested;
   const start = useMutation({
     mutationFn: async () => {
-      const file = source?.kind === "folder" ? { file_id: (await send<{ hash: string }>("POST", "files", source.archive)).hash } : { example_id: source?.id };
+      const file =
+        source?.kind === "folder"
+          ? { file_id: (await send<{ hash: string }>("POST", "files", source.archive)).hash }
+          : { example_id: source?.id };
       return send<TemplateVersion>("POST", `${org}/templateversions`, {
-        ...file, storage_method: "file", provisioner: "terraform", tags: parseTags(tags), message, ...(template ? { template_id: template.id } : {}),
+        ...file,
+        storage_method: "file",
+        provisioner: "terraform",
+        tags: parseTags(tags),
+        message,
+        ...(template ? { template_id: template.id } : {}),
       });
     },
     onSuccess: (v) => navigate(importing(v.id, chosen, template)),
@@ -58,32 +85,85 @@ function Choose({ template, starter }: { template: Template | undefined; starter
     setSource(undefined);
   };
   return (
-    <form className="flex flex-col gap-4" onSubmit={(e) => { e.preventDefault(); start.mutate(); }}>
-      <Card title="Source" actions={!template && (
-        <div className="flex gap-1">
-          <Button small look={from === "starter" ? "primary" : "quiet"} aria-pressed={from === "starter"} onClick={() => pick("starter")}>Starter</Button>
-          <Button small look={from === "folder" ? "primary" : "quiet"} aria-pressed={from === "folder"} onClick={() => pick("folder")}>Upload a folder</Button>
-        </div>
-      )}>
-        {from === "starter" ? <StarterChoice value={source?.kind === "starter" ? source.id : ""} onChange={(id) => setSource({ kind: "starter", id })} /> : <FolderInput onChange={setSource} />}
+    <form
+      className="flex flex-col gap-4"
+      onSubmit={(e) => {
+        e.preventDefault();
+        start.mutate();
+      }}
+    >
+      <Card
+        title="Source"
+        actions={
+          !template && (
+            <div className="flex gap-1">
+              <Button
+                small
+                look={from === "starter" ? "primary" : "quiet"}
+                aria-pressed={from === "starter"}
+                onClick={() => pick("starter")}
+              >
+                Starter
+              </Button>
+              <Button
+                small
+                look={from === "folder" ? "primary" : "quiet"}
+                aria-pressed={from === "folder"}
+                onClick={() => pick("folder")}
+              >
+                Upload a folder
+              </Button>
+            </div>
+          )
+        }
+      >
+        {from === "starter" ? (
+          <StarterChoice
+            value={source?.kind === "starter" ? source.id : ""}
+            onChange={(id) => setSource({ kind: "starter", id })}
+          />
+        ) : (
+          <FolderInput onChange={setSource} />
+        )}
       </Card>
       <Card>
         <div className="grid gap-4 sm:grid-cols-2">
-          {!template && <TextField label="Name" value={name} placeholder={suggested} onChange={setName} maxLength={32} hint="Lower-case letters, digits and hyphens. People see it when they create a workspace." />}
-          {template && <TextField label="Message" value={message} onChange={setMessage} hint="What has changed" maxLength={1024} />}
+          {!template && (
+            <TextField
+              label="Name"
+              value={name}
+              placeholder={suggested}
+              onChange={setName}
+              maxLength={32}
+              hint="Lower-case letters, digits and hyphens. People see it when they create a workspace."
+            />
+          )}
+          {template && (
+            <TextField label="Message" value={message} onChange={setMessage} hint="What has changed" maxLength={1024} />
+          )}
           <TagsInput value={tags} onChange={setTags} />
         </div>
       </Card>
       <ErrorNote error={start.error} />
       <div className="flex gap-2">
-        <Button type="submit" look="primary" busy={start.isPending} disabled={!source || (!template && chosen === "")}>Import</Button>
+        <Button type="submit" look="primary" busy={start.isPending} disabled={!source || (!template && chosen === "")}>
+          Import
+        </Button>
         <LinkButton href={template ? paths.template(template.name) : paths.templates}>Cancel</LinkButton>
       </div>
     </form>
   );
 }
 
-function Import({ version: id, name: given, template }: { version: string; name: string; template: Template | undefined }) {
+function Import({
+  version: id,
+  name: given,
+  template,
+}: {
+  version: string;
+  name: string;
+  template: Template | undefined;
+}) {
   const [, navigate] = useLocation();
   const [name, setName] = useState(given);
   const version = useQuery(queries.version(id));
@@ -97,8 +177,13 @@ function Import({ version: id, name: given, template }: { version: string; name:
   const again = useMutation({
     mutationFn: (values: { name: string; value: string }[]) =>
       send<TemplateVersion>("POST", `${org}/templateversions`, {
-        file_id: version.data!.job.file_id, storage_method: "file", provisioner: "terraform", tags: version.data!.job.tags, message: version.data!.message,
-        user_variable_values: values, ...(template ? { template_id: template.id } : {}),
+        file_id: version.data!.job.file_id,
+        storage_method: "file",
+        provisioner: "terraform",
+        tags: version.data!.job.tags,
+        message: version.data!.message,
+        user_variable_values: values,
+        ...(template ? { template_id: template.id } : {}),
       }),
     onSuccess: (v) => navigate(importing(v.id, name, template)),
   });
@@ -110,24 +195,62 @@ function Import({ version: id, name: given, template }: { version: string; name:
     <>
       <ImportResult version={version.data} />
       {job.error_code === "REQUIRED_TEMPLATE_VARIABLES" && (
-        <Card title="Variables"><VariablesForm version={id} busy={again.isPending} error={again.error} onSubmit={(values) => again.mutate(values)} /></Card>
+        <Card title="Variables">
+          <VariablesForm
+            version={id}
+            busy={again.isPending}
+            error={again.error}
+            onSubmit={(values) => again.mutate(values)}
+          />
+        </Card>
       )}
       {job.status === "succeeded" && (
         <Card title={template ? "The new version is ready" : "The template is ready"}>
-          <form className="flex flex-col gap-4" onSubmit={(e) => { e.preventDefault(); finish.mutate(); }}>
-            {!template && <TextField label="Name" required value={name} onChange={setName} error={fieldError(finish.error, "name")} className="max-w-sm" />}
+          <form
+            className="flex flex-col gap-4"
+            onSubmit={(e) => {
+              e.preventDefault();
+              finish.mutate();
+            }}
+          >
+            {!template && (
+              <TextField
+                label="Name"
+                required
+                value={name}
+                onChange={setName}
+                error={fieldError(finish.error, "name")}
+                className="max-w-sm"
+              />
+            )}
             {template && <p className="text-muted">Workspaces use it from their next update on, new ones at once.</p>}
             <ErrorNote error={finish.error} />
             <div className="flex gap-2">
-              <Button type="submit" look="primary" busy={finish.isPending}>{template ? "Activate version" : "Create template"}</Button>
+              <Button type="submit" look="primary" busy={finish.isPending}>
+                {template ? "Activate version" : "Create template"}
+              </Button>
               {template && <LinkButton href={`${paths.template(template.name)}/versions`}>Not now</LinkButton>}
             </div>
           </form>
         </Card>
       )}
-      {(job.status === "pending" || job.status === "running") && <div><Button busy={cancel.isPending} onClick={() => cancel.mutate()}>Cancel the import</Button></div>}
+      {(job.status === "pending" || job.status === "running") && (
+        <div>
+          <Button busy={cancel.isPending} onClick={() => cancel.mutate()}>
+            Cancel the import
+          </Button>
+        </div>
+      )}
       {job.status === "canceled" && <Note tone="warn" title="The import was canceled" />}
-      {(job.status === "failed" || job.status === "canceled") && <div><LinkButton href={template ? `${paths.newTemplate}?template=${encodeURIComponent(template.name)}` : paths.newTemplate}>Choose another source</LinkButton></div>}
+      {(job.status === "failed" || job.status === "canceled") && (
+        <div>
+          <LinkButton
+            href={template ? `${paths.newTemplate}?template=${encodeURIComponent(template.name)}` : paths.newTemplate}
+          >
+            Choose another source
+          </LinkButton>
+        </div>
+      )}
     </>
   );
 }

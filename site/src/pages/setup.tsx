@@ -37,12 +37,48 @@ export default function Setup() {
         }}
       >
         <p className="text-muted">This server has no users yet. The first one owns the deployment.</p>
-        <TextField label="Email" type="email" autoComplete="email" autoFocus required value={form.email} onChange={set("email")} error={error("email")} />
-        <TextField label="Username" autoComplete="username" required pattern="[A-Za-z0-9]+(-[A-Za-z0-9]+)*" maxLength={32} value={form.username} onChange={set("username")} error={error("username")} hint="Letters, digits and single hyphens. It is part of your workspaces' addresses." />
-        <TextField label="Full name" autoComplete="name" value={form.name} onChange={set("name")} error={error("name")} />
-        <TextField label="Password" type="password" autoComplete="new-password" required value={form.password} onChange={set("password")} error={error("password")} hint="At least 8 characters." />
+        <TextField
+          label="Email"
+          type="email"
+          autoComplete="email"
+          autoFocus
+          required
+          value={form.email}
+          onChange={set("email")}
+          error={error("email")}
+        />
+        <TextField
+          label="Username"
+          autoComplete="username"
+          required
+          pattern="[A-Za-z0-9]+(-[A-Za-z0-9]+)*"
+          maxLength={32}
+          value={form.username}
+          onChange={set("username")}
+          error={error("username")}
+          hint="Letters, digits and single hyphens. It is part of your workspaces' addresses."
+        />
+        <TextField
+          label="Full name"
+          autoComplete="name"
+          value={form.name}
+          onChange={set("name")}
+          error={error("name")}
+        />
+        <TextField
+          label="Password"
+          type="password"
+          autoComplete="new-password"
+          required
+          value={form.password}
+          onChange={set("password")}
+          error={error("password")}
+          hint="At least 8 characters."
+        />
         <ErrorNote error={create.error ?? first.error} />
-        <Button type="submit" look="primary" busy={create.isPending}>Create the first user</Button>
+        <Button type="submit" look="primary" busy={create.isPending}>
+          Create the first user
+        </Button>
       </form>
     </Front>
   );

@@ -11,7 +11,23 @@ import { Item, Menu } from "~/components/menu";
 import { jobTone } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { TemplateSettings } from "~/components/template-settings";
-import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, IconButton, LinkButton, Loading, Note, Page, Table, Tags, td } from "~/components/ui";
+import {
+  Ago,
+  Badge,
+  Card,
+  Empty,
+  ErrorNote,
+  Facts,
+  Icon,
+  IconButton,
+  LinkButton,
+  Loading,
+  Note,
+  Page,
+  Table,
+  Tags,
+  td,
+} from "~/components/ui";
 import { mayEditTemplates, useMe } from "~/components/user";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
 import { duration, plural } from "~/lib/format";
@@ -21,8 +37,18 @@ import { paths } from "~/lib/path";
 export default function TemplatePage({ name, tab = "" }: { name: string; tab: string | undefined }) {
   useTitle(name);
   const template = useQuery(queries.template(name));
-  if (gone(template.error)) return <Empty title="There is no such template" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
-  if (!template.data) return template.error ? <Page title={name}><ErrorNote error={template.error} /></Page> : <Loading what="template" />;
+  if (gone(template.error))
+    return (
+      <Empty title="There is no such template" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />
+    );
+  if (!template.data)
+    return template.error ? (
+      <Page title={name}>
+        <ErrorNote error={template.error} />
+      </Page>
+    ) : (
+      <Loading what="template" />
+    );
   return <Shown template={template.data} tab={tab} />;
 }
 
@@ -31,7 +57,10 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
   const version = useQuery(queries.version(t.active_version_id));
   const [, navigate] = useLocation();
   const [removing, remove] = useState(false);
-  const drop = useMutation({ mutationFn: () => send("DELETE", `templates/${t.id}`), onSuccess: () => navigate(paths.templates) });
+  const drop = useMutation({
+    mutationFn: () => send("DELETE", `templates/${t.id}`),
+    onSuccess: () => navigate(paths.templates),
+  });
   const at = paths.template(t.name);
   const upload = `${paths.newTemplate}?template=${encodeURIComponent(t.name)}`;
   const tabs = [
@@ -39,26 +68,65 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
     { key: "versions", name: "Versions", to: `${at}/versions` },
     { key: "files", name: "Files", to: `${at}/files` },
     { key: "resources", name: "Resources", to: `${at}/resources` },
-    ...(editor ? [{ key: "variables", name: "Variables", to: `${at}/variables` }, { key: "settings", name: "Settings", to: `${at}/settings` }] : []),
+    ...(editor
+      ? [
+          { key: "variables", name: "Variables", to: `${at}/variables` },
+          { key: "settings", name: "Settings", to: `${at}/settings` },
+        ]
+      : []),
   ];
   return (
     <Page
-      title={<span className="flex items-center gap-2.5"><Icon src={t.icon} name={t.name} className="size-7" />{t.display_name || t.name}</span>}
+      title={
+        <span className="flex items-center gap-2.5">
+          <Icon src={t.icon} name={t.name} className="size-7" />
+          {t.display_name || t.name}
+        </span>
+      }
       subtitle={t.description}
       actions={
         <>
-          <LinkButton look="primary" href={paths.create(t.name)}><Plus /> Create workspace</LinkButton>
-          {editor && <LinkButton href={upload}><Upload /> New version</LinkButton>}
-          {editor && <Menu trigger={<IconButton label={`More for ${t.name}`}><Ellipsis /></IconButton>}><Item icon={<Trash2 />} danger onSelect={() => remove(true)}>Delete…</Item></Menu>}
+          <LinkButton look="primary" href={paths.create(t.name)}>
+            <Plus /> Create workspace
+          </LinkButton>
+          {editor && (
+            <LinkButton href={upload}>
+              <Upload /> New version
+            </LinkButton>
+          )}
+          {editor && (
+            <Menu
+              trigger={
+                <IconButton label={`More for ${t.name}`}>
+                  <Ellipsis />
+                </IconButton>
+              }
+            >
+              <Item icon={<Trash2 />} danger onSelect={() => remove(true)}>
+                Delete…
+              </Item>
+            </Menu>
+          )}
         </>
       }
     >
       {removing && (
-        <Confirm title={`Delete ${t.name}?`} action="Delete" danger typed={t.name} onConfirm={() => drop.mutateAsync()} onClose={() => remove(false)}>
+        <Confirm
+          title={`Delete ${t.name}?`}
+          action="Delete"
+          danger
+          typed={t.name}
+          onConfirm={() => drop.mutateAsync()}
+          onClose={() => remove(false)}
+        >
           New workspaces can no longer be made from it. The server refuses while it has workspaces.
         </Confirm>
       )}
-      {t.deprecated && <Note tone="warn" title="This template is deprecated">{t.deprecation_message}</Note>}
+      {t.deprecated && (
+        <Note tone="warn" title="This template is deprecated">
+          {t.deprecation_message}
+        </Note>
+      )}
       <TabsNav label="Template" tabs={tabs} current={tab} />
       <ErrorNote error={version.error} />
       {version.data && <Tab template={t} version={version.data} tab={tab} />}
@@ -71,9 +139,20 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
     case "versions":
       return <Versions template={t} />;
     case "files":
-      return <Card flush><Files file={version.job.file_id} /></Card>;
+      return (
+        <Card flush>
+          <Files file={version.job.file_id} />
+        </Card>
+      );
     case "resources":
-      return <><Card title="Resources" flush><VersionResources id={version.id} /></Card><VersionParameters id={version.id} /></>;
+      return (
+        <>
+          <Card title="Resources" flush>
+            <VersionResources id={version.id} />
+          </Card>
+          <VersionParameters id={version.id} />
+        </>
+      );
     case "variables":
       return <TemplateVariables template={t} version={version} />;
     case "settings":
@@ -81,18 +160,34 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
     default:
       return (
         <div className="grid items-start gap-4 lg:grid-cols-[minmax(0,1fr)_20rem]">
-          <Card title="README"><Readme text={version.readme} /></Card>
+          <Card title="README">
+            <Readme text={version.readme} />
+          </Card>
           <Card title="Details">
-            <Facts of={[
-              ["Name", <code key="n">{t.name}</code>],
-              ["Active version", <Link key="v" className="font-mono text-accent hover:underline" href={paths.version(t.name, version.name)}>{version.name}</Link>],
-              ["Updated", <Ago key="u" at={version.created_at} />],
-              ["By", version.created_by.username],
-              ["Developers", t.active_user_count < 0 ? "–" : plural(t.active_user_count, "person", "people")],
-              ["Starts in", t.build_time_stats?.["start"]?.P50 != null ? duration(t.build_time_stats["start"].P50) : "–"],
-              ["Provisioner", <Tags key="t" of={version.job.tags} none="any untagged" />],
-              ["Used by", <Rights key="r" template={t.id} />],
-            ]} />
+            <Facts
+              of={[
+                ["Name", <code key="n">{t.name}</code>],
+                [
+                  "Active version",
+                  <Link
+                    key="v"
+                    className="font-mono text-accent hover:underline"
+                    href={paths.version(t.name, version.name)}
+                  >
+                    {version.name}
+                  </Link>,
+                ],
+                ["Updated", <Ago key="u" at={version.created_at} />],
+                ["By", version.created_by.username],
+                ["Developers", t.active_user_count < 0 ? "–" : plural(t.active_user_count, "person", "people")],
+                [
+                  "Starts in",
+                  t.build_time_stats?.["start"]?.P50 != null ? duration(t.build_time_stats["start"].P50) : "–",
+                ],
+                ["Provisioner", <Tags key="t" of={version.job.tags} none="any untagged" />],
+                ["Used by", <Rights key="r" template={t.id} />],
+              ]}
+            />
           </Card>
         </div>
       );
@@ -103,7 +198,9 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
 function Rights({ template }: { template: string }) {
   const { data } = useQuery(queries.templateRights(template));
   if (!data) return "–";
-  return [...data.group, ...data.users].map((x) => ("username" in x ? x.username : x.display_name || x.name)).join(", ");
+  return [...data.group, ...data.users]
+    .map((x) => ("username" in x ? x.username : x.display_name || x.name))
+    .join(", ");
 }
 
 function Versions({ template: t }: { template: Template }) {
@@ -119,15 +216,27 @@ function Versions({ template: t }: { template: Template }) {
         {versions.data.toReversed().map((v) => (
           <tr key={v.id}>
             <td className={td}>
-              <Link className="font-mono font-medium hover:underline" href={paths.version(t.name, v.name)}>{v.name}</Link>{" "}
+              <Link className="font-mono font-medium hover:underline" href={paths.version(t.name, v.name)}>
+                {v.name}
+              </Link>{" "}
               {v.id === t.active_version_id && <Badge tone="ok">active</Badge>}
             </td>
-            <td className={td}><Badge tone={jobTone[v.job.status] ?? "plain"}>{v.job.status}</Badge></td>
-            <td className={`${td} max-w-xs truncate`} title={v.message}>{v.message}</td>
+            <td className={td}>
+              <Badge tone={jobTone[v.job.status] ?? "plain"}>{v.job.status}</Badge>
+            </td>
+            <td className={`${td} max-w-xs truncate`} title={v.message}>
+              {v.message}
+            </td>
             <td className={td}>{v.created_by.username}</td>
-            <td className={td}><Ago at={v.created_at} /></td>
+            <td className={td}>
+              <Ago at={v.created_at} />
+            </td>
             <td className={`${td} text-right`}>
-              {editor && v.id !== t.active_version_id && v.job.status === "succeeded" && <button type="button" className="text-accent hover:underline" onClick={() => promote.mutate(v.id)}>Make active</button>}
+              {editor && v.id !== t.active_version_id && v.job.status === "succeeded" && (
+                <button type="button" className="text-accent hover:underline" onClick={() => promote.mutate(v.id)}>
+                  Make active
+                </button>
+              )}
             </td>
           </tr>
         ))}
@@ -138,12 +247,21 @@ function Versions({ template: t }: { template: Template }) {
 
 function TemplateVariables({ template, version }: { template: Template; version: TemplateVersion }) {
   const variables = useQuery(queries.variables(version.id));
-  if (variables.data?.length === 0) return <Card><Empty title="This template has no variables">Variables of Terraform hold for all workspaces of a template, such as an address or a secret of your cloud.</Empty></Card>;
+  if (variables.data?.length === 0)
+    return (
+      <Card>
+        <Empty title="This template has no variables">
+          Variables of Terraform hold for all workspaces of a template, such as an address or a secret of your cloud.
+        </Empty>
+      </Card>
+    );
   return (
     <>
       <ErrorNote error={variables.error} />
       <VersionVariables id={version.id} />
-      <div><LinkButton href={`${paths.version(template.name, version.name)}?tab=variables`}>Change the values</LinkButton></div>
+      <div>
+        <LinkButton href={`${paths.version(template.name, version.name)}?tab=variables`}>Change the values</LinkButton>
+      </div>
     </>
   );
 }

@@ -15,19 +15,52 @@ export default function Templates() {
   const list = useQuery(queries.templates());
   const [search, setSearch] = useState("");
   const wanted = search.toLowerCase();
-  const shown = (list.data ?? []).filter((t) => `${t.name} ${t.display_name} ${t.description}`.toLowerCase().includes(wanted));
+  const shown = (list.data ?? []).filter((t) =>
+    `${t.name} ${t.display_name} ${t.description}`.toLowerCase().includes(wanted),
+  );
   return (
-    <Page title="Templates" subtitle="What workspaces are made from" actions={editor && <LinkButton look="primary" href={paths.newTemplate}><Plus /> New template</LinkButton>}>
+    <Page
+      title="Templates"
+      subtitle="What workspaces are made from"
+      actions={
+        editor && (
+          <LinkButton look="primary" href={paths.newTemplate}>
+            <Plus /> New template
+          </LinkButton>
+        )
+      }
+    >
       <ErrorNote error={list.error} />
       {list.isPending && !list.error && <Loading what="templates" />}
       {list.data?.length === 0 && (
         <Card>
-          <Empty icon={<Boxes />} title="There are no templates yet" action={editor && <LinkButton look="primary" href={paths.newTemplate}><Plus /> Create the first template</LinkButton>}>
-            {editor ? "Start from one that comes with the server, or upload a folder with Terraform files." : "Ask an administrator for one."}
+          <Empty
+            icon={<Boxes />}
+            title="There are no templates yet"
+            action={
+              editor && (
+                <LinkButton look="primary" href={paths.newTemplate}>
+                  <Plus /> Create the first template
+                </LinkButton>
+              )
+            }
+          >
+            {editor
+              ? "Start from one that comes with the server, or upload a folder with Terraform files."
+              : "Ask an administrator for one."}
           </Empty>
         </Card>
       )}
-      {(list.data?.length ?? 0) > 5 && <Input type="search" aria-label="Search templates" placeholder="Search" value={search} onChange={(e) => setSearch(e.target.value)} className="max-w-sm" />}
+      {(list.data?.length ?? 0) > 5 && (
+        <Input
+          type="search"
+          aria-label="Search templates"
+          placeholder="Search"
+          value={search}
+          onChange={(e) => setSearch(e.target.value)}
+          className="max-w-sm"
+        />
+      )}
       {list.data && list.data.length > 0 && (
         <ul className="grid gap-3 md:grid-cols-2" aria-label="Templates">
           {shown.map((t) => (
@@ -35,18 +68,32 @@ export default function Templates() {
               <div className="flex items-start gap-3">
                 <Icon src={t.icon} name={t.name} className="size-9" />
                 <div className="min-w-0 flex-1">
-                  <Link href={paths.template(t.name)} className="font-semibold hover:underline">{t.display_name || t.name}</Link>
-                  {t.deprecated && <> <Badge tone="warn">deprecated</Badge></>}
+                  <Link href={paths.template(t.name)} className="font-semibold hover:underline">
+                    {t.display_name || t.name}
+                  </Link>
+                  {t.deprecated && (
+                    <>
+                      {" "}
+                      <Badge tone="warn">deprecated</Badge>
+                    </>
+                  )}
                   <p className="line-clamp-2 text-muted">{t.description || "No description"}</p>
                 </div>
               </div>
               <div className="mt-auto flex flex-wrap items-center justify-between gap-2">
                 <span className="text-[13px] text-muted">
                   {t.active_user_count >= 0 && `${plural(t.active_user_count, "developer")} · `}
-                  {t.build_time_stats?.["start"]?.P50 != null && `starts in ${duration(t.build_time_stats["start"].P50)} · `}
+                  {t.build_time_stats?.["start"]?.P50 != null &&
+                    `starts in ${duration(t.build_time_stats["start"].P50)} · `}
                   updated <Ago at={t.updated_at} />
                 </span>
-                <LinkButton small href={paths.create(t.name)} aria-label={`Create a workspace from ${t.display_name || t.name}`}><Plus /> Create workspace</LinkButton>
+                <LinkButton
+                  small
+                  href={paths.create(t.name)}
+                  aria-label={`Create a workspace from ${t.display_name || t.name}`}
+                >
+                  <Plus /> Create workspace
+                </LinkButton>
               </div>
             </li>
           ))}

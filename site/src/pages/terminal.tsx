@@ -17,21 +17,76 @@ import { useTitle } from "~/lib/hooks";
 import { withoutInlineStyles } from "~/lib/inline-styles";
 import { paths } from "~/lib/path";
 
-export default function TerminalPage({ owner, name, agent }: { owner: string; name: string; agent: string | undefined }) {
+export default function TerminalPage({
+  owner,
+  name,
+  agent,
+}: {
+  owner: string;
+  name: string;
+  agent: string | undefined;
+}) {
   useTitle(`Terminal: ${name}`);
   const workspace = useQuery(queries.workspace(owner, name));
   const back = <LinkButton href={paths.workspace(owner, name)}>Go to the workspace</LinkButton>;
-  if (gone(workspace.error)) return <Empty title="There is no such workspace" action={<LinkButton href={paths.workspaces}>Your workspaces</LinkButton>} />;
-  if (!workspace.data) return workspace.error ? <div className="p-4"><ErrorNote error={workspace.error} /></div> : <Loading what="terminal" />;
+  if (gone(workspace.error))
+    return (
+      <Empty
+        title="There is no such workspace"
+        action={<LinkButton href={paths.workspaces}>Your workspaces</LinkButton>}
+      />
+    );
+  if (!workspace.data)
+    return workspace.error ? (
+      <div className="p-4">
+        <ErrorNote error={workspace.error} />
+      </div>
+    ) : (
+      <Loading what="terminal" />
+    );
   const { latest_build: build } = workspace.data;
   const found = agentsOf(build).find((a) => !agent || a.name === agent);
-  if (build.transition !== "start") return <Empty title="The workspace is not running" action={back}>Start it to open a terminal.</Empty>;
-  if (!found) return build.job.completed_at ? <Empty title={agent ? `There is no agent called ${agent}` : "The workspace has no agent"} action={back} /> : <Loading what="agent" />;
+  if (build.transition !== "start")
+    return (
+      <Empty title="The workspace is not running" action={back}>
+        Start it to open a terminal.
+      </Empty>
+    );
+  if (!found)
+    return build.job.completed_at ? (
+      <Empty title={agent ? `There is no agent called ${agent}` : "The workspace has no agent"} action={back} />
+    ) : (
+      <Loading what="agent" />
+    );
   return <Session key={found.id} agent={found} />;
 }
 
-const light: ITheme = { background: "#ffffff", foreground: "#171c26", cursor: "#3c4dc4", cursorAccent: "#ffffff", selectionBackground: "#c9d0f7", black: "#171c26", white: "#566073", brightWhite: "#171c26", yellow: "#8f5600", brightYellow: "#8f5600", green: "#147a3d", brightGreen: "#147a3d", cyan: "#0b6e7d", brightCyan: "#0b6e7d", red: "#b91c1c", blue: "#2a49c9", magenta: "#8a2aa8" };
-const dark: ITheme = { background: "#0a0d12", foreground: "#dce2ec", cursor: "#9aa8ff", cursorAccent: "#0a0d12", selectionBackground: "#37406f" };
+const light: ITheme = {
+  background: "#ffffff",
+  foreground: "#171c26",
+  cursor: "#3c4dc4",
+  cursorAccent: "#ffffff",
+  selectionBackground: "#c9d0f7",
+  black: "#171c26",
+  white: "#566073",
+  brightWhite: "#171c26",
+  yellow: "#8f5600",
+  brightYellow: "#8f5600",
+  green: "#147a3d",
+  brightGreen: "#147a3d",
+  cyan: "#0b6e7d",
+  brightCyan: "#0b6e7d",
+  red: "#b91c1c",
+  blue: "#2a49c9",
+  magenta: "#8a2aa8",
+};
+const dark: ITheme = {
+  background: "#0a0d12",
+  foreground: "#dce2ec",
+  cursor: "#9aa8ff",
+  cursorAccent: "#0a0d12",
+  selectionBackground: "#37406f",
+};
 
 // sessionOf is the id of this page's session. It is in the address, so that it is this tab's own.
 function sessionOf(): string {
@@ -60,16 +115,26 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
   const isDark = useDark();
 
   useEffect(() => {
-    const terminal = new XTerm({ allowProposedApi: true, cursorBlink: true, scrollback: 10_000, fontSize: 14, fontFamily: getComputedStyle(document.body).getPropertyValue("--font-mono") || "monospace", macOptionIsMeta: true, screenReaderMode: false });
+    const terminal = new XTerm({
+      allowProposedApi: true,
+      cursorBlink: true,
+      scrollback: 10_000,
+      fontSize: 14,
+      fontFamily: getComputedStyle(document.body).getPropertyValue("--font-mono") || "monospace",
+      macOptionIsMeta: true,
+      screenReaderMode: false,
+    });
     term.current = terminal;
     const fit = new FitAddon();
     terminal.loadAddon(fit);
     terminal.loadAddon(new Unicode11Addon());
     terminal.unicode.activeVersion = "11";
-    terminal.loadAddon(new WebLinksAddon((event, uri) => {
-      event.preventDefault();
-      window.open(uri, "_blank", "noopener,noreferrer");
-    }));
+    terminal.loadAddon(
+      new WebLinksAddon((event, uri) => {
+        event.preventDefault();
+        window.open(uri, "_blank", "noopener,noreferrer");
+      }),
+    );
     const release = withoutInlineStyles(() => terminal.open(place.current!));
     fit.fit();
     terminal.focus();
@@ -121,7 +186,13 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
     const resized = terminal.onResize(({ rows, cols }) => say({ height: rows, width: cols }));
     // Copy and paste as other terminals have it; the browser's own Ctrl+V works too.
     terminal.attachCustomKeyEventHandler((event) => {
-      if (event.type === "keydown" && event.ctrlKey && event.shiftKey && event.code === "KeyC" && terminal.hasSelection()) {
+      if (
+        event.type === "keydown" &&
+        event.ctrlKey &&
+        event.shiftKey &&
+        event.code === "KeyC" &&
+        terminal.hasSelection()
+      ) {
         event.preventDefault();
         void navigator.clipboard?.writeText(terminal.getSelection());
         return false;
@@ -150,8 +221,16 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
       <h1 className="sr-only">Terminal</h1>
       {(state === "lost" || state === "ended" || (state === "connecting" && agent.status !== "connected")) && (
         <div role="status" className="flex flex-wrap items-center gap-3 bg-warn-soft px-3 py-1.5 text-warn">
-          {state === "ended" ? "The session has ended." : state === "lost" ? `The connection was lost${reason ? ` (${reason})` : ""}: trying again. The session goes on in the workspace.` : "Waiting for the agent."}
-          {state !== "connecting" && <button type="button" className="underline" onClick={() => again.current()}>{state === "ended" ? "Open another" : "Try now"}</button>}
+          {state === "ended"
+            ? "The session has ended."
+            : state === "lost"
+              ? `The connection was lost${reason ? ` (${reason})` : ""}: trying again. The session goes on in the workspace.`
+              : "Waiting for the agent."}
+          {state !== "connecting" && (
+            <button type="button" className="underline" onClick={() => again.current()}>
+              {state === "ended" ? "Open another" : "Try now"}
+            </button>
+          )}
         </div>
       )}
       <div ref={place} className="min-h-0 flex-1 p-1" />

@@ -6,7 +6,23 @@ import { queries } from "~/api/queries";
 import type { User } from "~/api/types";
 import { Confirm, Dialog } from "~/components/dialog";
 import { Item, Menu, Separator } from "~/components/menu";
-import { Ago, Avatar, Badge, Button, Card, Empty, ErrorNote, fieldError, IconButton, Input, Loading, Page, Table, td, TextField } from "~/components/ui";
+import {
+  Ago,
+  Avatar,
+  Badge,
+  Button,
+  Card,
+  Empty,
+  ErrorNote,
+  fieldError,
+  IconButton,
+  Input,
+  Loading,
+  Page,
+  Table,
+  td,
+  TextField,
+} from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
@@ -16,7 +32,8 @@ const roles = [
   { name: "template-admin", label: "Template admin", about: "makes and changes templates" },
 ];
 
-type Asking = { what: "roles" | "password" | "suspend" | "activate" | "delete"; user: User } | { what: "create" } | null;
+type Asking =
+  { what: "roles" | "password" | "suspend" | "activate" | "delete"; user: User } | { what: "create" } | null;
 
 export default function Users() {
   useTitle("Users");
@@ -24,31 +41,93 @@ export default function Users() {
   const users = useQuery(queries.users());
   const [search, setSearch] = useState("");
   const [asking, ask] = useState<Asking>(null);
-  const shown = (users.data?.users ?? []).filter((u) => `${u.username} ${u.name} ${u.email}`.toLowerCase().includes(search.toLowerCase()));
+  const shown = (users.data?.users ?? []).filter((u) =>
+    `${u.username} ${u.name} ${u.email}`.toLowerCase().includes(search.toLowerCase()),
+  );
   const close = () => ask(null);
   return (
-    <Page title="Users" subtitle={users.data && plural(users.data.count, "user")} actions={isOwner(me) && <Button look="primary" onClick={() => ask({ what: "create" })}><Plus /> New user</Button>}>
-      <Input type="search" aria-label="Search users" placeholder="Search by name or email" value={search} onChange={(e) => setSearch(e.target.value)} className="max-w-sm" />
+    <Page
+      title="Users"
+      subtitle={users.data && plural(users.data.count, "user")}
+      actions={
+        isOwner(me) && (
+          <Button look="primary" onClick={() => ask({ what: "create" })}>
+            <Plus /> New user
+          </Button>
+        )
+      }
+    >
+      <Input
+        type="search"
+        aria-label="Search users"
+        placeholder="Search by name or email"
+        value={search}
+        onChange={(e) => setSearch(e.target.value)}
+        className="max-w-sm"
+      />
       <ErrorNote error={users.error} />
       {users.isPending && !users.error && <Loading what="users" />}
       {users.data && (
         <Card flush>
-          {shown.length === 0 ? <Empty title="No users found" /> : (
+          {shown.length === 0 ? (
+            <Empty title="No users found" />
+          ) : (
             <Table label="Users" head={["User", "Roles", "Status", "Last seen", ""]}>
               {shown.map((u) => (
                 <tr key={u.id}>
-                  <td className={td}><span className="flex items-center gap-2.5"><Avatar name={u.username} /><span><span className="font-medium">{u.username}</span>{u.name && <span className="text-muted"> {u.name}</span>}<span className="block text-[13px] text-muted">{u.email}</span></span></span></td>
-                  <td className={td}>{u.roles.length === 0 ? <span className="text-muted">Member</span> : <span className="flex flex-wrap gap-1">{u.roles.map((r) => <Badge key={r.name} tone="accent">{r.display_name || r.name}</Badge>)}</span>}</td>
-                  <td className={td}><Badge tone={u.status === "active" ? "ok" : u.status === "suspended" ? "bad" : "plain"}>{u.status}</Badge></td>
-                  <td className={td}><Ago at={u.last_seen_at} /></td>
+                  <td className={td}>
+                    <span className="flex items-center gap-2.5">
+                      <Avatar name={u.username} />
+                      <span>
+                        <span className="font-medium">{u.username}</span>
+                        {u.name && <span className="text-muted"> {u.name}</span>}
+                        <span className="block text-[13px] text-muted">{u.email}</span>
+                      </span>
+                    </span>
+                  </td>
+                  <td className={td}>
+                    {u.roles.length === 0 ? (
+                      <span className="text-muted">Member</span>
+                    ) : (
+                      <span className="flex flex-wrap gap-1">
+                        {u.roles.map((r) => (
+                          <Badge key={r.name} tone="accent">
+                            {r.display_name || r.name}
+                          </Badge>
+                        ))}
+                      </span>
+                    )}
+                  </td>
+                  <td className={td}>
+                    <Badge tone={u.status === "active" ? "ok" : u.status === "suspended" ? "bad" : "plain"}>
+                      {u.status}
+                    </Badge>
+                  </td>
+                  <td className={td}>
+                    <Ago at={u.last_seen_at} />
+                  </td>
                   <td className={`${td} text-right`}>
                     {isOwner(me) && (
-                      <Menu trigger={<IconButton label={`More for ${u.username}`}><Ellipsis /></IconButton>}>
+                      <Menu
+                        trigger={
+                          <IconButton label={`More for ${u.username}`}>
+                            <Ellipsis />
+                          </IconButton>
+                        }
+                      >
                         <Item onSelect={() => ask({ what: "roles", user: u })}>Change roles…</Item>
                         <Item onSelect={() => ask({ what: "password", user: u })}>Set a password…</Item>
-                        {u.status === "suspended" ? <Item onSelect={() => ask({ what: "activate", user: u })}>Activate…</Item> : <Item disabled={u.id === me.id} onSelect={() => ask({ what: "suspend", user: u })}>Suspend…</Item>}
+                        {u.status === "suspended" ? (
+                          <Item onSelect={() => ask({ what: "activate", user: u })}>Activate…</Item>
+                        ) : (
+                          <Item disabled={u.id === me.id} onSelect={() => ask({ what: "suspend", user: u })}>
+                            Suspend…
+                          </Item>
+                        )}
                         <Separator />
-                        <Item danger disabled={u.id === me.id} onSelect={() => ask({ what: "delete", user: u })}>Delete…</Item>
+                        <Item danger disabled={u.id === me.id} onSelect={() => ask({ what: "delete", user: u })}>
+                          Delete…
+                        </Item>
                       </Menu>
                     )}
                   </td>
@@ -61,32 +140,136 @@ export default function Users() {
       {asking?.what === "create" && <NewUser onClose={close} />}
       {asking?.what === "roles" && <Roles user={asking.user} onClose={close} />}
       {asking?.what === "password" && <Password user={asking.user} onClose={close} />}
-      {asking?.what === "suspend" && <Change user={asking.user} title={`Suspend ${asking.user.username}?`} action="Suspend" path="status/suspend" onClose={close}>Sessions and tokens stop working at once; workspaces stay as they are.</Change>}
-      {asking?.what === "activate" && <Change user={asking.user} title={`Activate ${asking.user.username}?`} action="Activate" path="status/activate" onClose={close}>They can sign in again.</Change>}
-      {asking?.what === "delete" && <Change user={asking.user} title={`Delete ${asking.user.username}?`} action="Delete" path="" danger onClose={close}>This cannot be undone. The server refuses while they have workspaces.</Change>}
+      {asking?.what === "suspend" && (
+        <Change
+          user={asking.user}
+          title={`Suspend ${asking.user.username}?`}
+          action="Suspend"
+          path="status/suspend"
+          onClose={close}
+        >
+          Sessions and tokens stop working at once; workspaces stay as they are.
+        </Change>
+      )}
+      {asking?.what === "activate" && (
+        <Change
+          user={asking.user}
+          title={`Activate ${asking.user.username}?`}
+          action="Activate"
+          path="status/activate"
+          onClose={close}
+        >
+          They can sign in again.
+        </Change>
+      )}
+      {asking?.what === "delete" && (
+        <Change
+          user={asking.user}
+          title={`Delete ${asking.user.username}?`}
+          action="Delete"
+          path=""
+          danger
+          onClose={close}
+        >
+          This cannot be undone. The server refuses while they have workspaces.
+        </Change>
+      )}
     </Page>
   );
 }
 
-function Change({ user, title, action, path, danger, children, onClose }: { user: User; title: string; action: string; path: string; danger?: boolean; children: string; onClose: () => void }) {
-  const change = useMutation({ mutationFn: () => send(path === "" ? "DELETE" : "PUT", `users/${user.id}${path && `/${path}`}`) });
-  return <Confirm title={title} action={action} {...(danger ? { danger, typed: user.username } : {})} onConfirm={() => change.mutateAsync()} onClose={onClose}>{children}</Confirm>;
+function Change({
+  user,
+  title,
+  action,
+  path,
+  danger,
+  children,
+  onClose,
+}: {
+  user: User;
+  title: string;
+  action: string;
+  path: string;
+  danger?: boolean;
+  children: string;
+  onClose: () => void;
+}) {
+  const change = useMutation({
+    mutationFn: () => send(path === "" ? "DELETE" : "PUT", `users/${user.id}${path && `/${path}`}`),
+  });
+  return (
+    <Confirm
+      title={title}
+      action={action}
+      {...(danger ? { danger, typed: user.username } : {})}
+      onConfirm={() => change.mutateAsync()}
+      onClose={onClose}
+    >
+      {children}
+    </Confirm>
+  );
 }
 
 function NewUser({ onClose }: { onClose: () => void }) {
   const [form, setForm] = useState({ username: "", email: "", name: "", password: "" });
   const set = (key: keyof typeof form) => (value: string) => setForm((f) => ({ ...f, [key]: value }));
-  const create = useMutation({ mutationFn: () => send("POST", "users", { ...form, login_type: "password" }), onSuccess: onClose });
+  const create = useMutation({
+    mutationFn: () => send("POST", "users", { ...form, login_type: "password" }),
+    onSuccess: onClose,
+  });
   const error = (field: string) => fieldError(create.error, field);
   return (
     <Dialog title="New user" onClose={onClose}>
-      <form className="flex flex-col gap-4" onSubmit={(e) => { e.preventDefault(); create.mutate(); }}>
-        <TextField label="Username" required autoFocus autoComplete="off" value={form.username} onChange={set("username")} error={error("username")} />
-        <TextField label="Email" type="email" required autoComplete="off" value={form.email} onChange={set("email")} error={error("email")} />
-        <TextField label="Full name" autoComplete="off" value={form.name} onChange={set("name")} error={error("name")} />
-        <TextField label="Password" type="password" required autoComplete="new-password" value={form.password} onChange={set("password")} error={error("password")} hint="Share it securely; they can change it on their account page." />
+      <form
+        className="flex flex-col gap-4"
+        onSubmit={(e) => {
+          e.preventDefault();
+          create.mutate();
+        }}
+      >
+        <TextField
+          label="Username"
+          required
+          autoFocus
+          autoComplete="off"
+          value={form.username}
+          onChange={set("username")}
+          error={error("username")}
+        />
+        <TextField
+          label="Email"
+          type="email"
+          required
+          autoComplete="off"
+          value={form.email}
+          onChange={set("email")}
+          error={error("email")}
+        />
+        <TextField
+          label="Full name"
+          autoComplete="off"
+          value={form.name}
+          onChange={set("name")}
+          error={error("name")}
+        />
+        <TextField
+          label="Password"
+          type="password"
+          required
+          autoComplete="new-password"
+          value={form.password}
+          onChange={set("password")}
+          error={error("password")}
+          hint="Share it securely; they can change it on their account page."
+        />
         <ErrorNote error={create.error} />
-        <div className="flex justify-end gap-2"><Button onClick={onClose}>Cancel</Button><Button type="submit" look="primary" busy={create.isPending}>Create user</Button></div>
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" look="primary" busy={create.isPending}>
+            Create user
+          </Button>
+        </div>
       </form>
     </Dialog>
   );
@@ -94,19 +277,41 @@ function NewUser({ onClose }: { onClose: () => void }) {
 
 function Roles({ user, onClose }: { user: User; onClose: () => void }) {
   const [chosen, choose] = useState(user.roles.map((r) => r.name));
-  const save = useMutation({ mutationFn: () => send("PUT", `users/${user.id}/roles`, { roles: chosen }), onSuccess: onClose });
+  const save = useMutation({
+    mutationFn: () => send("PUT", `users/${user.id}/roles`, { roles: chosen }),
+    onSuccess: onClose,
+  });
   return (
     <Dialog title={`Roles of ${user.username}`} onClose={onClose}>
-      <form className="flex flex-col gap-3" onSubmit={(e) => { e.preventDefault(); save.mutate(); }}>
+      <form
+        className="flex flex-col gap-3"
+        onSubmit={(e) => {
+          e.preventDefault();
+          save.mutate();
+        }}
+      >
         {roles.map((r) => (
           <label key={r.name} className="flex items-start gap-2">
-            <input type="checkbox" className="mt-1 accent-fill" checked={chosen.includes(r.name)} onChange={(e) => choose(e.target.checked ? [...chosen, r.name] : chosen.filter((c) => c !== r.name))} />
-            <span>{r.label}<span className="block text-[13px] text-muted">{r.about}</span></span>
+            <input
+              type="checkbox"
+              className="mt-1 accent-fill"
+              checked={chosen.includes(r.name)}
+              onChange={(e) => choose(e.target.checked ? [...chosen, r.name] : chosen.filter((c) => c !== r.name))}
+            />
+            <span>
+              {r.label}
+              <span className="block text-[13px] text-muted">{r.about}</span>
+            </span>
           </label>
         ))}
         <p className="text-[13px] text-muted">Everybody is a member, with workspaces of their own.</p>
         <ErrorNote error={save.error} />
-        <div className="flex justify-end gap-2"><Button onClick={onClose}>Cancel</Button><Button type="submit" look="primary" busy={save.isPending}>Save</Button></div>
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" look="primary" busy={save.isPending}>
+            Save
+          </Button>
+        </div>
       </form>
     </Dialog>
   );
@@ -114,13 +319,36 @@ function Roles({ user, onClose }: { user: User; onClose: () => void }) {
 
 function Password({ user, onClose }: { user: User; onClose: () => void }) {
   const [password, setPassword] = useState("");
-  const save = useMutation({ mutationFn: () => send("PUT", `users/${user.id}/password`, { old_password: "", password }), onSuccess: onClose });
+  const save = useMutation({
+    mutationFn: () => send("PUT", `users/${user.id}/password`, { old_password: "", password }),
+    onSuccess: onClose,
+  });
   return (
     <Dialog title={`Password of ${user.username}`} onClose={onClose}>
-      <form className="flex flex-col gap-4" onSubmit={(e) => { e.preventDefault(); save.mutate(); }}>
-        <TextField label="New password" type="password" required autoFocus autoComplete="new-password" value={password} onChange={setPassword} error={fieldError(save.error, "password")} />
+      <form
+        className="flex flex-col gap-4"
+        onSubmit={(e) => {
+          e.preventDefault();
+          save.mutate();
+        }}
+      >
+        <TextField
+          label="New password"
+          type="password"
+          required
+          autoFocus
+          autoComplete="new-password"
+          value={password}
+          onChange={setPassword}
+          error={fieldError(save.error, "password")}
+        />
         <ErrorNote error={save.error} />
-        <div className="flex justify-end gap-2"><Button onClick={onClose}>Cancel</Button><Button type="submit" look="primary" busy={save.isPending}>Set password</Button></div>
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" look="primary" busy={save.isPending}>
+            Set password
+          </Button>
+        </div>
       </form>
     </Dialog>
   );

@@ -20,47 +20,109 @@ export default function VersionPage({ template: name, version: versionName }: { 
   const template = useQuery(queries.template(name));
   const version = useQuery({
     queryKey: ["templates", "version", name, versionName],
-    queryFn: ({ signal }) => get<TemplateVersion>(`organizations/default/templates/${segment(name)}/versions/${segment(versionName)}`, signal),
+    queryFn: ({ signal }) =>
+      get<TemplateVersion>(`organizations/default/templates/${segment(name)}/versions/${segment(versionName)}`, signal),
   });
   const editor = mayEditTemplates(useMe());
   const tab = new URLSearchParams(useSearch()).get("tab") ?? "import";
   const [, navigate] = useLocation();
   const [changing, change] = useState(false);
-  const promote = useMutation({ mutationFn: () => send("PATCH", `templates/${template.data!.id}/versions`, { id: version.data!.id }) });
+  const promote = useMutation({
+    mutationFn: () => send("PATCH", `templates/${template.data!.id}/versions`, { id: version.data!.id }),
+  });
   const again = useMutation({
     mutationFn: (values: { name: string; value: string }[]) =>
       send<TemplateVersion>("POST", "organizations/default/templateversions", {
-        template_id: template.data!.id, file_id: version.data!.job.file_id, storage_method: "file", provisioner: "terraform", tags: version.data!.job.tags,
-        message: `Variables changed in ${versionName}`, user_variable_values: values,
+        template_id: template.data!.id,
+        file_id: version.data!.job.file_id,
+        storage_method: "file",
+        provisioner: "terraform",
+        tags: version.data!.job.tags,
+        message: `Variables changed in ${versionName}`,
+        user_variable_values: values,
       }),
     onSuccess: (v) => navigate(`${paths.newTemplate}?template=${segment(name)}&version=${v.id}`),
   });
   const error = template.error ?? version.error;
-  if (error) return <Page title={versionName}><ErrorNote error={error} /></Page>;
+  if (error)
+    return (
+      <Page title={versionName}>
+        <ErrorNote error={error} />
+      </Page>
+    );
   if (!template.data || !version.data) return <Loading what="version" />;
   const v = version.data;
   const active = template.data.active_version_id === v.id;
   const at = paths.version(name, versionName);
   const tabs = ["import", "readme", "files", "resources", ...(editor ? ["variables"] : [])].map((key) => ({
-    key, to: key === "import" ? at : `${at}?tab=${key}`, name: key === "readme" ? "README" : key[0]!.toUpperCase() + key.slice(1),
+    key,
+    to: key === "import" ? at : `${at}?tab=${key}`,
+    name: key === "readme" ? "README" : key[0]!.toUpperCase() + key.slice(1),
   }));
   return (
     <Page
-      title={<span className="flex flex-wrap items-center gap-2"><span className="font-mono">{v.name}</span>{active && <Badge tone="ok">active</Badge>}</span>}
-      subtitle={<>Version of {template.data.display_name || name} · {v.created_by.username} · <Ago at={v.created_at} />{v.message && ` · ${v.message}`}</>}
-      actions={<>{editor && !active && v.job.status === "succeeded" && <Button look="primary" busy={promote.isPending} onClick={() => promote.mutate()}>Activate version</Button>}<LinkButton href={`${paths.template(name)}/versions`}>All versions</LinkButton></>}
+      title={
+        <span className="flex flex-wrap items-center gap-2">
+          <span className="font-mono">{v.name}</span>
+          {active && <Badge tone="ok">active</Badge>}
+        </span>
+      }
+      subtitle={
+        <>
+          Version of {template.data.display_name || name} · {v.created_by.username} · <Ago at={v.created_at} />
+          {v.message && ` · ${v.message}`}
+        </>
+      }
+      actions={
+        <>
+          {editor && !active && v.job.status === "succeeded" && (
+            <Button look="primary" busy={promote.isPending} onClick={() => promote.mutate()}>
+              Activate version
+            </Button>
+          )}
+          <LinkButton href={`${paths.template(name)}/versions`}>All versions</LinkButton>
+        </>
+      }
     >
       <ErrorNote error={promote.error} />
       <TabsNav label="Version" current={tab} tabs={tabs} />
       {tab === "import" && <ImportResult version={v} />}
-      {tab === "readme" && <Card><Readme text={v.readme} /></Card>}
-      {tab === "files" && <Card flush><Files file={v.job.file_id} at={positionOf(v.job.error ?? "")} /></Card>}
-      {tab === "resources" && <><Card title="Resources" flush><VersionResources id={v.id} /></Card><VersionParameters id={v.id} /></>}
-      {tab === "variables" && (changing ? (
-        <Card title="Variables"><VariablesForm version={v.id} busy={again.isPending} error={again.error} onSubmit={(values) => again.mutate(values)} /></Card>
-      ) : (
-        <><VersionVariables id={v.id} /><div><Button onClick={() => change(true)}>Change the values</Button></div></>
-      ))}
+      {tab === "readme" && (
+        <Card>
+          <Readme text={v.readme} />
+        </Card>
+      )}
+      {tab === "files" && (
+        <Card flush>
+          <Files file={v.job.file_id} at={positionOf(v.job.error ?? "")} />
+        </Card>
+      )}
+      {tab === "resources" && (
+        <>
+          <Card title="Resources" flush>
+            <VersionResources id={v.id} />
+          </Card>
+          <VersionParameters id={v.id} />
+        </>
+      )}
+      {tab === "variables" &&
+        (changing ? (
+          <Card title="Variables">
+            <VariablesForm
+              version={v.id}
+              busy={again.isPending}
+              error={again.error}
+              onSubmit={(values) => again.mutate(values)}
+            />
+          </Card>
+        ) : (
+          <>
+            <VersionVariables id={v.id} />
+            <div>
+              <Button onClick={() => change(true)}>Change the values</Button>
+            </div>
+          </>
+        ))}
     </Page>
   );
 }

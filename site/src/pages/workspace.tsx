@@ -10,25 +10,64 @@ import { JobLogView } from "~/components/job-log";
 import { agentsOf, isBusy, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { Timeline } from "~/components/timeline";
-import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Loading, Note, Page, Table, td } from "~/components/ui";
+import {
+  Ago,
+  Badge,
+  Card,
+  Empty,
+  ErrorNote,
+  Facts,
+  Icon,
+  LinkButton,
+  Loading,
+  Note,
+  Page,
+  Table,
+  td,
+} from "~/components/ui";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { WorkspaceSettings } from "~/components/workspace-settings";
 import { duration, since } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
-export default function WorkspacePage({ owner, name, build }: { owner: string; name: string; build: number | undefined }) {
+export default function WorkspacePage({
+  owner,
+  name,
+  build,
+}: {
+  owner: string;
+  name: string;
+  build: number | undefined;
+}) {
   useTitle(name);
   const workspace = useQuery(queries.workspace(owner, name));
   // One that was here and is gone has been deleted, by whomever.
   if (gone(workspace.error)) {
     return (
-      <Empty icon={<Trash2 />} title={workspace.data ? `${name} has been deleted` : "There is no such workspace"} action={<LinkButton look="primary" href={paths.workspaces}>Go to your workspaces</LinkButton>}>
-        {workspace.data ? "It was deleted while you were here." : `${owner} has no workspace called ${name}, or you may not see it.`}
+      <Empty
+        icon={<Trash2 />}
+        title={workspace.data ? `${name} has been deleted` : "There is no such workspace"}
+        action={
+          <LinkButton look="primary" href={paths.workspaces}>
+            Go to your workspaces
+          </LinkButton>
+        }
+      >
+        {workspace.data
+          ? "It was deleted while you were here."
+          : `${owner} has no workspace called ${name}, or you may not see it.`}
       </Empty>
     );
   }
-  if (!workspace.data) return workspace.error ? <Page title={name}><ErrorNote error={workspace.error} /></Page> : <Loading what="workspace" />;
+  if (!workspace.data)
+    return workspace.error ? (
+      <Page title={name}>
+        <ErrorNote error={workspace.error} />
+      </Page>
+    ) : (
+      <Loading what="workspace" />
+    );
   return <Shown workspace={workspace.data} build={build} />;
 }
 
@@ -40,18 +79,58 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
   const reason = reasonOf(w.latest_build);
   return (
     <Page
-      title={<span className="flex flex-wrap items-center gap-2.5"><Icon src={w.template_icon} name={w.template_name} className="size-7" />{w.name}<WorkspaceBadge workspace={w} /></span>}
-      subtitle={<>{w.owner_name} · <Link className="hover:underline" href={paths.template(w.template_name)}>{w.template_display_name || w.template_name}</Link> · used <Ago at={w.last_used_at} /></>}
-      actions={<><PrimaryAction actions={actions} /><ActionMenu actions={actions} /><ActionDialogs actions={actions} /></>}
+      title={
+        <span className="flex flex-wrap items-center gap-2.5">
+          <Icon src={w.template_icon} name={w.template_name} className="size-7" />
+          {w.name}
+          <WorkspaceBadge workspace={w} />
+        </span>
+      }
+      subtitle={
+        <>
+          {w.owner_name} ·{" "}
+          <Link className="hover:underline" href={paths.template(w.template_name)}>
+            {w.template_display_name || w.template_name}
+          </Link>{" "}
+          · used <Ago at={w.last_used_at} />
+        </>
+      }
+      actions={
+        <>
+          <PrimaryAction actions={actions} />
+          <ActionMenu actions={actions} />
+          <ActionDialogs actions={actions} />
+        </>
+      }
     >
-      {w.latest_build.job.error ? <Note title={`The ${w.latest_build.transition} failed`}>{w.latest_build.job.error}</Note> : reason && w.latest_build.status === "pending" && <Note tone="warn" title={`Waiting: ${reason}`} />}
-      {w.outdated && !isBusy(w.latest_build.status) && <Note tone="accent" title="Its template has a newer version">{w.template_require_active_version ? "The next start uses it." : "Update, in the menu above, builds the workspace from it."}</Note>}
-      <TabsNav label="Workspace" current={tab} tabs={[
-        { key: "overview", name: "Overview", to: at },
-        { key: "builds", name: "Builds", to: paths.build(w.owner_name, w.name, w.latest_build.build_number) },
-        { key: "settings", name: "Settings", to: `${at}?tab=settings` },
-      ]} />
-      {tab === "settings" ? <WorkspaceSettings key={w.id} workspace={w} /> : tab === "builds" ? <Builds workspace={w} number={build ?? w.latest_build.build_number} /> : <Overview workspace={w} />}
+      {w.latest_build.job.error ? (
+        <Note title={`The ${w.latest_build.transition} failed`}>{w.latest_build.job.error}</Note>
+      ) : (
+        reason && w.latest_build.status === "pending" && <Note tone="warn" title={`Waiting: ${reason}`} />
+      )}
+      {w.outdated && !isBusy(w.latest_build.status) && (
+        <Note tone="accent" title="Its template has a newer version">
+          {w.template_require_active_version
+            ? "The next start uses it."
+            : "Update, in the menu above, builds the workspace from it."}
+        </Note>
+      )}
+      <TabsNav
+        label="Workspace"
+        current={tab}
+        tabs={[
+          { key: "overview", name: "Overview", to: at },
+          { key: "builds", name: "Builds", to: paths.build(w.owner_name, w.name, w.latest_build.build_number) },
+          { key: "settings", name: "Settings", to: `${at}?tab=settings` },
+        ]}
+      />
+      {tab === "settings" ? (
+        <WorkspaceSettings key={w.id} workspace={w} />
+      ) : tab === "builds" ? (
+        <Builds workspace={w} number={build ?? w.latest_build.build_number} />
+      ) : (
+        <Overview workspace={w} />
+      )}
     </Page>
   );
 }
@@ -66,8 +145,14 @@ function Overview({ workspace: w }: { workspace: Workspace }) {
   return (
     <>
       {(building || watched === build.id) && <BuildDetail build={build} />}
-      {agents.map((agent) => <AgentCard key={agent.id} workspace={w} agent={agent} />)}
-      {build.status === "stopped" && agents.length === 0 && <Card><Empty title="The workspace is stopped">Start it to connect. What it keeps is unharmed.</Empty></Card>}
+      {agents.map((agent) => (
+        <AgentCard key={agent.id} workspace={w} agent={agent} />
+      ))}
+      {build.status === "stopped" && agents.length === 0 && (
+        <Card>
+          <Empty title="The workspace is stopped">Start it to connect. What it keeps is unharmed.</Empty>
+        </Card>
+      )}
       <Resources build={build} />
     </>
   );
@@ -81,9 +166,17 @@ function Resources({ build }: { build: WorkspaceBuild }) {
       <ul className="divide-y divide-line">
         {shown.map((r) => (
           <li key={r.id} className="flex flex-wrap items-start gap-x-6 gap-y-2 px-4 py-2.5">
-            <span className="flex min-w-48 items-center gap-2"><Icon src={r.icon} name={r.type} /> <span>{r.name} <span className="block font-mono text-xs text-muted">{r.type}</span></span></span>
+            <span className="flex min-w-48 items-center gap-2">
+              <Icon src={r.icon} name={r.type} />{" "}
+              <span>
+                {r.name} <span className="block font-mono text-xs text-muted">{r.type}</span>
+              </span>
+            </span>
             {(r.metadata ?? []).map((m) => (
-              <span key={m.key} className="min-w-0"><span className="block text-xs text-muted">{m.key}</span>{m.sensitive ? <Secret value={m.value} /> : <span className="break-all">{m.value}</span>}</span>
+              <span key={m.key} className="min-w-0">
+                <span className="block text-xs text-muted">{m.key}</span>
+                {m.sensitive ? <Secret value={m.value} /> : <span className="break-all">{m.value}</span>}
+              </span>
             ))}
           </li>
         ))}
@@ -94,12 +187,27 @@ function Resources({ build }: { build: WorkspaceBuild }) {
 
 function Secret({ value }: { value: string }) {
   const [open, setOpen] = useState(false);
-  return <button type="button" className="font-mono underline decoration-dotted" aria-label={open ? undefined : "Show the secret value"} onClick={() => setOpen(!open)}>{open ? value : "••••••"}</button>;
+  return (
+    <button
+      type="button"
+      className="font-mono underline decoration-dotted"
+      aria-label={open ? undefined : "Show the secret value"}
+      onClick={() => setOpen(!open)}
+    >
+      {open ? value : "••••••"}
+    </button>
+  );
 }
 
 function Value({ of: p }: { of: BuildParameter }) {
   if (!p.masked) return p.value || "–";
-  return p.value ? <Secret value={p.value} /> : <span className="text-muted" title="Only the owner can see it">••••••</span>;
+  return p.value ? (
+    <Secret value={p.value} />
+  ) : (
+    <span className="text-muted" title="Only the owner can see it">
+      ••••••
+    </span>
+  );
 }
 
 function Builds({ workspace: w, number }: { workspace: Workspace; number: number }) {
@@ -115,13 +223,31 @@ function Builds({ workspace: w, number }: { workspace: Workspace; number: number
       <Card title="Builds" flush>
         <Table label="Builds" head={["Build", "Status", "By", "Version", "When", "Took"]}>
           {(builds.data ?? []).map((b) => (
-            <tr key={b.id} aria-current={b.build_number === number || undefined} className="cursor-pointer hover:bg-raised aria-[current=true]:bg-accent-soft" onClick={() => navigate(paths.build(w.owner_name, w.name, b.build_number))}>
-              <td className={td}><Link className="font-medium hover:underline" href={paths.build(w.owner_name, w.name, b.build_number)}>#{b.build_number} {b.transition}</Link></td>
-              <td className={td}><JobBadge status={b.job.status} /></td>
-              <td className={td}>{b.initiator_name} {!["initiator", "dashboard"].includes(b.reason) && <Badge>{b.reason.replaceAll("_", " ")}</Badge>}</td>
+            <tr
+              key={b.id}
+              aria-current={b.build_number === number || undefined}
+              className="cursor-pointer hover:bg-raised aria-[current=true]:bg-accent-soft"
+              onClick={() => navigate(paths.build(w.owner_name, w.name, b.build_number))}
+            >
+              <td className={td}>
+                <Link className="font-medium hover:underline" href={paths.build(w.owner_name, w.name, b.build_number)}>
+                  #{b.build_number} {b.transition}
+                </Link>
+              </td>
+              <td className={td}>
+                <JobBadge status={b.job.status} />
+              </td>
+              <td className={td}>
+                {b.initiator_name}{" "}
+                {!["initiator", "dashboard"].includes(b.reason) && <Badge>{b.reason.replaceAll("_", " ")}</Badge>}
+              </td>
               <td className={`${td} font-mono text-[13px]`}>{b.template_version_name}</td>
-              <td className={td}><Ago at={b.created_at} /></td>
-              <td className={`${td} tabular-nums`}>{b.job.started_at ? duration(since(b.job.started_at, b.job.completed_at)) : "–"}</td>
+              <td className={td}>
+                <Ago at={b.created_at} />
+              </td>
+              <td className={`${td} tabular-nums`}>
+                {b.job.started_at ? duration(since(b.job.started_at, b.job.completed_at)) : "–"}
+              </td>
             </tr>
           ))}
         </Table>
@@ -135,18 +261,26 @@ function BuildDetail({ build }: { build: WorkspaceBuild }) {
   const parameters = useQuery(queries.buildParameters(build.id));
   return (
     <div className="grid gap-4">
-      <Card flush title={`Build #${build.build_number}: ${build.transition}`} actions={<JobBadge status={build.job.status} />}>
+      <Card
+        flush
+        title={`Build #${build.build_number}: ${build.transition}`}
+        actions={<JobBadge status={build.job.status} />}
+      >
         <JobLogView log={log} job={build.job} />
       </Card>
       <div className="grid gap-4 lg:grid-cols-[2fr_1fr]">
-        <Card title="Timeline"><Timeline build={build} lines={log.lines} /></Card>
+        <Card title="Timeline">
+          <Timeline build={build} lines={log.lines} />
+        </Card>
         <Card title="Details">
-          <Facts of={[
-            ["Version", <code key="v">{build.template_version_name}</code>],
-            ["By", build.initiator_name],
-            ["Provisioner", build.job.worker_name || "none yet"],
-            ...(parameters.data ?? []).map((p): [string, ReactNode] => [p.name, <Value key={p.name} of={p} />]),
-          ]} />
+          <Facts
+            of={[
+              ["Version", <code key="v">{build.template_version_name}</code>],
+              ["By", build.initiator_name],
+              ["Provisioner", build.job.worker_name || "none yet"],
+              ...(parameters.data ?? []).map((p): [string, ReactNode] => [p.name, <Value key={p.name} of={p} />]),
+            ]}
+          />
         </Card>
       </div>
     </div>

@@ -6,7 +6,20 @@ import { firstSearch, pageSize, queries } from "~/api/queries";
 import type { MeshPeer, Workspace } from "~/api/types";
 import { PathMark } from "~/components/path-mark";
 import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/status";
-import { Ago, Badge, Card, cx, Empty, ErrorNote, Icon, inputClass, LinkButton, Loading, Page, Select } from "~/components/ui";
+import {
+  Ago,
+  Badge,
+  Card,
+  cx,
+  Empty,
+  ErrorNote,
+  Icon,
+  inputClass,
+  LinkButton,
+  Loading,
+  Page,
+  Select,
+} from "~/components/ui";
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { plural } from "~/lib/format";
@@ -39,33 +52,67 @@ export default function Workspaces() {
     setSearch(text);
     navigate(`/workspaces?q=${encodeURIComponent(text)}`, { replace: true });
   };
-  const replace = (pattern: RegExp, term: string) => change(`${search.replace(pattern, " ")} ${term}`.replace(/\s+/g, " ").trim());
+  const replace = (pattern: RegExp, term: string) =>
+    change(`${search.replace(pattern, " ")} ${term}`.replace(/\s+/g, " ").trim());
   const term = filters.find((f) => f.term !== "" && search.includes(f.term))?.term ?? "";
   const all = list.data?.workspaces ?? [];
   return (
     <Page
       title="Workspaces"
       subtitle={list.data ? plural(list.data.count, "workspace") : undefined}
-      actions={<LinkButton look="primary" href={paths.templates}><Plus /> New workspace</LinkButton>}
+      actions={
+        <LinkButton look="primary" href={paths.templates}>
+          <Plus /> New workspace
+        </LinkButton>
+      }
     >
       <div className="flex flex-wrap gap-2">
         <label className="relative min-w-0 flex-1 basis-64 max-sm:basis-full">
           <span className="sr-only">Search workspaces</span>
           <Search className="absolute top-2 left-2.5 size-4 text-muted" aria-hidden />
-          <input type="search" value={search} onChange={(e) => change(e.target.value)} spellCheck={false} placeholder="owner:me status:running template:docker name" className={cx(inputClass, "h-8 pl-8 font-mono text-[13px]")} />
+          <input
+            type="search"
+            value={search}
+            onChange={(e) => change(e.target.value)}
+            spellCheck={false}
+            placeholder="owner:me status:running template:docker name"
+            className={cx(inputClass, "h-8 pl-8 font-mono text-[13px]")}
+          />
         </label>
-        <Select aria-label="Owner" className="w-auto! max-sm:flex-1" value={/\bowner:me\b/.test(search) ? "me" : ""} onChange={(e) => replace(/\bowner:\S+/, e.target.value && "owner:me")}>
+        <Select
+          aria-label="Owner"
+          className="w-auto! max-sm:flex-1"
+          value={/\bowner:me\b/.test(search) ? "me" : ""}
+          onChange={(e) => replace(/\bowner:\S+/, e.target.value && "owner:me")}
+        >
           <option value="me">Mine</option>
           <option value="">{isOwner(me) ? "Everybody's" : "All I may see"}</option>
         </Select>
-        <Select aria-label="Status" className="w-auto! max-sm:flex-1" value={term} onChange={(e) => replace(/\b(status|outdated):\S+/g, e.target.value)}>
-          {filters.map((f) => <option key={f.label} value={f.term}>{f.label}</option>)}
+        <Select
+          aria-label="Status"
+          className="w-auto! max-sm:flex-1"
+          value={term}
+          onChange={(e) => replace(/\b(status|outdated):\S+/g, e.target.value)}
+        >
+          {filters.map((f) => (
+            <option key={f.label} value={f.term}>
+              {f.label}
+            </option>
+          ))}
         </Select>
       </div>
       <ErrorNote error={list.error} />
       {list.isPending && !list.error && <Loading what="workspaces" />}
       {list.data && all.length === 0 && (
-        <Card>{/^(owner:me)?$/.test(rested.trim()) ? <First templates={templates.data?.length} editor={mayEditTemplates(me)} /> : <Empty icon={<Search />} title="Nothing matches">No workspaces match <code>{rested}</code>.</Empty>}</Card>
+        <Card>
+          {/^(owner:me)?$/.test(rested.trim()) ? (
+            <First templates={templates.data?.length} editor={mayEditTemplates(me)} />
+          ) : (
+            <Empty icon={<Search />} title="Nothing matches">
+              No workspaces match <code>{rested}</code>.
+            </Empty>
+          )}
+        </Card>
       )}
       {all.length > 0 && <List head={all} count={list.data!.count} search={rested} />}
     </Page>
@@ -76,14 +123,36 @@ export default function Workspaces() {
 function First({ templates, editor }: { templates: number | undefined; editor: boolean }) {
   if (templates === 0 && editor) {
     return (
-      <Empty icon={<Boxes />} title="Begin with a template" action={<LinkButton look="primary" href={paths.newTemplate}><Plus /> Create the first template</LinkButton>}>
-        A template says what a workspace is made of: a container, a virtual machine, a process. Start from one that comes with the server, or upload your own.
+      <Empty
+        icon={<Boxes />}
+        title="Begin with a template"
+        action={
+          <LinkButton look="primary" href={paths.newTemplate}>
+            <Plus /> Create the first template
+          </LinkButton>
+        }
+      >
+        A template says what a workspace is made of: a container, a virtual machine, a process. Start from one that
+        comes with the server, or upload your own.
       </Empty>
     );
   }
-  if (templates === 0) return <Empty icon={<Boxes />} title="There are no templates yet">Workspaces are made from templates. Ask an administrator for one.</Empty>;
+  if (templates === 0)
+    return (
+      <Empty icon={<Boxes />} title="There are no templates yet">
+        Workspaces are made from templates. Ask an administrator for one.
+      </Empty>
+    );
   return (
-    <Empty icon={<Boxes />} title="You have no workspaces" action={<LinkButton look="primary" href={paths.templates}>Choose a template</LinkButton>}>
+    <Empty
+      icon={<Boxes />}
+      title="You have no workspaces"
+      action={
+        <LinkButton look="primary" href={paths.templates}>
+          Choose a template
+        </LinkButton>
+      }
+    >
       A workspace is your own environment, made from a template and reached by terminal, SSH or editor.
     </Empty>
   );
@@ -95,8 +164,13 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   const height = narrow ? narrowHeight : rowHeight;
   const { first, last, height: total } = useRows(ref, count, height);
   const firstPage = Math.floor(first / pageSize);
-  const pages = Array.from({ length: Math.floor(Math.max(first, last - 1) / pageSize) - firstPage + 1 }, (_, i) => firstPage + i);
-  const asked = useQueries({ queries: pages.map((page) => ({ ...queries.workspaces(search, page), enabled: page > 0 })) });
+  const pages = Array.from(
+    { length: Math.floor(Math.max(first, last - 1) / pageSize) - firstPage + 1 },
+    (_, i) => firstPage + i,
+  );
+  const asked = useQueries({
+    queries: pages.map((page) => ({ ...queries.workspaces(search, page), enabled: page > 0 })),
+  });
   // Paths and latency change without an event.
   const mesh = useQuery({ ...queries.mesh(), refetchInterval: 15_000 });
   const peers = useMemo(() => new Map(mesh.data?.peers.map((p) => [p.id, p])), [mesh.data]);
@@ -110,7 +184,13 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
         {Array.from({ length: last - first }, (_, i) => first + i).map((i) => {
           const w = at(i);
           return (
-            <li key={w?.id ?? i} aria-setsize={count} aria-posinset={i + 1} className="absolute inset-x-0 border-b border-line last:border-0" style={{ top: i * height, height }}>
+            <li
+              key={w?.id ?? i}
+              aria-setsize={count}
+              aria-posinset={i + 1}
+              className="absolute inset-x-0 border-b border-line last:border-0"
+              style={{ top: i * height, height }}
+            >
               {w && <Row workspace={w} peer={peers.get(agentsOf(w.latest_build)[0]?.id ?? "")} />}
             </li>
           );
@@ -129,19 +209,33 @@ const Row = memo(function Row({ workspace: w, peer }: { workspace: Workspace; pe
         <Icon src={w.template_icon} name={w.template_name} className="size-7" />
         <div className="min-w-0">
           <div className="flex items-center gap-1.5">
-            <Link href={pathOf(w)} className="truncate font-medium hover:underline">{w.name}</Link>
+            <Link href={pathOf(w)} className="truncate font-medium hover:underline">
+              {w.name}
+            </Link>
             {w.favorite && <Star className="size-3.5 shrink-0 fill-warn text-warn" role="img" aria-label="Favorite" />}
-            {w.outdated && <Badge tone="warn" title="Its template has a newer version">outdated</Badge>}
+            {w.outdated && (
+              <Badge tone="warn" title="Its template has a newer version">
+                outdated
+              </Badge>
+            )}
           </div>
-          <div className="truncate text-[13px] text-muted">{w.owner_name} · {w.template_display_name || w.template_name}</div>
+          <div className="truncate text-[13px] text-muted">
+            {w.owner_name} · {w.template_display_name || w.template_name}
+          </div>
         </div>
       </div>
       <div className="order-3 col-span-2 flex min-w-0 items-center gap-2 self-start md:order-none md:col-span-1 md:self-center">
         <WorkspaceBadge workspace={w} />
-        <span className="truncate text-[13px] text-muted" title={reason}>{reason}</span>
+        <span className="truncate text-[13px] text-muted" title={reason}>
+          {reason}
+        </span>
       </div>
-      <div className="max-md:hidden"><PathMark build={w.latest_build} peer={peer} /></div>
-      <div className="hidden text-[13px] text-muted md:block"><Ago at={w.last_used_at} /></div>
+      <div className="max-md:hidden">
+        <PathMark build={w.latest_build} peer={peer} />
+      </div>
+      <div className="hidden text-[13px] text-muted md:block">
+        <Ago at={w.last_used_at} />
+      </div>
       <div className="flex items-center justify-end gap-1">
         <PrimaryAction actions={actions} small />
         <ActionMenu actions={actions} />
