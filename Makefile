@@ -62,10 +62,10 @@ release: ## build/coder with the slim binaries of every platform
 
 test: build lint verify cross test-site test-go ## everything, from a clean clone; as root also what needs network namespaces and other users
 
-test-site: build ## the dashboard: its linter, its unit tests, and the browser suite against build/coder
+test-site: build ## the dashboard: its unit tests, and the browser suite against build/coder
 	@command -v npm >/dev/null || { echo "the dashboard's tests need npm" >&2; exit 1; }
 	@scripts/test-prerequisites
-	cd site && npm run lint && npm test && npm run e2e
+	cd site && npm test && npm run e2e
 
 screenshots: build ## renew docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e
@@ -101,12 +101,14 @@ e2e: build ## only the tests that drive the built binaries
 	@scripts/test-prerequisites
 	$(TEST) -count=1 -timeout 20m ./e2e/...
 
-lint: ## gofmt and go vet
+lint: site/node_modules/.package-lock.json ## gofmt and go vet; Prettier and oxlint for the dashboard
+	cd site && npm run lint && cd ..
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet -tags '$(FULL_TAGS)' ./...
 
-fmt: ## format the Go code
+fmt: site/node_modules/.package-lock.json ## format the Go code and the dashboard's
 	gofmt -w $$(git ls-files '*.go')
+	cd site && npm run format
 
 gen: ## regenerate what is generated: protocols, queries, and the API's types for the dashboard
 	@mkdir -p build
