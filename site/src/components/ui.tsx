@@ -1,6 +1,6 @@
 // The small parts that every page is made of.
 import { LoaderCircle } from "lucide-react";
-import { type ComponentProps, type ReactNode, useId, useLayoutEffect, useRef, useState } from "react";
+import { type ComponentProps, type ReactNode, useId, useState } from "react";
 import { Link } from "wouter";
 import { ApiError } from "~/api/client";
 import { ago, fullTime } from "~/lib/format";
@@ -375,43 +375,6 @@ export function Icon({
     >
       {name.slice(0, 1)}
     </span>
-  );
-}
-
-export const th = "px-4 py-2 text-left text-xs font-medium text-muted whitespace-nowrap";
-export const td = "px-4 py-2 align-middle";
-
-// Table is one on a wide page. On a narrow one each row is a list of what its columns say (index.css): every cell carries its
-// column's name for that, and the roles that such a layout would take from it.
-export function Table({ head, children, label }: { head: ReactNode[]; children: ReactNode; label: string }) {
-  const table = useRef<HTMLTableElement>(null);
-  useLayoutEffect(() => {
-    for (const row of table.current?.rows ?? []) {
-      row.setAttribute("role", "row");
-      for (const [i, cell] of [...row.cells].entries()) {
-        cell.setAttribute("role", cell.tagName === "TH" ? "columnheader" : "cell");
-        cell.dataset["column"] = typeof head[i] === "string" ? head[i] : "";
-      }
-    }
-  });
-  return (
-    // Wide tables scroll by themselves and can be reached with the keyboard.
-    <div className="overflow-x-auto" tabIndex={0} role="region" aria-label={label}>
-      <table ref={table} role="table" className="stacked w-full border-collapse">
-        <thead role="rowgroup">
-          <tr className="border-b border-line">
-            {head.map((h, i) => (
-              <th key={i} scope="col" className={th}>
-                {h}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody role="rowgroup" className="divide-y divide-line">
-          {children}
-        </tbody>
-      </table>
-    </div>
   );
 }
 

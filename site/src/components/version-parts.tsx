@@ -2,7 +2,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { queries } from "~/api/queries";
-import { Badge, Card, Empty, ErrorNote, Icon, Loading, Table, td } from "./ui";
+import { mono, Table } from "./table";
+import { Badge, Card, Empty, ErrorNote, Icon, Loading } from "./ui";
 
 const Markdown = lazy(() => import("./markdown"));
 
@@ -25,28 +26,35 @@ export function VersionResources({ id }: { id: string }) {
   );
   if (started.length === 0) return <Empty title="This version makes nothing" />;
   return (
-    <Table label="Resources" head={["Resource", "Type", "Agents", "While stopped"]}>
-      {started.map((r) => (
-        <tr key={r.id}>
-          <td className={td}>
+    <Table
+      label="Resources"
+      rows={started}
+      id={(r) => r.id}
+      columns={[
+        {
+          name: "Resource",
+          cell: (r) => (
             <span className="flex items-center gap-2">
               <Icon src={r.icon} name={r.type} /> {r.name}
             </span>
-          </td>
-          <td className={`${td} font-mono text-[13px]`}>{r.type}</td>
-          <td className={td}>
-            {(r.agents ?? []).map((a) => (
+          ),
+        },
+        { name: "Type", cell: (r) => r.type, className: mono },
+        {
+          name: "Agents",
+          cell: (r) =>
+            (r.agents ?? []).map((a) => (
               <Badge key={a.id} className="mr-1">
                 {a.name} · {a.operating_system}/{a.architecture}
               </Badge>
-            ))}
-          </td>
-          <td className={td}>
-            {kept.has(`${r.type}.${r.name}`) ? "is kept" : <span className="text-muted">is removed</span>}
-          </td>
-        </tr>
-      ))}
-    </Table>
+            )),
+        },
+        {
+          name: "While stopped",
+          cell: (r) => (kept.has(`${r.type}.${r.name}`) ? "is kept" : <span className="text-muted">is removed</span>),
+        },
+      ]}
+    />
   );
 }
 
@@ -55,23 +63,37 @@ export function VersionParameters({ id }: { id: string }) {
   if (!parameters.data || parameters.data.length === 0) return null;
   return (
     <Card title="Parameters" flush>
-      <Table label="Parameters" head={["Name", "Kind", "Default", ""]}>
-        {parameters.data.map((p) => (
-          <tr key={p.name}>
-            <td className={td}>
-              {p.display_name || p.name}
-              <span className="block text-[13px] text-muted">{p.description_plaintext || p.description}</span>
-            </td>
-            <td className={`${td} font-mono text-[13px]`}>{p.type}</td>
-            <td className={`${td} max-w-48 truncate font-mono text-[13px]`}>
-              {p.required ? <span className="text-muted">none</span> : p.default_value || "–"}
-            </td>
-            <td className={td}>
-              {!p.mutable && <Badge>cannot be changed later</Badge>} {p.ephemeral && <Badge>for one build</Badge>}
-            </td>
-          </tr>
-        ))}
-      </Table>
+      <Table
+        label="Parameters"
+        rows={parameters.data}
+        id={(p) => p.name}
+        columns={[
+          {
+            name: "Name",
+            cell: (p) => (
+              <>
+                {p.display_name || p.name}
+                <span className="block text-[13px] text-muted">{p.description_plaintext || p.description}</span>
+              </>
+            ),
+          },
+          { name: "Kind", cell: (p) => p.type, className: mono },
+          {
+            name: "Default",
+            cell: (p) => (p.required ? <span className="text-muted">none</span> : p.default_value || "–"),
+            className: `max-w-48 truncate ${mono}`,
+          },
+          {
+            name: "Limits",
+            cell: (p) =>
+              p.mutable && !p.ephemeral ? null : (
+                <>
+                  {!p.mutable && <Badge>cannot be changed later</Badge>} {p.ephemeral && <Badge>for one build</Badge>}
+                </>
+              ),
+          },
+        ]}
+      />
     </Card>
   );
 }
@@ -81,20 +103,28 @@ export function VersionVariables({ id }: { id: string }) {
   if (!variables.data || variables.data.length === 0) return null;
   return (
     <Card title="Variables" flush>
-      <Table label="Variables" head={["Name", "Type", "Value"]}>
-        {variables.data.map((v) => (
-          <tr key={v.name}>
-            <td className={td}>
-              <code>{v.name}</code>
-              <span className="block text-[13px] text-muted">{v.description}</span>
-            </td>
-            <td className={`${td} font-mono text-[13px]`}>{v.type}</td>
-            <td className={`${td} max-w-72 truncate font-mono text-[13px]`}>
-              {v.sensitive ? <Badge>secret</Badge> : v.value || v.default_value || "–"}
-            </td>
-          </tr>
-        ))}
-      </Table>
+      <Table
+        label="Variables"
+        rows={variables.data}
+        id={(v) => v.name}
+        columns={[
+          {
+            name: "Name",
+            cell: (v) => (
+              <>
+                <code>{v.name}</code>
+                <span className="block text-[13px] text-muted">{v.description}</span>
+              </>
+            ),
+          },
+          { name: "Type", cell: (v) => v.type, className: mono },
+          {
+            name: "Value",
+            cell: (v) => (v.sensitive ? <Badge>secret</Badge> : v.value || v.default_value || "–"),
+            className: `max-w-72 truncate ${mono}`,
+          },
+        ]}
+      />
     </Card>
   );
 }

@@ -6,6 +6,7 @@ import { queries } from "~/api/queries";
 import type { APIKey } from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Confirm, Dialog } from "~/components/dialog";
+import { mono, Table } from "~/components/table";
 import {
   Ago,
   Badge,
@@ -22,8 +23,6 @@ import {
   Note,
   Page,
   Select,
-  Table,
-  td,
   TextField,
 } from "~/components/ui";
 import { useMe } from "~/components/user";
@@ -175,25 +174,26 @@ function Tokens() {
         </Empty>
       )}
       {(tokens.data?.length ?? 0) > 0 && (
-        <Table label="Tokens" head={["Name", "Id", "Last used", "Expires", ""]}>
-          {tokens.data!.map((t) => (
-            <tr key={t.id}>
-              <td className={`${td} font-medium`}>{t.token_name}</td>
-              <td className={`${td} font-mono text-[13px]`}>{t.id}</td>
-              <td className={td}>
-                <Ago at={t.last_used} />
-              </td>
-              <td className={td}>
-                <Ago at={t.expires_at} />
-              </td>
-              <td className={`${td} text-right`}>
+        <Table
+          label="Tokens"
+          rows={tokens.data!}
+          id={(t) => t.id}
+          columns={[
+            { name: "Name", cell: (t) => t.token_name, className: "font-medium" },
+            { name: "Id", cell: (t) => t.id, className: mono },
+            { name: "Last used", cell: (t) => <Ago at={t.last_used} /> },
+            { name: "Expires", cell: (t) => <Ago at={t.expires_at} /> },
+            {
+              name: "Actions",
+              action: true,
+              cell: (t) => (
                 <IconButton label={`Delete the token ${t.token_name}`} onClick={() => remove(t)}>
                   <X />
                 </IconButton>
-              </td>
-            </tr>
-          ))}
-        </Table>
+              ),
+            },
+          ]}
+        />
       )}
       {adding && <NewToken onClose={() => add(false)} />}
       {removing && (

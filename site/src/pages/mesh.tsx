@@ -3,7 +3,8 @@ import { Waypoints } from "lucide-react";
 import { useState } from "react";
 import { queries } from "~/api/queries";
 import type { MeshPeer } from "~/api/types";
-import { Ago, Badge, Card, cx, Empty, ErrorNote, Loading, Page, Table, td } from "~/components/ui";
+import { Table } from "~/components/table";
+import { Ago, Badge, Card, cx, Empty, ErrorNote, Loading, Page } from "~/components/ui";
 import { bytes, duration, plural } from "~/lib/format";
 import { useMedia, useTitle } from "~/lib/hooks";
 import { layout, reach } from "~/lib/mesh-layout";
@@ -35,43 +36,40 @@ export default function Mesh() {
             <Picture peers={peers} chosen={chosen} onChoose={choose} />
           </Card>
           <Card flush>
-            <Table label="Peers" head={["Peer", "Kind", "Path", "Latency", "Received", "Sent", "Last seen"]}>
-              {peers
-                .map((p) => ({ ...p, ...reach(p, peers) }))
-                .map((p) => (
-                  <tr
-                    key={p.id}
-                    className={cx(chosen === p.id && "bg-accent-soft")}
-                    onMouseEnter={() => choose(p.id)}
-                    onMouseLeave={() => choose(null)}
-                  >
-                    <td className={`${td} font-medium`}>{p.name || p.id.slice(0, 8)}</td>
-                    <td className={td}>{p.kind}</td>
-                    <td className={td}>
-                      {p.kind === "server" ? (
-                        "–"
-                      ) : p.connected ? (
-                        <Badge tone={p.path === "direct" ? "ok" : p.path === "relayed" ? "warn" : "plain"}>
-                          {p.path}
-                        </Badge>
-                      ) : (
-                        <Badge>away</Badge>
-                      )}
-                    </td>
-                    <td className={`${td} tabular-nums`}>{p.latency_ms > 0 ? duration(p.latency_ms) : "–"}</td>
-                    <td className={`${td} tabular-nums`}>{bytes(p.rx_bytes)}</td>
-                    <td className={`${td} tabular-nums`}>{bytes(p.tx_bytes)}</td>
-                    <td className={td}>
-                      <Ago at={p.last_seen} />
-                    </td>
-                  </tr>
-                ))}
-            </Table>
+            <Table
+              label="Peers"
+              rows={peers.map((p) => ({ ...p, ...reach(p, peers) }))}
+              id={(p) => p.id}
+              row={(p) => ({
+                className: chosen === p.id ? "bg-accent-soft" : "",
+                onMouseEnter: () => choose(p.id),
+                onMouseLeave: () => choose(null),
+              })}
+              columns={[
+                { name: "Peer", cell: (p) => p.name || p.id.slice(0, 8), className: "font-medium" },
+                { name: "Kind", cell: (p) => p.kind },
+                { name: "Path", cell: (p) => <PeerPath peer={p} /> },
+                {
+                  name: "Latency",
+                  cell: (p) => (p.latency_ms > 0 ? duration(p.latency_ms) : "–"),
+                  className: "tabular-nums",
+                },
+                { name: "Received", cell: (p) => bytes(p.rx_bytes), className: "tabular-nums" },
+                { name: "Sent", cell: (p) => bytes(p.tx_bytes), className: "tabular-nums" },
+                { name: "Last seen", cell: (p) => <Ago at={p.last_seen} /> },
+              ]}
+            />
           </Card>
         </>
       )}
     </Page>
   );
+}
+
+function PeerPath({ peer: p }: { peer: Pick<MeshPeer, "kind" | "connected" | "path"> }) {
+  if (p.kind === "server") return "–";
+  if (!p.connected) return <Badge>away</Badge>;
+  return <Badge tone={p.path === "direct" ? "ok" : p.path === "relayed" ? "warn" : "plain"}>{p.path}</Badge>;
 }
 
 const fills: Record<MeshPeer["kind"], string> = {

@@ -9,6 +9,7 @@ import { CopyLine } from "~/components/copy";
 import { Confirm, Dialog } from "~/components/dialog";
 import { Dot, jobTone } from "~/components/status";
 import { parseTags, TagsInput } from "~/components/tags-input";
+import { mono, Table } from "~/components/table";
 import {
   Ago,
   Badge,
@@ -21,9 +22,7 @@ import {
   Loading,
   Note,
   Page,
-  Table,
   Tags,
-  td,
   TextField,
 } from "~/components/ui";
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
@@ -67,11 +66,37 @@ function Daemons() {
       {daemons.isPending && !daemons.error && <Loading what="daemons" />}
       {daemons.data && shown.length === 0 && <NoDaemons all={all} />}
       {shown.length > 0 && (
-        <Table label="Daemons" head={["Name", "Status", "Tags", "Path", "Job", "Version", "Last seen"]}>
-          {shown.map((d) => (
-            <DaemonRow key={d.id} daemon={d} peer={mesh.data?.peers.find((p) => p.id === d.id)} />
-          ))}
-        </Table>
+        <Table
+          label="Daemons"
+          rows={shown}
+          id={(d) => d.id}
+          columns={[
+            {
+              name: "Name",
+              cell: (d) => (
+                <>
+                  <span className="font-medium">{d.name}</span>
+                  {d.key_name && d.key_name !== "built-in" && (
+                    <span className="block text-[13px] text-muted">key {d.key_name}</span>
+                  )}
+                </>
+              ),
+            },
+            {
+              name: "Status",
+              cell: (d) => (
+                <Badge tone={daemonTone[d.status]}>
+                  <Dot tone={daemonTone[d.status]} /> {d.status}
+                </Badge>
+              ),
+            },
+            { name: "Tags", cell: (d) => <Tags of={d.tags} /> },
+            { name: "Path", cell: (d) => <DaemonPath peer={mesh.data?.peers.find((p) => p.id === d.id)} /> },
+            { name: "Job", cell: (d) => <CurrentJob daemon={d} /> },
+            { name: "Version", cell: (d) => d.version, className: mono },
+            { name: "Last seen", cell: (d) => <Ago at={d.last_seen_at} /> },
+          ]}
+        />
       )}
     </Card>
   );
@@ -94,53 +119,31 @@ function NoDaemons({ all }: { all: boolean }) {
   );
 }
 
-function DaemonRow({ daemon: d, peer }: { daemon: ProvisionerDaemon; peer: MeshPeer | undefined }) {
+function DaemonPath({ peer }: { peer: MeshPeer | undefined }) {
+  if (!peer?.connected) return "–";
   return (
-    <tr>
-      <td className={td}>
-        <span className="font-medium">{d.name}</span>
-        {d.key_name && d.key_name !== "built-in" && (
-          <span className="block text-[13px] text-muted">key {d.key_name}</span>
-        )}
-      </td>
-      <td className={td}>
-        <Badge tone={daemonTone[d.status]}>
-          <Dot tone={daemonTone[d.status]} /> {d.status}
-        </Badge>
-      </td>
-      <td className={td}>
-        <Tags of={d.tags} />
-      </td>
-      <td className={td}>
-        {peer && peer.connected ? (
-          <>
-            {peer.path} {peer.latency_ms > 0 && <span className="text-muted">{duration(peer.latency_ms)}</span>}
-          </>
-        ) : (
-          "–"
-        )}
-      </td>
-      <td className={td}>
-        {d.current_job ? (
-          <>
-            {d.current_job.template_display_name || d.current_job.template_name}{" "}
-            <Badge tone={jobTone[d.current_job.status] ?? "plain"}>{d.current_job.status}</Badge>
-          </>
-        ) : (
-          <span className="text-muted">none</span>
-        )}
-      </td>
-      <td className={`${td} font-mono text-[13px]`}>{d.version}</td>
-      <td className={td}>
-        <Ago at={d.last_seen_at} />
-      </td>
-    </tr>
+    <>
+      {peer.path} {peer.latency_ms > 0 && <span className="text-muted">{duration(peer.latency_ms)}</span>}
+    </>
+  );
+}
+
+function CurrentJob({ daemon: { current_job: job } }: { daemon: ProvisionerDaemon }) {
+  if (!job) return <span className="text-muted">none</span>;
+  return (
+    <>
+      {job.template_display_name || job.template_name} <Badge tone={jobTone[job.status] ?? "plain"}>{job.status}</Badge>
+    </>
   );
 }
 
 function Queue() {
   const jobs = useQuery(queries.jobs());
   const [all, showAll] = useState(false);
+  // One for all rows: the latest cancellation is the one whose progress and error are shown.
+  const cancel = useMutation({
+    mutationFn: (id: string) => send("PATCH", `organizations/default/provisionerjobs/${id}/cancel`),
+  });
   const list = jobs.data ?? [];
   const open = list.filter((j) => !j.completed_at);
   const shown = all ? list : open;
@@ -157,76 +160,85 @@ function Queue() {
       <ErrorNote error={jobs.error} />
       {jobs.data && shown.length === 0 && <p className="px-4 py-6 text-center text-muted">No jobs.</p>}
       {shown.length > 0 && (
-        <Table label="Queue" head={["Job", "For", "Status", "Tags", "Provisioner", "Since", ""]}>
-          {shown.map((j) => (
-            <JobRow key={j.id} job={j} />
-          ))}
-        </Table>
+        <Table
+          label="Queue"
+          rows={shown}
+          id={(j) => j.id}
+          columns={[
+            { name: "Job", cell: (j) => words(j.type.replace("template_version_", "template ")) },
+            { name: "For", cell: (j) => <JobTarget job={j} /> },
+            {
+              name: "Status",
+              cell: (j) => <JobStatus job={j} error={cancel.variables === j.id ? cancel.error : null} />,
+              className: "max-w-64",
+            },
+            { name: "Tags", cell: (j) => <Tags of={j.tags} /> },
+            { name: "Provisioner", cell: (j) => j.worker_name || "–" },
+            { name: "Since", cell: (j) => <JobTime job={j} />, className: "tabular-nums" },
+            {
+              name: "Actions",
+              action: true,
+              cell: (j) =>
+                !j.completed_at && (
+                  <Button
+                    small
+                    busy={cancel.isPending && cancel.variables === j.id}
+                    onClick={() => cancel.mutate(j.id)}
+                    aria-label={`Cancel the job for ${j.metadata.workspace_name ?? templateOf(j)}`}
+                  >
+                    <X /> Cancel
+                  </Button>
+                ),
+            },
+          ]}
+        />
       )}
     </Card>
   );
 }
 
-function JobRow({ job: j }: { job: ProvisionerJob }) {
-  const cancel = useMutation({
-    mutationFn: () => send("PATCH", `organizations/default/provisionerjobs/${j.id}/cancel`),
-  });
-  const now = useNow(1000, !j.completed_at);
-  const what = j.metadata.template_display_name || j.metadata.template_name;
+const templateOf = (job: ProvisionerJob) => job.metadata.template_display_name || job.metadata.template_name;
+
+function JobTarget({ job: { metadata }, job }: { job: ProvisionerJob }) {
   return (
-    <tr>
-      <td className={td}>{words(j.type.replace("template_version_", "template "))}</td>
-      <td className={td}>
-        {j.metadata.workspace_name ??
-          (what && (
-            <Link className="hover:underline" href={paths.template(j.metadata.template_name)}>
-              {what}
-            </Link>
-          ))}
-        <span className="block font-mono text-xs text-muted">{j.metadata.template_version_name}</span>
-      </td>
-      <td className={`${td} max-w-64`}>
-        <Badge tone={jobTone[j.status] ?? "plain"}>
-          {j.status}
-          {j.status === "pending" && j.queue_position > 0 && ` ${j.queue_position} of ${j.queue_size}`}
-        </Badge>
-        {j.status === "pending" && (
-          <span className="block text-[13px] text-warn">
-            {j.waiting_reason || "a provisioner takes it as soon as one is free"}
-          </span>
-        )}
-        {j.error && (
-          <span className="block truncate text-[13px] text-bad" title={j.error}>
-            {j.error}
-          </span>
-        )}
-        {cancel.error && <span className="block text-[13px] text-bad">{cancel.error.message}</span>}
-      </td>
-      <td className={td}>
-        <Tags of={j.tags} />
-      </td>
-      <td className={td}>{j.worker_name || "–"}</td>
-      <td className={`${td} tabular-nums`}>
-        {j.completed_at ? (
-          <>took {duration(since(j.started_at ?? j.created_at, j.completed_at))}</>
-        ) : (
-          duration(now - Date.parse(j.started_at ?? j.created_at))
-        )}
-      </td>
-      <td className={`${td} text-right`}>
-        {!j.completed_at && (
-          <Button
-            small
-            busy={cancel.isPending}
-            onClick={() => cancel.mutate()}
-            aria-label={`Cancel the job for ${j.metadata.workspace_name ?? what}`}
-          >
-            <X /> Cancel
-          </Button>
-        )}
-      </td>
-    </tr>
+    <>
+      {metadata.workspace_name ??
+        (templateOf(job) && (
+          <Link className="hover:underline" href={paths.template(metadata.template_name)}>
+            {templateOf(job)}
+          </Link>
+        ))}
+      <span className="block font-mono text-xs text-muted">{metadata.template_version_name}</span>
+    </>
   );
+}
+
+function JobStatus({ job: j, error }: { job: ProvisionerJob; error: Error | null }) {
+  return (
+    <>
+      <Badge tone={jobTone[j.status] ?? "plain"}>
+        {j.status}
+        {j.status === "pending" && j.queue_position > 0 && ` ${j.queue_position} of ${j.queue_size}`}
+      </Badge>
+      {j.status === "pending" && (
+        <span className="block text-[13px] text-warn">
+          {j.waiting_reason || "a provisioner takes it as soon as one is free"}
+        </span>
+      )}
+      {j.error && (
+        <span className="block truncate text-[13px] text-bad" title={j.error}>
+          {j.error}
+        </span>
+      )}
+      {error && <span className="block text-[13px] text-bad">{error.message}</span>}
+    </>
+  );
+}
+
+function JobTime({ job: j }: { job: ProvisionerJob }) {
+  const now = useNow(1000, !j.completed_at);
+  const begun = j.started_at ?? j.created_at;
+  return j.completed_at ? <>took {duration(since(begun, j.completed_at))}</> : duration(now - Date.parse(begun));
 }
 
 function Keys() {
@@ -250,24 +262,25 @@ function Keys() {
         </Empty>
       )}
       {(keys.data?.length ?? 0) > 0 && (
-        <Table label="Keys" head={["Name", "Tags", "Created", ""]}>
-          {keys.data!.map((k) => (
-            <tr key={k.id}>
-              <td className={`${td} font-medium`}>{k.name}</td>
-              <td className={td}>
-                <Tags of={k.tags} />
-              </td>
-              <td className={td}>
-                <Ago at={k.created_at} />
-              </td>
-              <td className={`${td} text-right`}>
+        <Table
+          label="Keys"
+          rows={keys.data!}
+          id={(k) => k.id}
+          columns={[
+            { name: "Name", cell: (k) => k.name, className: "font-medium" },
+            { name: "Tags", cell: (k) => <Tags of={k.tags} /> },
+            { name: "Created", cell: (k) => <Ago at={k.created_at} /> },
+            {
+              name: "Actions",
+              action: true,
+              cell: (k) => (
                 <IconButton label={`Delete the key ${k.name}`} onClick={() => remove(k)}>
                   <X />
                 </IconButton>
-              </td>
-            </tr>
-          ))}
-        </Table>
+              ),
+            },
+          ]}
+        />
       )}
       {adding && <NewKey onClose={() => add(false)} />}
       {removing && (

@@ -11,6 +11,7 @@ import { Item, Menu } from "~/components/menu";
 import { jobTone } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { TemplateSettings } from "~/components/template-settings";
+import { Table } from "~/components/table";
 import {
   Ago,
   Badge,
@@ -24,9 +25,7 @@ import {
   Loading,
   Note,
   Page,
-  Table,
   Tags,
-  td,
 } from "~/components/ui";
 import { mayEditTemplates, useMe } from "~/components/user";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
@@ -212,35 +211,47 @@ function Versions({ template: t }: { template: Template }) {
   return (
     <Card flush>
       <ErrorNote error={promote.error} />
-      <Table label="Versions" head={["Version", "Import", "Message", "By", "When", ""]}>
-        {versions.data.toReversed().map((v) => (
-          <tr key={v.id}>
-            <td className={td}>
-              <Link className="font-mono font-medium hover:underline" href={paths.version(t.name, v.name)}>
-                {v.name}
-              </Link>{" "}
-              {v.id === t.active_version_id && <Badge tone="ok">active</Badge>}
-            </td>
-            <td className={td}>
-              <Badge tone={jobTone[v.job.status] ?? "plain"}>{v.job.status}</Badge>
-            </td>
-            <td className={`${td} max-w-xs truncate`} title={v.message}>
-              {v.message}
-            </td>
-            <td className={td}>{v.created_by.username}</td>
-            <td className={td}>
-              <Ago at={v.created_at} />
-            </td>
-            <td className={`${td} text-right`}>
-              {editor && v.id !== t.active_version_id && v.job.status === "succeeded" && (
+      <Table
+        label="Versions"
+        rows={versions.data.toReversed()}
+        id={(v) => v.id}
+        columns={[
+          {
+            name: "Version",
+            cell: (v) => (
+              <>
+                <Link className="font-mono font-medium hover:underline" href={paths.version(t.name, v.name)}>
+                  {v.name}
+                </Link>{" "}
+                {v.id === t.active_version_id && <Badge tone="ok">active</Badge>}
+              </>
+            ),
+          },
+          {
+            name: "Import",
+            cell: (v) => <Badge tone={jobTone[v.job.status] ?? "plain"}>{v.job.status}</Badge>,
+          },
+          {
+            name: "Message",
+            cell: (v) => v.message && <span title={v.message}>{v.message}</span>,
+            className: "max-w-xs truncate",
+          },
+          { name: "By", cell: (v) => v.created_by.username },
+          { name: "When", cell: (v) => <Ago at={v.created_at} /> },
+          {
+            name: "Actions",
+            action: true,
+            cell: (v) =>
+              editor &&
+              v.id !== t.active_version_id &&
+              v.job.status === "succeeded" && (
                 <button type="button" className="text-accent hover:underline" onClick={() => promote.mutate(v.id)}>
                   Make active
                 </button>
-              )}
-            </td>
-          </tr>
-        ))}
-      </Table>
+              ),
+          },
+        ]}
+      />
     </Card>
   );
 }

@@ -6,6 +6,7 @@ import { queries } from "~/api/queries";
 import type { User } from "~/api/types";
 import { Confirm, Dialog } from "~/components/dialog";
 import { Item, Menu, Separator } from "~/components/menu";
+import { Table } from "~/components/table";
 import {
   Ago,
   Avatar,
@@ -19,8 +20,6 @@ import {
   Input,
   Loading,
   Page,
-  Table,
-  td,
   TextField,
 } from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
@@ -32,8 +31,8 @@ const roles = [
   { name: "template-admin", label: "Template admin", about: "makes and changes templates" },
 ];
 
-type Asking =
-  { what: "roles" | "password" | "suspend" | "activate" | "delete"; user: User } | { what: "create" } | null;
+type Question = "roles" | "password" | "suspend" | "activate" | "delete";
+type Asking = { what: Question; user: User } | { what: "create" } | null;
 
 export default function Users() {
   useTitle("Users");
@@ -72,10 +71,14 @@ export default function Users() {
           {shown.length === 0 ? (
             <Empty title="No users found" />
           ) : (
-            <Table label="Users" head={["User", "Roles", "Status", "Last seen", ""]}>
-              {shown.map((u) => (
-                <tr key={u.id}>
-                  <td className={td}>
+            <Table
+              label="Users"
+              rows={shown}
+              id={(u) => u.id}
+              columns={[
+                {
+                  name: "User",
+                  cell: (u) => (
                     <span className="flex items-center gap-2.5">
                       <Avatar name={u.username} />
                       <span>
@@ -84,56 +87,26 @@ export default function Users() {
                         <span className="block text-[13px] text-muted">{u.email}</span>
                       </span>
                     </span>
-                  </td>
-                  <td className={td}>
-                    {u.roles.length === 0 ? (
-                      <span className="text-muted">Member</span>
-                    ) : (
-                      <span className="flex flex-wrap gap-1">
-                        {u.roles.map((r) => (
-                          <Badge key={r.name} tone="accent">
-                            {r.display_name || r.name}
-                          </Badge>
-                        ))}
-                      </span>
-                    )}
-                  </td>
-                  <td className={td}>
+                  ),
+                },
+                { name: "Roles", cell: (u) => <RoleBadges user={u} /> },
+                {
+                  name: "Status",
+                  cell: (u) => (
                     <Badge tone={u.status === "active" ? "ok" : u.status === "suspended" ? "bad" : "plain"}>
                       {u.status}
                     </Badge>
-                  </td>
-                  <td className={td}>
-                    <Ago at={u.last_seen_at} />
-                  </td>
-                  <td className={`${td} text-right`}>
-                    {isOwner(me) && (
-                      <Menu
-                        trigger={
-                          <IconButton label={`More for ${u.username}`}>
-                            <Ellipsis />
-                          </IconButton>
-                        }
-                      >
-                        <Item onSelect={() => ask({ what: "roles", user: u })}>Change roles…</Item>
-                        <Item onSelect={() => ask({ what: "password", user: u })}>Set a password…</Item>
-                        {u.status === "suspended" ? (
-                          <Item onSelect={() => ask({ what: "activate", user: u })}>Activate…</Item>
-                        ) : (
-                          <Item disabled={u.id === me.id} onSelect={() => ask({ what: "suspend", user: u })}>
-                            Suspend…
-                          </Item>
-                        )}
-                        <Separator />
-                        <Item danger disabled={u.id === me.id} onSelect={() => ask({ what: "delete", user: u })}>
-                          Delete…
-                        </Item>
-                      </Menu>
-                    )}
-                  </td>
-                </tr>
-              ))}
-            </Table>
+                  ),
+                },
+                { name: "Last seen", cell: (u) => <Ago at={u.last_seen_at} /> },
+                {
+                  name: "Actions",
+                  action: true,
+                  cell: (u) =>
+                    isOwner(me) && <UserMenu user={u} self={u.id === me.id} onAsk={(what) => ask({ what, user: u })} />,
+                },
+              ]}
+            />
           )}
         </Card>
       )}
@@ -208,6 +181,45 @@ function Change({
     >
       {children}
     </Confirm>
+  );
+}
+
+function RoleBadges({ user }: { user: User }) {
+  if (user.roles.length === 0) return <span className="text-muted">Member</span>;
+  return (
+    <span className="flex flex-wrap gap-1">
+      {user.roles.map((r) => (
+        <Badge key={r.name} tone="accent">
+          {r.display_name || r.name}
+        </Badge>
+      ))}
+    </span>
+  );
+}
+
+function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (what: Question) => void }) {
+  return (
+    <Menu
+      trigger={
+        <IconButton label={`More for ${user.username}`}>
+          <Ellipsis />
+        </IconButton>
+      }
+    >
+      <Item onSelect={() => onAsk("roles")}>Change roles…</Item>
+      <Item onSelect={() => onAsk("password")}>Set a password…</Item>
+      {user.status === "suspended" ? (
+        <Item onSelect={() => onAsk("activate")}>Activate…</Item>
+      ) : (
+        <Item disabled={self} onSelect={() => onAsk("suspend")}>
+          Suspend…
+        </Item>
+      )}
+      <Separator />
+      <Item danger disabled={self} onSelect={() => onAsk("delete")}>
+        Delete…
+      </Item>
+    </Menu>
   );
 }
 

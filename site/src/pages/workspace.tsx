@@ -10,21 +10,8 @@ import { JobLogView } from "~/components/job-log";
 import { agentsOf, isBusy, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { Timeline } from "~/components/timeline";
-import {
-  Ago,
-  Badge,
-  Card,
-  Empty,
-  ErrorNote,
-  Facts,
-  Icon,
-  LinkButton,
-  Loading,
-  Note,
-  Page,
-  Table,
-  td,
-} from "~/components/ui";
+import { mono, Table } from "~/components/table";
+import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Loading, Note, Page } from "~/components/ui";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { WorkspaceSettings } from "~/components/workspace-settings";
 import { duration, since } from "~/lib/format";
@@ -221,36 +208,43 @@ function Builds({ workspace: w, number }: { workspace: Workspace; number: number
       <ErrorNote error={other.error ?? builds.error} />
       {build && <BuildDetail key={build.id} build={build} />}
       <Card title="Builds" flush>
-        <Table label="Builds" head={["Build", "Status", "By", "Version", "When", "Took"]}>
-          {(builds.data ?? []).map((b) => (
-            <tr
-              key={b.id}
-              aria-current={b.build_number === number || undefined}
-              className="cursor-pointer hover:bg-raised aria-[current=true]:bg-accent-soft"
-              onClick={() => navigate(paths.build(w.owner_name, w.name, b.build_number))}
-            >
-              <td className={td}>
+        <Table
+          label="Builds"
+          rows={builds.data ?? []}
+          id={(b) => b.id}
+          row={(b) => ({
+            className: "cursor-pointer hover:bg-raised aria-[current=true]:bg-accent-soft",
+            ...(b.build_number === number ? { "aria-current": true } : {}),
+            onClick: () => navigate(paths.build(w.owner_name, w.name, b.build_number)),
+          })}
+          columns={[
+            {
+              name: "Build",
+              cell: (b) => (
                 <Link className="font-medium hover:underline" href={paths.build(w.owner_name, w.name, b.build_number)}>
                   #{b.build_number} {b.transition}
                 </Link>
-              </td>
-              <td className={td}>
-                <JobBadge status={b.job.status} />
-              </td>
-              <td className={td}>
-                {b.initiator_name}{" "}
-                {!["initiator", "dashboard"].includes(b.reason) && <Badge>{b.reason.replaceAll("_", " ")}</Badge>}
-              </td>
-              <td className={`${td} font-mono text-[13px]`}>{b.template_version_name}</td>
-              <td className={td}>
-                <Ago at={b.created_at} />
-              </td>
-              <td className={`${td} tabular-nums`}>
-                {b.job.started_at ? duration(since(b.job.started_at, b.job.completed_at)) : "–"}
-              </td>
-            </tr>
-          ))}
-        </Table>
+              ),
+            },
+            { name: "Status", cell: (b) => <JobBadge status={b.job.status} /> },
+            {
+              name: "By",
+              cell: (b) => (
+                <>
+                  {b.initiator_name}{" "}
+                  {!["initiator", "dashboard"].includes(b.reason) && <Badge>{b.reason.replaceAll("_", " ")}</Badge>}
+                </>
+              ),
+            },
+            { name: "Version", cell: (b) => b.template_version_name, className: mono },
+            { name: "When", cell: (b) => <Ago at={b.created_at} /> },
+            {
+              name: "Took",
+              cell: (b) => (b.job.started_at ? duration(since(b.job.started_at, b.job.completed_at)) : "–"),
+              className: "tabular-nums",
+            },
+          ]}
+        />
       </Card>
     </>
   );

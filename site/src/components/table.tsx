@@ -1,0 +1,71 @@
+// Tables: a grid on wide pages, and on narrow ones a list of rows in which each cell follows its column's name (index.css).
+import type { ReactNode } from "react";
+import { cx } from "./ui";
+
+// Column is one column of a table: its heading, and its cell in each row.
+export interface Column<T> {
+  name: string;
+  cell: (row: T) => ReactNode;
+  className?: string; // of the cells
+  action?: boolean; // holds the row's buttons: the name is for screen readers only
+}
+
+interface TableProps<T> {
+  label: string; // names the table for screen readers
+  columns: Column<T>[];
+  rows: T[];
+  id: (row: T) => string;
+  row?: (row: T) => RowProps;
+}
+
+interface RowProps {
+  className?: string;
+  "aria-current"?: boolean;
+  onClick?: () => void;
+  onMouseEnter?: () => void;
+  onMouseLeave?: () => void;
+}
+
+// Table names every role: the layout of narrow pages takes the native ones away.
+export function Table<T>({ label, columns, rows, id, row }: TableProps<T>) {
+  return (
+    // Wide tables scroll sideways, with the keyboard too.
+    <div className="overflow-x-auto" tabIndex={0} role="region" aria-label={label}>
+      <table role="table" className="stacked w-full border-collapse">
+        <thead role="rowgroup">
+          <tr role="row" className="border-b border-line">
+            {columns.map((c) => (
+              <th
+                key={c.name}
+                scope="col"
+                role="columnheader"
+                className="px-4 py-2 text-left text-xs font-medium whitespace-nowrap text-muted"
+              >
+                {c.action ? <span className="sr-only">{c.name}</span> : c.name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody role="rowgroup" className="divide-y divide-line">
+          {rows.map((r) => (
+            <tr key={id(r)} role="row" {...row?.(r)}>
+              {columns.map((c) => (
+                <td
+                  key={c.name}
+                  role="cell"
+                  data-column={c.name}
+                  data-action={c.action}
+                  className={cx("px-4 py-2 align-middle", c.action && "text-right", c.className)}
+                >
+                  {c.cell(r)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export const mono = "font-mono text-[13px]";
