@@ -1,9 +1,8 @@
-import { useLayoutEffect, useMemo, useRef, useState } from "react";
+import { useMemo, useState } from "react";
 import { useAgentLog } from "~/api/logs";
 import type { WorkspaceAgent } from "~/api/types";
-import { useMedia } from "~/lib/hooks";
-import { useRows } from "~/lib/rows";
-import { lineHeight, LogText, useWrap, WrapButton, wrapped } from "./log-line";
+import { LogText, useWrap, WrapButton, wrapped } from "./log-line";
+import { LogScroller } from "./log-scroller";
 import { cx, Select } from "./ui";
 
 // AgentLogs shows what an agent's scripts print, of all or of one source.
@@ -12,15 +11,7 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
   const [source, setSource] = useState("");
   const shown = useMemo(() => (source ? lines.filter((l) => l.source_id === source) : lines), [lines, source]);
   const names = useMemo(() => new Map(agent.log_sources.map((s) => [s.id, s.display_name])), [agent.log_sources]);
-  const scroller = useRef<HTMLDivElement>(null);
-  const list = useRef<HTMLDivElement>(null);
-  const named = useMedia("(min-width: 40rem)") ? 112 : 72; // how wide the name of a source is, px
-  const wrap = useWrap(shown, scroller, source ? 24 : 24 + named + 12, (l) => l.output);
-  const { first, last, height } = useRows(list, shown.length, lineHeight, scroller, wrap.offsets);
-  const [sticks, setSticks] = useState(true);
-  useLayoutEffect(() => {
-    if (sticks && scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
-  }, [sticks, height]);
+  const wrap = useWrap();
   return (
     <div className="flex flex-col gap-2">
       <div className="flex flex-wrap items-center gap-3">
@@ -57,38 +48,27 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
       {shown.length === 0 && state !== "loading" ? (
         <p className="text-muted">Nothing has been printed{source ? " by this source" : ""} yet.</p>
       ) : (
-        <div
-          ref={scroller}
-          tabIndex={0}
-          role="log"
-          aria-live="off"
-          aria-label={`Log of ${agent.name}`}
-          onScroll={(e) =>
-            setSticks(
-              e.currentTarget.scrollHeight - e.currentTarget.scrollTop - e.currentTarget.clientHeight < 2 * lineHeight,
-            )
-          }
-          className="max-h-80 min-h-20 overflow-auto rounded-md bg-log font-mono text-[12.5px] text-[#dce2ec]"
+        <LogScroller
+          label={`Log of ${agent.name}`}
+          count={shown.length}
+          id={(i) => shown[i]!.id}
+          wraps={wrap.wraps}
+          live={running}
+          className="max-h-80 min-h-20 rounded-md bg-log text-[#dce2ec]"
         >
-          <div ref={list} className={cx("relative", wrap.wraps ? "w-full" : "w-max min-w-full")} style={{ height }}>
-            {shown.slice(first, last).map((line, i) => (
-              <div
-                key={line.id}
-                className="absolute inset-x-0 flex gap-[12px] px-[12px] leading-[20px] whitespace-pre"
-                style={{ top: wrap.row(first + i) * lineHeight, height: wrap.rows(first + i) * lineHeight }}
-              >
-                {!source && (
-                  <span className="w-[112px] shrink-0 truncate max-sm:w-[72px] text-[#8791a3]">
-                    {names.get(line.source_id) ?? ""}
-                  </span>
-                )}
-                <span className={wrap.wraps ? cx("min-w-0 flex-1", wrapped) : ""}>
-                  <LogText text={line.output} level={line.level} />
+          {(i) => (
+            <div className="flex gap-[12px] px-[12px]">
+              {!source && (
+                <span className="w-[112px] shrink-0 truncate text-[#8791a3] max-sm:w-[72px]">
+                  {names.get(shown[i]!.source_id) ?? ""}
                 </span>
-              </div>
-            ))}
-          </div>
-        </div>
+              )}
+              <span className={wrap.wraps ? cx("min-w-0 flex-1", wrapped) : ""}>
+                <LogText text={shown[i]!.output} level={shown[i]!.level} />
+              </span>
+            </div>
+          )}
+        </LogScroller>
       )}
     </div>
   );

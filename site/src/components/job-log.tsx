@@ -1,18 +1,17 @@
 // The log of a build or an import: by stage, live, with colours, and with an address for every line.
-import { ArrowDown, ChevronDown, ChevronRight, LoaderCircle, Search } from "lucide-react";
+import { ChevronDown, ChevronRight, LoaderCircle, Search } from "lucide-react";
 import { useQueryClient } from "@tanstack/react-query";
-import { useDeferredValue, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useDeferredValue, useEffect, useMemo, useState } from "react";
 import type { Followed } from "~/api/logs";
 import type { JobLog, ProvisionerJob } from "~/api/types";
 import { duration } from "~/lib/format";
 import { useNow } from "~/lib/hooks";
-import { useRows } from "~/lib/rows";
-import { rows as rowsOf, type Section, sections } from "~/lib/sections";
-import { lineHeight, LogText, useWrap, WrapButton, wrapped } from "./log-line";
+import { type Row, rows as rowsOf, type Section, sections } from "~/lib/sections";
+import { LogText, useWrap, WrapButton, wrapped } from "./log-line";
+import { LogScroller } from "./log-scroller";
 import { cx } from "./ui";
 
-// What stands in a row beside a line's text, px: its number and the gaps.
-const besideText = 52 + 12 + 12;
+const idOf = (row: Row) => ("line" in row ? row.line : `s${row.index}`);
 
 const lineOf = (hash: string) => Number(/^#L(\d+)$/.exec(hash)?.[1] ?? 0);
 
@@ -21,17 +20,14 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
   const [folded, setFolded] = useState<ReadonlySet<number>>(new Set());
   const [search, setSearch] = useState("");
   const [marked, setMarked] = useState(() => lineOf(location.hash));
+  const [reveal, setReveal] = useState(marked); // the line to scroll to once it is there; 0: none
   const wanted = useDeferredValue(search.toLowerCase());
   const all = useMemo(() => sections(lines, job.completed_at), [lines, job.completed_at]);
   const shown = useMemo(
     () => rowsOf(all, folded, wanted ? (i) => lines[i]!.output.toLowerCase().includes(wanted) : undefined),
     [all, folded, wanted, lines],
   );
-  const scroller = useRef<HTMLDivElement>(null);
-  const list = useRef<HTMLDivElement>(null);
-  const wrap = useWrap(shown, scroller, besideText, (r) => ("line" in r ? lines[r.line]!.output : undefined));
-  const { first, last, height } = useRows(list, shown.length, lineHeight, scroller, wrap.offsets);
-  const [sticks, setSticks] = useState(marked === 0);
+  const wrap = useWrap();
   const now = useNow(1000, !job.completed_at);
 
   // The end of a followed log is the end of its job, whose result is asked for at once.
@@ -43,33 +39,20 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
   }, [over, client]);
 
   useEffect(() => {
-    const changed = () => setMarked(lineOf(location.hash));
+    const changed = () => {
+      setMarked(lineOf(location.hash));
+      setReveal(lineOf(location.hash));
+    };
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
   }, []);
+  const revealed = useCallback(() => setReveal(0), []);
+  const revealRow = useMemo(
+    () => (reveal > 0 ? shown.findIndex((r) => "line" in r && r.line === reveal - 1) : -1),
+    [reveal, shown],
+  );
 
-  // The line that the address names is shown once it is there.
-  const reached = useRef(0);
-  useLayoutEffect(() => {
-    if (!wrap.ready || marked === 0 || reached.current === marked || lines.length < marked || !scroller.current) return;
-    const at = shown.findIndex((r) => "line" in r && r.line === marked - 1);
-    if (at < 0) return;
-    reached.current = marked;
-    scroller.current.scrollTop = (wrap.offsets?.[at] ?? at) * lineHeight - scroller.current.clientHeight / 3;
-    scroller.current.scrollIntoView({ block: "nearest" });
-  }, [marked, shown, lines.length, wrap.offsets, wrap.ready]);
-
-  // A log that is read at its end is followed.
-  useLayoutEffect(() => {
-    if (sticks && scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
-  }, [sticks, height]);
-
-  const scrolled = () => {
-    const s = scroller.current!;
-    setSticks(s.scrollHeight - s.scrollTop - s.clientHeight < 2 * lineHeight);
-  };
   const mark = (line: number) => {
-    reached.current = line;
     setMarked(line);
     history.replaceState(history.state, "", `#L${line}`);
   };
@@ -106,58 +89,40 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
                 : `${lines.length.toLocaleString("en")} lines`}
         </span>
       </div>
-      <div className="relative">
-        <div
-          ref={scroller}
-          onScroll={scrolled}
-          tabIndex={0}
-          role="log"
-          aria-label="Log"
-          aria-live="off"
-          className="max-h-[min(32rem,65vh)] min-h-24 overflow-auto font-mono text-[12.5px] [overflow-anchor:none]"
-        >
-          <div ref={list} className={cx("relative", wrap.wraps ? "w-full" : "w-max min-w-full")} style={{ height }}>
-            {shown.slice(first, last).map((row, i) => (
-              <div
-                key={"line" in row ? row.line : `s${row.index}`}
-                className="absolute inset-x-0 leading-[20px] whitespace-pre"
-                style={{ top: wrap.row(first + i) * lineHeight, height: wrap.rows(first + i) * lineHeight }}
-              >
-                {"line" in row ? (
-                  <Line
-                    line={lines[row.line]!}
-                    number={row.line + 1}
-                    marked={row.line + 1 === marked}
-                    onMark={mark}
-                    wraps={wrap.wraps}
-                  />
-                ) : (
-                  <StageRow
-                    section={row.section}
-                    folded={folded.has(row.index)}
-                    now={now}
-                    onFold={() => fold(row.index)}
-                  />
-                )}
-              </div>
-            ))}
-          </div>
-          {state !== "loading" && lines.length === 0 && (
+      <LogScroller
+        label="Log"
+        count={shown.length}
+        id={(i) => idOf(shown[i]!)}
+        wraps={wrap.wraps}
+        follow={marked === 0}
+        live={!job.completed_at}
+        reveal={revealRow}
+        onRevealed={revealed}
+        className="max-h-[min(32rem,65vh)] min-h-24"
+        empty={
+          state !== "loading" &&
+          lines.length === 0 && (
             <p className="px-3 py-6 text-[#9aa5b6]">
               {job.completed_at ? "This job has written no log." : "Nothing has been written yet."}
             </p>
-          )}
-        </div>
-        {!sticks && !job.completed_at && (
-          <button
-            type="button"
-            onClick={() => setSticks(true)}
-            className="absolute right-4 bottom-3 flex items-center gap-1 rounded-full bg-fill px-3 py-1 text-[13px] font-medium text-white shadow"
-          >
-            <ArrowDown className="size-3.5" aria-hidden /> Follow
-          </button>
-        )}
-      </div>
+          )
+        }
+      >
+        {(i) => {
+          const row = shown[i]!;
+          return "line" in row ? (
+            <Line
+              line={lines[row.line]!}
+              number={row.line + 1}
+              marked={row.line + 1 === marked}
+              onMark={mark}
+              wraps={wrap.wraps}
+            />
+          ) : (
+            <StageRow section={row.section} folded={folded.has(row.index)} now={now} onFold={() => fold(row.index)} />
+          );
+        }}
+      </LogScroller>
     </div>
   );
 }

@@ -1,11 +1,8 @@
 import { WrapText } from "lucide-react";
-import { memo, type RefObject, useCallback, useMemo, useState } from "react";
+import { memo, useState } from "react";
 import type { LogLevel } from "~/api/types";
 import { ansi } from "~/lib/ansi";
-import { columnsOf, offsets, useColumns } from "~/lib/wrap";
 import { cx } from "./ui";
-
-export const lineHeight = 20; // px
 
 const levels: Record<LogLevel, string> = {
   trace: "opacity-70",
@@ -34,47 +31,18 @@ export const LogText = memo(function LogText({ text, level }: { text: string; le
 
 const storageKey = "log-wrap";
 
-// useWrap wraps long lines, unless somebody has chosen otherwise. beside is how wide what stands in a row beside its text is, px;
-// text is an item's, undefined for one that is no line.
-export function useWrap<T>(
-  items: T[],
-  scroller: RefObject<HTMLElement | null>,
-  beside: number,
-  text: (item: T) => string | undefined,
-) {
+// useWrap is whether long lines are wrapped, as this browser has last chosen.
+export function useWrap() {
   const [wraps, setWraps] = useState(() => stored() !== "off");
-  const columns = useColumns(scroller, beside);
-  const [widths] = useState(() => new Map<string, number>()); // of the few lines that are not plain
-  const at = useMemo(() => {
-    if (!wraps || columns === 0) return undefined;
-    const width = (i: number) => {
-      const line = text(items[i]!) ?? "";
-      if (line.length <= columns / 8) return line.length; // however wide its letters are
-      let known = widths.get(line);
-      if (known === undefined) {
-        known = columnsOf(line);
-        if (known !== line.length) widths.set(line, known);
-      }
-      return known;
-    };
-    return offsets(items.length, width, columns);
-  }, [items, wraps, columns]); // eslint-disable-line react-hooks/exhaustive-deps
-  const toggle = useCallback(() => {
+  const toggle = () => {
     setWraps(!wraps);
     try {
       localStorage.setItem(storageKey, wraps ? "off" : "on");
     } catch {
-      // Without storage it holds for this page.
+      // Without storage the choice holds for this page.
     }
-  }, [wraps]);
-  return {
-    wraps,
-    toggle,
-    offsets: at,
-    ready: !wraps || at !== undefined,
-    row: (i: number) => at?.[i] ?? i,
-    rows: (i: number) => (at ? at[i + 1]! - at[i]! : 1),
   };
+  return { wraps, toggle };
 }
 
 function stored(): string | null {

@@ -1,6 +1,7 @@
 import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { useWindowVirtualizer } from "@tanstack/react-virtual";
 import { Boxes, Plus, Search, Star } from "lucide-react";
-import { memo, useMemo, useRef, useState } from "react";
+import { memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { firstSearch, pageSize, queries } from "~/api/queries";
 import type { MeshPeer, Workspace } from "~/api/types";
@@ -25,7 +26,6 @@ import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~
 import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
-import { useRows } from "~/lib/rows";
 
 // How high a row is, px: on a narrow page its parts stand below each other.
 const rowHeight = 56;
@@ -162,12 +162,14 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   const ref = useRef<HTMLUListElement>(null);
   const narrow = useMedia("(max-width: 47.99rem)");
   const height = narrow ? narrowHeight : rowHeight;
-  const { first, last, height: total } = useRows(ref, count, height);
-  const firstPage = Math.floor(first / pageSize);
-  const pages = Array.from(
-    { length: Math.floor(Math.max(first, last - 1) / pageSize) - firstPage + 1 },
-    (_, i) => firstPage + i,
-  );
+  const [above, setAbove] = useState(0); // how far the list is below the top of the page, px
+  useLayoutEffect(() => setAbove(ref.current!.getBoundingClientRect().top + window.scrollY), [height, count]);
+  const virtual = useWindowVirtualizer({ count, estimateSize: () => height, overscan: 20, scrollMargin: above });
+  useEffect(() => virtual.measure(), [virtual, height]);
+  const rows = virtual.getVirtualItems();
+  const firstPage = Math.floor((rows[0]?.index ?? 0) / pageSize);
+  const lastPage = Math.floor((rows.at(-1)?.index ?? 0) / pageSize);
+  const pages = Array.from({ length: lastPage - firstPage + 1 }, (_, i) => firstPage + i);
   const asked = useQueries({
     queries: pages.map((page) => ({ ...queries.workspaces(search, page), enabled: page > 0 })),
   });
@@ -180,8 +182,8 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   };
   return (
     <Card flush>
-      <ul ref={ref} aria-label="Workspaces" className="relative" style={{ height: total }}>
-        {Array.from({ length: last - first }, (_, i) => first + i).map((i) => {
+      <ul ref={ref} aria-label="Workspaces" className="relative" style={{ height: virtual.getTotalSize() }}>
+        {rows.map(({ index: i, start }) => {
           const w = at(i);
           return (
             <li
@@ -189,7 +191,7 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
               aria-setsize={count}
               aria-posinset={i + 1}
               className="absolute inset-x-0 border-b border-line last:border-0"
-              style={{ top: i * height, height }}
+              style={{ top: start - above, height }}
             >
               {w && <Row workspace={w} peer={peers.get(agentsOf(w.latest_build)[0]?.id ?? "")} />}
             </li>
