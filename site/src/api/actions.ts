@@ -1,5 +1,6 @@
 // What can be done to a workspace.
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { type QueryClient, useMutation, useMutationState, useQueryClient } from "@tanstack/react-query";
+import { useMemo } from "react";
 import { get, send } from "./client";
 import { putWorkspace } from "./queries";
 import type { ParameterValue, Transition, Workspace, WorkspaceBuild } from "./types";
@@ -15,25 +16,61 @@ export interface BuildRequest {
 export const createBuild = (workspace: string, request: BuildRequest) =>
   send<WorkspaceBuild>("POST", `workspaces/${workspace}/builds`, { ...request, reason: "dashboard" });
 
-// useBuild begins a build and shows the workspace with it at once.
-export function useBuild(workspace: Workspace) {
+// restart has the server stop the workspace and start it again. The server checks the start before it stops anything, and starts the
+// workspace even when this page is closed meanwhile.
+export const restart = (workspace: string, values?: ParameterValue[]) =>
+  send<WorkspaceBuild>("POST", `workspaces/${workspace}/restart`, {
+    reason: "dashboard",
+    ...(values ? { rich_parameter_values: values } : {}),
+  });
+
+// reread shows a workspace as it is now wherever it is shown.
+export const reread = async (client: QueryClient, workspace: string) =>
+  putWorkspace(client, await get<Workspace>(`workspaces/${workspace}`));
+
+export type Action = "start" | "stop" | "restart" | "update" | "delete" | "forget" | "cancel" | "favorite";
+
+function perform(w: Workspace, action: Action): Promise<unknown> {
+  switch (action) {
+    case "start":
+    case "stop":
+    case "delete":
+      return createBuild(w.id, { transition: action });
+    case "update":
+      return createBuild(w.id, { transition: "start", template_version_id: w.template_active_version_id });
+    case "forget":
+      return createBuild(w.id, { transition: "delete", orphan: true });
+    case "restart":
+      return restart(w.id);
+    case "cancel":
+      return send("PATCH", `workspacebuilds/${w.latest_build.id}/cancel`);
+    case "favorite":
+      return send(w.favorite ? "DELETE" : "PUT", `workspaces/${w.id}/favorite`);
+  }
+}
+
+interface Doing {
+  workspace: Workspace;
+  action: Action;
+}
+
+const performing = ["workspace-action"];
+
+// usePerform does something to a workspace. One serves a whole list.
+export function usePerform() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (request: BuildRequest) => createBuild(workspace.id, request),
-    onSuccess: async () => putWorkspace(client, await get<Workspace>(`workspaces/${workspace.id}`)),
+    mutationKey: performing,
+    mutationFn: ({ workspace, action }: Doing) => perform(workspace, action),
+    onSuccess: (_, { workspace }) => reread(client, workspace.id),
   });
 }
 
-// useRestart has the server stop the workspace and start it again. The server checks the start before it stops anything, and starts
-// the workspace even when this page is closed meanwhile.
-export function useRestart(workspace: Workspace) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (values?: ParameterValue[]) =>
-      send<WorkspaceBuild>("POST", `workspaces/${workspace.id}/restart`, {
-        reason: "dashboard",
-        ...(values ? { rich_parameter_values: values } : {}),
-      }),
-    onSuccess: async () => putWorkspace(client, await get<Workspace>(`workspaces/${workspace.id}`)),
+// usePerforming is the workspaces that the server has been asked to change, and has not answered for yet.
+export function usePerforming(): ReadonlySet<string> {
+  const doing = useMutationState({
+    filters: { mutationKey: performing, status: "pending" },
+    select: ({ state }) => state.variables as Doing,
   });
+  return useMemo(() => new Set(doing.filter((d) => d.action !== "favorite").map((d) => d.workspace.id)), [doing]);
 }

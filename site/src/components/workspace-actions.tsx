@@ -1,9 +1,8 @@
-// The buttons and the menu that start, stop, update and delete a workspace.
-import { useMutation } from "@tanstack/react-query";
+// The buttons and the menu that start, stop, update and delete a workspace. A page has one useWorkspaceActions and one ActionDialogs,
+// however many workspaces it lists.
 import { CircleStop, Ellipsis, Play, RefreshCw, Rocket, Star, Trash2, X } from "lucide-react";
-import { useState } from "react";
-import { useBuild, useRestart } from "~/api/actions";
-import { send } from "~/api/client";
+import { type ReactNode, useCallback, useState } from "react";
+import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
 import { Confirm } from "./dialog";
 import { Item, Menu, Separator } from "./menu";
@@ -11,109 +10,148 @@ import { isBusy } from "./status";
 import { Button, ErrorNote, IconButton } from "./ui";
 import { mayEditTemplates, useMe } from "./user";
 
-export function useWorkspaceActions(workspace: Workspace) {
-  const build = useBuild(workspace);
-  const again = useRestart(workspace);
-  const cancel = useMutation({
-    mutationFn: () => send("PATCH", `workspacebuilds/${workspace.latest_build.id}/cancel`),
-  });
-  const favorite = useMutation({
-    mutationFn: () => send(workspace.favorite ? "DELETE" : "PUT", `workspaces/${workspace.id}/favorite`),
-  });
-  const [asking, ask] = useState<"delete" | "orphan" | "stop" | "update" | null>(null);
-  const { status, job } = workspace.latest_build;
-  const idle = !isBusy(status) && !again.isPending && !build.isPending;
-  const version = workspace.outdated ? { template_version_id: workspace.template_active_version_id } : {};
+interface Question {
+  title: (name: string) => string;
+  button: string;
+  danger?: boolean; // the workspace's name must be typed
+  text: string;
+}
+
+// The actions that are confirmed first.
+const questions: Partial<Record<Action, Question>> = {
+  stop: {
+    title: (name) => `Stop ${name}?`,
+    button: "Stop",
+    text: "Running programs stop. What the template keeps, usually the home folder, stays.",
+  },
+  update: {
+    title: (name) => `Update ${name}?`,
+    button: "Update",
+    text: "The workspace is rebuilt from the template's active version with the same parameters. Running programs may stop.",
+  },
+  delete: {
+    title: (name) => `Delete ${name}?`,
+    button: "Delete",
+    danger: true,
+    text: "All its resources are destroyed, including its files. This cannot be undone.",
+  },
+  forget: {
+    title: (name) => `Forget ${name}?`,
+    button: "Forget",
+    danger: true,
+    text: "The workspace is removed, but its resources keep running and must be cleaned up by hand.",
+  },
+};
+
+type Act = (workspace: Workspace, action: Action) => void;
+
+// useWorkspaceActions performs actions, after asking where an answer is needed.
+export function useWorkspaceActions() {
+  const { mutate, mutateAsync, error } = usePerform();
+  const [asking, ask] = useState<{ workspace: Workspace; action: Action } | null>(null);
+  const act: Act = useCallback(
+    (workspace, action) => (questions[action] ? ask({ workspace, action }) : mutate({ workspace, action })),
+    [mutate],
+  );
+  return { act, busy: usePerforming(), asking, close: () => ask(null), confirm: mutateAsync, error };
+}
+
+// can is what may be done now. busy: the server has not answered the last request yet.
+function can({ latest_build: { status, job } }: Workspace, busy: boolean) {
+  const idle = !isBusy(status) && !busy;
   return {
-    workspace,
-    build,
-    again,
-    cancel,
-    favorite,
-    asking,
-    ask,
     idle,
-    error: build.error ?? again.error ?? cancel.error ?? favorite.error,
-    start: () => build.mutate({ transition: "start" }),
-    stop: () => build.mutateAsync({ transition: "stop" }),
-    update: () => build.mutateAsync({ transition: "start", ...version }),
-    remove: (orphan: boolean) => build.mutateAsync({ transition: "delete", ...(orphan ? { orphan } : {}) }),
-    canStart: idle && status !== "running" && status !== "deleted",
-    canStop: idle && (status === "running" || status === "failed" || status === "canceled"),
-    canCancel: (job.status === "pending" || job.status === "running") && !again.isPending,
+    start: idle && status !== "running" && status !== "deleted",
+    stop: idle && (status === "running" || status === "failed" || status === "canceled"),
+    cancel: !busy && (job.status === "pending" || job.status === "running"),
   };
 }
 
-type Actions = ReturnType<typeof useWorkspaceActions>;
+export interface ActionProps {
+  workspace: Workspace;
+  act: Act;
+  busy: boolean;
+}
 
 // PrimaryAction is the one thing that is most likely wanted now.
-export function PrimaryAction({ actions, small }: { actions: Actions; small?: boolean }) {
-  const name = actions.workspace.name;
-  const size = small ? { small } : {};
-  if (actions.canCancel)
-    return (
-      <Button
-        {...size}
-        onClick={() => actions.cancel.mutate()}
-        busy={actions.cancel.isPending}
-        aria-label={`Cancel the build of ${name}`}
-      >
+export function PrimaryAction({ workspace: w, act, busy, small = false }: ActionProps & { small?: boolean }) {
+  const may = can(w, busy);
+  const button = (action: Action, label: string, children: ReactNode, primary = false) => (
+    <Button
+      small={small}
+      look={primary && !small ? "primary" : "plain"}
+      onClick={() => act(w, action)}
+      aria-label={`${label} ${w.name}`}
+    >
+      {children}
+    </Button>
+  );
+  if (may.cancel)
+    return button(
+      "cancel",
+      "Cancel the build of",
+      <>
         <X /> Cancel
-      </Button>
+      </>,
     );
-  if (actions.canStart)
-    return (
-      <Button {...size} look={small ? "plain" : "primary"} onClick={actions.start} aria-label={`Start ${name}`}>
+  if (may.start)
+    return button(
+      "start",
+      "Start",
+      <>
         <Play /> Start
-      </Button>
+      </>,
+      true,
     );
-  if (actions.canStop)
-    return (
-      <Button {...size} onClick={() => actions.ask("stop")} aria-label={`Stop ${name}`}>
+  if (may.stop)
+    return button(
+      "stop",
+      "Stop",
+      <>
         <CircleStop /> Stop
-      </Button>
+      </>,
     );
   return (
-    <Button {...size} busy disabled>
+    <Button small={small} busy disabled>
       Wait
     </Button>
   );
 }
 
-export function ActionMenu({ actions }: { actions: Actions }) {
-  const { workspace, ask, idle } = actions;
-  const keeper = mayEditTemplates(useMe()); // what is forgotten may go on running and cost
+export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
+  const may = can(w, busy);
+  const admin = mayEditTemplates(useMe()); // what is forgotten may go on running and cost
   return (
     <Menu
       trigger={
-        <IconButton label={`More for ${workspace.name}`}>
+        <IconButton label={`More for ${w.name}`}>
           <Ellipsis />
         </IconButton>
       }
     >
-      <Item icon={<Play />} disabled={!actions.canStart} onSelect={actions.start}>
+      <Item icon={<Play />} disabled={!may.start} onSelect={() => act(w, "start")}>
         Start
       </Item>
-      <Item icon={<CircleStop />} disabled={!actions.canStop} onSelect={() => ask("stop")}>
+      <Item icon={<CircleStop />} disabled={!may.stop} onSelect={() => act(w, "stop")}>
         Stop
       </Item>
-      <Item icon={<RefreshCw />} disabled={!actions.canStop} onSelect={() => actions.again.mutate(undefined)}>
+      <Item icon={<RefreshCw />} disabled={!may.stop} onSelect={() => act(w, "restart")}>
         Restart
       </Item>
-      {workspace.outdated && (
-        <Item icon={<Rocket />} disabled={!idle} onSelect={() => ask("update")}>
+      {w.outdated && (
+        <Item icon={<Rocket />} disabled={!may.idle} onSelect={() => act(w, "update")}>
           Update to the active version
         </Item>
       )}
-      <Item icon={<Star />} onSelect={() => actions.favorite.mutate()}>
-        {workspace.favorite ? "Remove from favorites" : "Add to favorites"}
+      <Item icon={<Star />} onSelect={() => act(w, "favorite")}>
+        {w.favorite ? "Remove from favorites" : "Add to favorites"}
       </Item>
       <Separator />
-      <Item icon={<Trash2 />} danger disabled={!idle} onSelect={() => ask("delete")}>
+      <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "delete")}>
         Delete…
       </Item>
-      {workspace.latest_build.status === "failed" && keeper && (
-        <Item icon={<Trash2 />} danger disabled={!idle} onSelect={() => ask("orphan")}>
+      {w.latest_build.status === "failed" && admin && (
+        <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "forget")}>
           Forget without destroying…
         </Item>
       )}
@@ -121,53 +159,26 @@ export function ActionMenu({ actions }: { actions: Actions }) {
   );
 }
 
-export function ActionDialogs({ actions }: { actions: Actions }) {
-  const { workspace, asking, ask } = actions;
-  const close = () => ask(null);
-  switch (asking) {
-    case "stop":
-      return (
-        <Confirm title={`Stop ${workspace.name}?`} action="Stop" onConfirm={actions.stop} onClose={close}>
-          Running programs stop. What the template keeps, usually the home folder, stays.
-        </Confirm>
-      );
-    case "update":
-      return (
-        <Confirm title={`Update ${workspace.name}?`} action="Update" onConfirm={actions.update} onClose={close}>
-          The workspace is rebuilt from the template's active version with the same parameters. Running programs may
-          stop.
-        </Confirm>
-      );
-    case "delete":
-      return (
-        <Confirm
-          title={`Delete ${workspace.name}?`}
-          action="Delete"
-          danger
-          typed={workspace.name}
-          onConfirm={() => actions.remove(false)}
-          onClose={close}
-        >
-          All its resources are destroyed, including its files. This cannot be undone.
-        </Confirm>
-      );
-    case "orphan":
-      return (
-        <Confirm
-          title={`Forget ${workspace.name}?`}
-          action="Forget"
-          danger
-          typed={workspace.name}
-          onConfirm={() => actions.remove(true)}
-          onClose={close}
-        >
-          The workspace is removed, but its resources keep running and must be cleaned up by hand.
-        </Confirm>
-      );
+export function ActionDialogs({ actions }: { actions: ReturnType<typeof useWorkspaceActions> }) {
+  const { asking, close, confirm, error } = actions;
+  const question = asking && questions[asking.action];
+  if (question) {
+    const { name } = asking.workspace;
+    return (
+      <Confirm
+        title={question.title(name)}
+        action={question.button}
+        {...(question.danger ? { danger: true, typed: name } : {})}
+        onConfirm={() => confirm(asking)}
+        onClose={close}
+      >
+        {question.text}
+      </Confirm>
+    );
   }
-  return actions.error ? (
+  return error ? (
     <div className="fixed right-4 bottom-4 z-40 max-w-md">
-      <ErrorNote error={actions.error} />
+      <ErrorNote error={error} />
     </div>
   ) : null;
 }

@@ -1,8 +1,8 @@
 // What can be changed about a workspace: its name, when it starts and stops by itself, its parameters.
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, type ReactNode, useMemo, useState } from "react";
 import { useLocation } from "wouter";
-import { useBuild, useRestart } from "~/api/actions";
+import { createBuild, reread, restart } from "~/api/actions";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { BuildParameter, Workspace } from "~/api/types";
@@ -237,15 +237,17 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
   const kept = useMemo(() => new Set(current.filter((p) => p.masked && p.value === "").map((p) => p.name)), [current]);
   const before = Object.fromEntries(current.filter((p) => !kept.has(p.name)).map((p) => [p.name, p.value]));
   const form = useParameters(w.latest_build.template_version_id, w.owner_id, before, kept);
-  const build = useBuild(w);
-  const restart = useRestart(w);
+  const client = useQueryClient();
   const running = w.latest_build.status === "running";
   const change = useMutation({
-    mutationFn: async () => {
-      if (running) await restart.mutateAsync(form.values());
-      else await build.mutateAsync({ transition: "start", rich_parameter_values: form.values() });
+    mutationFn: () =>
+      running
+        ? restart(w.id, form.values())
+        : createBuild(w.id, { transition: "start", rich_parameter_values: form.values() }),
+    onSuccess: async () => {
+      await reread(client, w.id);
+      navigate(paths.workspace(w.owner_name, w.name));
     },
-    onSuccess: () => navigate(paths.workspace(w.owner_name, w.name)),
   });
   const { submit, waiting } = useSubmit(form, () => change.mutate());
   if (form.parameters?.length === 0)

@@ -59,7 +59,8 @@ export default function WorkspacePage({
 }
 
 function Shown({ workspace: w, build }: { workspace: Workspace; build: number | undefined }) {
-  const actions = useWorkspaceActions(w);
+  const actions = useWorkspaceActions();
+  const action = { workspace: w, act: actions.act, busy: actions.busy.has(w.id) };
   const search = useSearch();
   const tab = build !== undefined ? "builds" : (new URLSearchParams(search).get("tab") ?? "overview");
   const at = paths.workspace(w.owner_name, w.name);
@@ -84,8 +85,8 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       }
       actions={
         <>
-          <PrimaryAction actions={actions} />
-          <ActionMenu actions={actions} />
+          <PrimaryAction {...action} />
+          <ActionMenu {...action} />
           <ActionDialogs actions={actions} />
         </>
       }

@@ -22,7 +22,13 @@ import {
   Select,
 } from "~/components/ui";
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
-import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
+import {
+  ActionDialogs,
+  ActionMenu,
+  type ActionProps,
+  PrimaryAction,
+  useWorkspaceActions,
+} from "~/components/workspace-actions";
 import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
@@ -173,8 +179,8 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   const asked = useQueries({
     queries: pages.map((page) => ({ ...queries.workspaces(search, page), enabled: page > 0 })),
   });
-  // Paths and latency change without an event.
-  const mesh = useQuery({ ...queries.mesh(), refetchInterval: 15_000 });
+  const mesh = useQuery(queries.mesh()); // asked again when an agent or a workspace changes
+  const actions = useWorkspaceActions();
   const peers = useMemo(() => new Map(mesh.data?.peers.map((p) => [p.id, p])), [mesh.data]);
   const at = (i: number): Workspace | undefined => {
     const page = Math.floor(i / pageSize);
@@ -182,6 +188,7 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   };
   return (
     <Card flush>
+      <ActionDialogs actions={actions} />
       <ul ref={ref} aria-label="Workspaces" className="relative" style={{ height: virtual.getTotalSize() }}>
         {rows.map(({ index: i, start }) => {
           const w = at(i);
@@ -193,7 +200,14 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
               className="absolute inset-x-0 border-b border-line last:border-0"
               style={{ top: start - above, height }}
             >
-              {w && <Row workspace={w} peer={peers.get(agentsOf(w.latest_build)[0]?.id ?? "")} />}
+              {w && (
+                <Row
+                  workspace={w}
+                  peer={peers.get(agentsOf(w.latest_build)[0]?.id ?? "")}
+                  act={actions.act}
+                  busy={actions.busy.has(w.id)}
+                />
+              )}
             </li>
           );
         })}
@@ -202,8 +216,7 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   );
 }
 
-const Row = memo(function Row({ workspace: w, peer }: { workspace: Workspace; peer: MeshPeer | undefined }) {
-  const actions = useWorkspaceActions(w);
+const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & { peer: MeshPeer | undefined }) {
   const reason = reasonOf(w.latest_build);
   return (
     <div className="grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4 md:grid-cols-[minmax(0,3fr)_minmax(0,4fr)_8rem_6rem_9rem]">
@@ -239,9 +252,8 @@ const Row = memo(function Row({ workspace: w, peer }: { workspace: Workspace; pe
         <Ago at={w.last_used_at} />
       </div>
       <div className="flex items-center justify-end gap-1">
-        <PrimaryAction actions={actions} small />
-        <ActionMenu actions={actions} />
-        <ActionDialogs actions={actions} />
+        <PrimaryAction workspace={w} act={act} busy={busy} small />
+        <ActionMenu workspace={w} act={act} busy={busy} />
       </div>
     </div>
   );
