@@ -18,7 +18,7 @@ var routes = []string{
 	"/workspaces",
 	"/@:owner/:name",
 	"/@:owner/:name/builds/:build",
-	"/@:owner/:name/terminal",
+	terminalRoute,
 	"/templates",
 	"/templates/new",
 	"/templates/:template",
@@ -34,14 +34,20 @@ var routes = []string{
 	"/cli-auth",
 }
 
+// terminalRoute is the page of a terminal, whose styles are allowed more than the others' (see allowStyles).
+const terminalRoute = "/@:owner/:name/terminal"
+
 // IsPage reports whether the dashboard has a page at a path. What it does not have is answered with 404: a program that asks for
 // /metrics, /install.sh or another server's API would take a page for the answer.
 func IsPage(p string) bool {
+	return slices.ContainsFunc(routes, func(route string) bool { return matches(route, p) })
+}
+
+// matches reports whether a path is one of a route.
+func matches(route, p string) bool {
 	segments := strings.Split(strings.Trim(path.Clean("/"+p), "/"), "/")
-	return slices.ContainsFunc(routes, func(route string) bool {
-		pattern := strings.Split(strings.Trim(route, "/"), "/")
-		return len(pattern) == len(segments) && !slices.ContainsFunc(zip(pattern, segments), func(pair [2]string) bool { return !fits(pair[0], pair[1]) })
-	})
+	pattern := strings.Split(strings.Trim(route, "/"), "/")
+	return len(pattern) == len(segments) && !slices.ContainsFunc(zip(pattern, segments), func(pair [2]string) bool { return !fits(pair[0], pair[1]) })
 }
 
 func zip(a, b []string) [][2]string {

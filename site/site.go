@@ -131,8 +131,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		a = h.assets[index]
 		header.Set("Cache-Control", "no-cache")
+		if matches(terminalRoute, r.URL.Path) {
+			allowStyles(header)
+		}
 	}
 	h.write(w, r, status, a)
+}
+
+// allowStyles lets a page write style elements and attributes, which xterm.js draws with. The rest of the policy that the server has
+// set stays as it is.
+func allowStyles(header http.Header) {
+	const name, strict = "Content-Security-Policy", "style-src 'self'"
+	if policy := header.Get(name); policy != "" {
+		header.Set(name, strings.Replace(policy, strict, strict+" 'unsafe-inline'", 1))
+	}
 }
 
 func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, a asset) {

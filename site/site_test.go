@@ -224,3 +224,35 @@ func sample(route string, whole bool) string {
 	}
 	return strings.Join(out, "/")
 }
+
+// TestTerminalStyles: xterm.js writes style elements and attributes, so the terminal's page allows them. No other page does.
+func TestTerminalStyles(t *testing.T) {
+	t.Parallel()
+	const policy = "default-src 'self'; style-src 'self'; frame-ancestors 'none'"
+	const relaxed = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+	h := handler(t)
+	confined := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		h.ServeHTTP(w, r)
+	})
+	for path, want := range map[string]string{
+		"/@ada/dev/terminal":          relaxed,
+		"/@ada/dev.main/terminal/":    relaxed,
+		"/@ada/dev.main":              policy,
+		"/@ada/dev/builds/3":          policy,
+		"/@ada/dev/terminal/extra":    policy,
+		"/@ada/terminal":              policy,
+		"/@a/../@ada/login/../x":      policy,
+		"/@ada/dev/terminal/../../..": policy,
+		"/login":                      policy,
+		"/theme.js":                   policy,
+		"/no/such/terminal":           policy,
+	} {
+		if got := get(confined, http.MethodGet, path, "Accept", "text/html").Header().Values("Content-Security-Policy"); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: policy %q, want %q", path, got, want)
+		}
+	}
+	if got := get(h, http.MethodGet, "/@ada/dev/terminal").Header().Get("Content-Security-Policy"); got != "" {
+		t.Errorf("without a policy: got %q", got)
+	}
+}

@@ -2,6 +2,7 @@ import { expect, inject, it, beforeAll } from "vitest";
 import type { Page } from "playwright-core";
 import { axe, open, picture, withBrowser } from "./browser";
 import { run } from "./server";
+import { password } from "./setup";
 
 withBrowser();
 const place = inject("place");
@@ -121,4 +122,28 @@ it("survives a reload with its screen, and keeps its shell", async () => {
   await picture(page, "terminal");
   await page.keyboard.type("exit\n");
   await page.getByText("The session has ended.").waitFor();
+});
+
+it("may write inline styles, and no page that follows it may", async () => {
+  const { page } = await open(place, undefined, { expect: /Content Security Policy/ });
+  const styled = () =>
+    page.evaluate(() => {
+      const probe = document.createElement("i");
+      probe.setAttribute("style", "color: red");
+      return probe.style.color;
+    });
+  await page.goto("/@ada/term.main/terminal");
+  await page.getByLabel("Email").fill("ada@example.com");
+  expect(await styled()).toBe(""); // the form to sign in, where the terminal's address leads without a session
+  await page.getByLabel("Password").fill(password);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.locator('[data-terminal="open"]').waitFor();
+  expect(await styled()).toBe("red");
+  await page.goto("/@ada/term.none/terminal");
+  await page.getByRole("link", { name: "Go to the workspace" }).click();
+  await page.getByRole("heading", { name: "term" }).waitFor();
+  expect(await styled()).toBe("");
+  await page.goBack();
+  await page.getByText("There is no agent called none").waitFor();
+  expect(await styled()).toBe("red");
 });

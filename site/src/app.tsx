@@ -10,6 +10,7 @@ import { Boundary } from "./components/boundary";
 import { Shell } from "./components/shell";
 import { Empty, ErrorNote, LinkButton, Loading } from "./components/ui";
 import { UserContext } from "./components/user";
+import { useOwnDocument } from "./lib/confined";
 import { paths } from "./lib/path";
 
 const Login = lazy(() => import("./pages/login"));
@@ -31,6 +32,7 @@ const Health = lazy(() => import("./pages/health"));
 const Mesh = lazy(() => import("./pages/mesh"));
 
 export function App() {
+  if (!useOwnDocument()) return <Loading what="page" />;
   return (
     <Boundary>
       <Suspense fallback={<Loading what="page" />}>

@@ -14,7 +14,6 @@ import { agentsOf } from "~/components/status";
 import { useDark } from "~/components/theme";
 import { Empty, ErrorNote, LinkButton, Loading } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
-import { withoutInlineStyles } from "~/lib/inline-styles";
 import { paths } from "~/lib/path";
 
 export default function TerminalPage({
@@ -135,7 +134,7 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
         window.open(uri, "_blank", "noopener,noreferrer");
       }),
     );
-    const release = withoutInlineStyles(() => terminal.open(place.current!));
+    terminal.open(place.current!);
     fit.fit();
     terminal.focus();
 
@@ -208,7 +207,6 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
       for (const d of [typed, raw, resized]) d.dispose();
       ws?.close();
       terminal.dispose();
-      release();
     };
   }, [agent.id]);
 

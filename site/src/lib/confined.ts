@@ -1,0 +1,19 @@
+// Pages differ in what the server lets them do: the terminal's may write inline styles, no other may. A browser applies the policy of
+// the document that it has loaded, so that the two kinds do not share one.
+import { useEffect } from "react";
+import { useLocation } from "wouter";
+
+// As the server's routes.go knows it.
+const isTerminal = (path: string) => /^\/@[^/]+\/[^/]+\/terminal\/?$/.test(path);
+
+const loaded = isTerminal(location.pathname);
+
+// useOwnDocument is false while a page of the other kind is being loaded from the server.
+export function useOwnDocument(): boolean {
+  const [path] = useLocation();
+  const own = isTerminal(path) === loaded;
+  useEffect(() => {
+    if (!own) location.reload();
+  }, [own]);
+  return own;
+}
