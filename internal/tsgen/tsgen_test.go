@@ -55,15 +55,6 @@ type Thing struct {
 }
 type NotOnTheWire struct{ A int }
 `)
-	write("/coderd/a/a.go", `package a
-const v2 = "/api/v2/"
-func Routes(m mux) {
-	const sub = v2+"things/"
-	m.Handle("GET "+sub+"{thing}", public, get)
-	m.Handle("GET /healthz", public, get)
-	m.Handle(other, notARoute)
-}
-`)
 	got, err := generate(root)
 	if err != nil {
 		t.Fatal(err)
@@ -86,19 +77,10 @@ export interface Thing extends Base {
   by?: Record<string, number[]>;
   state: string;
 }
-
-// Route is what the server answers. A path's {segments} are to be filled in.
-export type Route =
-  | "GET /api/v2/things/{thing}";
 `
 	if text != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
-	write("/coderd/a/b.go", "package a\nfunc More(m mux) { m.Handle(\"GET /api/v2/\"+name(), public, get) }\n")
-	if _, err := generate(root); err == nil {
-		t.Error("a pattern that cannot be known is left out in silence")
-	}
-	write("/coderd/a/b.go", "package a\n")
 	write("/internal/sdk/b.go", "package sdk\ntype Odd struct { C chan int `json:\"c\"` }\n")
 	if _, err := generate(root); err == nil {
 		t.Error("a type that has no TypeScript is left out in silence")

@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"path/filepath"
 	"reflect"
 	"strconv"
@@ -21,30 +20,24 @@ type declared struct {
 	values map[string][]string // of a string type's constants
 }
 
-// source is a tree of source code.
-type source struct{ root string }
-
-// parse reads the package in a folder below the root, without its tests.
-func (s source) parse(dir string) (map[string]*ast.Package, error) {
-	packages, err := parser.ParseDir(token.NewFileSet(), filepath.Join(s.root, dir), func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, parser.ParseComments)
-	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", dir, err)
-	}
-	return packages, nil
-}
-
-func (s source) collect(dir string) (*declared, error) {
-	packages, err := s.parse(dir)
+// collect reads the package in a folder, without its tests.
+func collect(dir string) (*declared, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go")) // sorted
 	if err != nil {
 		return nil, err
 	}
 	d := &declared{types: map[string]*ast.TypeSpec{}, docs: map[string]string{}, values: map[string][]string{}}
-	for _, p := range packages {
-		for _, name := range sortedKeys(p.Files) {
-			for _, decl := range p.Files[name].Decls {
-				if gen, ok := decl.(*ast.GenDecl); ok {
-					d.add(gen)
-				}
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		for _, decl := range file.Decls {
+			if gen, ok := decl.(*ast.GenDecl); ok {
+				d.add(gen)
 			}
 		}
 	}
@@ -80,8 +73,8 @@ func (d *declared) add(gen *ast.GenDecl) {
 }
 
 // writeTypes writes every exported type that travels as JSON: structures with named fields, and closed sets of strings.
-func (s source) writeTypes(out *bytes.Buffer, dir string) error {
-	d, err := s.collect(dir)
+func writeTypes(out *bytes.Buffer, dir string) error {
+	d, err := collect(dir)
 	if err != nil {
 		return err
 	}
