@@ -3,17 +3,9 @@ import { type QueryClient, useMutation, useMutationState, useQueryClient } from 
 import { useMemo } from "react";
 import { get, send } from "./client";
 import { putWorkspace } from "./queries";
-import type { ParameterValue, Transition, Workspace, WorkspaceBuild } from "./types";
+import type { CreateBuildRequest, ParameterValue, Workspace, WorkspaceBuild } from "./types";
 
-export interface BuildRequest {
-  transition: Transition;
-  template_version_id?: string;
-  rich_parameter_values?: ParameterValue[];
-  orphan?: boolean;
-  log_level?: "debug";
-}
-
-export const createBuild = (workspace: string, request: BuildRequest) =>
+export const createBuild = (workspace: string, request: CreateBuildRequest) =>
   send<WorkspaceBuild>("POST", `workspaces/${workspace}/builds`, { ...request, reason: "dashboard" });
 
 // restart has the server stop the workspace and start it again. The server checks the start before it stops anything, and starts the

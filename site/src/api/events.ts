@@ -2,9 +2,9 @@
 import { useEffect } from "react";
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { type ApiError, get, retryDelay, setLink } from "./client";
+import type { EventKind } from "./types";
 
-const kinds = ["workspace", "build", "job", "template", "provisioner", "agent", "user"] as const;
-type Kind = (typeof kinds)[number];
+type Kind = Exclude<EventKind, "ready" | "reset">;
 
 // Which answers are out of date when something of a kind has changed, by the first part of their keys.
 const touches: Record<Kind, string[]> = {
@@ -16,6 +16,8 @@ const touches: Record<Kind, string[]> = {
   provisioner: ["provisioners", "jobs", "mesh", "health"],
   user: ["users", "me"],
 };
+
+const kinds = Object.keys(touches) as Kind[];
 
 // Changes come in bursts: those within this time are one question. ms
 const gather = 150;

@@ -88,7 +88,7 @@ export const queries = {
       `templateversions/${version}/external-auth`,
     ),
   health: () => ask<t.HealthReport>(["health"], "debug/health"),
-  mesh: () => ask<{ peers: t.MeshPeer[] }>(["mesh"], "mesh/peers"),
+  mesh: () => ask<t.MeshPeersResponse>(["mesh"], "mesh/peers"),
 };
 
 // putWorkspace shows a workspace that has just been read wherever it is shown. A page that opens next begins with it, so that a

@@ -5,7 +5,7 @@ import { Tabs } from "radix-ui";
 import { type ReactNode, useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
+import type { CreateTokenResponse, Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
 import { appLink, editorLink, jetbrainsLink, portLink, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { AgentLogs } from "./agent-logs";
@@ -82,7 +82,7 @@ function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: Work
   const [error, setError] = useState<unknown>();
   const open = async (make: (token: string) => string) => {
     try {
-      const { key } = await send<{ key: string }>("POST", "users/me/keys");
+      const { key } = await send<CreateTokenResponse>("POST", "users/me/keys");
       location.assign(make(key));
     } catch (err) {
       setError(err);

@@ -3,7 +3,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { send } from "~/api/client";
-import type { EvaluateParametersResponse, ParameterValue, PreviewParameter } from "~/api/types";
+import type {
+  EvaluateParametersRequest,
+  EvaluateParametersResponse,
+  ParameterValue,
+  PreviewParameter,
+} from "~/api/types";
 import { useDebounced } from "~/lib/hooks";
 import { validate } from "~/lib/validate";
 import { ParameterInput } from "./parameter-input";
@@ -47,7 +52,7 @@ export function useParameters(
       const form = await send<EvaluateParametersResponse>(
         "POST",
         `templateversions/${version}/dynamic-parameters/evaluate`,
-        { id: ++id.current, inputs: asked, owner_id: owner },
+        { id: ++id.current, inputs: asked, owner_id: owner } satisfies EvaluateParametersRequest,
       );
       return { ...form, asked };
     },

@@ -1,7 +1,7 @@
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { send } from "~/api/client";
-import type { Template } from "~/api/types";
+import type { Template, UpdateTemplateRequest } from "~/api/types";
 import { Button, Card, ErrorNote, fieldError, TextField } from "./ui";
 import { useLocation } from "wouter";
 import { paths } from "~/lib/path";
@@ -34,7 +34,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
         ...rest,
         default_ttl_ms: Number(ttl) * hour,
         activity_bump_ms: Number(bump) * hour,
-      });
+      } satisfies UpdateTemplateRequest);
     },
     onSuccess: () => form.name !== t.name && navigate(`${paths.template(form.name)}/settings`, { replace: true }),
   });

@@ -5,7 +5,15 @@ import { useLocation } from "wouter";
 import { createBuild, reread, restart } from "~/api/actions";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { BuildParameter, Workspace } from "~/api/types";
+import type {
+  BuildParameter,
+  ExtendRequest,
+  UpdateAutomaticUpdatesRequest,
+  UpdateAutostartRequest,
+  UpdateTTLRequest,
+  UpdateWorkspaceRequest,
+  Workspace,
+} from "~/api/types";
 import { ago } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule } from "~/lib/schedule";
@@ -71,7 +79,10 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
     },
   );
   const change = useMutation({
-    mutationFn: () => send("PUT", `workspaces/${w.id}/autostart`, { schedule: on ? formatSchedule(form) : "" }),
+    mutationFn: () =>
+      send("PUT", `workspaces/${w.id}/autostart`, {
+        schedule: on ? formatSchedule(form) : "",
+      } satisfies UpdateAutostartRequest),
   });
   const time = `${String(form.hour).padStart(2, "0")}:${String(form.minute).padStart(2, "0")}`;
   return (
@@ -143,13 +154,13 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
     mutationFn: () =>
       send("PUT", `workspaces/${w.id}/ttl`, {
         ttl_ms: hours === "" || Number(hours) === 0 ? null : Math.round(Number(hours) * 3_600_000),
-      }),
+      } satisfies UpdateTTLRequest),
   });
   const extend = useMutation({
     mutationFn: () =>
       send("PUT", `workspaces/${w.id}/extend`, {
         deadline: new Date(Math.max(Date.now(), Date.parse(w.latest_build.deadline!)) + 3_600_000).toISOString(),
-      }),
+      } satisfies ExtendRequest),
   });
   const { deadline, status } = w.latest_build;
   const limited = status === "running" && deadline && !deadline.startsWith("0001-");
@@ -194,8 +205,10 @@ function General({ workspace: w }: { workspace: Workspace }) {
   const change = useMutation({
     mutationFn: async () => {
       if (updates !== w.automatic_updates)
-        await send("PUT", `workspaces/${w.id}/autoupdates`, { automatic_updates: updates });
-      if (name !== w.name) await send("PATCH", `workspaces/${w.id}`, { name });
+        await send("PUT", `workspaces/${w.id}/autoupdates`, {
+          automatic_updates: updates,
+        } satisfies UpdateAutomaticUpdatesRequest);
+      if (name !== w.name) await send("PATCH", `workspaces/${w.id}`, { name } satisfies UpdateWorkspaceRequest);
     },
     onSuccess: () =>
       name !== w.name && navigate(`${paths.workspace(w.owner_name, name)}?tab=settings`, { replace: true }),

@@ -3,7 +3,13 @@ import { KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { APIKey } from "~/api/types";
+import type {
+  APIKey,
+  CreateTokenRequest,
+  CreateTokenResponse,
+  UpdateUserPasswordRequest,
+  UpdateUserProfileRequest,
+} from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Confirm, Dialog } from "~/components/dialog";
 import { mono, Table } from "~/components/table";
@@ -49,7 +55,9 @@ function Profile() {
   const me = useMe();
   const [username, setUsername] = useState(me.username);
   const [name, setName] = useState(me.name);
-  const save = useMutation({ mutationFn: () => send("PUT", "users/me/profile", { username, name }) });
+  const save = useMutation({
+    mutationFn: () => send("PUT", "users/me/profile", { username, name } satisfies UpdateUserProfileRequest),
+  });
   return (
     <Card title="Profile">
       <form
@@ -85,7 +93,7 @@ function Profile() {
 function Password() {
   const [form, setForm] = useState({ old_password: "", password: "" });
   const save = useMutation({
-    mutationFn: () => send("PUT", "users/me/password", form),
+    mutationFn: () => send("PUT", "users/me/password", form satisfies UpdateUserPasswordRequest),
     onSuccess: () => setForm({ old_password: "", password: "" }),
   });
   return (
@@ -217,7 +225,11 @@ function NewToken({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState("");
   const [days, setDays] = useState(30);
   const create = useMutation({
-    mutationFn: () => send<{ key: string }>("POST", "users/me/keys/tokens", { token_name: name, lifetime: days * day }),
+    mutationFn: () =>
+      send<CreateTokenResponse>("POST", "users/me/keys/tokens", {
+        token_name: name,
+        lifetime: days * day,
+      } satisfies CreateTokenRequest),
   });
   return (
     <Dialog title="New token" onClose={onClose}>

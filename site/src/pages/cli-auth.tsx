@@ -1,6 +1,7 @@
 import { useMutation } from "@tanstack/react-query";
 import { KeyRound } from "lucide-react";
 import { send } from "~/api/client";
+import type { CreateTokenResponse } from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Button, Card, ErrorNote, Page } from "~/components/ui";
 import { useMe } from "~/components/user";
@@ -10,7 +11,7 @@ import { useTitle } from "~/lib/hooks";
 export default function CliAuth() {
   useTitle("Token for a terminal");
   const me = useMe();
-  const create = useMutation({ mutationFn: () => send<{ key: string }>("POST", "users/me/keys") });
+  const create = useMutation({ mutationFn: () => send<CreateTokenResponse>("POST", "users/me/keys") });
   return (
     <Page title="Sign in from a terminal" subtitle={`As ${me.username}`}>
       <Card>

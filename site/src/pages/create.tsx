@@ -3,7 +3,7 @@ import { useEffect, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
 import { gone, putWorkspace, queries } from "~/api/queries";
-import type { Preset, Template, Workspace } from "~/api/types";
+import type { CreateWorkspaceRequest, Preset, Template, Workspace } from "~/api/types";
 import { Logins, useLogins } from "~/components/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
 import {
@@ -74,7 +74,7 @@ function Form({ template }: { template: Template }) {
         template_id: template.id,
         rich_parameter_values: form.values(),
         ...(preset ? { template_version_preset_id: preset } : {}),
-      }),
+      } satisfies CreateWorkspaceRequest),
     onSuccess: (w) => {
       putWorkspace(client, w);
       navigate(pathOf(w));

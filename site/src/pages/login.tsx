@@ -3,6 +3,7 @@ import { useState } from "react";
 import { Redirect, useLocation, useSearch } from "wouter";
 import { send, setLink } from "~/api/client";
 import { queries } from "~/api/queries";
+import type { LoginRequest } from "~/api/types";
 import { Front } from "~/components/front";
 import { Button, ErrorNote, TextField } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
@@ -18,7 +19,7 @@ export default function Login() {
   const [email, setEmail] = useState("");
   const [password, setPassword] = useState("");
   const login = useMutation({
-    mutationFn: () => send("POST", "users/login", { email, password }),
+    mutationFn: () => send("POST", "users/login", { email, password } satisfies LoginRequest),
     onSuccess: async () => {
       client.clear(); // it may be somebody else
       setLink({ session: "unknown", server: "ok" });

@@ -3,7 +3,14 @@ import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { Template, TemplateVersion } from "~/api/types";
+import type {
+  CreateTemplateRequest,
+  CreateTemplateVersionRequest,
+  Template,
+  TemplateVersion,
+  UpdateActiveVersionRequest,
+  UploadResponse,
+} from "~/api/types";
 import { ImportResult } from "~/components/import-result";
 import { TagsInput, parseTags } from "~/components/tags-input";
 import { FolderInput, type Source, StarterChoice } from "~/components/upload";
@@ -67,7 +74,7 @@ function Choose({ template, starter }: { template: Template | undefined; starter
     mutationFn: async () => {
       const file =
         source?.kind === "folder"
-          ? { file_id: (await send<{ hash: string }>("POST", "files", source.archive)).hash }
+          ? { file_id: (await send<UploadResponse>("POST", "files", source.archive)).hash }
           : { example_id: source?.id };
       return send<TemplateVersion>("POST", `${org}/templateversions`, {
         ...file,
@@ -76,7 +83,7 @@ function Choose({ template, starter }: { template: Template | undefined; starter
         tags: parseTags(tags),
         message,
         ...(template ? { template_id: template.id } : {}),
-      });
+      } satisfies CreateTemplateVersionRequest);
     },
     onSuccess: (v) => navigate(importing(v.id, chosen, template)),
   });
@@ -169,8 +176,9 @@ function Import({
   const version = useQuery(queries.version(id));
   const finish = useMutation({
     mutationFn: async () => {
-      if (!template) return send("POST", `${org}/templates`, { name, template_version_id: id });
-      return send("PATCH", `templates/${template.id}/versions`, { id });
+      if (!template)
+        return send("POST", `${org}/templates`, { name, template_version_id: id } satisfies CreateTemplateRequest);
+      return send("PATCH", `templates/${template.id}/versions`, { id } satisfies UpdateActiveVersionRequest);
     },
     onSuccess: () => navigate(paths.template(template?.name ?? name)),
   });
@@ -184,7 +192,7 @@ function Import({
         message: version.data!.message,
         user_variable_values: values,
         ...(template ? { template_id: template.id } : {}),
-      }),
+      } satisfies CreateTemplateVersionRequest),
     onSuccess: (v) => navigate(importing(v.id, name, template)),
   });
   const cancel = useMutation({ mutationFn: () => send("PATCH", `templateversions/${id}/cancel`) });

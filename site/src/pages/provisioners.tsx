@@ -4,7 +4,14 @@ import { useState } from "react";
 import { Link } from "wouter";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { MeshPeer, ProvisionerDaemon, ProvisionerJob, ProvisionerKey } from "~/api/types";
+import type {
+  CreateProvisionerKeyRequest,
+  CreateProvisionerKeyResponse,
+  MeshPeer,
+  ProvisionerDaemon,
+  ProvisionerJob,
+  ProvisionerKey,
+} from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Confirm, Dialog } from "~/components/dialog";
 import { Dot, jobTone } from "~/components/status";
@@ -307,7 +314,10 @@ function NewKey({ onClose }: { onClose: () => void }) {
   const [tags, setTags] = useState("");
   const create = useMutation({
     mutationFn: () =>
-      send<{ key: string }>("POST", "organizations/default/provisionerkeys", { name, tags: parseTags(tags) }),
+      send<CreateProvisionerKeyResponse>("POST", "organizations/default/provisionerkeys", {
+        name,
+        tags: parseTags(tags),
+      } satisfies CreateProvisionerKeyRequest),
   });
   return (
     <Dialog title="New provisioner key" onClose={onClose}>

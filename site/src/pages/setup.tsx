@@ -3,6 +3,7 @@ import { useState } from "react";
 import { Redirect, useLocation } from "wouter";
 import { send, setLink } from "~/api/client";
 import { queries } from "~/api/queries";
+import type { CreateFirstUserRequest, LoginRequest } from "~/api/types";
 import { Front } from "~/components/front";
 import { Button, ErrorNote, fieldError, TextField } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
@@ -16,8 +17,8 @@ export default function Setup() {
   const set = (key: keyof typeof form) => (value: string) => setForm((f) => ({ ...f, [key]: value }));
   const create = useMutation({
     mutationFn: async () => {
-      await send("POST", "users/first", { ...form, trial: false });
-      await send("POST", "users/login", { email: form.email, password: form.password });
+      await send("POST", "users/first", { ...form, trial: false } satisfies CreateFirstUserRequest);
+      await send("POST", "users/login", { email: form.email, password: form.password } satisfies LoginRequest);
     },
     onSuccess: () => {
       client.clear();

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
-import type { Template, TemplateVersion } from "~/api/types";
+import type { Template, TemplateVersion, UpdateActiveVersionRequest } from "~/api/types";
 import { Confirm } from "~/components/dialog";
 import { Files } from "~/components/files";
 import { Item, Menu } from "~/components/menu";
@@ -205,7 +205,10 @@ function Rights({ template }: { template: string }) {
 function Versions({ template: t }: { template: Template }) {
   const editor = mayEditTemplates(useMe());
   const versions = useQuery(queries.versions(t.id));
-  const promote = useMutation({ mutationFn: (id: string) => send("PATCH", `templates/${t.id}/versions`, { id }) });
+  const promote = useMutation({
+    mutationFn: (id: string) =>
+      send("PATCH", `templates/${t.id}/versions`, { id } satisfies UpdateActiveVersionRequest),
+  });
   if (versions.error) return <ErrorNote error={versions.error} />;
   if (!versions.data) return <Loading what="versions" />;
   return (

@@ -3,7 +3,7 @@ import { Ellipsis, Plus } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { User } from "~/api/types";
+import type { CreateUserRequest, UpdateRolesRequest, UpdateUserPasswordRequest, User } from "~/api/types";
 import { Confirm, Dialog } from "~/components/dialog";
 import { Item, Menu, Separator } from "~/components/menu";
 import { Table } from "~/components/table";
@@ -227,7 +227,7 @@ function NewUser({ onClose }: { onClose: () => void }) {
   const [form, setForm] = useState({ username: "", email: "", name: "", password: "" });
   const set = (key: keyof typeof form) => (value: string) => setForm((f) => ({ ...f, [key]: value }));
   const create = useMutation({
-    mutationFn: () => send("POST", "users", { ...form, login_type: "password" }),
+    mutationFn: () => send("POST", "users", { ...form, login_type: "password" } satisfies CreateUserRequest),
     onSuccess: onClose,
   });
   const error = (field: string) => fieldError(create.error, field);
@@ -290,7 +290,7 @@ function NewUser({ onClose }: { onClose: () => void }) {
 function Roles({ user, onClose }: { user: User; onClose: () => void }) {
   const [chosen, choose] = useState(user.roles.map((r) => r.name));
   const save = useMutation({
-    mutationFn: () => send("PUT", `users/${user.id}/roles`, { roles: chosen }),
+    mutationFn: () => send("PUT", `users/${user.id}/roles`, { roles: chosen } satisfies UpdateRolesRequest),
     onSuccess: onClose,
   });
   return (
@@ -332,7 +332,8 @@ function Roles({ user, onClose }: { user: User; onClose: () => void }) {
 function Password({ user, onClose }: { user: User; onClose: () => void }) {
   const [password, setPassword] = useState("");
   const save = useMutation({
-    mutationFn: () => send("PUT", `users/${user.id}/password`, { old_password: "", password }),
+    mutationFn: () =>
+      send("PUT", `users/${user.id}/password`, { old_password: "", password } satisfies UpdateUserPasswordRequest),
     onSuccess: onClose,
   });
   return (

@@ -3,7 +3,7 @@ import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { get, segment, send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { TemplateVersion } from "~/api/types";
+import type { CreateTemplateVersionRequest, TemplateVersion, UpdateActiveVersionRequest } from "~/api/types";
 import { Files } from "~/components/files";
 import { ImportResult } from "~/components/import-result";
 import { TabsNav } from "~/components/tabs-nav";
@@ -28,7 +28,10 @@ export default function VersionPage({ template: name, version: versionName }: { 
   const [, navigate] = useLocation();
   const [changing, change] = useState(false);
   const promote = useMutation({
-    mutationFn: () => send("PATCH", `templates/${template.data!.id}/versions`, { id: version.data!.id }),
+    mutationFn: () =>
+      send("PATCH", `templates/${template.data!.id}/versions`, {
+        id: version.data!.id,
+      } satisfies UpdateActiveVersionRequest),
   });
   const again = useMutation({
     mutationFn: (values: { name: string; value: string }[]) =>
@@ -40,7 +43,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
         tags: version.data!.job.tags,
         message: `Variables changed in ${versionName}`,
         user_variable_values: values,
-      }),
+      } satisfies CreateTemplateVersionRequest),
     onSuccess: (v) => navigate(`${paths.newTemplate}?template=${segment(name)}&version=${v.id}`),
   });
   const error = template.error ?? version.error;
