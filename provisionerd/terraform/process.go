@@ -85,7 +85,7 @@ type processServer struct {
 func (s *slot) offerProcess(f facts, env map[string]string) error {
 	id, err := uuid.FromBytes(f.metadata.GetWorkspaceId())
 	if !f.build || err != nil || id == uuid.Nil {
-		return nil
+		return nil //nolint:nilerr // not a workspace's build
 	}
 	if s.process == nil {
 		p, err := s.serveProcess(id)
@@ -112,7 +112,7 @@ func (s *slot) serveProcess(id uuid.UUID) (*processServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("offer workspace process: %w", err)
 	}
-	if err := os.Chmod(name, 0o600); err == nil {
+	if err = os.Chmod(name, 0o600); err == nil {
 		err = s.own(name)
 	}
 	if err != nil {
@@ -210,7 +210,7 @@ func (p *processServer) do(ctx context.Context, conn *net.UnixConn) error {
 func (r *runner) endProcess(work *provisionerpb.WorkspaceBuild) error {
 	id, err := uuid.FromBytes(work.GetMetadata().GetWorkspaceId())
 	if err != nil || id == uuid.Nil {
-		return nil
+		return nil //nolint:nilerr // without a workspace there is no process
 	}
 	switch work.GetTransition() {
 	case provisionerpb.Transition_TRANSITION_STOP:
