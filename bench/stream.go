@@ -76,7 +76,7 @@ func echo(l net.Listener) {
 		if err != nil {
 			return
 		}
-		go func() { io.Copy(conn, conn); conn.Close() }()
+		go func() { _, _ = io.Copy(conn, conn); conn.Close() }()
 	}
 }
 
@@ -163,7 +163,7 @@ func (d *day) forwarded(ctx context.Context, l net.Listener) (addr string, stop 
 	if err := cmd.Start(); err != nil {
 		return "", nil, err
 	}
-	stop = func() { cmd.Process.Signal(os.Interrupt); cmd.Wait() }
+	stop = func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() }
 	for range 500 {
 		if conn, err := net.Dial("tcp", addr); err == nil {
 			conn.Close()
@@ -196,13 +196,13 @@ func (d *day) openSSH(ctx context.Context) string {
 	}
 	_, port, _ := net.SplitHostPort(free.Addr().String())
 	free.Close()
-	os.MkdirAll("/run/sshd", 0o755) // sshd's own requirement; an error shows below
+	_ = os.MkdirAll("/run/sshd", 0o755) // sshd's own requirement; an error shows below
 	server := exec.CommandContext(ctx, sshd, "-D", "-f", "/dev/null", "-h", filepath.Join(dir, "host"), "-o", "ListenAddress=127.0.0.1:"+port,
 		"-o", "AuthorizedKeysFile="+filepath.Join(dir, "user.pub"), "-o", "StrictModes=no", "-o", "PidFile=none", "-o", "PermitRootLogin=yes")
 	if err := server.Start(); err != nil {
 		return err.Error()
 	}
-	defer func() { server.Process.Kill(); server.Wait() }()
+	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
 	times := make([]float64, 0, d.runs)
 	for tries := 0; len(times) < d.runs && tries < d.runs+100; tries++ {
 		begin := time.Now()

@@ -302,8 +302,7 @@ func (w *wan) resume(ctx context.Context) error {
 	if err := session.Start(); err != nil {
 		return err
 	}
-	defer session.Wait()
-	defer session.Process.Kill()
+	defer func() { _ = session.Process.Kill(); _ = session.Wait() }()
 	arrived := make(chan time.Time, 1<<16)
 	go func() {
 		buf := make([]byte, 4096)

@@ -163,7 +163,7 @@ func (s *server) start() error {
 		select {
 		case err := <-s.done:
 			s.cmd = nil
-			return fmt.Errorf("server ended: %v\n%s", err, s.logText())
+			return fmt.Errorf("server ended: %w\n%s", err, s.logText())
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
@@ -315,7 +315,7 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func cmdMember(ts *testscript.TestScript, neg bool, args []string) {
+func cmdMember(ts *testscript.TestScript, _ bool, args []string) {
 	name := args[0]
 	runAs(ts, false, "admin", []string{"users", "create", "--username", name, "--email", name + "@example.com", "--password", password})
 	srv := ts.Value("server").(*server)
@@ -324,7 +324,7 @@ func cmdMember(ts *testscript.TestScript, neg bool, args []string) {
 	runAs(ts, false, name, []string{"login", srv.url(), "--token", token})
 }
 
-func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
+func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, strings.Join(args, " ")) })}

@@ -210,11 +210,11 @@ func (d *deployment) neverInPlain(provider *extauthtest.Provider) {
 	files := 0
 	err := filepath.WalkDir(d.dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
-			return nil // it has gone meanwhile
+			return nil //nolint:nilerr // it has gone meanwhile
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // as above
 		}
 		files++
 		for _, secret := range append(provider.Given(), extauthtest.ClientSecret) {

@@ -29,7 +29,7 @@ type spoken struct {
 	ended chan error
 }
 
-func (d *deployment) speak(ctx context.Context, name string, cmd *exec.Cmd) *spoken {
+func (d *deployment) speak(_ context.Context, name string, cmd *exec.Cmd) *spoken {
 	d.t.Helper()
 	file, err := os.Create(filepath.Join(d.dir, name))
 	if err != nil {

@@ -494,7 +494,7 @@ func TestProvisionerRefusals(t *testing.T) {
 			other := &daemon{d: d, name: name, args: c.args}
 			made := other.command()
 			cmd := exec.CommandContext(ctx, made.Path, made.Args[1:]...)
-			cmd.Env, cmd.Dir = append(made.Env, c.env...), made.Dir
+			cmd.Env, cmd.Dir = slices.Concat(made.Env, c.env), made.Dir
 			said, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 1 {

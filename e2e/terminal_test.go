@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -121,7 +122,7 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 	}
 	await(t, "the shell has ended", func() bool {
 		_, err := page.ws.ReadAny(t.Context())
-		closed, ok := err.(*websock.CloseError)
+		closed, ok := errors.AsType[*websock.CloseError](err)
 		if ok && (closed.Status != websock.StatusNormal || !strings.Contains(closed.Reason, "exit status 3")) {
 			t.Errorf("end of the terminal: %v", closed)
 		}

@@ -79,8 +79,8 @@ func TestHeirGivesWay(t *testing.T) {
 func TestUndelivered(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "journal")
-	if any, err := provisionerd.Undelivered(dir); any || err != nil {
-		t.Errorf("no folder: %v, %v", any, err)
+	if found, err := provisionerd.Undelivered(dir); found || err != nil {
+		t.Errorf("no folder: %v, %v", found, err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -89,8 +89,8 @@ func TestUndelivered(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if any, err := provisionerd.Undelivered(dir); any != want || err != nil {
-			t.Errorf("%s: %v, %v; want %v", name, any, err, want)
+		if found, err := provisionerd.Undelivered(dir); found != want || err != nil {
+			t.Errorf("%s: %v, %v; want %v", name, found, err, want)
 		}
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

@@ -161,22 +161,6 @@ func (d *Daemon) Err() error {
 	return d.err
 }
 
-// Run serves until ctx ends, then drains: running jobs are finished, however long they take (a call of Stop from elsewhere
-// interrupts them). It returns early, with a fault, when the server refuses the daemon for good.
-func (d *Daemon) Run(ctx context.Context) error {
-	if err := d.Start(); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return d.Stop(context.WithoutCancel(ctx))
-	case <-d.done:
-		gone, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		cancel() // refused: nobody waits for its jobs
-		return errors.Join(d.Err(), d.Stop(gone))
-	}
-}
-
 // Stop drains: no further job is taken, and those that run are finished. When ctx ends, or Stop is called a second time, they
 // are interrupted, and killed a little later; their results stay in the journal for the next start if the server does not
 // take them in time. It waits until nothing of the daemon runs.

@@ -116,9 +116,16 @@ func TestRefusedEndsTheDaemon(t *testing.T) {
 		return st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Refused{Refused: &provisionerpb.Refused{Reason: "the name is taken"}}})
 	})
 	d := provisionerd.New(provisionerd.Options{StateDir: t.TempDir(), Executor: executor(nil), Dial: dial})
-	err := d.Run(t.Context())
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the end", d.Done())
+	err := d.Err()
+	if stopped := d.Stop(t.Context()); stopped != nil {
+		t.Errorf("stop: %v", stopped)
+	}
 	if fault.CodeOf(err) != fault.Forbidden || !strings.Contains(err.Error(), "the name is taken") {
-		t.Errorf("run: %v", err)
+		t.Errorf("refused: %v", err)
 	}
 	if len(sessions) != 1 {
 		t.Errorf("%d sessions, want 1", len(sessions))
@@ -201,7 +208,7 @@ func TestRevokedWhileRunning(t *testing.T) {
 	t.Parallel()
 	began := make(chan struct{})
 	free := make(chan struct{})
-	dial := serve(t, func(ctx context.Context, st *stream) error {
+	dial := serve(t, func(_ context.Context, st *stream) error {
 		key := func() ([]byte, uint64) { return make([]byte, 16), 1 }
 		if _, err := st.Receive(); err != nil {
 			return err

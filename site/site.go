@@ -126,7 +126,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Content-Type", "text/html; charset=utf-8")
 		header.Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusNotFound)
-		io.WriteString(w, notBuilt)
+		_, _ = io.WriteString(w, notBuilt) // an error means that the reader has left
 		return
 	default:
 		a = h.assets[index]
@@ -180,7 +180,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, a as
 	if r.Method == http.MethodHead {
 		return
 	}
-	w.Write(body) // an error means that the reader has left
+	_, _ = w.Write(body) // an error means that the reader has left
 }
 
 // accepts reports whether an Accept-Encoding header allows the coding. A weight of zero refuses it.

@@ -297,11 +297,11 @@ func TestRace(t *testing.T) {
 	for n := range 4 {
 		makers.Go(func() {
 			for range 300 {
-				make := func() (*scratch.Folder, error) { return scratch.Make("coder-git-") }
+				take := func() (*scratch.Folder, error) { return scratch.Make("coder-git-") }
 				if n == 0 {
-					make = func() (*scratch.Folder, error) { return scratch.Take(filepath.Join(tmp, "coder-agent-1")) }
+					take = func() (*scratch.Folder, error) { return scratch.Take(filepath.Join(tmp, "coder-agent-1")) }
 				}
-				folder, err := make()
+				folder, err := take()
 				if err != nil {
 					t.Error(err)
 					return

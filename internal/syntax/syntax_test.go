@@ -189,7 +189,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add(text(3), 400)
 	}
 	f.Add("a ? b : \"%{if c}${d}%{endif}\"\n", 1000)
-	f.Fuzz(func(t *testing.T, piece string, n int) {
+	f.Fuzz(func(_ *testing.T, piece string, n int) {
 		defer debug.SetMaxStack(debug.SetMaxStack(64 << 20))
 		if n < 0 || n > 16<<10 || n*len(piece) > 16<<10 {
 			return

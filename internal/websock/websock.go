@@ -179,7 +179,7 @@ func (c *Conn) Close(status Status, reason string) error {
 	c.closing.Do(func() {
 		c.stopPing()
 		// The library waits up to ten seconds for an answer; a peer that is gone shall not hold its caller that long.
-		timer := time.AfterFunc(closeTimeout, func() { c.ws.CloseNow() })
+		timer := time.AfterFunc(closeTimeout, func() { _ = c.ws.CloseNow() })
 		defer timer.Stop()
 		c.ws.Close(websocket.StatusCode(status), cutReason(reason))
 	})
@@ -191,7 +191,7 @@ func (c *Conn) Close(status Status, reason string) error {
 func (c *Conn) CloseNow() error {
 	c.closing.Do(func() {
 		c.stopPing()
-		c.ws.CloseNow()
+		_ = c.ws.CloseNow()
 	})
 	c.pinger.Wait()
 	return nil
@@ -231,7 +231,7 @@ func (c *Conn) ping(ctx context.Context, interval time.Duration) {
 		}
 	}
 	c.dead.Store(true)
-	c.ws.CloseNow()
+	_ = c.ws.CloseNow()
 }
 
 func (c *Conn) explain(doing string, err error) error {

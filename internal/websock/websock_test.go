@@ -187,13 +187,13 @@ func TestQuietConnection(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	ours := func(status int) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
+		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 			json.NewEncoder(w).Encode(map[string]string{"message": "sorry", "detail": "try later"})
 		}
 	}
 	proxy := func(status int) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { http.Error(w, "<html>", status) }
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", status) }
 	}
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
@@ -237,7 +237,7 @@ func TestRefusals(t *testing.T) {
 // The credential goes to the server that was named, wherever that points.
 func TestRedirectKeepsTheCredential(t *testing.T) {
 	t.Parallel()
-	thief := serve(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("got %q", r.Header.Get("Credential")) })
+	thief := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("got %q", r.Header.Get("Credential")) })
 	u := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, thief.String(), http.StatusTemporaryRedirect)
 	})

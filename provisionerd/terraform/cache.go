@@ -401,7 +401,7 @@ func closeTree(dir string) error {
 func removeReadOnly(dir string) error {
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
-			return nil // RemoveAll below says what is wrong
+			return nil //nolint:nilerr // RemoveAll below says what is wrong
 		}
 		return os.Chmod(name, 0o755)
 	})

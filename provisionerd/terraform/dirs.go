@@ -65,11 +65,11 @@ func existing(name string) string {
 // reachable reports whether an account that owns nothing can read dir, or run it when it is a file. Otherwise it returns the
 // path that is in the way.
 func reachable(name string) (obstacle string, ok bool) {
-	real, err := filepath.EvalSymlinks(name)
+	resolved, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return name, false
 	}
-	for dir := real; ; dir = filepath.Dir(dir) {
+	for dir := resolved; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err != nil || info.Mode().Perm()&0o001 == 0 {
 			return dir, false

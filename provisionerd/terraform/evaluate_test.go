@@ -75,7 +75,7 @@ resource "elsewhere_machine" "vm" {
 }
 `
 
-func ask(tb testing.TB, e *terraform.Executor, ctx context.Context, content map[string]string, values map[string]string) (terraform.Answer, error) {
+func ask(ctx context.Context, tb testing.TB, e *terraform.Executor, content map[string]string, values map[string]string) (terraform.Answer, error) {
 	tb.Helper()
 	source := tarOf(tb, content)
 	sum := sha256.Sum256(source)
@@ -118,7 +118,7 @@ func TestEvaluate(t *testing.T) {
 		{map[string]string{"region": "mars", "zone": "mars-1"}, "region=eu(eu|us) zone=eu-1(eu-1|eu-2) admin=no() cpus=()", []string{"region", "zone"}},
 		{map[string]string{"unknown": "x"}, "region=eu(eu|us) zone=eu-1(eu-1|eu-2) admin=no() cpus=()", nil},
 	} {
-		got, err := ask(t, e, t.Context(), files(form), c.values)
+		got, err := ask(t.Context(), t, e, files(form), c.values)
 		if err != nil {
 			t.Errorf("%v: %v", c.values, err)
 			continue
@@ -165,20 +165,20 @@ data "coder_parameter" "p" {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			if got, err := ask(t, e, ctx, files(c), nil); err == nil {
+			if got, err := ask(ctx, t, e, files(c), nil); err == nil {
 				t.Errorf("it was evaluated: %d parameters", len(got.Parameters))
 			}
 		})
 	}
-	got, err := ask(t, e, t.Context(), files("data \"coder_parameter\" \"p\" {\n  name = \"p\"\n  default = \"${fileexists(\"/proc/1/environ\")}${data.coder_workspace_owner.me.session_token}\"\n}\ndata \"coder_workspace_owner\" \"me\" {}\n"), nil)
+	got, err := ask(t.Context(), t, e, files("data \"coder_parameter\" \"p\" {\n  name = \"p\"\n  default = \"${fileexists(\"/proc/1/environ\")}${data.coder_workspace_owner.me.session_token}\"\n}\ndata \"coder_workspace_owner\" \"me\" {}\n"), nil)
 	if err == nil && strings.Contains(got.Values["p"], "SECRET") {
 		t.Errorf("the form has the owner's session: %q", got.Values["p"])
 	}
 	// Whatever came before, the next question is answered.
-	if got, err := ask(t, e, t.Context(), files(form), nil); err != nil || len(got.Parameters) != 4 {
+	if got, err := ask(t.Context(), t, e, files(form), nil); err != nil || len(got.Parameters) != 4 {
 		t.Errorf("afterwards: %v, %v", shown(got), err)
 	}
-	if _, err := ask(t, e, t.Context(), map[string]string{"main.tf.json": "{}"}, nil); fault.CodeOf(err) != fault.Invalid {
+	if _, err := ask(t.Context(), t, e, map[string]string{"main.tf.json": "{}"}, nil); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("JSON: %v", err)
 	}
 }
@@ -189,7 +189,7 @@ func TestEvaluateWaitsAndGivesUp(t *testing.T) {
 	done := make(chan error, 8)
 	for range cap(done) {
 		go func() {
-			_, err := ask(t, e, t.Context(), files(form), map[string]string{"region": "us"})
+			_, err := ask(t.Context(), t, e, files(form), map[string]string{"region": "us"})
 			done <- err
 		}()
 	}
@@ -200,7 +200,7 @@ func TestEvaluateWaitsAndGivesUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ask(t, e, ctx, files(form), nil); err == nil {
+	if _, err := ask(ctx, t, e, files(form), nil); err == nil {
 		t.Error("a question that nobody waits for was answered")
 	}
 }
@@ -208,7 +208,7 @@ func TestEvaluateWaitsAndGivesUp(t *testing.T) {
 func BenchmarkEvaluate(b *testing.B) {
 	e := newExecutor(b)
 	for b.Loop() {
-		if _, err := ask(b, e, b.Context(), files(form), map[string]string{"region": "us"}); err != nil {
+		if _, err := ask(b.Context(), b, e, files(form), map[string]string{"region": "us"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -177,11 +177,11 @@ func (e *Executor) checkShared() error {
 
 // below reports whether name is dir or lies in it, links resolved as far as they exist.
 func below(name, dir string) bool {
-	if real, err := filepath.EvalSymlinks(existing(dir)); err == nil {
-		dir = filepath.Join(real, strings.TrimPrefix(dir, existing(dir)))
+	if resolved, err := filepath.EvalSymlinks(existing(dir)); err == nil {
+		dir = filepath.Join(resolved, strings.TrimPrefix(dir, existing(dir)))
 	}
-	if real, err := filepath.EvalSymlinks(existing(name)); err == nil {
-		name = filepath.Join(real, strings.TrimPrefix(name, existing(name)))
+	if resolved, err := filepath.EvalSymlinks(existing(name)); err == nil {
+		name = filepath.Join(resolved, strings.TrimPrefix(name, existing(name)))
 	}
 	inside, err := filepath.Rel(dir, name)
 	return err == nil && filepath.IsLocal(inside)
@@ -224,7 +224,7 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	}
 	text, err := os.ReadFile(theirs)
 	if err != nil {
-		return c, nil // as Terraform does, which only warns of a file that it cannot read
+		return c, nil //nolint:nilerr // as Terraform does, which only warns of a file that it cannot read
 	}
 	c.initText = text
 	file, diags := new(syntax.Parser).Config(theirs, text)

@@ -200,11 +200,11 @@ func (s *slot) full(bound uint64) bool {
 		}
 		err = fs.WalkDir(root.FS(), ".", func(_ string, entry fs.DirEntry, err error) error {
 			if err != nil {
-				return nil // it went away while we looked
+				return nil //nolint:nilerr // it went away while we looked
 			}
 			info, err := entry.Info()
 			if err != nil {
-				return nil
+				return nil //nolint:nilerr // as above
 			}
 			files++
 			if stat, ok := statusOf(info); ok {

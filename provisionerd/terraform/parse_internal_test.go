@@ -185,7 +185,7 @@ func FuzzParseLine(f *testing.F) {
 
 func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"version":4,"serial":1,"lineage":"l","resources":[{"mode":"managed","type":"coder_agent","name":"a","instances":[{"index_key":0,"attributes":{"id":"11111111-1111-4111-8111-111111111111","os":"linux"},"dependencies":["a.b[0]"]}]},{"mode":"managed","type":"t","name":"b","instances":[{"attributes":{"id":1},"dependencies":["coder_agent.a"]}]}]}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
+	f.Fuzz(func(_ *testing.T, text []byte) {
 		s, err := parseState(text)
 		if err != nil {
 			return

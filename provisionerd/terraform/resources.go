@@ -65,7 +65,6 @@ type deriver struct {
 	nodes  []node
 	owners []owner
 	loose  []*provisionerpb.Resource // for agents without an owner
-	errs   []error
 }
 
 // agents makes the agents and gives each to its owner.

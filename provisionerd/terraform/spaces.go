@@ -197,7 +197,7 @@ func giveTree(dir string, from, to int) error {
 		return fmt.Errorf("give home folder: %w", err)
 	}
 	defer root.Close()
-	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
 		if err != nil || name == "." {
 			return err
 		}
