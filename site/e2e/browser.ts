@@ -1,5 +1,5 @@
-// The browser of the suite, and what must hold on every page that a test opens: no script fails, no policy is broken, nothing is asked
-// of another host.
+// The browser of the suite, and what must hold on every page that a test opens: no script fails, no policy is broken,
+// nothing is asked of another host.
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
@@ -87,7 +87,7 @@ export async function open(place: Place, token?: string, look: Look = {}): Promi
   });
   context.on("weberror", (error) => complain(`a script failed: ${error.error().message}`));
   context.on("console", (message) => {
-    // The browser reports every answer that is no success, and every connection that a restart has cut.
+    // The browser reports every error status and every connection that a restart closed.
     if (
       message.type() === "error" &&
       !/Failed to load resource|ERR_|WebSocket connection to|EventSource/.test(message.text())

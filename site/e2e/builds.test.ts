@@ -1,4 +1,5 @@
-// What changes a workspace beyond starting and stopping it: a new version, more time, a way out of the queue, an end without destroying.
+// What changes a workspace beyond starting and stopping it: a new version, more time, a way out of the queue, an end
+// without destroying.
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
@@ -51,7 +52,7 @@ it("gives a workspace an hour more", async () => {
   const { page } = await open(place, token);
   await page.goto("/@ada/limited?tab=settings");
   await page.getByText(/^Stops in 2 h\./).waitFor();
-  await page.getByRole("button", { name: "One hour more" }).click();
+  await page.getByRole("button", { name: "Extend by 1 hour" }).click();
   await page.getByText(/^Stops in 3 h\./).waitFor();
   expect(Date.parse((await workspace("limited")).latest_build.deadline!) - before).toBe(3_600_000);
 });
@@ -113,6 +114,6 @@ resource "terraform_data" "x" {
     .getByText(/exit status 7/)
     .first()
     .waitFor();
-  await remove("Forget without destroying…", "Forget");
+  await remove("Delete without destroying resources…", "Delete");
   await page.getByText("stuck has been deleted").waitFor({ timeout: 60_000 });
 });

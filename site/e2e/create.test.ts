@@ -207,7 +207,7 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
 
   // What was chosen once stays; the rest can be changed.
   await page.goto("/@ada/kinds?tab=settings");
-  await page.getByText("It was set when the workspace was created.").waitFor();
+  await page.getByText("Set when the workspace was created.").waitFor();
   expect(await page.getByRole("radio", { name: /Europe/ }).isDisabled()).toBe(true);
   expect(await page.getByRole("textbox", { name: "hostname" }).isDisabled()).toBe(false);
 });

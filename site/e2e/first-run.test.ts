@@ -26,7 +26,7 @@ it("leads from the first user over the first template to the first workspace", a
   await page.getByLabel("Password").fill(password);
   await page.getByRole("button", { name: "Create the first user" }).click();
 
-  await page.getByText("Begin with a template").waitFor();
+  await page.getByText("Start with a template").waitFor();
   await axe(page, "the empty list");
   await picture(page, "empty");
   await page.getByRole("link", { name: "Create the first template" }).click();
@@ -35,7 +35,7 @@ it("leads from the first user over the first template to the first workspace", a
   await page.getByRole("button", { name: "Import" }).click();
   await page.getByText("The template is ready").waitFor({ timeout: 60_000 });
   expect(await page.getByRole("log").innerText()).toContain("Plan:");
-  // The address names the import: a reload goes on with it.
+  // The address names the import: a reload resumes it.
   await page.reload();
   await page.getByRole("button", { name: "Create template" }).click();
   await page.getByRole("heading", { name: "Processes on the provisioner's host" }).waitFor();

@@ -45,7 +45,7 @@ it("creates, promotes, suspends and deletes users", async () => {
   await bob.page.getByRole("region", { name: "Daemons" }).getByText("idle").first().waitFor();
   // Another's workspace does not exist for him.
   await bob.page.goto("/@ada/dev");
-  await bob.page.getByText("There is no such workspace").waitFor();
+  await bob.page.getByText("Workspace not found").waitFor();
 
   await row.getByRole("button", { name: "More for bob" }).click();
   await page.getByRole("menuitem", { name: "Suspend…" }).click();

@@ -1,4 +1,5 @@
-// Restarting is the server's: it is checked before the stop, and goes on when the page is closed. What is masked stays so.
+// The server restarts a workspace: it checks the start first, and continues when the page is closed. Masked values stay
+// masked.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";

@@ -1,4 +1,4 @@
-// A server that goes away and comes back, and one that has had enough of somebody's tries. It is this file's own.
+// A server that stops and starts again, and one that limits sign-ins. This file has its own server.
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { open, withBrowser } from "./browser";
 import { run, Server } from "./server";
@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.cleanup());
 
-it("says that the server is away, and goes on by itself", async () => {
+it("reports that the server is down, and reconnects", async () => {
   const { page } = await open(server.place, token);
   await page.goto("/workspaces");
   await page.getByText("You have no workspaces").waitFor();

@@ -1,4 +1,5 @@
-// A server of the built program, with its own PostgreSQL, provisioners and folders, for tests that look at it through a browser.
+// A server of the built program, with its own PostgreSQL, provisioners and folders, for tests that look at it through a
+// browser.
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, openSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
@@ -111,7 +112,7 @@ export class Server {
         process.kill(Number(pid), "SIGKILL");
         if (basename(program).startsWith("coder.")) rmSync(program, { recursive: true, force: true });
       } catch {
-        // It has ended by itself, or is somebody else's.
+        // It has ended, or belongs to another user.
       }
     }
     rmSync(dir, { recursive: true, force: true, maxRetries: 5 });

@@ -45,13 +45,13 @@ it("brings back to where a session ended", async () => {
   await api(place, session, "POST", "users/logout");
   await page.getByRole("link", { name: "Users" }).click();
   await page.waitForURL("**/login?redirect=%2Fusers");
-  await page.getByText("Sign in to go on where you were.").waitFor();
+  await page.getByText("Sign in to continue where you were.").waitFor();
   await signIn(page);
   await page.waitForURL("**/users");
   await page.getByRole("table").waitFor();
 });
 
-it("notices by itself that a session has ended, and goes back", async () => {
+it("notices that the session has ended, and returns after signing in", async () => {
   const { page, context } = await open(place);
   await page.goto("/login");
   await signIn(page);

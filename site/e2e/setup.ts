@@ -10,7 +10,8 @@ declare module "vitest" {
   }
 }
 
-// signUp makes the first user, as whom the command line acts, and the template that the tests' workspaces are made from.
+// signUp makes the first user, as whom the command line acts, and the template that the tests' workspaces are made
+// from.
 export async function signUp(server: Server): Promise<string> {
   const { place } = server;
   await run(place, [

@@ -118,5 +118,5 @@ it("deletes a template, and not one that is in use", async () => {
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.waitForURL("**/templates");
   await page.goto("/templates/asking");
-  await page.getByText("There is no such template").waitFor();
+  await page.getByText("Template not found").waitFor();
 });

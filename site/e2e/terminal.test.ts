@@ -144,6 +144,6 @@ it("may write inline styles, and no page that follows it may", async () => {
   await page.getByRole("heading", { name: "term" }).waitFor();
   expect(await styled()).toBe("");
   await page.goBack();
-  await page.getByText("There is no agent called none").waitFor();
+  await page.getByText("Agent none not found").waitFor();
   expect(await styled()).toBe("red");
 });

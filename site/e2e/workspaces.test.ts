@@ -22,7 +22,7 @@ it("lists, searches and shows changes without a reload", async () => {
   await row.getByText("Running").waitFor();
   await axe(page, "workspaces");
   await page.getByLabel("Search workspaces").fill("owner:me status:stopped");
-  await page.getByText("Nothing matches").waitFor();
+  await page.getByText("No results").waitFor();
   await page.getByLabel("Search workspaces").fill("owner:me template:process name:list");
   await row.waitFor();
   // The search is in the address.
@@ -34,7 +34,7 @@ it("lists, searches and shows changes without a reload", async () => {
   await row.getByText("Running").waitFor();
   await row.getByText(/^(direct|relayed)/).waitFor();
   await picture(page, "workspaces");
-  // Somebody else stops it.
+  // Another user stops it.
   await run(place, ["stop", "list", "-y"]);
   await row.getByText("Stopped").waitFor();
   await row.getByRole("button", { name: "Start list" }).click();
@@ -66,7 +66,7 @@ it("starts, stops, restarts and deletes", async () => {
   await page.getByText("doomed has been deleted").waitFor({ timeout: 60_000 });
 });
 
-it("says when somebody else has deleted what is on screen", async () => {
+it("reports that another user deleted what is on screen", async () => {
   await run(place, ["create", "gone", "-t", "process", "-y"]);
   const { page } = await open(place, token);
   await page.goto("/@ada/gone?tab=settings");
@@ -74,7 +74,7 @@ it("says when somebody else has deleted what is on screen", async () => {
   await run(place, ["delete", "gone", "-y"]);
   await page.getByText("gone has been deleted").waitFor();
   await page.goto("/@ada/never-there");
-  await page.getByText("There is no such workspace").waitFor();
+  await page.getByText("Workspace not found").waitFor();
 });
 
 it("shows a workspace's agents, ways in, builds and settings", async () => {

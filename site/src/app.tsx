@@ -1,4 +1,4 @@
-// Which page an address shows, and what surrounds it: who is signed in, and whether the server answers.
+// Routes: which page an address shows, for signed-in users and others.
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect } from "react";
 import { Redirect, Route, Switch, useLocation, useSearch } from "wouter";
@@ -48,7 +48,7 @@ export function App() {
   );
 }
 
-// SignedIn shows pages to somebody whom the server knows, and sends everybody else to sign in and back.
+// SignedIn shows pages to signed-in users and sends others to sign in and back.
 function SignedIn() {
   const [path] = useLocation();
   const search = useSearch();
@@ -133,11 +133,8 @@ function Pages() {
 
 function NotFound() {
   return (
-    <Empty
-      title="There is no such page"
-      action={<LinkButton href={paths.workspaces}>Go to your workspaces</LinkButton>}
-    >
-      The address may be mistyped, or what it named is gone.
+    <Empty title="Page not found" action={<LinkButton href={paths.workspaces}>Go to your workspaces</LinkButton>}>
+      Check the address. The page may have been removed.
     </Empty>
   );
 }

@@ -12,18 +12,18 @@ const client = new QueryClient({
       // The event stream says when something has changed; nothing is asked again before that.
       staleTime: Infinity,
       refetchOnWindowFocus: false,
-      // What the server has answered is final. Only silence is worth another try.
+      // An answer is final. Retry only when there was none.
       retry: (count, err) => err instanceof ApiError && (err.status === 0 || err.status >= 502) && count < 10,
       retryDelay,
       networkMode: "always",
     },
     mutations: { networkMode: "always" },
   },
-  // Whatever a change has touched is asked again at once, before the event stream tells.
+  // Refetch what a change touched at once, without waiting for the event stream.
   mutationCache: new MutationCache({ onSuccess: () => void client.invalidateQueries({ refetchType: "active" }) }),
 });
 
-// What nearly every visit needs is on its way before the first component asks: who is here, and the page that most begin with.
+// Prefetch what nearly every visit needs: the user and the most common first page.
 if (!["/login", "/setup"].includes(location.pathname)) void client.prefetchQuery(queries.me());
 if (["/", "/workspaces"].includes(location.pathname)) {
   void import("./pages/workspaces");

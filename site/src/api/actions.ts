@@ -8,8 +8,8 @@ import type { CreateBuildRequest, ParameterValue, Workspace, WorkspaceBuild } fr
 export const createBuild = (workspace: string, request: CreateBuildRequest) =>
   send<WorkspaceBuild>("POST", `workspaces/${workspace}/builds`, { ...request, reason: "dashboard" });
 
-// restart has the server stop the workspace and start it again. The server checks the start before it stops anything, and starts the
-// workspace even when this page is closed meanwhile.
+// restart has the server stop the workspace and start it again. The server checks the start before it stops anything,
+// and starts the workspace even when this page is closed meanwhile.
 export const restart = (workspace: string, values?: ParameterValue[]) =>
   send<WorkspaceBuild>("POST", `workspaces/${workspace}/restart`, {
     reason: "dashboard",
@@ -48,7 +48,7 @@ interface Doing {
 
 const performing = ["workspace-action"];
 
-// usePerform does something to a workspace. One serves a whole list.
+// usePerform performs actions on workspaces. One serves a whole list.
 export function usePerform() {
   const client = useQueryClient();
   return useMutation({
@@ -58,7 +58,7 @@ export function usePerform() {
   });
 }
 
-// usePerforming is the workspaces that the server has been asked to change, and has not answered for yet.
+// usePerforming is the workspaces with a request that the server has not answered yet.
 export function usePerforming(): ReadonlySet<string> {
   const doing = useMutationState({
     filters: { mutationKey: performing, status: "pending" },

@@ -1,4 +1,4 @@
-// How the dashboard speaks with its server: requests, their errors, and what is known about session and connection.
+// Requests to the server, their errors, and the state of session and connection.
 import { useSyncExternalStore } from "react";
 
 export class ApiError extends Error {
@@ -14,7 +14,7 @@ export class ApiError extends Error {
   }
 }
 
-// What the whole page needs to know: "ended" means that the server does not know the session any more, "lost" that it does not
+// The state of the connection: "ended" means that the session is no longer valid, "lost" that the server does not
 // answer.
 interface Link {
   session: "unknown" | "ended";
@@ -68,7 +68,7 @@ async function call(path: string, { method = "GET", body, signal }: Call = {}): 
     throw new ApiError(
       0,
       "The server does not answer.",
-      "It may be restarting, or your connection is down. This page goes on by itself.",
+      "It may be restarting, or your connection is down. This page reconnects automatically.",
     );
   }
   if (response.ok) return response;
@@ -109,7 +109,7 @@ export function socket(path: string): WebSocket {
 
 export const segment = encodeURIComponent;
 
-// retryDelay is how long to wait before the nth try, in ms: growing, bounded, never the same for all browsers.
+// retryDelay is the pause before the nth retry, in ms: exponential, bounded and jittered.
 export function retryDelay(n: number): number {
   return Math.min(10_000, 300 * 2 ** n) * (0.5 + Math.random() / 2);
 }

@@ -1,4 +1,4 @@
-// The one stream that says what has changed. It carries no content: what is on screen and has changed is asked for again.
+// The event stream. Events name what changed and carry no content: queries on screen are refetched.
 import { useEffect } from "react";
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { type ApiError, get, retryDelay, setLink } from "./client";
@@ -19,7 +19,7 @@ const touches: Record<Kind, string[]> = {
 
 const kinds = Object.keys(touches) as Kind[];
 
-// Changes come in bursts: those within this time are one question. ms
+// Changes within this time cause one refetch. ms
 const gather = 150;
 
 function follow(client: QueryClient): () => void {
@@ -42,11 +42,11 @@ function follow(client: QueryClient): () => void {
     source = new EventSource("/api/v2/events");
     source.addEventListener("ready", () => {
       setLink({ server: "ok" });
-      // Whatever happened while nobody listened.
+      // Catch up with changes made while the stream was down.
       if (tries > 0) void client.invalidateQueries();
       tries = 0;
     });
-    // The server has lost count of what has changed.
+    // The server has dropped events.
     source.addEventListener("reset", () => void client.invalidateQueries());
     for (const kind of kinds) source.addEventListener(kind, () => changed(kind));
     source.onerror = () => {
@@ -56,7 +56,7 @@ function follow(client: QueryClient): () => void {
     };
   };
 
-  // A stream does not say why it ended: the server may be away, or may not know the session any more.
+  // An EventSource gives no reason for its end: the server may be down or the session may have ended.
   const probe = () =>
     get("users/me").then(
       () => setLink({ server: "ok" }),
@@ -64,7 +64,7 @@ function follow(client: QueryClient): () => void {
         setLink({ server: err.status === 0 || (err.status >= 502 && err.status <= 504) ? "lost" : "ok" }),
     );
 
-  // A tab that comes back after sleep does not wait for its timer.
+  // A tab that wakes up reconnects at once.
   const wake = () => {
     if (document.visibilityState === "hidden" || source?.readyState !== EventSource.CLOSED) return;
     clearTimeout(timer);
@@ -83,7 +83,7 @@ function follow(client: QueryClient): () => void {
   };
 }
 
-// useEvents keeps what is on screen fresh while somebody is signed in.
+// useEvents keeps what is on screen fresh while the user is signed in.
 export function useEvents() {
   const client = useQueryClient();
   useEffect(() => follow(client), [client]);

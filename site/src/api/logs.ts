@@ -1,4 +1,4 @@
-// Logs that grow: what is there first, then a websocket, resumed at the last line when it breaks.
+// Growing logs: the existing lines first, then a websocket that resumes after the last line.
 import { useEffect, useRef, useState } from "react";
 import { get, retryDelay, socket } from "./client";
 import type { AgentLog, JobLog } from "./types";
@@ -8,7 +8,8 @@ export interface Followed<T> {
   state: "loading" | "following" | "ended" | "lost";
 }
 
-// useLog follows the log at a path. Each message is a line or a list of lines. done: the log will not grow, so it is only read.
+// useLog follows the log at a path. Each message is a line or a list of lines. If done, the log no longer grows and is
+// only read.
 function useLog<T extends { id: number }>(path: string | undefined, done: boolean): Followed<T> {
   const [log, setLog] = useState<Followed<T>>({ lines: [], state: "loading" });
   const finished = useRef(done); // a log that ends while it is followed is followed to its end
@@ -24,7 +25,7 @@ function useLog<T extends { id: number }>(path: string | undefined, done: boolea
     const show = (state: Followed<T>["state"]) => setLog({ lines: lines.slice(), state });
     const last = () => lines.at(-1)?.id ?? 0;
 
-    // Thousands of messages may come in one frame: they are shown once.
+    // Show the messages of one frame together: there may be thousands.
     const take = (more: T | T[]) => {
       for (const line of Array.isArray(more) ? more : [more]) if (line.id > last()) lines.push(line);
       frame ||= requestAnimationFrame(() => {

@@ -1,5 +1,4 @@
-// Every question the dashboard asks, with the key under which its answer is kept. The first part of a key is the kind of thing,
-// which is also what the event stream names.
+// Every query of the dashboard and its cache key. A key begins with the kind that events invalidate.
 import { type QueryClient, queryOptions } from "@tanstack/react-query";
 import { ApiError, get, segment } from "./client";
 import type * as t from "./types";
@@ -9,7 +8,7 @@ const org = "organizations/default";
 // A long list is asked for as far as it is looked at, so many at a time.
 export const pageSize = 100;
 
-// What the list of workspaces shows before anybody searches.
+// The list's search before the user changes it.
 export const firstSearch = "owner:me";
 
 // gone reports whether an error says that the thing does not exist, or not for this person.
@@ -91,8 +90,8 @@ export const queries = {
   mesh: () => ask<t.MeshPeersResponse>(["mesh"], "mesh/peers"),
 };
 
-// putWorkspace shows a workspace that has just been read wherever it is shown. A page that opens next begins with it, so that a
-// build which ends quickly is seen all the same, and asks again.
+// putWorkspace puts a workspace that was just read into every cached answer. The next page starts from it and
+// refetches, so that even a short build is seen.
 export function putWorkspace(client: QueryClient, workspace: t.Workspace) {
   const { queryKey } = queries.workspace(workspace.owner_name, workspace.name);
   client.setQueryData(queryKey, workspace);

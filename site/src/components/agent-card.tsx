@@ -150,9 +150,9 @@ function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: Work
 
 const shared = {
   owner: "",
-  authenticated: "Shared with everybody who is signed in",
-  organization: "Shared with the organization",
-  public: "Shared with everybody on the network",
+  authenticated: "Any signed-in user can open it",
+  organization: "Any member of the organization can open it",
+  public: "Anyone on the network can open it",
 };
 
 function AppLink({
@@ -183,7 +183,7 @@ function AppLink({
   );
   if (link === "")
     return (
-      <Button disabled title="This server has no host for apps of their own: start it with --wildcard-access-url">
+      <Button disabled title="Subdomain apps are off. Start the server with --wildcard-access-url.">
         {content}
       </Button>
     );
@@ -288,7 +288,7 @@ function Connect({ workspace, agent }: { workspace: Workspace; agent: WorkspaceA
         {agent.expanded_directory && (
           <>
             {" "}
-            Sessions begin in <code>{agent.expanded_directory}</code>.
+            Sessions start in <code>{agent.expanded_directory}</code>.
           </>
         )}
       </p>
@@ -304,7 +304,7 @@ const Labelled = ({ label, children }: { label: string; children: ReactNode }) =
 );
 
 function Ports({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
-  // What a program in the workspace listens on is known by asking only.
+  // Open ports are known only by asking the agent.
   const ports = useQuery({ ...queries.ports(agent.id), refetchInterval: 10_000 });
   const host = useQuery(queries.appsHost()).data?.host ?? "";
   const [number, setNumber] = useState("");
@@ -313,7 +313,7 @@ function Ports({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAge
   return (
     <div className="flex flex-col gap-3">
       {all.length === 0 ? (
-        <p className="text-muted">Nothing listens in the workspace yet.</p>
+        <p className="text-muted">No ports are open in the workspace.</p>
       ) : (
         <ul className="flex flex-col divide-y divide-line">
           {all.map((p) => (
@@ -367,7 +367,7 @@ function Ports({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAge
 }
 
 function Scripts({ agent }: { agent: WorkspaceAgent }) {
-  if (agent.scripts.length === 0) return <p className="text-muted">Its template gives this agent no scripts.</p>;
+  if (agent.scripts.length === 0) return <p className="text-muted">This agent has no scripts.</p>;
   return (
     <ul className="flex flex-col gap-2">
       {agent.scripts.map((s) => (

@@ -1,7 +1,7 @@
 import { Component, type ReactNode } from "react";
 import { Button, Empty } from "./ui";
 
-// Boundary keeps a page that failed from taking the others with it. Another address is another try.
+// Boundary contains a page that throws. Navigating elsewhere resets it.
 export class Boundary extends Component<{ children: ReactNode; at?: string }, { error: Error | null }> {
   override state: { error: Error | null } = { error: null };
 
@@ -16,7 +16,7 @@ export class Boundary extends Component<{ children: ReactNode; at?: string }, { 
   override render() {
     const { error } = this.state;
     if (!error) return this.props.children;
-    // After an update of the server the parts of the old page are gone.
+    // After an update of the server, the old page's chunks are gone.
     const outdated = /dynamically imported module|Importing a module|preload/i.test(error.message);
     return (
       <Empty
@@ -27,7 +27,7 @@ export class Boundary extends Component<{ children: ReactNode; at?: string }, { 
           </Button>
         }
       >
-        {outdated ? "Reload to get the new dashboard." : error.message}
+        {outdated ? "Reload to use the new dashboard." : error.message}
       </Empty>
     );
   }

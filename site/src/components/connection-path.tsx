@@ -5,7 +5,7 @@ import { bytes, duration } from "~/lib/format";
 import { nearest } from "./path-mark";
 import { Ago, ErrorNote } from "./ui";
 
-// ConnectionPath draws the ways from this person's computer to an agent: straight, and by the relay.
+// ConnectionPath draws the direct and the relayed path from the user's computers to an agent.
 export function ConnectionPath({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
   const mesh = useQuery({ ...queries.mesh(), refetchInterval: 10_000 });
   const peers = mesh.data?.peers ?? [];
@@ -33,7 +33,7 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
           note={peer && peer.latency_ms > 0 ? duration(peer.latency_ms) : relay ? duration(relay.ms) : ""}
         />
         <text x="260" y="112" textAnchor="middle" className="fill-muted text-[11px]">
-          {direct ? "straight" : "straight, when the networks allow it"}
+          {direct ? "direct" : "direct, if the networks allow it"}
         </text>
       </svg>
       <p className="text-[13px] text-muted">
@@ -41,11 +41,11 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
         {peer && (
           <>
             {" "}
-            The server has sent it {bytes(peer.tx_bytes)} and received {bytes(peer.rx_bytes)}; last seen{" "}
+            The server sent it {bytes(peer.tx_bytes)} and received {bytes(peer.rx_bytes)}; last seen{" "}
             <Ago at={peer.last_seen} />.
           </>
         )}{" "}
-        <code>coder ping {workspace.name}</code> says which path your own computer takes.
+        <code>coder ping {workspace.name}</code> shows which path your computer takes.
       </p>
     </div>
   );
@@ -56,13 +56,13 @@ function describe(up: boolean, client: MeshClient | undefined, relay: number | u
   const trip = client && client.latency_ms > 0 ? `, ${duration(client.latency_ms)} away` : "";
   switch (client?.path) {
     case "direct":
-      return `A computer of yours is connected straight to the agent${trip}.`;
+      return `Your computer is connected directly to the agent${trip}.`;
     case "relayed":
-      return `A computer of yours is connected to the agent by way of the relay${trip}.`;
+      return `Your computer is connected to the agent through the relay${trip}.`;
     case "unknown":
-      return "A computer of yours may reach the agent, and nothing has travelled lately.";
+      return "Your computer has no recent traffic with the agent.";
   }
-  return `The agent is in the mesh${relay === undefined ? "" : `, ${duration(relay)} from its relay`}. No computer of yours is connected now.`;
+  return `The agent is in the mesh${relay === undefined ? "" : `, ${duration(relay)} from its relay`}. None of your computers is connected.`;
 }
 
 function Node({ x, y, label, note }: { x: number; y: number; label: string; note: string }) {

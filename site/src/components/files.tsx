@@ -121,7 +121,7 @@ export function Excerpt({ file, at }: { file: string; at: Position }) {
       ) : files.isPending ? (
         <Loading what="file" />
       ) : (
-        <Note tone="warn">The file is not in the template: it comes from a module.</Note>
+        <Note tone="warn">This file belongs to a module, not to the template.</Note>
       )}
     </div>
   );

@@ -30,7 +30,7 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
   const wrap = useWrap();
   const now = useNow(1000, !job.completed_at);
 
-  // The end of a followed log is the end of its job, whose result is asked for at once.
+  // A followed log ends with its job. Fetch the result at once.
   const client = useQueryClient();
   const over = state === "ended" && !job.completed_at;
   useEffect(() => {
@@ -102,9 +102,7 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
         empty={
           state !== "loading" &&
           lines.length === 0 && (
-            <p className="px-3 py-6 text-[#9aa5b6]">
-              {job.completed_at ? "This job has written no log." : "Nothing has been written yet."}
-            </p>
+            <p className="px-3 py-6 text-[#9aa5b6]">{job.completed_at ? "This job has no log." : "No output yet."}</p>
           )
         }
       >

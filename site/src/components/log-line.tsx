@@ -31,7 +31,7 @@ export const LogText = memo(function LogText({ text, level }: { text: string; le
 
 const storageKey = "log-wrap";
 
-// useWrap is whether long lines are wrapped, as this browser has last chosen.
+// useWrap is whether long lines wrap: the last choice in this browser.
 export function useWrap() {
   const [wraps, setWraps] = useState(() => stored() !== "off");
   const toggle = () => {

@@ -1,4 +1,4 @@
-// The part of a log that scrolls: of its rows only those near the window are in the page, and its end is followed.
+// The scrolling part of a log. Only rows near the viewport are in the page, and the end is followed.
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown } from "lucide-react";
 import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
@@ -44,7 +44,7 @@ export function LogScroller({
   });
   const height = rows.getTotalSize();
 
-  // The heights of wrapped rows do not hold for unwrapped ones.
+  // Wrapped and unwrapped rows differ in height.
   useEffect(() => rows.measure(), [rows, wraps]);
 
   useLayoutEffect(() => {
@@ -55,7 +55,7 @@ export function LogScroller({
     onRevealed?.();
   }, [rows, reveal, onRevealed]);
 
-  // A log that is read at its end is followed.
+  // Follow a log whose reader is at its end.
   useLayoutEffect(() => {
     if (sticks && scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
   }, [sticks, height]);

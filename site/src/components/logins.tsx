@@ -5,9 +5,9 @@ import { queries } from "~/api/queries";
 import { Badge, buttonClass, Card, ErrorNote, Icon } from "~/components/ui";
 import { paths } from "~/lib/path";
 
-const lookAgain = 2_000; // ms, while somebody may be signing in in another window
+const lookAgain = 2_000; // ms, while the user may be signing in in another window
 
-// useLogins is what a version asks for, looked at again until nothing is missing.
+// useLogins is the logins that a version requires, polled until none is missing.
 export function useLogins(version: string, mine: boolean) {
   const query = useQuery({
     ...queries.logins(version),
@@ -29,9 +29,7 @@ export function Logins({ of: { query } }: { of: ReturnType<typeof useLogins> }) 
             {l.authenticated ? (
               <Badge tone="ok">Linked</Badge>
             ) : l.type === "" ? (
-              <Badge tone={l.optional ? "plain" : "bad"}>
-                This server does not know it: its operator configures logins
-              </Badge>
+              <Badge tone={l.optional ? "plain" : "bad"}>Not configured on this server</Badge>
             ) : (
               <>
                 <Badge tone={l.optional ? "plain" : "warn"}>{l.optional ? "Optional" : "Needed"}</Badge>

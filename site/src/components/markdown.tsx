@@ -1,4 +1,5 @@
-// A template's README. Its text becomes elements one by one: markup in it stays text, and nothing is loaded from elsewhere.
+// A template's README. Its text becomes elements one by one: markup in it stays text, and nothing is loaded from
+// elsewhere.
 import { lexer, type Token, type Tokens } from "marked";
 import { Fragment, type ReactNode } from "react";
 

@@ -1,4 +1,4 @@
-// The form that a template's parameters make. The server says what it looks like for the values so far: options, defaults and whole
+// The form for a template's parameters. The server evaluates it for the current values: options, defaults and whole
 // parameters may depend on others.
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
@@ -33,8 +33,8 @@ export interface ParametersForm {
   values: () => ParameterValue[];
 }
 
-// useParameters keeps the form of a template's version, for a workspace of the owner. before: what an existing one was built with.
-// kept: those of them whose value this viewer may not read; the server keeps it unless it is replaced here.
+// useParameters is the form of a template version for a workspace of the owner. before: the values of an existing
+// workspace. kept: parameters whose value this user may not read; the server keeps it unless the user replaces it.
 export function useParameters(
   version: string | undefined,
   owner: string,
@@ -66,8 +66,8 @@ export function useParameters(
     before[p.name] ??
     (p.value.valid ? p.value.value : p.default_value.valid ? p.default_value.value : "");
 
-  // A choice that another choice has made impossible is dropped, so that the default stands again. Only the form for all that is
-  // chosen now can tell: an earlier one does not know the options of later choices.
+  // Drop a choice that another choice has made impossible, so that the default applies. Only the form for the current
+  // values can tell: an earlier one does not know the options of later choices.
   const settled = rested === inputs && !evaluated.isPlaceholderData;
   const unseen = (name: string) => kept.has(name) && inputs[name] === undefined;
   useEffect(() => {
@@ -119,7 +119,7 @@ export function useParameters(
   };
 }
 
-// useSubmit runs `then` with a form that is complete. One that is being worked out is waited for, unless it is changed meanwhile.
+// useSubmit runs `then` once the form is complete. It waits for an evaluation under way, unless the form changes.
 export function useSubmit(form: ParametersForm, then: () => void): { submit: () => void; waiting: boolean } {
   const [submitted, setSubmitted] = useState<Inputs | null>(null);
   const ready = !form.pending && form.parameters !== undefined;
@@ -201,7 +201,7 @@ function Parameter({ p, form, existing }: { p: PreviewParameter; form: Parameter
       />
       <div id={`${base}-error`} className="text-[13px]" aria-live="polite">
         {error && <span className="text-bad">{error}</span>}
-        {fixed && existing && <span className="text-muted">It was set when the workspace was created.</span>}
+        {fixed && existing && <span className="text-muted">Set when the workspace was created.</span>}
         {unseen && !fixed && (
           <span className="text-muted">Only the owner can see the value. Leave this empty to keep it.</span>
         )}

@@ -3,7 +3,7 @@ import { duration } from "~/lib/format";
 import { agentsOf } from "./status";
 import { Badge } from "./ui";
 
-// nearest is the relay that an agent has chosen, by what it has reported.
+// nearest is the relay that an agent reports as its preferred one.
 export function nearest(build: WorkspaceBuild): { region: string; ms: number } | undefined {
   for (const agent of agentsOf(build)) {
     if (agent.status !== "connected") continue;
@@ -14,13 +14,13 @@ export function nearest(build: WorkspaceBuild): { region: string; ms: number } |
   return undefined;
 }
 
-// PathMark is a workspace's connection in a word: how the server reaches its agent.
+// PathMark shows how the server reaches a workspace's agent.
 export function PathMark({ build, peer }: { build: WorkspaceBuild; peer: MeshPeer | undefined }) {
   const connected = build.status === "running" && agentsOf(build).some((a) => a.status === "connected");
   if (!connected) return null;
   if (!peer || peer.path === "unknown") return <Badge title="The agent is in the mesh">in the mesh</Badge>;
   return (
-    <Badge title={`The server reaches the agent ${peer.path === "direct" ? "straight" : "by way of the relay"}`}>
+    <Badge title={`The server reaches the agent ${peer.path === "direct" ? "directly" : "through the relay"}`}>
       {peer.path}
       {peer.latency_ms > 0 && ` ${duration(peer.latency_ms)}`}
     </Badge>

@@ -1,4 +1,4 @@
-// What surrounds every page: navigation, who is signed in, and whether the server answers.
+// The frame of every page: navigation, the signed-in user and the state of the connection.
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleUser, LogOut, Menu as MenuIcon, Monitor, Moon, Sun, WifiOff } from "lucide-react";
 import { type ReactNode, useEffect, useRef } from "react";
@@ -87,7 +87,7 @@ const isActive = (path: string, to: string) =>
 const themes: { theme: Theme; label: string; icon: ReactNode }[] = [
   { theme: "light", label: "Light", icon: <Sun /> },
   { theme: "dark", label: "Dark", icon: <Moon /> },
-  { theme: "system", label: "As the system", icon: <Monitor /> },
+  { theme: "system", label: "System", icon: <Monitor /> },
 ];
 
 function ThemeMenu() {
@@ -138,7 +138,8 @@ function UserMenu() {
   );
 }
 
-// ConnectionNote says that the server is away. It asks until the server is back, and then everything on screen is asked again.
+// ConnectionNote shows that the server is unreachable. It polls until the server answers, then refreshes everything on
+// screen.
 function ConnectionNote() {
   const { server } = useLink();
   const client = useQueryClient();

@@ -109,7 +109,7 @@ export const jobTone: Record<string, Tone> = {
   failed: "bad",
 };
 
-// JobBadge says how a job is: a build of before has succeeded, whatever has become of its workspace.
+// JobBadge shows a job's status. An old build stays succeeded, whatever its workspace does now.
 export function JobBadge({ status }: { status: string }) {
   const tone = jobTone[status] ?? "plain";
   return (

@@ -1,4 +1,5 @@
-// Tables: a grid on wide pages, and on narrow ones a list of rows in which each cell follows its column's name (index.css).
+// Tables: a grid on wide pages, and on narrow ones a list of rows in which each cell follows its column's name
+// (index.css).
 import type { ReactNode } from "react";
 import { cx } from "./ui";
 

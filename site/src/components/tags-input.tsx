@@ -17,7 +17,7 @@ export function TagsInput({
   value,
   onChange,
   label = "Provisioner tags",
-  hint = "Only a provisioner that has all of these tags takes its jobs. Empty: one without tags.",
+  hint = "Only provisioners with all of these tags take its jobs. Leave empty for provisioners without tags.",
 }: {
   value: string;
   onChange: (v: string) => void;

@@ -65,7 +65,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
               value={form.name}
               onChange={set("name")}
               error={error("name")}
-              hint="It is in addresses and on the command line."
+              hint="Used in addresses and on the command line."
             />
             <TextField
               label="Display name"
@@ -105,7 +105,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
               value={form.ttl}
               onChange={set("ttl")}
               error={error("default_ttl_ms")}
-              hint="Empty: they run until they are stopped."
+              hint="Leave empty to keep workspaces running until someone stops them."
             />
             <TextField
               label="Extend on activity (hours)"
@@ -118,7 +118,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
             />
             {check("allow_user_autostart", "Let users change autostart")}
             {check("allow_user_autostop", "Let users change autostop")}
-            {check("allow_user_cancel_workspace_jobs", "People may cancel builds")}
+            {check("allow_user_cancel_workspace_jobs", "Let users cancel builds")}
             {check("require_active_version", "Always update on start")}
           </div>
         </Card>

@@ -15,7 +15,7 @@ const fills: Record<Phase["kind"], string> = {
   script: "bg-warn",
 };
 
-// So many resources are shown at first: those that took longest.
+// How many resources are shown at first: those that took longest.
 const someResources = 8;
 
 // Timeline draws a build's phases against time, one below the other.
@@ -77,7 +77,7 @@ export function Timeline({ build, lines }: { build: WorkspaceBuild; lines: JobLo
       </ol>
       <p className="mt-3 flex flex-wrap items-baseline gap-x-4 text-[13px] text-muted">
         <span>
-          {running ? "So far" : "In all"} {duration(end - start)}, from the request on.
+          {running ? "So far" : "Total"} {duration(end - start)}
         </span>
         {more > 0 && (
           <button type="button" className="underline" onClick={() => setOpen(true)}>

@@ -339,8 +339,8 @@ export function Avatar({ name }: { name: string }) {
   );
 }
 
-// Icon is the picture of a template, an app or a parameter. Only pictures of this server are shown: one from elsewhere would tell
-// its host who looks. An emoji's address becomes the emoji.
+// Icon is the picture of a template, an app or a parameter. Only pictures of this server are shown: one from elsewhere
+// would tell its host who looks. An emoji's address becomes the emoji.
 export function Icon({
   src,
   name,

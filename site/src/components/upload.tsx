@@ -15,7 +15,7 @@ const limit = 10 << 20; // bytes, as the server has it: a bigger folder is not a
 async function pack(files: { path: string; file: Blob }[]): Promise<Packed[]> {
   const chosen = files.filter((f) => wanted(f.path));
   if (chosen.reduce((sum, f) => sum + f.file.size, 0) > limit)
-    throw new Error(`The folder is bigger than ${bytes(limit)}: it is no template.`);
+    throw new Error(`The folder is larger than ${bytes(limit)}, the limit for a template.`);
   return Promise.all(chosen.map(async (f) => ({ path: f.path, content: new Uint8Array(await f.file.arrayBuffer()) })));
 }
 
@@ -81,9 +81,9 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
         )}
       >
         <FolderUp className="size-6 text-muted" aria-hidden />
-        <span className="font-medium">{said || "Choose a folder, or drop it here"}</span>
+        <span className="font-medium">{said || "Choose a folder or drop it here"}</span>
         <span className="text-[13px] text-muted">
-          Terraform files with what they need. State and .terraform are left out.
+          Terraform files and what they need. State and .terraform are skipped.
         </span>
         <input
           ref={input}
@@ -104,7 +104,7 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
 export function StarterChoice({ value, onChange }: { value: string; onChange: (id: string) => void }) {
   const examples = useQuery(queries.examples());
   if (examples.error) return <ErrorNote error={examples.error} />;
-  if (examples.data?.length === 0) return <Note tone="warn">This server comes without starters.</Note>;
+  if (examples.data?.length === 0) return <Note tone="warn">This server has no starters.</Note>;
   return (
     <div role="radiogroup" aria-label="Starter" className="grid gap-2 sm:grid-cols-2">
       {(examples.data ?? []).map((e) => (

@@ -6,12 +6,12 @@ export const UserContext = createContext<User | null>(null);
 // useMe is who is signed in.
 export function useMe(): User {
   const me = useContext(UserContext);
-  if (!me) throw new Error("nobody is signed in here");
+  if (!me) throw new Error("useMe needs a signed-in user");
   return me;
 }
 
 const has = (user: User, ...roles: string[]) => user.roles.some((r) => roles.includes(r.name));
 
-// What to offer. The server decides by itself what is allowed.
+// What to offer. The server enforces what is allowed.
 export const isOwner = (user: User) => has(user, "owner");
 export const mayEditTemplates = (user: User) => has(user, "owner", "template-admin");

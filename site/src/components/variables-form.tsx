@@ -10,7 +10,7 @@ interface Props {
   onSubmit: (values: { name: string; value: string }[]) => void;
 }
 
-// VariablesForm asks for the Terraform variables that a template's version has. They hold for all workspaces of the version.
+// VariablesForm asks for a template version's Terraform variables, which apply to all its workspaces.
 export function VariablesForm({ version, busy, error, onSubmit }: Props) {
   const variables = useQuery(queries.variables(version));
   const [values, setValues] = useState<Record<string, string>>({});
@@ -21,7 +21,7 @@ export function VariablesForm({ version, busy, error, onSubmit }: Props) {
       className="flex flex-col gap-4"
       onSubmit={(e) => {
         e.preventDefault();
-        // What was not touched keeps its value; a secret's cannot be read, so it is given anew or not at all.
+        // An untouched field keeps its value. Secrets cannot be read: they are entered again or left as they are.
         onSubmit(
           variables.data
             .filter((v) => values[v.name] !== undefined || (v.value !== "" && !v.sensitive))

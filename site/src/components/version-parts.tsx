@@ -8,7 +8,7 @@ import { Badge, Card, Empty, ErrorNote, Icon, Loading } from "./ui";
 const Markdown = lazy(() => import("./markdown"));
 
 export function Readme({ text }: { text: string }) {
-  if (text.trim() === "") return <p className="text-muted">This template has no README.md.</p>;
+  if (text.trim() === "") return <p className="text-muted">This template has no README.</p>;
   return (
     <Suspense fallback={<Loading what="README" />}>
       <Markdown text={text} />
@@ -24,7 +24,7 @@ export function VersionResources({ id }: { id: string }) {
   const kept = new Set(
     resources.data.filter((r) => r.workspace_transition === "stop").map((r) => `${r.type}.${r.name}`),
   );
-  if (started.length === 0) return <Empty title="This version makes nothing" />;
+  if (started.length === 0) return <Empty title="This version creates no resources" />;
   return (
     <Table
       label="Resources"

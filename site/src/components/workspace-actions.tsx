@@ -1,5 +1,5 @@
-// The buttons and the menu that start, stop, update and delete a workspace. A page has one useWorkspaceActions and one ActionDialogs,
-// however many workspaces it lists.
+// The buttons and the menu that start, stop, update and delete a workspace. A page has one useWorkspaceActions and one
+// ActionDialogs, however many workspaces it lists.
 import { CircleStop, Ellipsis, Play, RefreshCw, Rocket, Star, Trash2, X } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
@@ -36,10 +36,10 @@ const questions: Partial<Record<Action, Question>> = {
     text: "All its resources are destroyed, including its files. This cannot be undone.",
   },
   forget: {
-    title: (name) => `Forget ${name}?`,
-    button: "Forget",
+    title: (name) => `Delete ${name} without destroying its resources?`,
+    button: "Delete",
     danger: true,
-    text: "The workspace is removed, but its resources keep running and must be cleaned up by hand.",
+    text: "The workspace is removed, but its resources keep running. You must clean them up yourself.",
   },
 };
 
@@ -73,7 +73,7 @@ export interface ActionProps {
   busy: boolean;
 }
 
-// PrimaryAction is the one thing that is most likely wanted now.
+// PrimaryAction is the button for the most likely action.
 export function PrimaryAction({ workspace: w, act, busy, small = false }: ActionProps & { small?: boolean }) {
   const may = can(w, busy);
   const button = (action: Action, label: string, children: ReactNode, primary = false) => (
@@ -152,7 +152,7 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
       </Item>
       {w.latest_build.status === "failed" && admin && (
         <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "forget")}>
-          Forget without destroying…
+          Delete without destroying resources…
         </Item>
       )}
     </Menu>

@@ -1,4 +1,4 @@
-// What can be changed about a workspace: its name, when it starts and stops by itself, its parameters.
+// A workspace's settings: name, autostart, autostop and parameters.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, type ReactNode, useMemo, useState } from "react";
 import { useLocation } from "wouter";
@@ -171,14 +171,14 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
           <p className="flex flex-wrap items-center gap-2 text-muted">
             Stops {ago(deadline)}.{" "}
             <Button small busy={extend.isPending} onClick={() => extend.mutate()}>
-              One hour more
+              Extend by 1 hour
             </Button>
           </p>
         )}
         <ErrorNote error={extend.error} />
         <Field
           label="Hours after its start"
-          hint="Leave it empty to keep the workspace running. It takes effect at the next start."
+          hint="Leave empty to keep the workspace running. Takes effect at the next start."
           error={fieldError(change.error, "ttl_ms")}
         >
           {(props) => (
@@ -222,7 +222,7 @@ function General({ workspace: w }: { workspace: Workspace }) {
           value={name}
           onChange={setName}
           error={fieldError(change.error, "name")}
-          hint="Renaming changes its addresses, and what its template names after it at the next build."
+          hint="Renaming changes the workspace's addresses and, at the next build, resources named after it."
         />
         <label className="flex items-center gap-2">
           <input
@@ -231,7 +231,7 @@ function General({ workspace: w }: { workspace: Workspace }) {
             checked={updates === "always"}
             onChange={(e) => setUpdates(e.target.checked ? "always" : "never")}
           />{" "}
-          Use the template's active version at every start
+          Update to the active version at every start
         </label>
       </Saved>
     </Card>
@@ -266,7 +266,7 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
   if (form.parameters?.length === 0)
     return (
       <Card title="Parameters">
-        <p className="text-muted">Its template asks for none.</p>
+        <p className="text-muted">The template has no parameters.</p>
       </Card>
     );
   return (
@@ -279,7 +279,7 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
         }}
       >
         <ParameterForm form={form} existing />
-        {w.outdated && <Note tone="accent">These are the parameters of the version that the workspace uses.</Note>}
+        {w.outdated && <Note tone="accent">These are the parameters of the workspace's current version.</Note>}
         <ErrorNote error={change.error} />
         <div>
           <Button

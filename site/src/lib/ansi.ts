@@ -1,5 +1,5 @@
-// Colours in logs: a line of terminal output becomes pieces of text, each with its look. Everything that is not a colour is
-// dropped; nothing is ever markup.
+// Colours in logs: a line of terminal output becomes pieces of text, each with its look. Everything that is not a
+// colour is dropped; nothing is ever markup.
 
 export interface Piece {
   text: string;
@@ -55,7 +55,8 @@ function apply(s: State, codes: number[]) {
     else if (code >= 90 && code <= 97) s.colour = colours[code - 90] ?? "";
     else if (code === 39) s.colour = "";
     else if (code === 38 || code === 48) {
-      // 256 colours and true colour: the nearest of the eight would guess; the first sixteen are taken, the rest stays plain.
+      // 256 colours and true colour: the nearest of the eight would guess; the first sixteen are taken, the rest stays
+      // plain.
       if (codes[i + 1] === 5) {
         const n = codes[i + 2] ?? 0;
         if (code === 38) s.colour = n < 16 ? (colours[n % 8] ?? "") : "";

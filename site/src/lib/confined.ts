@@ -1,5 +1,5 @@
-// Pages differ in what the server lets them do: the terminal's may write inline styles, no other may. A browser applies the policy of
-// the document that it has loaded, so that the two kinds do not share one.
+// Only the terminal's page may write inline styles. A browser applies the policy of the document that it loaded, so the
+// terminal and the other pages need documents of their own.
 import { useEffect } from "react";
 import { useLocation } from "wouter";
 

@@ -42,7 +42,8 @@ describe("links", () => {
     expect(portLink(w, agent, 8080, "*.x.example:80")).toBe("http://8080--main--dev--ada.x.example:80/");
   });
 
-  // What the extension "Coder Remote" and the plugin for JetBrains Toolbox read from the addresses that are handed to them.
+  // What the extension "Coder Remote" and the plugin for JetBrains Toolbox read from the addresses that are handed to
+  // them.
   it("editors", () => {
     const parts = (link: string) => {
       const url = new URL(link);

@@ -12,8 +12,8 @@ export function portLink(w: Workspace, agent: WorkspaceAgent, port: number, host
   return `${below(host, `${port}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
 }
 
-// Schemes that an external app may have: websites, and programs on this machine that open workspaces. Everything else could run in
-// the dashboard or reach what no template should.
+// Schemes that an external app may have: websites, and programs on this machine that open workspaces. Everything else
+// could run in the dashboard or reach what no template should.
 const schemes = new Set([
   "http",
   "https",
@@ -38,7 +38,7 @@ const schemes = new Set([
   "positron",
 ]);
 
-// schemeOf reads an address as the browser will, which ignores tabs and line breaks in it; "" for what is no address.
+// schemeOf reads an address as the browser will, which ignores tabs and line breaks in it; "" if it is not an address.
 function schemeOf(app: WorkspaceApp): string {
   try {
     return new URL(app.url ?? "", location.href).protocol.slice(0, -1);

@@ -1,5 +1,5 @@
-// Where the mesh's peers stand in its picture: servers in the middle, the others around them by kind, so that the picture keeps
-// its shape while peers come and go.
+// Where the mesh's peers stand in its picture: servers in the middle, the others around them by kind, so that the
+// picture keeps its shape while peers come and go.
 import type { MeshPeer } from "~/api/types";
 
 export interface Node {
@@ -17,8 +17,8 @@ export interface Line {
   path: MeshPeer["path"];
 }
 
-// How large the picture is, and how far from its edges peers stand, for their labels. A narrow page has a narrow one: its letters
-// are as large.
+// How large the picture is, and how far from its edges peers stand, for their labels. A narrow page has a narrow one:
+// its letters are as large.
 const wide = { width: 900, height: 420, beside: 90, above: 50 };
 const slim = { width: 380, height: 340, beside: 70, above: 40 };
 const order: MeshPeer["kind"][] = ["agent", "client", "provisioner"];
@@ -39,7 +39,7 @@ export function layout(
     below: true,
     labelled: true,
   }));
-  // Many peers stand on several rings, so that they do not touch.
+  // Many peers take several rings, so that they do not touch.
   const perRing = 36;
   const rings = Math.max(1, Math.ceil(others.length / perRing));
   others.forEach((peer, i) => {
@@ -68,7 +68,7 @@ export function layout(
   return { nodes, lines: [...lines.values()], width, height };
 }
 
-// between is the path of a connection: an agent tells of its clients, a server of everybody else.
+// between is the path of a connection: agents report their clients, servers all other peers.
 function between(a: MeshPeer, b: MeshPeer): MeshPeer["path"] {
   const told = a.clients.find((c) => c.id === b.id) ?? b.clients.find((c) => c.id === a.id);
   if (told) return told.path;

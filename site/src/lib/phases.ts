@@ -1,5 +1,5 @@
-// What a build spent its time with: waiting, the provisioner's stages and what it did to resources in them, the agents' way up and
-// their scripts. The server knows the times of what is over; what still runs is read from the build and its log.
+// The phases of a build: waiting, the provisioner's stages and their resources, the agents' start and their scripts.
+// The server reports finished phases; running ones come from the build and its log.
 import type { BuildTimings, JobLog, WorkspaceBuild } from "~/api/types";
 import { sections } from "./sections";
 
@@ -45,8 +45,8 @@ export function phases(build: WorkspaceBuild, lines: JobLog[], known?: BuildTimi
   return out;
 }
 
-// stages are the log's while it is written, and for what it says of failures. The log of a build that is over may be cut: then the
-// server's stand.
+// stages are the log's while it is written, and for what it says of failures. The log of a build that is over may be
+// cut: then the server's stand.
 function stages(build: WorkspaceBuild, lines: JobLog[], known?: BuildTimings): Phase[] {
   const told = sections(lines, build.job.completed_at).filter((s) => s.stage !== "Queued" && s.stage !== "");
   const timed = (known?.provisioner_timings ?? []).filter((t) => t.resource === "" && t.source === "provisioner");
@@ -67,7 +67,7 @@ function ofAgent(agent: Agent, created: number, known?: BuildTimings): Phase[] {
   const out: Phase[] = [];
   const born = at(agent.created_at);
   const connected = at(agent.first_connected_at);
-  // An agent of an ended build that never came is not being waited for.
+  // An agent of a finished build that never connected is no longer expected.
   if (born !== undefined && (connected !== undefined || agent.status === "connecting")) {
     out.push({ name: `${agent.name}: connecting`, kind: "agent", from: Math.max(born, created), to: connected });
   }

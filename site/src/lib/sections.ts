@@ -30,7 +30,8 @@ export function sections(lines: JobLog[], ended: string | null | undefined): Sec
 
 export type Row = { section: Section; index: number } | { line: number };
 
-// rows flattens sections into what is shown one below the other, without the lines of those that are folded or do not match.
+// rows flattens sections into what is shown one below the other, without the lines of those that are folded or do not
+// match.
 export function rows(all: Section[], folded: ReadonlySet<number>, matches?: (index: number) => boolean): Row[] {
   const out: Row[] = [];
   all.forEach((section, index) => {

@@ -23,9 +23,9 @@ const option = (value: string) => ({ name: value, description: "", icon: "", val
 describe("validate", () => {
   it.each([
     ["empty", p({}), "", undefined, ""],
-    ["needed", p({ required: true }), "", undefined, "A value is required."],
-    ["number", p({ type: "number" }), "1e", undefined, "This is not a number."],
-    ["least", p({ type: "number" }, { validation_min: 2 }), "1", undefined, "This must be at least 2."],
+    ["needed", p({ required: true }), "", undefined, "Enter a value."],
+    ["number", p({ type: "number" }), "1e", undefined, "Enter a number."],
+    ["least", p({ type: "number" }, { validation_min: 2 }), "1", undefined, "Enter at least 2."],
     [
       "most, in the template's words",
       p({ type: "number" }, { validation_max: 4, validation_error: "{value} is above {max}" }),
@@ -33,20 +33,26 @@ describe("validate", () => {
       undefined,
       "5 is above 4",
     ],
-    ["grows", p({ type: "number" }, { validation_monotonic: "increasing" }), "3", "4", "This can only grow: it was 4."],
+    [
+      "grows",
+      p({ type: "number" }, { validation_monotonic: "increasing" }),
+      "3",
+      "4",
+      "Enter at least 4: the value can only increase.",
+    ],
     [
       "shrinks",
       p({ type: "number" }, { validation_monotonic: "decreasing" }),
       "5",
       "4",
-      "This can only shrink: it was 4.",
+      "Enter at most 4: the value can only decrease.",
     ],
     ["shape", p({}, { validation_regex: "^[a-z]+$" }), "A1", undefined, "This must match ^[a-z]+$."],
     ["shape without case", p({}, { validation_regex: "(?i)^[a-z]+$" }), "A", undefined, ""],
     ["a shape that only the server knows", p({}, { validation_regex: "\\pZZ[" }), "A", undefined, ""],
     ["options", p({ options: [option("a")] }), "b", undefined, "b is not one of the options."],
     ["list", p({ type: "list(string)" }), '["a"]', undefined, ""],
-    ["no list", p({ type: "list(string)" }), "a", undefined, "This is not a list of texts."],
+    ["no list", p({ type: "list(string)" }), "a", undefined, "Enter a list of texts."],
     [
       "list of options",
       p({ type: "list(string)", options: [option("a")] }),
@@ -54,7 +60,7 @@ describe("validate", () => {
       undefined,
       "c is not one of the options.",
     ],
-    ["bool", p({ type: "bool" }), "yes", undefined, "This must be true or false."],
+    ["bool", p({ type: "bool" }), "yes", undefined, "Enter true or false."],
   ])("%s", (_, parameter, value, before, want) => {
     expect(validate(parameter, value, before)).toBe(want);
   });

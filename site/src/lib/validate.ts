@@ -3,18 +3,17 @@ import type { PreviewParameter } from "~/api/types";
 
 // validate returns what is wrong with a value; "" when nothing is. before is the value of the last build.
 export function validate(p: PreviewParameter, value: string, before?: string): string {
-  if (value === "")
-    return p.required && p.form_type !== "checkbox" && p.form_type !== "switch" ? "A value is required." : "";
+  if (value === "") return p.required && p.form_type !== "checkbox" && p.form_type !== "switch" ? "Enter a value." : "";
   if (p.type === "list(string)") {
     const list = parseList(value);
-    if (!list) return "This is not a list of texts.";
+    if (!list) return "Enter a list of texts.";
     const strange = p.options.length > 0 && list.find((v) => !p.options.some((o) => o.value.value === v));
     return strange ? `${strange} is not one of the options.` : "";
   }
   if (p.options.length > 0 && !p.options.some((o) => o.value.value === value))
     return `${value} is not one of the options.`;
-  if (p.type === "bool" && value !== "true" && value !== "false") return "This must be true or false.";
-  if (p.type === "number" && (value.trim() === "" || !Number.isFinite(Number(value)))) return "This is not a number.";
+  if (p.type === "bool" && value !== "true" && value !== "false") return "Enter true or false.";
+  if (p.type === "number" && (value.trim() === "" || !Number.isFinite(Number(value)))) return "Enter a number.";
   for (const v of p.validations) {
     const wrong = (text: string) =>
       v.validation_error
@@ -25,12 +24,12 @@ export function validate(p: PreviewParameter, value: string, before?: string): s
       return wrong(`This must match ${v.validation_regex}.`);
     if (p.type !== "number") continue;
     const n = Number(value);
-    if (v.validation_min !== null && n < v.validation_min) return wrong(`This must be at least ${v.validation_min}.`);
-    if (v.validation_max !== null && n > v.validation_max) return wrong(`This must be at most ${v.validation_max}.`);
+    if (v.validation_min !== null && n < v.validation_min) return wrong(`Enter at least ${v.validation_min}.`);
+    if (v.validation_max !== null && n > v.validation_max) return wrong(`Enter at most ${v.validation_max}.`);
     if (before !== undefined && before !== "" && v.validation_monotonic === "increasing" && n < Number(before))
-      return `This can only grow: it was ${before}.`;
+      return `Enter at least ${before}: the value can only increase.`;
     if (before !== undefined && before !== "" && v.validation_monotonic === "decreasing" && n > Number(before))
-      return `This can only shrink: it was ${before}.`;
+      return `Enter at most ${before}: the value can only decrease.`;
   }
   return "";
 }

@@ -73,7 +73,7 @@ function Profile() {
           value={username}
           onChange={setUsername}
           error={fieldError(save.error, "username")}
-          hint="It is part of your workspaces' addresses."
+          hint="Part of your workspaces' addresses."
         />
         <TextField label="Full name" value={name} onChange={setName} error={fieldError(save.error, "name")} />
         <ErrorNote error={save.error} />
@@ -212,7 +212,7 @@ function Tokens() {
           onConfirm={() => drop.mutateAsync(removing.id)}
           onClose={() => remove(null)}
         >
-          Whatever uses it is refused from now on.
+          Programs that use it lose access immediately.
         </Confirm>
       )}
     </Card>
@@ -236,7 +236,7 @@ function NewToken({ onClose }: { onClose: () => void }) {
       {create.data ? (
         <>
           <Note tone="warn" title="This token is shown once">
-            It acts for you: keep it to yourself.
+            Keep it secret: it gives full access to your account.
           </Note>
           <CopyLine label="token" text={create.data.key} />
           <div className="flex justify-end">
@@ -300,7 +300,9 @@ function SSHKey() {
       }
     >
       <div className="flex flex-col gap-3">
-        <p className="text-muted">Workspaces use its private half for git over SSH. Add it to your git host.</p>
+        <p className="text-muted">
+          Workspaces use the private key for Git over SSH. Add this public key to your Git host.
+        </p>
         <ErrorNote error={key.error} />
         {key.data && <CopyLine label="SSH public key" text={key.data.public_key.trim()} />}
       </div>

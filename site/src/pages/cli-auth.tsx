@@ -7,7 +7,7 @@ import { Button, Card, ErrorNote, Page } from "~/components/ui";
 import { useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
 
-// The page that `coder login` opens. The token is made on a click: a page that is only opened, by whomever, makes none.
+// The page that `coder login` opens. Only a click creates the token: opening the page does not.
 export default function CliAuth() {
   useTitle("Token for a terminal");
   const me = useMe();
@@ -18,12 +18,12 @@ export default function CliAuth() {
         {create.data ? (
           <div className="flex flex-col gap-3">
             <p>
-              Paste this token where the terminal asks for it. It is shown once, and acts for you: keep it to yourself.
+              Paste this token where the terminal asks for it. It is shown only once. Keep it secret: it gives full
+              access to your account.
             </p>
             <CopyLine text={create.data.key} label="session token" />
             <p className="text-muted">
-              You may close this page now. Sessions can be ended on your account page, or with <code>coder logout</code>
-              .
+              You can close this page. End the session on your account page or with <code>coder logout</code>.
             </p>
           </div>
         ) : (

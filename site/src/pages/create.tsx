@@ -29,9 +29,7 @@ export default function Create({ template: name }: { template: string }) {
   useTitle("New workspace");
   const template = useQuery(queries.template(name));
   if (gone(template.error))
-    return (
-      <Empty title="There is no such template" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />
-    );
+    return <Empty title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
   if (template.error)
     return (
       <Page title="New workspace">
@@ -108,7 +106,7 @@ function Form({ template }: { template: Template }) {
               value={name}
               onChange={setName}
               error={fieldError(create.error, "name")}
-              hint="Letters, digits and hyphens. It is part of the workspace's address."
+              hint="Letters, digits and hyphens. Part of the workspace's address."
             />
             {isOwner(me) && (users.data?.users.length ?? 0) > 1 && (
               <Field label="Owner">
@@ -130,7 +128,7 @@ function Form({ template }: { template: Template }) {
                 label="Preset"
                 hint={
                   presets.data!.find((p) => p.ID === preset)?.Description ||
-                  "A set of values to begin with. They can be changed below."
+                  "Fills in the parameters below. You can change them."
                 }
               >
                 {(props) => (

@@ -21,15 +21,13 @@ import {
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
-// Why a sign-in did not come about, by the server's word for it. The address says it, and anybody can write an address: other words
-// are not shown.
+// Why a sign-in failed, by the code in the address. Other text is not shown: anyone can craft an address.
 const reasons: Record<string, string> = {
-  denied: "The sign-in there was declined.",
-  state: "The sign-in was not begun in this browser and session, or it took too long.",
-  exchange:
-    "The service did not take the sign-in. Its operator and this server's must agree on the client and the callback address.",
-  refused: "The service signed you in, and then did not accept its own token.",
-  away: "The service could not be reached.",
+  denied: "You declined the sign-in.",
+  state: "The sign-in was started in another browser or session, or it took too long.",
+  exchange: "The service rejected the sign-in. Ask your admin to check the client ID and the callback URL.",
+  refused: "The service signed you in but then rejected its own token.",
+  away: "The server cannot reach the service.",
 };
 
 // The page where a user links an account at another service, and ends the link.
@@ -67,7 +65,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
       }
       subtitle="Your login for git and templates in your workspaces"
     >
-      {failed && !authenticated && <Note title={`Your account of ${name} is not linked.`}>{failed}</Note>}
+      {failed && !authenticated && <Note title={`Your ${name} account is not linked.`}>{failed}</Note>}
       {problem && (
         <Note tone="warn" title={problem}>
           Sign in again to renew the link.
@@ -78,7 +76,8 @@ export default function ExternalAuthPage({ id }: { id: string }) {
           {authenticated ? (
             <>
               <p className="flex items-center gap-2">
-                <Badge tone="ok">Linked</Badge> Git in your workspaces signs in by itself. You may close this page.
+                <Badge tone="ok">Linked</Badge> Git in your workspaces now signs in automatically. You can close this
+                page.
               </p>
               <Button onClick={() => end(true)}>
                 <Unlink /> Unlink
@@ -86,7 +85,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
             </>
           ) : (
             <>
-              <p>{`Link your account of ${name} to use it in your workspaces. Their programs can ask for its token while they run.`}</p>
+              <p>{`Link your ${name} account to use it in your workspaces. Programs in them can read its token.`}</p>
               <a className={buttonClass("primary")} href={paths.externalAuthLink(id)}>
                 <LogIn /> {`Link ${name}`}
               </a>
@@ -102,7 +101,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
           onConfirm={() => unlink.mutateAsync()}
           onClose={() => end(false)}
         >
-          {`Git in your workspaces cannot sign in there any more, and templates that need the login do not start. What ${name} has granted stays there until you revoke it in its own settings.`}
+          {`Git in your workspaces can no longer sign in there, and templates that need this login no longer start. To revoke the access itself, use the settings of ${name}.`}
         </Confirm>
       )}
     </Page>

@@ -21,7 +21,7 @@ export default function Login() {
   const login = useMutation({
     mutationFn: () => send("POST", "users/login", { email, password } satisfies LoginRequest),
     onSuccess: async () => {
-      client.clear(); // it may be somebody else
+      client.clear(); // another user may sign in
       setLink({ session: "unknown", server: "ok" });
       // An app's address is the server's, not one of the dashboard's pages.
       if (/^\/@[^/]+\/[^/]+\/apps\//.test(back) || back.startsWith("/api/")) location.assign(back);
@@ -38,7 +38,9 @@ export default function Login() {
           login.mutate();
         }}
       >
-        {search.includes("redirect=") && !login.error && <p className="text-muted">Sign in to go on where you were.</p>}
+        {search.includes("redirect=") && !login.error && (
+          <p className="text-muted">Sign in to continue where you were.</p>
+        )}
         <TextField
           label="Email"
           type="email"

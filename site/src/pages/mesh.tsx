@@ -11,7 +11,7 @@ import { layout, reach } from "~/lib/mesh-layout";
 
 export default function Mesh() {
   useTitle("Mesh");
-  // Bytes and latency change all the time, and nobody announces it.
+  // Bytes and latency are measured when asked for: no event announces them.
   const mesh = useQuery({ ...queries.mesh(), refetchInterval: 5_000 });
   const [chosen, choose] = useState<string | null>(null);
   const peers = mesh.data?.peers ?? [];
@@ -26,7 +26,7 @@ export default function Mesh() {
       {mesh.data && peers.length === 0 && (
         <Card>
           <Empty icon={<Waypoints />} title="No peers connected">
-            Agents of running workspaces, provisioners and computers with an open session appear here.
+            Agents of running workspaces, provisioners and computers with an open session are listed here.
           </Empty>
         </Card>
       )}

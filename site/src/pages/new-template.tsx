@@ -19,8 +19,8 @@ import { VariablesForm } from "~/components/variables-form";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
-// A new template, or with ?template= a new version of one. The address names the version that is being imported, so that a reload
-// goes on with it.
+// A new template or, with ?template=, a new version of one. The address names the version being imported, so a reload
+// resumes it.
 export default function NewTemplate() {
   const params = new URLSearchParams(useSearch());
   const existing = params.get("template");
@@ -142,11 +142,11 @@ function Choose({ template, starter }: { template: Template | undefined; starter
               placeholder={suggested}
               onChange={setName}
               maxLength={32}
-              hint="Lower-case letters, digits and hyphens. People see it when they create a workspace."
+              hint="Lower-case letters, digits and hyphens. Shown when users create a workspace."
             />
           )}
           {template && (
-            <TextField label="Message" value={message} onChange={setMessage} hint="What has changed" maxLength={1024} />
+            <TextField label="Message" value={message} onChange={setMessage} hint="What changed" maxLength={1024} />
           )}
           <TagsInput value={tags} onChange={setTags} />
         </div>
@@ -231,7 +231,9 @@ function Import({
                 className="max-w-sm"
               />
             )}
-            {template && <p className="text-muted">Workspaces use it from their next update on, new ones at once.</p>}
+            {template && (
+              <p className="text-muted">New workspaces use it now, existing ones after their next update.</p>
+            )}
             <ErrorNote error={finish.error} />
             <div className="flex gap-2">
               <Button type="submit" look="primary" busy={finish.isPending}>

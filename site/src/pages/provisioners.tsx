@@ -109,12 +109,13 @@ function Daemons() {
   );
 }
 
-// NoDaemons tells template admins that builds must wait. Others see only their own provisioners and learn nothing of the shared ones.
+// NoDaemons tells template admins that builds must wait. Others see only their own provisioners and learn nothing of
+// the shared ones.
 function NoDaemons({ all }: { all: boolean }) {
   if (!mayEditTemplates(useMe())) {
     return (
       <Empty icon={<Cpu />} title="You have no provisioners of your own">
-        Shared provisioners run your builds; only template admins see them. A build that must wait for one says so.
+        Shared provisioners run your builds, but only template admins see them. A build that waits for one tells you so.
       </Empty>
     );
   }
@@ -229,7 +230,7 @@ function JobStatus({ job: j, error }: { job: ProvisionerJob; error: Error | null
       </Badge>
       {j.status === "pending" && (
         <span className="block text-[13px] text-warn">
-          {j.waiting_reason || "a provisioner takes it as soon as one is free"}
+          {j.waiting_reason || "starts as soon as a provisioner is free"}
         </span>
       )}
       {j.error && (
@@ -324,7 +325,7 @@ function NewKey({ onClose }: { onClose: () => void }) {
       {create.data ? (
         <>
           <Note tone="warn" title="This key is shown once">
-            Keep it where the provisioner reads it.
+            Store it where the provisioner can read it.
           </Note>
           <CopyLine label="provisioner key" text={create.data.key} />
           <p className="text-muted">On the other machine:</p>

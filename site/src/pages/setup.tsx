@@ -57,7 +57,7 @@ export default function Setup() {
           value={form.username}
           onChange={set("username")}
           error={error("username")}
-          hint="Letters, digits and single hyphens. It is part of your workspaces' addresses."
+          hint="Letters, digits and single hyphens. Part of your workspaces' addresses."
         />
         <TextField
           label="Full name"

@@ -37,9 +37,7 @@ export default function TemplatePage({ name, tab = "" }: { name: string; tab: st
   useTitle(name);
   const template = useQuery(queries.template(name));
   if (gone(template.error))
-    return (
-      <Empty title="There is no such template" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />
-    );
+    return <Empty title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
   if (!template.data)
     return template.error ? (
       <Page title={name}>
@@ -118,7 +116,7 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
           onConfirm={() => drop.mutateAsync()}
           onClose={() => remove(false)}
         >
-          New workspaces can no longer be made from it. The server refuses while it has workspaces.
+          No new workspaces can be created from it. You cannot delete a template that still has workspaces.
         </Confirm>
       )}
       {t.deprecated && (
@@ -265,7 +263,7 @@ function TemplateVariables({ template, version }: { template: Template; version:
     return (
       <Card>
         <Empty title="This template has no variables">
-          Variables of Terraform hold for all workspaces of a template, such as an address or a secret of your cloud.
+          Terraform variables apply to all workspaces of a template: a cloud's address or secret, for example.
         </Empty>
       </Card>
     );

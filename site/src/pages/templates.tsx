@@ -21,7 +21,7 @@ export default function Templates() {
   return (
     <Page
       title="Templates"
-      subtitle="What workspaces are made from"
+      subtitle="Workspaces are created from templates"
       actions={
         editor && (
           <LinkButton look="primary" href={paths.newTemplate}>
@@ -99,7 +99,7 @@ export default function Templates() {
           ))}
         </ul>
       )}
-      {list.data && list.data.length > 0 && shown.length === 0 && <Empty title="Nothing matches" />}
+      {list.data && list.data.length > 0 && shown.length === 0 && <Empty title="No results" />}
     </Page>
   );
 }

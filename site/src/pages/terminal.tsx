@@ -1,5 +1,5 @@
-// A terminal in the browser: the server's node carries it over the mesh to the agent. The session has an id in the page's address,
-// so that a reload, a lost connection or a restarted server finds it again.
+// A terminal in the browser: the server's node carries it over the mesh to the agent. The session has an id in the
+// page's address, so that a reload, a lost connection or a restarted server finds it again.
 import { useQuery } from "@tanstack/react-query";
 import { FitAddon } from "@xterm/addon-fit";
 import { Unicode11Addon } from "@xterm/addon-unicode11";
@@ -30,10 +30,7 @@ export default function TerminalPage({
   const back = <LinkButton href={paths.workspace(owner, name)}>Go to the workspace</LinkButton>;
   if (gone(workspace.error))
     return (
-      <Empty
-        title="There is no such workspace"
-        action={<LinkButton href={paths.workspaces}>Your workspaces</LinkButton>}
-      />
+      <Empty title="Workspace not found" action={<LinkButton href={paths.workspaces}>Your workspaces</LinkButton>} />
     );
   if (!workspace.data)
     return workspace.error ? (
@@ -53,7 +50,7 @@ export default function TerminalPage({
     );
   if (!found)
     return build.job.completed_at ? (
-      <Empty title={agent ? `There is no agent called ${agent}` : "The workspace has no agent"} action={back} />
+      <Empty title={agent ? `Agent ${agent} not found` : "The workspace has no agent"} action={back} />
     ) : (
       <Loading what="agent" />
     );
@@ -158,7 +155,7 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
         say({ height: terminal.rows, width: terminal.cols });
       };
       now.onmessage = (event: MessageEvent<ArrayBuffer | string>) => {
-        // The session paints its screen anew on whoever comes back.
+        // The session redraws its screen for each new connection.
         if (fresh) terminal.reset();
         fresh = false;
         tries = 0;
@@ -222,7 +219,7 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
           {state === "ended"
             ? "The session has ended."
             : state === "lost"
-              ? `The connection was lost${reason ? ` (${reason})` : ""}: trying again. The session goes on in the workspace.`
+              ? `The connection was lost${reason ? ` (${reason})` : ""}. Reconnecting… The session keeps running in the workspace.`
               : "Waiting for the agent."}
           {state !== "connecting" && (
             <button type="button" className="underline" onClick={() => again.current()}>

@@ -27,8 +27,8 @@ import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
 const roles = [
-  { name: "owner", label: "Owner", about: "full access, except connecting to others' workspaces" },
-  { name: "template-admin", label: "Template admin", about: "makes and changes templates" },
+  { name: "owner", label: "Owner", about: "full access, except connecting to other users' workspaces" },
+  { name: "template-admin", label: "Template admin", about: "creates and changes templates" },
 ];
 
 type Question = "roles" | "password" | "suspend" | "activate" | "delete";
@@ -121,7 +121,7 @@ export default function Users() {
           path="status/suspend"
           onClose={close}
         >
-          Sessions and tokens stop working at once; workspaces stay as they are.
+          Sessions and tokens stop working immediately. Workspaces stay as they are.
         </Change>
       )}
       {asking?.what === "activate" && (
@@ -144,7 +144,7 @@ export default function Users() {
           danger
           onClose={close}
         >
-          This cannot be undone. The server refuses while they have workspaces.
+          This cannot be undone. You cannot delete a user who still has workspaces.
         </Change>
       )}
     </Page>
@@ -316,7 +316,7 @@ function Roles({ user, onClose }: { user: User; onClose: () => void }) {
             </span>
           </label>
         ))}
-        <p className="text-[13px] text-muted">Everybody is a member, with workspaces of their own.</p>
+        <p className="text-[13px] text-muted">Every user is a member and can create workspaces.</p>
         <ErrorNote error={save.error} />
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>

@@ -29,12 +29,12 @@ export default function WorkspacePage({
 }) {
   useTitle(name);
   const workspace = useQuery(queries.workspace(owner, name));
-  // One that was here and is gone has been deleted, by whomever.
+  // If it was here and is gone, it has been deleted.
   if (gone(workspace.error)) {
     return (
       <Empty
         icon={<Trash2 />}
-        title={workspace.data ? `${name} has been deleted` : "There is no such workspace"}
+        title={workspace.data ? `${name} has been deleted` : "Workspace not found"}
         action={
           <LinkButton look="primary" href={paths.workspaces}>
             Go to your workspaces
@@ -42,7 +42,7 @@ export default function WorkspacePage({
         }
       >
         {workspace.data
-          ? "It was deleted while you were here."
+          ? "It was deleted while this page was open."
           : `${owner} has no workspace called ${name}, or you may not see it.`}
       </Empty>
     );
@@ -99,8 +99,8 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       {w.outdated && !isBusy(w.latest_build.status) && (
         <Note tone="accent" title="Its template has a newer version">
           {w.template_require_active_version
-            ? "The next start uses it."
-            : "Update, in the menu above, builds the workspace from it."}
+            ? "It is used at the next start."
+            : "To use it, choose Update in the menu above."}
         </Note>
       )}
       <TabsNav
@@ -138,7 +138,7 @@ function Overview({ workspace: w }: { workspace: Workspace }) {
       ))}
       {build.status === "stopped" && agents.length === 0 && (
         <Card>
-          <Empty title="The workspace is stopped">Start it to connect. What it keeps is unharmed.</Empty>
+          <Empty title="The workspace is stopped">Start it to connect. Your files are kept.</Empty>
         </Card>
       )}
       <Resources build={build} />

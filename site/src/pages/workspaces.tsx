@@ -92,7 +92,7 @@ export default function Workspaces() {
           onChange={(e) => replace(/\bowner:\S+/, e.target.value && "owner:me")}
         >
           <option value="me">Mine</option>
-          <option value="">{isOwner(me) ? "Everybody's" : "All I may see"}</option>
+          <option value="">{isOwner(me) ? "Everyone's" : "All I have access to"}</option>
         </Select>
         <Select
           aria-label="Status"
@@ -114,7 +114,7 @@ export default function Workspaces() {
           {/^(owner:me)?$/.test(rested.trim()) ? (
             <First templates={templates.data?.length} editor={mayEditTemplates(me)} />
           ) : (
-            <Empty icon={<Search />} title="Nothing matches">
+            <Empty icon={<Search />} title="No results">
               No workspaces match <code>{rested}</code>.
             </Empty>
           )}
@@ -125,28 +125,28 @@ export default function Workspaces() {
   );
 }
 
-// First leads somebody with no workspace to one: by way of a template, if there is none yet.
+// First leads a user without workspaces to the first one, through a template if there is none.
 function First({ templates, editor }: { templates: number | undefined; editor: boolean }) {
   if (templates === 0 && editor) {
     return (
       <Empty
         icon={<Boxes />}
-        title="Begin with a template"
+        title="Start with a template"
         action={
           <LinkButton look="primary" href={paths.newTemplate}>
             <Plus /> Create the first template
           </LinkButton>
         }
       >
-        A template says what a workspace is made of: a container, a virtual machine, a process. Start from one that
-        comes with the server, or upload your own.
+        A template defines what a workspace runs on: a container, a virtual machine, a process. Use one that comes with
+        the server, or upload your own.
       </Empty>
     );
   }
   if (templates === 0)
     return (
       <Empty icon={<Boxes />} title="There are no templates yet">
-        Workspaces are made from templates. Ask an administrator for one.
+        Workspaces are created from templates. Ask an admin to create one.
       </Empty>
     );
   return (
@@ -159,7 +159,7 @@ function First({ templates, editor }: { templates: number | undefined; editor: b
         </LinkButton>
       }
     >
-      A workspace is your own environment, made from a template and reached by terminal, SSH or editor.
+      A workspace is your development environment, created from a template. Connect with a terminal, SSH or your editor.
     </Empty>
   );
 }
