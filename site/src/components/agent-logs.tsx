@@ -1,4 +1,4 @@
-import { useMemo, useState } from "react";
+import { useCallback, useMemo, useState } from "react";
 import { useAgentLog } from "~/api/logs";
 import type { WorkspaceAgent } from "~/api/types";
 import { LogText, useWrap, WrapButton, wrapped } from "./log-line";
@@ -11,6 +11,7 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
   const [source, setSource] = useState("");
   const shown = useMemo(() => (source ? lines.filter((l) => l.source_id === source) : lines), [lines, source]);
   const names = useMemo(() => new Map(agent.log_sources.map((s) => [s.id, s.display_name])), [agent.log_sources]);
+  const id = useCallback((i: number) => shown[i]!.id, [shown]);
   const wrap = useWrap();
   return (
     <div className="flex flex-col gap-2">
@@ -51,7 +52,7 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
         <LogScroller
           label={`Log of ${agent.name}`}
           count={shown.length}
-          id={(i) => shown[i]!.id}
+          id={id}
           wraps={wrap.wraps}
           live={running}
           className="max-h-80 min-h-20 rounded-md bg-log text-[#dce2ec]"

@@ -27,6 +27,7 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
     () => rowsOf(all, folded, wanted ? (i) => lines[i]!.output.toLowerCase().includes(wanted) : undefined),
     [all, folded, wanted, lines],
   );
+  const id = useCallback((i: number) => idOf(shown[i]!), [shown]);
   const wrap = useWrap();
   const now = useNow(1000, !job.completed_at);
 
@@ -92,7 +93,7 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
       <LogScroller
         label="Log"
         count={shown.length}
-        id={(i) => idOf(shown[i]!)}
+        id={id}
         wraps={wrap.wraps}
         follow={marked === 0}
         live={!job.completed_at}

@@ -9,7 +9,7 @@ const lineHeight = 20; // px, of a row that is not wrapped
 interface LogScrollerProps {
   label: string;
   count: number; // of the rows
-  id: (index: number) => string | number;
+  id: (index: number) => string | number; // of a row; a new function makes all rows be placed again
   children: (index: number) => ReactNode; // a row's content
   wraps: boolean; // rows may be higher than one line
   follow?: boolean; // begin at the end; otherwise at the beginning

@@ -17,10 +17,7 @@ export default function Mesh() {
   const peers = mesh.data?.peers ?? [];
   const online = peers.filter((p) => p.connected).length;
   return (
-    <Page
-      title="Mesh"
-      subtitle={mesh.data && `${plural(online, "peer")} connected, of ${peers.length} that you may see`}
-    >
+    <Page title="Mesh" subtitle={mesh.data && `${online} of ${plural(peers.length, "peer")} connected`}>
       <ErrorNote error={mesh.error} />
       {mesh.isPending && !mesh.error && <Loading what="mesh" />}
       {mesh.data && peers.length === 0 && (
