@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-	"golang.org/x/sys/cpu"
 
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/sshmux"
@@ -48,23 +47,15 @@ func Start(local io.ReadWriteCloser, opts Options) *Bridge {
 		b.log = slog.New(slog.DiscardHandler)
 	}
 	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: "SSH-2.0-codermesh_" + buildinfo.Version()}
-	config.Ciphers = ciphers()
 	config.AddHostKey(opts.HostKey)
 	go func() {
 		defer close(b.handshake)
-		b.conn, b.channels, b.requests, b.err = ssh.NewServerConn(b.local, config)
+		var client net.Conn
+		if client, config.Ciphers, b.err = greet(b.local, config.ServerVersion); b.err == nil {
+			b.conn, b.channels, b.requests, b.err = ssh.NewServerConn(client, config)
+		}
 	}()
 	return b
-}
-
-// ciphers is what the server offers. The client's order decides, and OpenSSH puts chacha20 first, which is three times slower than
-// AES-GCM where the processor has instructions for it; there chacha20 is not offered.
-func ciphers() []string {
-	fast := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM, ssh.CipherAES128CTR, ssh.CipherAES256CTR}
-	if cpu.X86.HasAES && cpu.X86.HasPCLMULQDQ || cpu.ARM64.HasAES && cpu.ARM64.HasPMULL {
-		return fast
-	}
-	return append([]string{ssh.CipherChaCha20Poly1305}, fast...)
 }
 
 // Close ends the connection to the client, after flushTime at most, and waits for the handshake's end. It is idempotent.

@@ -3,6 +3,7 @@ package bridge
 import (
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
@@ -24,12 +25,13 @@ const (
 type stream struct {
 	raw io.ReadWriteCloser
 
-	chunks, free chan []byte   // read and not taken; to be read into
-	readErr      error         // why chunks is closed
-	rest         []byte        // of the chunk that Read is in
-	chunk        []byte        // the whole of it
-	ended        chan struct{} // closed by Close
-	flushed      chan struct{} // closed when everything is written, and raw is closed
+	chunks, free chan []byte      // read and not taken; to be read into
+	readErr      error            // why chunks is closed
+	rest         []byte           // of the chunk that Read is in
+	chunk        []byte           // the whole of it
+	until        <-chan time.Time // when Read gives up; nil: never. It is Read's caller's
+	ended        chan struct{}    // closed by Close
+	flushed      chan struct{}    // closed when everything is written, and raw is closed
 
 	mu      sync.Mutex // guards the fields below
 	ready   sync.Cond  // something to write, or closing
@@ -90,6 +92,8 @@ func (s *stream) Read(b []byte) (int, error) {
 			s.chunk, s.rest = chunk, chunk
 		case <-s.ended:
 			return 0, net.ErrClosed
+		case <-s.until:
+			return 0, os.ErrDeadlineExceeded
 		}
 	}
 	n := copy(b, s.rest)
