@@ -162,7 +162,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.mesh})
 	s.agents = agents.New(agents.Options{
-		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, Keys: opts.States, ExternalAuth: s.extauth,
+		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.extauth,
 		Accounts: agentOwners{accounts, opts.DB}, Mesh: s.mesh, Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
 	versions := templates.New(templates.Options{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})

@@ -300,27 +300,25 @@ type ManifestResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// pending: the build that made the agent has not described it completely yet. env, scripts, apps and metadata are empty. The
 	// agent connects, runs nothing, and asks again when coderd sends ManifestChanged.
-	Pending bool `protobuf:"varint,17,opt,name=pending,proto3" json:"pending,omitempty"`
-	// The agent's SSH host key in OpenSSH's PEM form: the same for every build of the workspace. Never to be written to a disk.
-	SshHostPrivateKey string            `protobuf:"bytes,30,opt,name=ssh_host_private_key,json=sshHostPrivateKey,proto3" json:"ssh_host_private_key,omitempty"`
-	AgentId           []byte            `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	AgentName         string            `protobuf:"bytes,2,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
-	WorkspaceId       []byte            `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	WorkspaceName     string            `protobuf:"bytes,4,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
-	OwnerName         string            `protobuf:"bytes,5,opt,name=owner_name,json=ownerName,proto3" json:"owner_name,omitempty"`
-	OwnerEmail        string            `protobuf:"bytes,6,opt,name=owner_email,json=ownerEmail,proto3" json:"owner_email,omitempty"`
-	AccessUrl         string            `protobuf:"bytes,7,opt,name=access_url,json=accessUrl,proto3" json:"access_url,omitempty"`
-	Directory         string            `protobuf:"bytes,8,opt,name=directory,proto3" json:"directory,omitempty"` // may start with ~ or hold $VARIABLES; empty means home
-	Env               map[string]string `protobuf:"bytes,9,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	MotdFile          string            `protobuf:"bytes,10,opt,name=motd_file,json=motdFile,proto3" json:"motd_file,omitempty"`
-	Scripts           []*Script         `protobuf:"bytes,11,rep,name=scripts,proto3" json:"scripts,omitempty"`
-	StartBlocksLogin  bool              `protobuf:"varint,12,opt,name=start_blocks_login,json=startBlocksLogin,proto3" json:"start_blocks_login,omitempty"` // startup_script_behavior = blocking
-	VscodeProxyUri    string            `protobuf:"bytes,13,opt,name=vscode_proxy_uri,json=vscodeProxyUri,proto3" json:"vscode_proxy_uri,omitempty"`        // pattern, may be empty
-	Incarnation       uint64            `protobuf:"varint,14,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                     // grows with every build; scripts run once per incarnation
-	Metadata          []*Metadata       `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty"`
-	Apps              []*App            `protobuf:"bytes,16,rep,name=apps,proto3" json:"apps,omitempty"` // those with a health check
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	Pending          bool              `protobuf:"varint,17,opt,name=pending,proto3" json:"pending,omitempty"`
+	AgentId          []byte            `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	AgentName        string            `protobuf:"bytes,2,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
+	WorkspaceId      []byte            `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	WorkspaceName    string            `protobuf:"bytes,4,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
+	OwnerName        string            `protobuf:"bytes,5,opt,name=owner_name,json=ownerName,proto3" json:"owner_name,omitempty"`
+	OwnerEmail       string            `protobuf:"bytes,6,opt,name=owner_email,json=ownerEmail,proto3" json:"owner_email,omitempty"`
+	AccessUrl        string            `protobuf:"bytes,7,opt,name=access_url,json=accessUrl,proto3" json:"access_url,omitempty"`
+	Directory        string            `protobuf:"bytes,8,opt,name=directory,proto3" json:"directory,omitempty"` // may start with ~ or hold $VARIABLES; empty means home
+	Env              map[string]string `protobuf:"bytes,9,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	MotdFile         string            `protobuf:"bytes,10,opt,name=motd_file,json=motdFile,proto3" json:"motd_file,omitempty"`
+	Scripts          []*Script         `protobuf:"bytes,11,rep,name=scripts,proto3" json:"scripts,omitempty"`
+	StartBlocksLogin bool              `protobuf:"varint,12,opt,name=start_blocks_login,json=startBlocksLogin,proto3" json:"start_blocks_login,omitempty"` // startup_script_behavior = blocking
+	VscodeProxyUri   string            `protobuf:"bytes,13,opt,name=vscode_proxy_uri,json=vscodeProxyUri,proto3" json:"vscode_proxy_uri,omitempty"`        // pattern, may be empty
+	Incarnation      uint64            `protobuf:"varint,14,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                     // grows with every build; scripts run once per incarnation
+	Metadata         []*Metadata       `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty"`
+	Apps             []*App            `protobuf:"bytes,16,rep,name=apps,proto3" json:"apps,omitempty"` // those with a health check
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ManifestResponse) Reset() {
@@ -358,13 +356,6 @@ func (x *ManifestResponse) GetPending() bool {
 		return x.Pending
 	}
 	return false
-}
-
-func (x *ManifestResponse) GetSshHostPrivateKey() string {
-	if x != nil {
-		return x.SshHostPrivateKey
-	}
-	return ""
 }
 
 func (x *ManifestResponse) GetAgentId() []byte {
@@ -821,7 +812,6 @@ type Hello struct {
 	Architecture      string                 `protobuf:"bytes,4,opt,name=architecture,proto3" json:"architecture,omitempty"`
 	ExpandedDirectory string                 `protobuf:"bytes,5,opt,name=expanded_directory,json=expandedDirectory,proto3" json:"expanded_directory,omitempty"`
 	ProtocolVersion   uint32                 `protobuf:"varint,6,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // 1
-	SshHostKey        string                 `protobuf:"bytes,7,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`               // authorized_keys form of the agent's SSH host public key
 	Incarnation       uint64                 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                // of the manifest that the agent has
 	ManifestPending   bool                   `protobuf:"varint,9,opt,name=manifest_pending,json=manifestPending,proto3" json:"manifest_pending,omitempty"` // and that it was pending
 	unknownFields     protoimpl.UnknownFields
@@ -898,13 +888,6 @@ func (x *Hello) GetProtocolVersion() uint32 {
 		return x.ProtocolVersion
 	}
 	return 0
-}
-
-func (x *Hello) GetSshHostKey() string {
-	if x != nil {
-		return x.SshHostKey
-	}
-	return ""
 }
 
 func (x *Hello) GetIncarnation() uint64 {
@@ -2518,10 +2501,9 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
 	"\x0fManifestRequest\x12'\n" +
-	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\x8b\x06\n" +
+	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\xe0\x05\n" +
 	"\x10ManifestResponse\x12\x18\n" +
-	"\apending\x18\x11 \x01(\bR\apending\x12/\n" +
-	"\x14ssh_host_private_key\x18\x1e \x01(\tR\x11sshHostPrivateKey\x12\x19\n" +
+	"\apending\x18\x11 \x01(\bR\apending\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
 	"\n" +
 	"agent_name\x18\x02 \x01(\tR\tagentName\x12!\n" +
@@ -2545,7 +2527,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x04apps\x18\x10 \x03(\v2\x17.codermesh.agent.v1.AppR\x04apps\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"\x88\x01\n" +
 	"\bMetadata\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06script\x18\x02 \x01(\tR\x06script\x12)\n" +
@@ -2572,7 +2554,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\fAgentMessage\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.codermesh.agent.v1.HelloH\x00R\x05hello\x12=\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1d.codermesh.agent.v1.HeartbeatH\x00R\theartbeatB\t\n" +
-	"\amessage\"\xda\x02\n" +
+	"\amessage\"\xbe\x02\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x02 \x01(\tR\n" +
@@ -2581,10 +2563,8 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\farchitecture\x18\x04 \x01(\tR\farchitecture\x12-\n" +
 	"\x12expanded_directory\x18\x05 \x01(\tR\x11expandedDirectory\x12)\n" +
 	"\x10protocol_version\x18\x06 \x01(\rR\x0fprotocolVersion\x12 \n" +
-	"\fssh_host_key\x18\a \x01(\tR\n" +
-	"sshHostKey\x12 \n" +
 	"\vincarnation\x18\b \x01(\x04R\vincarnation\x12)\n" +
-	"\x10manifest_pending\x18\t \x01(\bR\x0fmanifestPending\"K\n" +
+	"\x10manifest_pending\x18\t \x01(\bR\x0fmanifestPendingJ\x04\b\a\x10\b\"K\n" +
 	"\tHeartbeat\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\x12(\n" +
 	"\x10relay_latency_us\x18\x02 \x01(\x03R\x0erelayLatencyUs\"\xf1\x01\n" +

@@ -6,51 +6,11 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
-	"golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
-
-// A workspace's agent has one host key, whatever is left of its machine and whatever id Terraform gives it. It is known
-// before the agent has connected, and nobody else's.
-func TestHostKeyStays(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	s := serve(t, agents.New(w.opts))
-	key := func(workspace uuid.UUID) (public, private string) {
-		t.Helper()
-		id := uuid.New()
-		w.store(w.build(workspace, sdk.TransitionStart, sdk.JobSucceeded), true, resource(id))
-		m, err := s.client(id).Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w.agent(id).SshHostKey, m.Msg.GetSshHostPrivateKey()
-	}
-	dev := w.workspace(w.owner, "dev")
-	public, private := key(dev)
-	signer, err := ssh.ParsePrivateKey([]byte(private))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, _, _, _, err := ssh.ParseAuthorizedKey([]byte(public))
-	if err != nil || string(want.Marshal()) != string(signer.PublicKey().Marshal()) {
-		t.Errorf("the API says %q (%v), which is not the public half of what the agent gets", public, err)
-	}
-	if again, same := key(dev); again != public || same != private {
-		t.Errorf("after a rebuild with another agent id: %q, want %q", again, public)
-	}
-	if others, _ := key(w.workspace(w.owner, "second")); others == public {
-		t.Error("two workspaces have one host key")
-	}
-	var plain, sealed int
-	if err := w.db.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE private_key <> ''), count(*) FILTER (WHERE length(sealed) > 100) FROM workspace_host_keys`).
-		Scan(&plain, &sealed); err != nil || plain != 0 || sealed != 2 {
-		t.Errorf("%d host keys are stored in clear and %d encrypted, %v; want 0 and 2", plain, sealed, err)
-	}
-}
 
 // An agent gets the key of its workspace's owner, while it is admitted.
 func TestGitSSHKey(t *testing.T) {

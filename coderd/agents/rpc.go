@@ -18,7 +18,6 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/rpcwire"
@@ -28,7 +27,6 @@ import (
 const (
 	maxMessage      = 4 << 20 // bytes of one RPC message
 	maxText         = 1 << 10 // bytes of a text an agent says about itself
-	maxHostKey      = 4 << 10
 	protocolVersion = 1
 )
 
@@ -68,18 +66,10 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 		return nil, r.fail(ctx, id, "read manifest", err)
 	}
 	a := m.WorkspaceAgent
-	key, err := hostKey(ctx, r.opts.DB.Queries, r.opts.Keys, *a.WorkspaceID, a.Name)
-	if err != nil {
-		return nil, r.fail(ctx, id, "read host key", err)
-	}
-	privateKey, err := r.opts.Keys.OpenSSHKey(states.HostKeyPlace(*a.WorkspaceID, a.Name), key.PrivateKey, key.Sealed)
-	if err != nil {
-		return nil, r.fail(ctx, id, "read host key", err)
-	}
 	out := &agentpb.ManifestResponse{
 		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
 		AccessUrl: r.opts.AccessURL, Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.opts.Ports.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
-		SshHostPrivateKey: privateKey, Pending: !a.Complete,
+		Pending: !a.Complete,
 	}
 	if out.Pending {
 		if !req.Msg.GetAcceptsPending() {
@@ -259,7 +249,7 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 	p := dbsqlc.AgentConnectedParams{
 		ID: c.agent, Version: short(hello.GetVersion(), maxText), ApiVersion: short(hello.GetApiVersion(), maxText),
 		OperatingSystem: short(hello.GetOperatingSystem(), maxText), Architecture: short(hello.GetArchitecture(), maxText),
-		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), SshHostKey: short(hello.GetSshHostKey(), maxHostKey), At: now(),
+		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), At: now(),
 	}
 	c.began = p.At
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -269,7 +259,7 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 				return err
 			}
 			same := a.Version == p.Version && a.ApiVersion == p.ApiVersion && a.OperatingSystem == p.OperatingSystem &&
-				a.Architecture == p.Architecture && a.ExpandedDirectory == p.ExpandedDirectory && a.SshHostKey == p.SshHostKey
+				a.Architecture == p.Architecture && a.ExpandedDirectory == p.ExpandedDirectory
 			if same && a.LastConnectedAt != nil && a.DisconnectedAt == nil && a.LastConnectedAt.Before(s.startedAt) {
 				c.began = *a.LastConnectedAt
 				return nil

@@ -15,7 +15,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/pubsub"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -52,8 +51,6 @@ type Options struct {
 	Mesh Mesh
 	// Accounts are the agents' owners. nil: all are active, and none has a key.
 	Accounts Accounts
-	// Keys encrypt the agents' host keys. Required.
-	Keys *states.Keyring
 	// ExternalAuth has what signs users in at git hosts. nil: nobody has any.
 	ExternalAuth *extauth.Service
 	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -29,8 +28,6 @@ type Batch struct {
 	WorkspaceID uuid.UUID
 	BuildNumber int32
 	Resources   []*provisionerpb.Resource
-	// Keys encrypt the agents' host keys. Required for a build.
-	Keys *states.Keyring
 	// Final: what the job reported before and does not report now is gone.
 	Final bool
 }
@@ -159,15 +156,6 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	if live && known {
 		if err := s.NotifyAgentManifest(ctx, id); err != nil {
 			return fmt.Errorf("announce agent's manifest: %w", err)
-		}
-	}
-	if connected := known && before.LastConnectedAt != nil && before.DisconnectedAt == nil; live && !connected {
-		key, err := hostKey(ctx, s.Queries, s.batch.Keys, s.batch.WorkspaceID, database.Text(a.GetName()))
-		if err != nil {
-			return err
-		}
-		if err := s.SetAgentHostKey(ctx, dbsqlc.SetAgentHostKeyParams{ID: id, SshHostKey: key.PublicKey}); err != nil {
-			return fmt.Errorf("set agent's host key: %w", err)
 		}
 	}
 	if err := s.definition(ctx, id, a); err != nil {

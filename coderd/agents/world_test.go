@@ -15,7 +15,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 	"github.com/codermesh/codermesh/coderd/pubsub"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -64,7 +63,6 @@ type world struct {
 	org, owner, other       uuid.UUID
 	file, template, version uuid.UUID
 	log                     *slog.Logger
-	keys                    *states.Keyring
 }
 
 func newWorld(t *testing.T) *world {
@@ -73,14 +71,10 @@ func newWorld(t *testing.T) *world {
 		t: t, db: dbtest.New(t), org: uuid.New(), owner: uuid.New(), other: uuid.New(), file: uuid.New(), template: uuid.New(), version: uuid.New(),
 		log: slog.New(slog.DiscardHandler),
 	}
-	var err error
-	if w.keys, err = states.Random(); err != nil {
-		t.Fatal(err)
-	}
 	ps := pubsub.NewPostgres(w.db, w.log)
 	t.Cleanup(func() { ps.Close() })
 	w.pubsub = ps
-	w.opts = agents.Options{DB: w.db, PubSub: ps, Logger: w.log, AccessURL: "http://127.0.0.1:3000", Keys: w.keys}
+	w.opts = agents.Options{DB: w.db, PubSub: ps, Logger: w.log, AccessURL: "http://127.0.0.1:3000"}
 	w.exec(`INSERT INTO organizations (id, name, is_default) SELECT $1, 'world', NOT EXISTS (SELECT 1 FROM organizations WHERE is_default)`, w.org)
 	for name, id := range map[string]uuid.UUID{"ann": w.owner, "bob": w.other} {
 		w.exec(`INSERT INTO users (id, username, email) VALUES ($1, $2, $2 || '@example.com')`, id, name)
@@ -145,7 +139,7 @@ func (w *world) store(b build, final bool, resources ...*provisionerpb.Resource)
 	err := w.db.InTx(w.t.Context(), func(q *dbsqlc.Queries) error {
 		var err error
 		ids, err = agents.Store(w.t.Context(), q, w.log, agents.Batch{
-			JobID: b.job, Transition: b.transition, WorkspaceID: b.workspace, BuildNumber: b.number, Resources: resources, Keys: w.keys, Final: final,
+			JobID: b.job, Transition: b.transition, WorkspaceID: b.workspace, BuildNumber: b.number, Resources: resources, Final: final,
 		})
 		return err
 	})

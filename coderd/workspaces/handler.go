@@ -155,7 +155,7 @@ func (h buildHandler) Resources(ctx context.Context, q *dbsqlc.Queries, job dbsq
 
 func (h buildHandler) batch(b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource, final bool) agents.Batch {
 	return agents.Batch{
-		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber, Resources: resources, Keys: h.opts.States, Final: final,
+		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber, Resources: resources, Final: final,
 	}
 }
 

@@ -43,8 +43,7 @@ type WorkspaceAgent struct {
 	LogSources               List[AgentLogSource] `json:"log_sources"`
 	Scripts                  List[AgentScript]    `json:"scripts"`
 	StartupScriptBehavior    StartupBehavior      `json:"startup_script_behavior"`
-	SSHHostKey               string               `json:"ssh_host_key,omitempty"` // authorized_keys form; "" until it has connected
-	Connections              *AgentConnections    `json:"connections,omitempty"`  // nil while the agent has not told
+	Connections              *AgentConnections    `json:"connections,omitempty"` // nil while the agent has not told
 }
 
 // AgentConnections counts what uses a workspace now.

@@ -53,9 +53,9 @@ func (q *Queries) AdvanceLogSource(ctx context.Context, arg AdvanceLogSourcePara
 }
 
 const agentConnected = `-- name: AgentConnected :execrows
-UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF($6::text, ''), operating_system),
-	architecture = COALESCE(NULLIF($7::text, ''), architecture), expanded_directory = $4, ssh_host_key = $5,
-	first_connected_at = COALESCE(first_connected_at, $8::timestamptz), last_connected_at = $8::timestamptz, disconnected_at = NULL,
+UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF($5::text, ''), operating_system),
+	architecture = COALESCE(NULLIF($6::text, ''), architecture), expanded_directory = $4,
+	first_connected_at = COALESCE(first_connected_at, $7::timestamptz), last_connected_at = $7::timestamptz, disconnected_at = NULL,
 	startup_problem = '', startup_problem_at = NULL
 WHERE id = $1 AND token_hash IS NOT NULL
 `
@@ -65,7 +65,6 @@ type AgentConnectedParams struct {
 	Version           string
 	ApiVersion        string
 	ExpandedDirectory string
-	SshHostKey        string
 	OperatingSystem   string
 	Architecture      string
 	At                time.Time
@@ -78,7 +77,6 @@ func (q *Queries) AgentConnected(ctx context.Context, arg AgentConnectedParams) 
 		arg.Version,
 		arg.ApiVersion,
 		arg.ExpandedDirectory,
-		arg.SshHostKey,
 		arg.OperatingSystem,
 		arg.Architecture,
 		arg.At,
@@ -449,29 +447,6 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 	return i, err
 }
 
-const getHostKey = `-- name: GetHostKey :one
-SELECT workspace_id, agent_name, private_key, public_key, created_at, sealed FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2
-`
-
-type GetHostKeyParams struct {
-	WorkspaceID uuid.UUID
-	AgentName   string
-}
-
-func (q *Queries) GetHostKey(ctx context.Context, arg GetHostKeyParams) (WorkspaceHostKey, error) {
-	row := q.db.QueryRow(ctx, getHostKey, arg.WorkspaceID, arg.AgentName)
-	var i WorkspaceHostKey
-	err := row.Scan(
-		&i.WorkspaceID,
-		&i.AgentName,
-		&i.PrivateKey,
-		&i.PublicKey,
-		&i.CreatedAt,
-		&i.Sealed,
-	)
-	return i, err
-}
-
 const insertAgentLogs = `-- name: InsertAgentLogs :exec
 INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output, tail)
 SELECT $1::uuid, $2::uuid, unnest($3::timestamptz[]), unnest($4::text[]),
@@ -495,29 +470,6 @@ func (q *Queries) InsertAgentLogs(ctx context.Context, arg InsertAgentLogsParams
 		arg.Level,
 		arg.Output,
 		arg.Tail,
-	)
-	return err
-}
-
-const insertHostKeyOnce = `-- name: InsertHostKeyOnce :exec
-INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, sealed, public_key) VALUES ($1, $2, '', $3, $4)
-ON CONFLICT (workspace_id, agent_name) DO NOTHING
-`
-
-type InsertHostKeyOnceParams struct {
-	WorkspaceID uuid.UUID
-	AgentName   string
-	Sealed      []byte
-	PublicKey   string
-}
-
-// The first pair stays; read it back.
-func (q *Queries) InsertHostKeyOnce(ctx context.Context, arg InsertHostKeyOnceParams) error {
-	_, err := q.db.Exec(ctx, insertHostKeyOnce,
-		arg.WorkspaceID,
-		arg.AgentName,
-		arg.Sealed,
-		arg.PublicKey,
 	)
 	return err
 }
@@ -1176,21 +1128,6 @@ func (q *Queries) RevokeAgents(ctx context.Context, arg RevokeAgentsParams) ([]u
 		return nil, err
 	}
 	return items, nil
-}
-
-const setAgentHostKey = `-- name: SetAgentHostKey :exec
-UPDATE workspace_agents SET ssh_host_key = $2 WHERE id = $1
-`
-
-type SetAgentHostKeyParams struct {
-	ID         uuid.UUID
-	SshHostKey string
-}
-
-// The public key, before the agent says it itself.
-func (q *Queries) SetAgentHostKey(ctx context.Context, arg SetAgentHostKeyParams) error {
-	_, err := q.db.Exec(ctx, setAgentHostKey, arg.ID, arg.SshHostKey)
-	return err
 }
 
 const setLogGap = `-- name: SetLogGap :exec

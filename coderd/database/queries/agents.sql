@@ -160,7 +160,7 @@ WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL;
 -- name: AgentConnected :execrows
 -- A connection began.
 UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF(sqlc.arg(operating_system)::text, ''), operating_system),
-	architecture = COALESCE(NULLIF(sqlc.arg(architecture)::text, ''), architecture), expanded_directory = $4, ssh_host_key = $5,
+	architecture = COALESCE(NULLIF(sqlc.arg(architecture)::text, ''), architecture), expanded_directory = $4,
 	first_connected_at = COALESCE(first_connected_at, sqlc.arg(at)::timestamptz), last_connected_at = sqlc.arg(at)::timestamptz, disconnected_at = NULL,
 	startup_problem = '', startup_problem_at = NULL
 WHERE id = $1 AND token_hash IS NOT NULL;
@@ -272,18 +272,6 @@ UPDATE workspace_apps a SET health = c.health
 FROM (SELECT unnest(sqlc.arg(ids)::uuid[]) AS id, unnest(sqlc.arg(healths)::text[]) AS health) c
 WHERE a.id = c.id AND a.agent_id = sqlc.arg(agent_id)::uuid AND a.healthcheck_url <> '' AND a.health <> c.health
 RETURNING a.id;
-
--- name: InsertHostKeyOnce :exec
--- The first pair stays; read it back.
-INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, sealed, public_key) VALUES ($1, $2, '', $3, $4)
-ON CONFLICT (workspace_id, agent_name) DO NOTHING;
-
--- name: GetHostKey :one
-SELECT * FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2;
-
--- name: SetAgentHostKey :exec
--- The public key, before the agent says it itself.
-UPDATE workspace_agents SET ssh_host_key = $2 WHERE id = $1;
 
 -- name: IsStartRunning :one
 -- Whether any workspace is being started now: its agent may come before the build has told of it.

@@ -131,7 +131,7 @@ func New(t testing.TB) *World {
 		t.Fatal(err)
 	}
 	accounts := users.New(users.Options{DB: db, Logger: log, Keys: w.States, AccessURL: u})
-	w.Agents = agents.New(agents.Options{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL, Keys: w.States})
+	w.Agents = agents.New(agents.Options{DB: db, PubSub: ps, Logger: log, AccessURL: accessURL})
 	sealer, err := seal.Load(t.Context(), db)
 	if err != nil {
 		t.Fatal(err)

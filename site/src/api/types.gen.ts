@@ -35,7 +35,6 @@ export interface WorkspaceAgent {
   log_sources: AgentLogSource[];
   scripts: AgentScript[];
   startup_script_behavior: StartupBehavior;
-  ssh_host_key?: string; // authorized_keys form; "" until it has connected
   connections?: AgentConnections | null; // nil while the agent has not told
 }
 
