@@ -164,6 +164,15 @@ add rule ip u forw meta l4proto udp drop`)
 	l.in(gateway, "nft", "delete table ip u")
 }
 
+// hush makes a host tell nobody that a packet is too long for its link.
+func (l *lab) hush(host string) {
+	l.t.Helper()
+	l.in(host, "nft", `add table inet hush
+add chain inet hush out { type filter hook output priority 0; }
+add rule inet hush out icmp type destination-unreachable icmp code frag-needed drop
+add rule inet hush out icmpv6 type packet-too-big drop`)
+}
+
 const labTemplate = `terraform {
   required_providers {
     coder = { source = "coder/coder" }
@@ -234,12 +243,12 @@ func (l *lab) path(t *testing.T, host string, direct bool) {
 }
 
 // bytes carries some through a session both ways and asserts that all arrive.
-func (l *lab) bytes(t *testing.T, host string) {
+func (l *lab) bytes(t *testing.T, host string, flags ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
 	defer cancel()
 	const size = 2 << 20
-	cmd := l.coder(ctx, host, "ssh", "dev", "--", "cat")
+	cmd := l.coder(ctx, host, append(append([]string{"ssh"}, flags...), "dev", "--", "cat")...)
 	cmd.Stdin = io.LimitReader(counting{new(uint32)}, size)
 	out, err := cmd.Output()
 	if err != nil {
@@ -352,6 +361,10 @@ func TestLab(t *testing.T) {
 	l.host("hard", natHard, slowlink.Options{})
 	l.host("lossy", natEasy, slowlink.Options{Delay: 40 * time.Millisecond, Loss: 0.01})
 	l.host("narrow", natEasy, slowlink.Options{MTU: 1280})
+	// A narrow link whose ends do not tell what they drop.
+	l.host("dark", natEasy, slowlink.Options{MTU: 1280})
+	l.hush("darkgw")
+	l.hush("core")
 	// Its first packet and that of the workspace have to cross: they have the time for it that one of them travels.
 	l.host("lax", natEasy, slowlink.Options{Delay: 250 * time.Millisecond})
 	l.lax("laxgw", "wsgw")
@@ -375,11 +388,17 @@ func TestLab(t *testing.T) {
 	l.host("roaming", natEasy, slowlink.Options{})
 	l.deploy()
 
-	for host, direct := range map[string]bool{"easy": true, "hard": false, "inner": true, "lossy": true, "narrow": true, "lax": true, "walled": false} {
+	for host, direct := range map[string]bool{"easy": true, "hard": false, "inner": true, "lossy": true, "narrow": true, "dark": true, "lax": true, "walled": false} {
 		t.Run("path/"+host, func(t *testing.T) {
 			t.Parallel()
 			l.path(t, host, direct)
 			l.bytes(t, host)
+		})
+	}
+	for _, host := range []string{"narrow", "dark"} {
+		t.Run("relayed/"+host, func(t *testing.T) {
+			t.Parallel()
+			l.bytes(t, host, "--disable-direct-connections")
 		})
 	}
 	const to = 500 // 25 s

@@ -57,7 +57,7 @@ func New(base *url.URL, token secret.Token, opts Options) *Client {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	transport := webdial.Transport(opts.TLS)
+	transport := webdial.Cautious(webdial.Transport(opts.TLS))
 	transport.ForceAttemptHTTP2 = true
 	transport.MaxIdleConnsPerHost = 4
 	transport.IdleConnTimeout = 90 * time.Second

@@ -35,7 +35,7 @@ type DialOptions struct {
 func Dial(ctx context.Context, u *url.URL, opts DialOptions) (*Conn, error) {
 	client := opts.HTTPClient
 	if client == nil {
-		client = &http.Client{Transport: webdial.Upgrader(opts.TLS), CheckRedirect: refuseRedirect}
+		client = &http.Client{Transport: webdial.Cautious(webdial.Upgrader(opts.TLS)), CheckRedirect: refuseRedirect}
 	}
 	do := &websocket.DialOptions{
 		HTTPClient:      client,

@@ -62,6 +62,7 @@ type relayLink struct {
 	wanted    chan struct{} // closed while wants is not empty
 	idle      chan struct{} // closed while it is
 	websocket bool          // the native upgrade does not pass
+	cautious  bool          // a connection has fallen silent, perhaps since something on its way loses large packets
 	state     RelayState
 	queues    map[key.NodePublic]*queue
 	turns     []*queue // those that are not empty, in the order of their turns
@@ -133,6 +134,9 @@ func (l *relayLink) confirm() {
 
 // renew replaces the connection as soon as another one is made.
 func (l *relayLink) renew() {
+	l.mu.Lock()
+	l.cautious = true
+	l.mu.Unlock()
 	for _, c := range []chan struct{}{l.renewal, l.retry} {
 		select {
 		case c <- struct{}{}:

@@ -256,7 +256,7 @@ func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *b
 	}
 	req.Header.Set("Upgrade", "DERP")
 	req.Header.Set("Connection", "Upgrade")
-	resp, err := l.engine.relayTransport().RoundTrip(req)
+	resp, err := l.transport().RoundTrip(req)
 	switch {
 	case err != nil && raw != nil && ctx.Err() == nil:
 		return nil, nil, &upgradeError{err}
@@ -294,7 +294,7 @@ func dialWebsocket(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn,
 	u := relay.JoinPath("derp")
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[relay.Scheme]
 	u.RawQuery, u.Fragment = "", ""
-	client := &http.Client{Transport: l.engine.relayTransport()}
+	client := &http.Client{Transport: l.transport()}
 	ws, err := websock.Dial(ctx, u, websock.DialOptions{HTTPClient: client, Subprotocol: "derp", PingInterval: -1})
 	if err != nil {
 		return nil, nil, err
@@ -310,9 +310,14 @@ type websocketConn struct {
 
 func (c websocketConn) Close() error { return c.ws.CloseNow() }
 
-// relayTransport is how relays are reached.
-func (e *Engine) relayTransport() *http.Transport {
-	t := webdial.Upgrader(e.opts.TLS)
+// transport is how the relay is reached.
+func (l *relayLink) transport() *http.Transport {
+	t := webdial.Upgrader(l.engine.opts.TLS)
 	t.ResponseHeaderTimeout = upgradeTimeout
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cautious {
+		return webdial.Cautious(t)
+	}
 	return t
 }
