@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -26,6 +27,7 @@ type lab struct {
 	t      *testing.T
 	prefix string // of namespaces, so that two labs can be
 	server string // its public address
+	listen string // the address that it listens on; empty means all of IPv4
 	d      *deployment
 	next   int               // number of the next gateway
 	public map[string]string // addresses of gateways
@@ -196,23 +198,28 @@ func (l *lab) deploy() {
 	l.t.Helper()
 	d := prepare(l.t, "--provisioner-isolation", "none")
 	d.netns, d.base = l.ns("srv"), "http://"+l.server+":"+d.port
-	d.extra = append(d.extra, "CODER_HTTP_ADDRESS=0.0.0.0:"+d.port)
+	d.extra = append(d.extra, "CODER_HTTP_ADDRESS="+cmp.Or(l.listen, "0.0.0.0")+":"+d.port)
 	l.d = d
 	d.begin()
-	template := filepath.Join(d.dir, "lab")
-	if err := os.MkdirAll(filepath.Join(d.dir, "agent"), 0o700); err != nil {
-		l.t.Fatal(err)
+	l.workspace("dev", "ws")
+}
+
+// workspace makes one whose agent runs on a host.
+func (l *lab) workspace(name, host string) {
+	l.t.Helper()
+	template, home := filepath.Join(l.d.dir, "template-"+name), filepath.Join(l.d.dir, "agent-"+name)
+	for _, dir := range []string{template, home} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			l.t.Fatal(err)
+		}
 	}
-	if err := os.Mkdir(template, 0o755); err != nil {
-		l.t.Fatal(err)
-	}
-	text := fmt.Appendf(nil, labTemplate, filepath.Join(d.dir, "agent"), d.url(), l.ns("ws"), coder)
+	text := fmt.Appendf(nil, labTemplate, home, l.d.url(), l.ns(host), coder)
 	if err := os.WriteFile(filepath.Join(template, "main.tf"), text, 0o644); err != nil {
 		l.t.Fatal(err)
 	}
-	d.coder("templates", "push", "lab", "-d", template, "-y")
-	d.coder("create", "dev", "-t", "lab", "-y")
-	d.coder("ssh", "dev", "--", "true")
+	l.d.coder("templates", "push", "lab-"+name, "-d", template, "-y")
+	l.d.coder("create", name, "-t", "lab-"+name, "-y")
+	l.d.coder("ssh", name, "--", "true")
 }
 
 // coder is the command line on a host.
