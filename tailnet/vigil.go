@@ -127,6 +127,7 @@ func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down b
 	}
 	if now.Sub(w.tried) >= askGap {
 		n.ask(p, w)
+		n.engine.Echo(p.addr, nil) // if it gets through, the other end knows as early as this one that the path is back
 	}
 	if now.Sub(pong) > overdue {
 		return true
