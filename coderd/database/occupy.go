@@ -101,7 +101,7 @@ func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
 			break
 		}
 		if !warned {
-			o.log.Warn("another server uses this database, waiting for its end", "reason", other, "duration", o.patience)
+			o.log.Warn("another server uses this database, waiting for its end", "server", other, "duration", o.patience)
 		}
 		if err = retry.Wait(ctx); err != nil {
 			break

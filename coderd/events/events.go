@@ -146,7 +146,7 @@ func (s *Service) Recheck(userID uuid.UUID) {
 	defer s.mu.Unlock()
 	for stream := range s.streams {
 		if userID == uuid.Nil || stream.user == userID {
-			stream.doubt()
+			stream.recheck()
 		}
 	}
 }

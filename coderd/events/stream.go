@@ -32,12 +32,12 @@ type stream struct {
 	user uuid.UUID
 	wake notify.Wake
 
-	mu      sync.Mutex
-	actor   rbac.Actor          // guarded by mu
-	pending []Change            // guarded by mu: in order, each once
-	known   map[Change]struct{} // guarded by mu: what is in pending
-	lost    bool                // guarded by mu: pending is empty and would not be complete
-	doubted bool                // guarded by mu: who the reader is has to be asked again
+	mu         sync.Mutex
+	actor      rbac.Actor          // guarded by mu
+	pending    []Change            // guarded by mu: in order, each once
+	known      map[Change]struct{} // guarded by mu: what is in pending
+	lost       bool                // guarded by mu: pending is empty and would not be complete
+	recheckDue bool                // guarded by mu: who the reader is has to be asked again
 }
 
 func newStream(actor rbac.Actor) *stream {
@@ -73,22 +73,22 @@ func (x *stream) loseLocked() {
 	clear(x.known)
 }
 
-// doubt has the reader's session asked for again before anything else is told.
-func (x *stream) doubt() {
+// recheck has the reader's session asked for again before anything else is told.
+func (x *stream) recheck() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.doubted = true
+	x.recheckDue = true
 	x.wake.Poke()
 }
 
 // take empties the stream.
-func (x *stream) take() (changes []Change, lost, doubted bool) {
+func (x *stream) take() (changes []Change, lost, recheck bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	changes, lost, doubted = x.pending, x.lost, x.doubted
-	x.pending, x.lost, x.doubted = nil, false, false
+	changes, lost, recheck = x.pending, x.lost, x.recheckDue
+	x.pending, x.lost, x.recheckDue = nil, false, false
 	clear(x.known)
-	return changes, lost, doubted
+	return changes, lost, recheck
 }
 
 // become takes the reader's present rights, and reports whether they are others than before.
@@ -130,12 +130,12 @@ func (s *Service) follow(ctx context.Context, r *http.Request, x *stream, send f
 			}
 			continue
 		case <-check.C:
-			x.doubt()
+			x.recheck()
 			continue
 		case <-x.wake:
 		}
-		changes, lost, doubted := x.take()
-		if doubted {
+		changes, lost, recheck := x.take()
+		if recheck {
 			actor, err := s.opts.Authenticate(r)
 			if err != nil {
 				return fmt.Errorf("check session: %w", err) // if the answer is not known now, the page asks again soon

@@ -99,7 +99,7 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 	err := s.opts.Sealer.Open(purpose, secret.Token(q.Get("state")), &begun)
 	if err != nil || begun.User != actor.UserID || begun.Session != actor.KeyID || begun.Provider != p.ID || verifier == "" ||
 		subtle.ConstantTimeCompare([]byte(begun.Verifier), []byte(hashOf(verifier))) != 1 {
-		s.log.InfoContext(r.Context(), "sign-in elsewhere refused: not begun by this session", "user", actor.UserID, "addr", p.ID)
+		s.log.InfoContext(r.Context(), "sign-in elsewhere refused: not begun by this session", "user", actor.UserID, "provider", p.ID)
 		s.sendBack(w, r, p, failedState, "")
 		return nil
 	}
@@ -110,7 +110,7 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 		return err
 	}
 	if failed != "" {
-		s.log.InfoContext(r.Context(), "sign-in elsewhere did not come about", "user", actor.UserID, "addr", p.ID, "reason", failed)
+		s.log.InfoContext(r.Context(), "sign-in elsewhere did not come about", "user", actor.UserID, "provider", p.ID, "reason", failed)
 	}
 	s.sendBack(w, r, p, failed, begun.Back)
 	return nil
@@ -127,7 +127,7 @@ func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, cod
 		return err
 	})
 	if err != nil {
-		s.log.WarnContext(ctx, "code of another service not exchanged", "user", user, "addr", p.ID, "err", describe(err))
+		s.log.WarnContext(ctx, "code of another service not exchanged", "user", user, "provider", p.ID, "err", describe(err))
 		if _, answered := errors.AsType[*oauth2.RetrieveError](err); answered {
 			return failedExchange, nil
 		}
@@ -135,7 +135,7 @@ func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, cod
 	}
 	good, err := s.validate(ctx, p, tokens{Access: got.AccessToken})
 	if err != nil {
-		s.log.WarnContext(ctx, "token of another service not validated", "user", user, "addr", p.ID, "err", err)
+		s.log.WarnContext(ctx, "token of another service not validated", "user", user, "provider", p.ID, "err", err)
 		return failedAway, nil
 	}
 	if !good {

@@ -166,7 +166,7 @@ func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
 			return nil, err
 		})
 		if err != nil {
-			s.log.WarnContext(ctx, "token of another service not renewed", "user", user, "addr", p.ID, "err", describe(err))
+			s.log.WarnContext(ctx, "token of another service not renewed", "user", user, "provider", p.ID, "err", describe(err))
 		}
 	}
 	return nil
@@ -194,7 +194,7 @@ func (s *Service) Reencrypt(ctx context.Context) error {
 		done++
 	}
 	if done > 0 {
-		s.log.InfoContext(ctx, "links with other services encrypted with the first key", "reason", fmt.Sprintf("%d links", done))
+		s.log.InfoContext(ctx, "links with other services encrypted with the first key", "links", done)
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ import (
 // dispatch gives jobs to daemons with a free slot whenever a job, a slot or a daemon has come.
 func (s *Service) dispatch() {
 	// A job that is not taken at once gets a line in its log that says why.
-	sayWhy := time.NewTimer(sayWhyAfter)
-	defer sayWhy.Stop()
+	explain := time.NewTimer(explainAfter)
+	defer explain.Stop()
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -29,22 +29,22 @@ func (s *Service) dispatch() {
 		case <-s.wake:
 			for failing := map[uuid.UUID]bool{}; s.round(failing); {
 			}
-			sayWhy.Reset(sayWhyAfter + 20*time.Millisecond)
-		case <-sayWhy.C:
-			if err := s.sayWhy(); err != nil && s.ctx.Err() == nil {
+			explain.Reset(explainAfter + 20*time.Millisecond)
+		case <-explain.C:
+			if err := s.explainWaiting(); err != nil && s.ctx.Err() == nil {
 				s.log.Warn("reasons of waiting jobs not logged", "err", err)
-				sayWhy.Reset(retryAfter)
+				explain.Reset(retryAfter)
 			}
 		}
 	}
 }
 
-// sayWhy writes the first line into the logs of jobs that have waited for a moment.
-func (s *Service) sayWhy() error {
+// explainWaiting writes the first line into the logs of jobs that have waited for a moment.
+func (s *Service) explainWaiting() error {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 	defer cancel()
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		rows, err := q.LockSilentJobs(ctx, sayWhyAfter.Seconds())
+		rows, err := q.LockSilentJobs(ctx, explainAfter.Seconds())
 		if err != nil || len(rows) == 0 {
 			return err
 		}

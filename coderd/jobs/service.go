@@ -47,8 +47,8 @@ const (
 	// cutFence is how long the server waits for the jobs of a daemon that lost its access: more than the 15 seconds in which such a
 	// daemon interrupts and then kills them.
 	cutFence = 20 * time.Second
-	// sayWhyAfter is how long a job waits before its log says why.
-	sayWhyAfter = 100 * time.Millisecond
+	// explainAfter is how long a job waits before its log says why.
+	explainAfter = 100 * time.Millisecond
 	// lookAround is how often leases that nobody watches (a replica died) are looked for.
 	lookAround = time.Minute
 	retryAfter = time.Second

@@ -25,14 +25,14 @@ const (
 	keepAgent = time.Minute
 )
 
-// reaches counts who uses the introduction to an agent, so that it can be given up.
-type reaches struct {
+// introductions count who uses the introduction to an agent, so that it can be given up.
+type introductions struct {
 	sync.Mutex
 	closed bool
-	byID   map[uuid.UUID]*agentReach
+	byID   map[uuid.UUID]*introduction
 }
 
-type agentReach struct {
+type introduction struct {
 	uses int
 	idle *time.Timer // runs while nobody uses it
 }
@@ -106,15 +106,15 @@ func (s *Service) introduce(ctx context.Context, agentID uuid.UUID) (release fun
 }
 
 func (s *Service) use(agentID uuid.UUID) bool {
-	s.reaches.Lock()
-	defer s.reaches.Unlock()
-	if s.reaches.closed {
+	s.introductions.Lock()
+	defer s.introductions.Unlock()
+	if s.introductions.closed {
 		return false
 	}
-	r := s.reaches.byID[agentID]
+	r := s.introductions.byID[agentID]
 	if r == nil {
-		r = &agentReach{}
-		s.reaches.byID[agentID] = r
+		r = &introduction{}
+		s.introductions.byID[agentID] = r
 	}
 	r.uses++
 	if r.idle != nil {
@@ -124,32 +124,32 @@ func (s *Service) use(agentID uuid.UUID) bool {
 }
 
 func (s *Service) unuse(agentID uuid.UUID) {
-	s.reaches.Lock()
-	defer s.reaches.Unlock()
-	r := s.reaches.byID[agentID]
-	if r.uses--; r.uses > 0 || s.reaches.closed {
+	s.introductions.Lock()
+	defer s.introductions.Unlock()
+	r := s.introductions.byID[agentID]
+	if r.uses--; r.uses > 0 || s.introductions.closed {
 		return
 	}
 	r.idle = time.AfterFunc(s.keep, func() { s.giveUp(agentID, r) })
 }
 
 // giveUp ends this server's wish to see an agent. It holds the lock while it says so, which only puts a message into a queue.
-func (s *Service) giveUp(agentID uuid.UUID, r *agentReach) {
-	s.reaches.Lock()
-	defer s.reaches.Unlock()
-	if r.uses > 0 || s.reaches.byID[agentID] != r || s.reaches.closed {
+func (s *Service) giveUp(agentID uuid.UUID, r *introduction) {
+	s.introductions.Lock()
+	defer s.introductions.Unlock()
+	if r.uses > 0 || s.introductions.byID[agentID] != r || s.introductions.closed {
 		return
 	}
-	delete(s.reaches.byID, agentID)
+	delete(s.introductions.byID, agentID)
 	s.client.Unsubscribe(agentID)
 }
 
-// stopReaching ends the timers. Connections end with the node.
-func (s *Service) stopReaching() {
-	s.reaches.Lock()
-	defer s.reaches.Unlock()
-	s.reaches.closed = true
-	for _, r := range s.reaches.byID {
+// endIntroductions ends the timers. Connections end with the node.
+func (s *Service) endIntroductions() {
+	s.introductions.Lock()
+	defer s.introductions.Unlock()
+	s.introductions.closed = true
+	for _, r := range s.introductions.byID {
 		if r.idle != nil {
 			r.idle.Stop()
 		}

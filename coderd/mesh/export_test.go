@@ -11,9 +11,9 @@ func (s *Service) KeepAgents(d time.Duration) { s.keep = d }
 
 // Introduced is to how many agents this server is introduced, or about to be.
 func (s *Service) Introduced() int {
-	s.reaches.Lock()
-	defer s.reaches.Unlock()
-	return len(s.reaches.byID)
+	s.introductions.Lock()
+	defer s.introductions.Unlock()
+	return len(s.introductions.byID)
 }
 
 // AgentConnected reports whether the agent is connected to this server's coordinator now.

@@ -125,8 +125,8 @@ type Service struct {
 		byID map[uuid.UUID]Provisioner // every one that ever joined this process and was not cut: an RPC's caller may be lost for the moment
 	}
 
-	reaches reaches
-	keep    time.Duration // keepAgent, but for tests
+	introductions introductions
+	keep          time.Duration // keepAgent, but for tests
 
 	joined chan struct{} // closed when node and client are set
 	node   *tailnet.Node
@@ -143,7 +143,7 @@ func New(opts Options) (*Service, error) {
 	}
 	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL, keep: keepAgent, joined: make(chan struct{})}
 	s.provisioners.byID = map[uuid.UUID]Provisioner{}
-	s.reaches.byID = map[uuid.UUID]*agentReach{}
+	s.introductions.byID = map[uuid.UUID]*introduction{}
 	if s.stunPort, err = s.listenSTUN(opts.STUNAddress); err != nil {
 		r.Close()
 		return nil, err
@@ -270,7 +270,7 @@ func (s *Service) Close() error {
 		errs = append(errs, s.rpc.Close())
 	}
 	s.done.Wait()
-	s.stopReaching()
+	s.endIntroductions()
 	errs = append(errs, s.coord.Close())
 	if s.client != nil {
 		errs = append(errs, s.client.Close())

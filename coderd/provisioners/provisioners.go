@@ -179,7 +179,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("store provisioner key: %w", err)
 	}
-	s.log.Info("provisioner key created", "user", actor.Username, "reason", row.Name)
+	s.log.Info("provisioner key created", "user", actor.Username, "key", row.Name)
 	return httpapi.Write(w, http.StatusCreated, sdk.CreateProvisionerKeyResponse{Key: token.Reveal()})
 }
 
@@ -225,7 +225,7 @@ func (s *Service) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("delete provisioner key: %w", err)
 	}
-	s.log.Info("provisioner key deleted", "user", httpapi.ActorFrom(ctx).Username, "reason", name)
+	s.log.Info("provisioner key deleted", "user", httpapi.ActorFrom(ctx).Username, "key", name)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

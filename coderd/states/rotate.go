@@ -76,7 +76,7 @@ func (r *Keyring) Reencrypt(ctx context.Context, db *database.DB, log *slog.Logg
 			err := db.InTx(ctx, func(q *dbsqlc.Queries) error { return r.reencrypt(ctx, q, id) })
 			switch {
 			case fault.CodeOf(err) == fault.Conflict: // damaged: what is stored stays
-				log.Error("state not encrypted anew", "reason", "build "+id.String(), "err", err)
+				log.Error("state not encrypted anew", "build", id, "err", err)
 				broken = append(broken, id)
 			case err != nil:
 				return fmt.Errorf("encrypt state of build %s: %w", id, err)
@@ -86,7 +86,7 @@ func (r *Keyring) Reencrypt(ctx context.Context, db *database.DB, log *slog.Logg
 		}
 	}
 	if done > 0 || len(broken) > 0 {
-		log.Info("states encrypted with the first key", "reason", fmt.Sprintf("%d states, key %s, %d left out", done, first, len(broken)))
+		log.Info("states encrypted with the first key", "states", done, "key", first, "broken", len(broken))
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 		if err != nil {
 			return fmt.Errorf("change the user's status: %w", err)
 		}
-		s.log.Info("user's status changed", "user", user.Username, "reason", status)
+		s.log.Info("user's status changed", "user", user.Username, "status", status)
 		if suspend {
 			s.tellRevoked(user.ID)
 		}
@@ -132,7 +132,7 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("change the user's roles: %w", err)
 	}
-	s.log.Info("user's roles changed", "user", user.Username, "reason", strings.Join(roles, ","))
+	s.log.Info("user's roles changed", "user", user.Username, "roles", strings.Join(roles, ","))
 	s.tellRevoked(user.ID)
 	return s.write(w, r, http.StatusOK, user)
 }

@@ -117,7 +117,7 @@ func (s *Server) start(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s.log.Info("PostgreSQL runs", "version", s.install.Version, "addr", s.data, "duration", time.Since(began))
+	s.log.Info("PostgreSQL runs", "version", s.install.Version, "path", s.data, "duration", time.Since(began))
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	go s.supervise(run, p)
@@ -162,7 +162,7 @@ func (s *Server) supervise(ctx context.Context, p *process) {
 		if time.Since(began) > time.Minute {
 			retry.Reset()
 		}
-		s.log.Error("PostgreSQL ended by itself", "err", p.err, "reason", p.log.reason())
+		s.log.Error("PostgreSQL ended unexpectedly", "err", p.err, "line", p.log.reason())
 		for p = nil; p == nil; {
 			if retry.Wait(ctx) != nil {
 				return
@@ -260,7 +260,7 @@ func (s *Server) ensureData(ctx context.Context) error {
 	if err := os.Rename(fresh, s.data); err != nil {
 		return folderFault(err, s.data)
 	}
-	s.log.Info("PostgreSQL data folder made", "addr", s.data, "version", s.install.Version, "duration", time.Since(began))
+	s.log.Info("PostgreSQL data folder made", "path", s.data, "version", s.install.Version, "duration", time.Since(began))
 	return nil
 }
 

@@ -62,7 +62,7 @@ func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 			WithDetail("Install Node.js, or PostgreSQL itself with the package manager (apt install postgresql).")
 	}
 	began := time.Now()
-	logger.Info("fetching PostgreSQL", "version", fetchVersion, "addr", target)
+	logger.Info("fetching PostgreSQL", "version", fetchVersion, "path", target)
 	work, err := os.MkdirTemp(parent, "fetch-")
 	if err != nil {
 		return folderFault(err, parent)

@@ -108,7 +108,7 @@ func (p *process) end(logger *slog.Logger) {
 		case <-p.done:
 			return
 		case <-time.After(step.wait):
-			logger.Warn("PostgreSQL does not stop", "reason", step.signal.String())
+			logger.Warn("PostgreSQL does not stop", "signal", step.signal.String())
 		}
 	}
 	<-p.done
@@ -137,7 +137,7 @@ func readStatus(data string) (status, error) {
 // The caller holds the lock, so the folder belongs to no other server.
 func stopOrphan(ctx context.Context, data string, logger *slog.Logger) error {
 	if st, err := readStatus(data); err == nil && serves(st.pid, data) {
-		logger.Info("stopping the PostgreSQL that an earlier server left", "addr", data)
+		logger.Info("stopping the PostgreSQL that an earlier server left", "path", data)
 		if err := stopEarlier(ctx, st.pid, data); err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func (l *logLines) Write(p []byte) (int, error) {
 		if calm {
 			level = slog.LevelDebug
 		}
-		l.log.Log(context.Background(), level, "PostgreSQL says", "reason", line)
+		l.log.Log(context.Background(), level, "PostgreSQL says", "line", line)
 	}
 	return len(p), nil
 }

@@ -29,7 +29,7 @@ func TestUsesAreNoted(t *testing.T) {
 			}
 			return []string{"a", "b"}
 		}
-		u := uses{log: slog.New(slog.DiscardHandler), sessions: sessions, note: func(_ context.Context, ids ...string) error {
+		u := activity{log: slog.New(slog.DiscardHandler), sessions: sessions, note: func(_ context.Context, ids ...string) error {
 			if fail.Load() {
 				return errors.New("the database is away")
 			}
@@ -97,7 +97,7 @@ func TestMeshConnectionKeepsItsSession(t *testing.T) {
 	}
 	note := func(ids []string) {
 		t.Helper()
-		u := d.uses
+		u := d.activity
 		u.sessions = func() []string { return ids }
 		if err := u.once(t.Context()); err != nil {
 			t.Fatal(err)
