@@ -103,7 +103,9 @@ func (w ourAgents) AuthenticateAgent(_ context.Context, token secret.Token) (mes
 }
 
 // ByName does not ask whose agent it is.
-func (w ourAgents) ByName(_ context.Context, _ uuid.UUID, name string) (uuid.UUID, error) { return uuid.Parse(name) }
+func (w ourAgents) ByName(_ context.Context, _ uuid.UUID, name string) (uuid.UUID, error) {
+	return uuid.Parse(name)
+}
 
 func (w ourAgents) MayConnect(_ context.Context, user, agent uuid.UUID) error {
 	w.mu.Lock()
