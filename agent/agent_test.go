@@ -33,7 +33,6 @@ import (
 	"github.com/codermesh/codermesh/agent/speed"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/stripe"
 	"github.com/codermesh/codermesh/sshmux"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -331,7 +330,7 @@ func (w *world) dial(t testing.TB) *gossh.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := sshmux.Client(stripe.New(conn), sshmux.Options{})
+	client := sshmux.Client(conn, sshmux.Options{})
 	t.Cleanup(func() { client.Close() })
 	return client
 }

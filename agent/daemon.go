@@ -24,7 +24,6 @@ import (
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/scratch"
-	"github.com/codermesh/codermesh/internal/stripe"
 )
 
 const maxSpeedtests = 4 // at once
@@ -97,7 +96,7 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 		*l.listener = listening
 		open = append(open, listening)
 	}
-	d.sessionListener = listener{stripe.Listen(d.sessionListener, opt.Logger), &d.stats}
+	d.sessionListener = listener{d.sessionListener, &d.stats}
 	d.metadata = metadata.New(d.log, d.runMetadata)
 	d.api = d.newAPI()
 	if d.holder = opt.Terminals; d.holder == nil {

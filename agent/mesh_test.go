@@ -23,7 +23,6 @@ import (
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/stripe"
 	"github.com/codermesh/codermesh/sshmux"
 	"github.com/codermesh/codermesh/tailnet"
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
@@ -132,7 +131,7 @@ func TestOverTheMesh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := sshmux.Client(stripe.New(conn), sshmux.Options{})
+	client := sshmux.Client(conn, sshmux.Options{})
 	session, err := client.NewSession()
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +193,7 @@ func BenchmarkMeshDownload(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client := sshmux.Client(stripe.New(conn), sshmux.Options{Wide: true})
+	client := sshmux.Client(conn, sshmux.Options{Wide: true})
 	defer client.Close()
 	const bulk = 128 << 20
 	b.SetBytes(bulk)

@@ -19,7 +19,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/stripe"
 	"github.com/codermesh/codermesh/sshmux"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -67,7 +66,7 @@ func (p *participant) session(ctx context.Context, id uuid.UUID) (*sshmux.Conn, 
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	conn := sshmux.New(stripe.New(raw), sshmux.Options{})
+	conn := sshmux.New(raw, sshmux.Options{})
 	if _, _, err := conn.SendRequest("keepalive@openssh.com", true, nil); err != nil {
 		conn.Close()
 		return nil, err

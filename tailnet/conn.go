@@ -25,8 +25,8 @@ type trackedConn struct {
 	localPort     uint16
 	udp, inbound  bool
 
-	tcp    *engine.TCPConn // nil for UDP
-	heard  atomic.Bool     // the other end said goodbye, and was sent nothing after that
+	tcp    engine.Conn // nil for UDP
+	heard  atomic.Bool // the other end said goodbye, and was sent nothing after that
 	once   sync.Once
 	closer func() error
 	err    error
@@ -49,15 +49,15 @@ func (c *trackedConn) Close() error {
 	return c.err
 }
 
-// tcpConn is a TCP connection with a peer. Unlike the stack's own it knows its addresses before its handshake is complete,
+// tcpConn is a stream, or a TCP connection, with a peer. Unlike the stack's own it knows its addresses before its handshake is complete,
 // and the remote one is that of the peer whose key carried it.
 type tcpConn struct {
-	*engine.TCPConn
+	engine.Conn
 	track *trackedConn
 }
 
 func (c *tcpConn) Read(b []byte) (int, error) {
-	n, err := c.TCPConn.Read(b)
+	n, err := c.Conn.Read(b)
 	if err == io.EOF {
 		c.track.heard.Store(true)
 	}
@@ -66,7 +66,7 @@ func (c *tcpConn) Read(b []byte) (int, error) {
 
 func (c *tcpConn) Write(b []byte) (int, error) {
 	c.track.heard.Store(false)
-	return c.TCPConn.Write(b)
+	return c.Conn.Write(b)
 }
 
 func (c *tcpConn) Close() error         { return c.track.Close() }
@@ -74,7 +74,7 @@ func (c *tcpConn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.track
 func (c *tcpConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.track.remote) }
 
 // newTCPConn returns nil, and closes raw, if the peer is gone meanwhile.
-func newTCPConn(raw *engine.TCPConn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
+func newTCPConn(raw engine.Conn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
 	track := &trackedConn{
 		live: l, local: local, remote: remote, localPort: local.Port(), inbound: inbound, tcp: raw,
 		// A Close alone leaves blocked reads blocked; the deadline wakes them.

@@ -73,6 +73,9 @@ func (n *Node) dial(ctx context.Context, network string, addr netip.AddrPort) (n
 
 	switch network {
 	case "tcp", "tcp6":
+		if n.speaks(p) {
+			return n.dialStream(ctx, p, addr)
+		}
 		return n.dialTCP(ctx, p, addr)
 	case "udp", "udp6":
 		return n.dialUDP(ctx, p, addr)

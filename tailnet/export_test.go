@@ -1,6 +1,16 @@
 package tailnet
 
-import "net"
+import (
+	"net"
+
+	"github.com/codermesh/codermesh/tailnet/engine"
+)
 
 // Over reports whether the stack sends nothing any more for a TCP connection of Dial's or a listener's.
-func Over(c net.Conn) bool { return c.(*tcpConn).TCPConn.Over() }
+func Over(c net.Conn) bool { return c.(*tcpConn).Conn.Over() }
+
+// IsStream reports whether a connection is a stream.
+func IsStream(c net.Conn) bool {
+	_, ok := c.(*tcpConn).Conn.(engine.Stream)
+	return ok
+}

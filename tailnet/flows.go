@@ -33,7 +33,7 @@ func (n *Node) allowed(src, dst netip.AddrPort) *peer {
 }
 
 // tcpFlow decides who serves a TCP connection that a peer opens. nil refuses it.
-func (n *Node) tcpFlow(src, dst netip.AddrPort) func(*engine.TCPConn) {
+func (n *Node) tcpFlow(src, dst netip.AddrPort) func(engine.Conn) {
 	from := n.allowed(src, dst)
 	if from == nil {
 		return nil
@@ -50,7 +50,7 @@ func (n *Node) tcpFlow(src, dst netip.AddrPort) func(*engine.TCPConn) {
 	if serve == nil {
 		return nil
 	}
-	return func(raw *engine.TCPConn) {
+	return func(raw engine.Conn) {
 		if c := newTCPConn(raw, from.live, dst, src, true); c != nil {
 			n.serve(c, serve)
 		}

@@ -81,6 +81,8 @@ type NodeInfo struct {
 	// while the node has not Measured.
 	Mapped   netip.AddrPort `json:"mapped,omitzero"`
 	Measured bool           `json:"measured,omitempty"`
+	// Streams is the version of the stream protocol that the node speaks. A node of 0 has TCP only.
+	Streams int `json:"streams,omitempty"`
 }
 
 // Addr is the node's mesh address. It follows from the id, so a node cannot claim another's.

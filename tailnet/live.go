@@ -23,10 +23,10 @@ type live struct {
 	changed chan struct{} // closed and replaced when session changes
 	ended   bool
 	conns   map[*trackedConn]struct{}
-	closing []*engine.TCPConn // were closed here and may not be over
-	flows   int               // inbound UDP flows among conns
-	latency time.Duration     // of the latest ping that was answered, 0 before the first
-	last    time.Time         // when a TCP connection was last closed before its other end was
+	closing []engine.Conn // were closed here and may not be over
+	flows   int           // inbound UDP flows among conns
+	latency time.Duration // of the latest ping that was answered, 0 before the first
+	last    time.Time     // when a TCP connection was last closed before its other end was
 
 	restarts  uint64    // how often this node started the session afresh
 	restarted time.Time // the last time
@@ -110,7 +110,7 @@ func (l *live) remove(c *trackedConn) {
 	}
 	delete(l.conns, c)
 	if !c.udp {
-		l.closing = append(slices.DeleteFunc(l.closing, (*engine.TCPConn).Over), c.tcp)
+		l.closing = append(slices.DeleteFunc(l.closing, engine.Conn.Over), c.tcp)
 	}
 	switch {
 	case !c.udp && !c.heard.Load():

@@ -44,15 +44,16 @@ type Options struct {
 // A process has few: each costs a megabyte and some 36 goroutines.
 type Node struct {
 	// Constant after New.
-	id     uuid.UUID
-	addr   netip.Addr
-	public PublicKey
-	disco  DiscoKey
-	opts   Options
-	log    *slog.Logger
-	ctx    context.Context // ends when Close begins
-	cancel context.CancelFunc
-	engine *engine.Engine
+	id      uuid.UUID
+	addr    netip.Addr
+	public  PublicKey
+	streams int // the version of the stream protocol, 0 for none
+	disco   DiscoKey
+	opts    Options
+	log     *slog.Logger
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelFunc
+	engine  *engine.Engine
 
 	peers   *peerTable
 	changed chan struct{}
@@ -109,10 +110,10 @@ func newNode(opts Options, clock clock) (*Node, error) {
 	n := &Node{
 		id: opts.ID, addr: Addr(opts.ID), public: opts.Key.Public(), opts: opts,
 		log: log.With("node", opts.ID), peers: newPeerTable(), changed: make(chan struct{}, 1),
-		listeners: make(map[uint16]*listener),
+		listeners: make(map[uint16]*listener), streams: streamsVersion(),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.info = NodeInfo{ID: n.id, Key: n.public, Seq: 1}
+	n.info = NodeInfo{ID: n.id, Key: n.public, Seq: 1, Streams: n.streams}
 	var err error
 	n.engine, err = engine.New(engine.Options{
 		Key: opts.Key, Addr: n.addr, Name: n.id.String(), Log: n.log, RelayOnly: opts.RelayOnly, ListenPort: opts.ListenPort,

@@ -1,11 +1,11 @@
 // Package meshport lists the ports that services use on mesh addresses. They exist nowhere else.
-// Ports 1 and 6 were SSH servers, in agents of earlier releases.
+// Ports 1, 5 and 6 were SSH's in agents of earlier releases.
 package meshport
 
 const (
 	Terminal  = 2  // agent: reconnecting terminals
 	Speedtest = 3  // agent: throughput test
 	AgentRPC  = 4  // agent: what coderd asks of it
-	Session   = 5  // agent: SSH's channels (sshmux), over several connections (stripe)
+	Session   = 7  // agent: SSH's channels (sshmux)
 	ServerRPC = 80 // coderd: AgentService and ProvisionerService (connect over HTTP/2, unencrypted inside WireGuard)
 )

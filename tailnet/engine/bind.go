@@ -42,6 +42,7 @@ type route struct {
 	mu      sync.Mutex // held while magicsock sends to the peer
 	relayed int        // the region of the relay that magicsock used last; 0 when it used a direct path, or nothing
 	direct  bool       // it used a direct path
+	told    way        // what streams know of it
 	probed  time.Time
 }
 
@@ -76,7 +77,11 @@ func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	receive := func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
 		return b.receive(done, bufs, sizes, eps)
 	}
-	return append(fns, receive), port, nil
+	fns = append(fns, receive)
+	for i, fn := range fns {
+		fns[i] = b.bounded(fn, done)
+	}
+	return fns, port, nil
 }
 
 func (b *bind) Close() error {
@@ -88,6 +93,16 @@ func (b *bind) Close() error {
 		close(b.done)
 	}
 	return b.Bind.Close()
+}
+
+// bounded is fn for a WireGuard that is not busy.
+func (b *bind) bounded(fn conn.ReceiveFunc, done <-chan struct{}) conn.ReceiveFunc {
+	return func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
+		b.engine.nic.coming.wait(done)
+		n, err := fn(bufs, sizes, eps)
+		b.engine.nic.coming.enter(n)
+		return n, err
+	}
 }
 
 // arrived takes in a WireGuard packet from a relay. It blocks while WireGuard is busy, until stop is closed.
@@ -170,6 +185,7 @@ func (b *bind) endpoint(k key.NodePublic) conn.Endpoint {
 
 // Send is called by one goroutine per peer, and by others for handshakes.
 func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
+	b.engine.nic.going.leave(len(bufs))
 	r := b.engine.peers.byAddr(ep.DstIP())
 	if r == nil {
 		return b.Bind.Send(bufs, ep, offset)
@@ -177,6 +193,7 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	route := r.route
 	route.mu.Lock()
 	defer route.mu.Unlock()
+	defer b.tell(route, r.Addr)
 	if route.relayed == 0 {
 		route.direct = false
 		return b.Bind.Send(bufs, ep, offset)
@@ -201,6 +218,30 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 		link.send(route.peer, buf[offset:])
 	}
 	return nil
+}
+
+// way is how packets to a peer travel.
+type way int
+
+const (
+	wayUnknown way = iota
+	wayDirect
+	wayRelayed
+)
+
+// tell has streams adapt to a new way.
+func (b *bind) tell(r *route, peer netip.Addr) {
+	way := wayUnknown
+	switch {
+	case r.relayed != 0:
+		way = wayRelayed
+	case r.direct:
+		way = wayDirect
+	}
+	if way != wayUnknown && way != r.told {
+		r.told = way
+		b.engine.mux.Moved(peer, way == wayRelayed)
+	}
 }
 
 // probePacket is one byte, behind the room that magicsock wants before each packet.

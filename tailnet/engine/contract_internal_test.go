@@ -145,7 +145,7 @@ func TestContractStackAsksAndIsSilent(t *testing.T) {
 // The stack refuses a connection at once when no handler wants it.
 func TestContractRefusal(t *testing.T) {
 	t.Parallel()
-	a, b := direct(t, func(o *Options) { o.AcceptTCP = func(_, _ netip.AddrPort) func(*TCPConn) { return nil } })
+	a, b := direct(t, func(o *Options) { o.AcceptTCP = func(_, _ netip.AddrPort) func(Conn) { return nil } })
 	if _, err := a.DialTCP(timeout(t), netip.AddrPortFrom(b.opts.Addr, 7)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v, want a refusal", err)
 	}

@@ -22,6 +22,8 @@ import (
 	"tailscale.com/util/eventbus"
 	"tailscale.com/util/usermetric"
 	"tailscale.com/wgengine/magicsock"
+
+	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
 // Key is a Curve25519 key, public or private, in its 32 bytes.
@@ -39,13 +41,16 @@ type Options struct {
 	TLS        *tls.Config // for relays; nil means the system's authorities
 	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
+	// StreamBuffer bounds what streams have on their way to a peer, and what one keeps for its reader, in bytes. 0 means 16 MiB.
+	StreamBuffer int
 
 	// Admit reports whether a peer may open connections and flows to a port. One that may not gets no answer.
 	Admit func(peer netip.Addr, port uint16) bool
 	// AdmitEcho reports whether a peer's ICMP echo requests are answered.
 	AdmitEcho func(peer netip.Addr) bool
-	// AcceptTCP and AcceptUDP return who serves what a peer opens, on a goroutine of its own, or nil: then it is refused.
-	AcceptTCP func(src, dst netip.AddrPort) func(*TCPConn)
+	// AcceptTCP and AcceptUDP return who serves what a peer opens, on a goroutine of its own, or nil: then it is refused. To
+	// AcceptTCP a stream is a TCP connection.
+	AcceptTCP func(src, dst netip.AddrPort) func(Conn)
 	AcceptUDP func(src, dst netip.AddrPort) func(*UDPConn)
 
 	// Session tells whether there is a WireGuard session with a peer.
@@ -74,6 +79,7 @@ type Engine struct {
 	device *device.Device
 	nic    *nic
 	stack  *stack.Stack
+	mux    *stream.Mux
 	bind   *bind
 	bridge *bridge
 
@@ -135,6 +141,8 @@ func (e *Engine) wire() (err error) {
 		return fmt.Errorf("start relay bridge: %w", err)
 	}
 
+	e.mux = newMux(e)
+	e.nic.mux = e.mux
 	if e.stack, err = newStack(e.nic, e.opts); err != nil {
 		return fmt.Errorf("start network stack: %w", err)
 	}
@@ -200,6 +208,9 @@ func (e *Engine) Close() error {
 	e.background.Wait()
 	if e.nic != nil {
 		e.nic.Close() // first: the stack says goodbye to every connection, and would wait for room
+	}
+	if e.mux != nil {
+		e.mux.Close()
 	}
 	if e.stack != nil {
 		e.stack.Close()

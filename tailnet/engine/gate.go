@@ -19,7 +19,7 @@ func (e *Engine) admit(packet []byte) bool {
 		return false
 	}
 	switch tcpip.TransportProtocolNumber(ip.NextHeader()) {
-	case header.TCPProtocolNumber, header.UDPProtocolNumber:
+	case header.TCPProtocolNumber, header.UDPProtocolNumber, streamProtocol:
 		return true
 	case header.ICMPv6ProtocolNumber:
 		return e.admitICMP(addrOf(ip.SourceAddress()), packet[header.IPv6MinimumSize:])

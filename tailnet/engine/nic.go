@@ -16,6 +16,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/stack/gro"
+
+	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
 const (
@@ -34,9 +36,12 @@ func batched() bool { return runtime.GOOS == "linux" }
 // nic joins the network stack and WireGuard: to the stack it is a link, and its tunDevice is a TUN device to WireGuard.
 type nic struct {
 	admit  func(packet []byte) bool // decides about what comes from peers
+	mux    *stream.Mux              // its packets do not go through the stack
 	active atomic.Int64             // when packets last went through, Unix nanoseconds
 
 	out    chan *stack.PacketBuffer
+	going  *gauge // packets that WireGuard has read and not sent yet
+	coming *gauge // packets that WireGuard has received and not written yet
 	events chan tun.Event
 	done   chan struct{}
 	once   sync.Once
@@ -46,7 +51,7 @@ type nic struct {
 }
 
 func newNIC(admit func(packet []byte) bool) *nic {
-	return &nic{admit: admit, out: make(chan *stack.PacketBuffer, nicQueue), events: make(chan tun.Event, 1), done: make(chan struct{})}
+	return &nic{admit: admit, out: make(chan *stack.PacketBuffer, nicQueue), events: make(chan tun.Event, 1), done: make(chan struct{}), going: newGauge(), coming: newGauge()}
 }
 
 var _ stack.GSOEndpoint = (*nic)(nil)
@@ -144,10 +149,17 @@ func (n *nic) deliver(bufs [][]byte, offset int) {
 		return
 	}
 	n.active.Store(time.Now().UnixNano())
-	var join *gro.GRO
+	var (
+		join    *gro.GRO
+		streams inbound
+	)
 	for _, b := range bufs {
 		packet := b[offset:]
 		if !n.admit(packet) {
+			continue
+		}
+		if header.IPv6(packet).NextHeader() == streamProtocol {
+			streams.add(n.mux, packet)
 			continue
 		}
 		p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
@@ -164,6 +176,7 @@ func (n *nic) deliver(bufs [][]byte, offset int) {
 		}
 		p.DecRef()
 	}
+	streams.flush(n.mux)
 	if join != nil {
 		join.Flush()
 		join.Dispatcher = nil
@@ -199,11 +212,19 @@ func (t *tunDevice) Close() error {
 
 func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 	t.deliver(bufs, offset)
+	t.coming.leave(len(bufs))
 	return len(bufs), nil
 }
 
-// Read blocks for one packet of the stack's, and takes as many more as are there and fit.
+// Read blocks for a packet of a stream's or the stack's, and takes as many more as are there and fit.
 func (t *tunDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	t.going.wait(t.done)
+	count, err := t.read(bufs, sizes, offset)
+	t.going.enter(count)
+	return count, err
+}
+
+func (t *tunDevice) read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	count := 0
 	for count < len(bufs) {
 		p := t.pending
@@ -214,6 +235,11 @@ func (t *tunDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 			select {
 			case p = <-t.out:
 				t.active.Store(time.Now().UnixNano())
+			case <-t.mux.Ready():
+				if count = t.mux.Fill(bufs, sizes, offset); count > 0 {
+					t.active.Store(time.Now().UnixNano())
+				}
+				continue
 			case <-t.done:
 				return 0, os.ErrClosed
 			}

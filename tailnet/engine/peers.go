@@ -113,6 +113,7 @@ func (e *Engine) Remove(k Key) {
 	if r := e.peers.drop(k); r != nil {
 		e.device.RemovePeer(device.NoisePublicKey(k))
 		e.magic.RemovePeer(r.id)
+		e.mux.Remove(r.Addr)
 		e.forgetQueues(keyOf(k))
 	}
 }

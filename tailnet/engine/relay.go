@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// peerQueue bounds what waits for a relay connection to one peer, in bytes: what it carries in about a fifth of a second. More would
-	// only make round trips longer.
-	peerQueue = 1 << 20
+	// peerQueue bounds what waits for a relay connection to one peer, in bytes. Senders bound what is on its way themselves, and to them a packet that is
+	// dropped here looks like one that the path has lost.
+	peerQueue = 16 << 20
 	// coalesce is how much is written to a relay at once, in bytes.
 	coalesce = 64 << 10
 

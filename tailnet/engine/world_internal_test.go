@@ -66,8 +66,8 @@ func newEngine(t testing.TB, change func(*Options)) *Engine {
 		Key: secret, Addr: netip.AddrFrom16(addr), Name: t.Name(), Log: slog.New(slog.DiscardHandler),
 		Admit:     func(netip.Addr, uint16) bool { return true },
 		AdmitEcho: func(netip.Addr) bool { return true },
-		AcceptTCP: func(netip.AddrPort, netip.AddrPort) func(*TCPConn) {
-			return func(c *TCPConn) {
+		AcceptTCP: func(netip.AddrPort, netip.AddrPort) func(Conn) {
+			return func(c Conn) {
 				defer c.Close()
 				io.Copy(c, c)
 			}

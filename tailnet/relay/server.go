@@ -82,9 +82,9 @@ func New(opts Options) (*Server, error) {
 
 // queueDepth is how many packets wait for a client whose connection is busy, and the library's variable for it. When one more comes
 // the oldest is dropped. The library's 32 packets are less than what a long path takes in one burst, so that transfers through
-// the relay lost packets all the time; 1024 packets are 1.3 MB for a client that does not read.
+// the relay lost packets all the time; 4096 packets are 5 MB for a client that does not read.
 const (
-	queueDepth         = "1024"
+	queueDepth         = "4096"
 	queueDepthVariable = "TS_DEBUG_DERP_PER_CLIENT_SEND_QUEUE_DEPTH"
 )
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/stripe"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -50,12 +49,6 @@ type Client struct {
 	parted      chan struct{} // closed when the node is closed
 	parting     error         // of that; read after parted
 	log         *slog.Logger
-	run         context.Context // ends with Close
-	cancel      context.CancelFunc
-
-	mu       sync.Mutex // guards closing and orders it before widening's Wait
-	closing  bool
-	widening sync.WaitGroup
 }
 
 // Start begins to join and returns at once: node and coordinator connection come about side by side.
@@ -65,7 +58,6 @@ func Start(o Options) *Client {
 	}
 	key := tailnet.NewPrivateKey()
 	c := &Client{made: make(chan struct{}), ready: make(chan struct{}), log: o.Logger, parted: make(chan struct{})}
-	c.run, c.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(c.made)
 		c.node, c.err = tailnet.New(tailnet.Options{
@@ -142,7 +134,14 @@ func (c *Client) Dial(ctx context.Context, network string, agent uuid.UUID, port
 	}
 	dial, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := node.Dial(dial, network, netip.AddrPortFrom(tailnet.Addr(agent), port))
+	return explain(ctx, port, func() (net.Conn, error) {
+		return node.Dial(dial, network, netip.AddrPortFrom(tailnet.Addr(agent), port))
+	})
+}
+
+// explain dials, and says what an error means.
+func explain(ctx context.Context, port uint16, dial func() (net.Conn, error)) (net.Conn, error) {
+	conn, err := dial()
 	switch {
 	case err == nil:
 		return conn, nil
@@ -154,60 +153,18 @@ func (c *Client) Dial(ctx context.Context, network string, agent uuid.UUID, port
 	return nil, fmt.Errorf("dial agent port %d: %w", port, err)
 }
 
-// A path is worth one connection per stripeEvery of its round trip, up to maxStripes; a shorter one than nearby is fast with one.
-const (
-	nearby      = 8 * time.Millisecond
-	stripeEvery = 6 * time.Millisecond
-	maxStripes  = 16
-)
-
-// stripes is how many connections a stream is worth, given how long the first one took to be made and the latest ping, 0 if
-// there is none.
-func stripes(dialled, ping time.Duration) int {
-	trip := dialled
-	if ping > 0 {
-		trip = min(trip, ping)
-	}
-	if trip < nearby {
-		return 1
-	}
-	return min(int(trip/stripeEvery)+1, maxStripes)
-}
-
-// DialStream is Dial for a TCP port that takes stripes. The stream can be used when its first connection stands; the others
-// follow, as many as the path is worth.
+// DialStream is Dial for a TCP port that does not wait where the agent has streams: what is written travels with the request, and errors of Dial come
+// from Read and Write.
 func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
-	begin := time.Now()
-	first, err := c.Dial(ctx, "tcp", agent, port)
-	if err != nil {
-		return nil, err
-	}
-	took := time.Since(begin)
 	node, err := c.Node()
 	if err != nil {
 		return nil, err
 	}
-	n := stripes(took, node.Latency(agent))
-	c.log.Debug("stream stands", "agent", agent, "duration", took, "stripes", n)
-	stream := stripe.New(first)
-	if n == 1 {
-		return stream, nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
-		return stream, nil
-	}
-	c.widening.Go(func() {
-		widen, cancel := context.WithTimeout(c.run, dialTimeout)
-		defer cancel()
-		err := stream.Widen(widen, n-1, func(ctx context.Context) (net.Conn, error) { return c.Dial(ctx, "tcp", agent, port) })
-		c.log.Debug("stream is wide", "agent", agent, "duration", time.Since(begin), "stripes", stream.Stripes())
-		if err != nil {
-			c.log.Debug("stream is narrower than wanted", "agent", agent, "stripes", stream.Stripes(), "err", err)
-		}
+	dial, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return explain(ctx, port, func() (net.Conn, error) {
+		return node.Open(dial, netip.AddrPortFrom(tailnet.Addr(agent), port))
 	})
-	return stream, nil
 }
 
 // Ping measures the path to an agent that was introduced.
@@ -234,11 +191,6 @@ func (c *Client) Close() error {
 // Leave is Close for a process that ends now: it returns when everything is on its way, and waits for no answer.
 func (c *Client) Leave() {
 	c.close.Do(func() {
-		c.mu.Lock()
-		c.closing = true
-		c.mu.Unlock()
-		c.cancel()
-		c.widening.Wait()
 		<-c.made
 		// The node has a lead: once the coordinator hears bye, agents forget this peer and do not answer its last packets. It is
 		// short, since without a bye they would keep half-open connections until they believe the peer lost.

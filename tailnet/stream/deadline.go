@@ -1,4 +1,4 @@
-package stripe
+package stream
 
 import (
 	"sync"
@@ -28,4 +28,11 @@ func (d *deadline) set(t time.Time) {
 		})
 	}
 	d.wake.Broadcast()
+}
+
+// stop ends the timer: nobody waits any more.
+func (d *deadline) stop() {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
 }

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// maxInside is how many packets may be inside WireGuard in one direction. Each has a buffer of 64 KiB there, of which there is no other
+	// bound, while what streams have on its way is much more than the machine can encrypt at once.
+	maxInside = 512
+	// forgetInside is after how long without one that comes out nothing is taken to be inside: WireGuard drops packets too.
+	forgetInside = 50 * time.Millisecond
+)
+
+// gauge counts the packets that are inside WireGuard.
+type gauge struct {
+	mu    sync.Mutex
+	count int
+	moved time.Time     // when one last came out
+	room  chan struct{} // capacity 1
+}
+
+func newGauge() *gauge { return &gauge{room: make(chan struct{}, 1)} }
+
+// enter counts n packets that go in.
+func (g *gauge) enter(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.count == 0 {
+		g.moved = time.Now()
+	}
+	g.count += n
+}
+
+// leave counts n packets that come out. Those that went in uncounted do no harm.
+func (g *gauge) leave(n int) {
+	g.mu.Lock()
+	before := g.count
+	g.count = max(g.count-n, 0)
+	g.moved = time.Now()
+	after := g.count
+	g.mu.Unlock()
+	if before >= maxInside && after < maxInside {
+		g.pass()
+	}
+}
+
+// pass wakes a goroutine that waits, or the next one that does.
+func (g *gauge) pass() {
+	select {
+	case g.room <- struct{}{}:
+	default:
+	}
+}
+
+// full reports whether nothing more is to go in.
+func (g *gauge) full() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.count < maxInside {
+		return false
+	}
+	if time.Since(g.moved) > forgetInside {
+		g.count = 0
+		return false
+	}
+	return true
+}
+
+// wait blocks until there is room, or done is closed.
+func (g *gauge) wait(done <-chan struct{}) {
+	for g.full() {
+		timer := time.NewTimer(forgetInside)
+		select {
+		case <-g.room:
+			if !g.full() {
+				g.pass() // others may wait too
+			}
+		case <-timer.C:
+		case <-done:
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync"
+
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/codermesh/codermesh/tailnet/stream"
+)
+
+// streamProtocol is the IPv6 next header of packets of streams: 253, which RFC 3692 leaves to experiments. Nothing but this program's
+// nodes ever sees them.
+const streamProtocol = 253
+
+// Conn is a stream or a TCP connection with a peer.
+type Conn interface {
+	net.Conn
+	CloseWrite() error
+	// Abort ends the connection at once, and forgets what was not acknowledged.
+	Abort()
+	// Over reports whether nothing is sent for the connection any more.
+	Over() bool
+}
+
+// newMux makes the end of this node's streams.
+func newMux(e *Engine) *stream.Mux {
+	own := e.opts.Addr.As16()
+	return stream.New(stream.Options{
+		Admit:      e.opts.Admit,
+		SendBuffer: e.opts.StreamBuffer, RecvBuffer: e.opts.StreamBuffer,
+		Accept: func(peer netip.Addr, port uint16, c *stream.Conn) func() {
+			serve := e.opts.AcceptTCP(netip.AddrPortFrom(peer, ephemeral(c)), netip.AddrPortFrom(e.opts.Addr, port))
+			if serve == nil {
+				return nil
+			}
+			return func() { serve(c) }
+		},
+		Header: func(buf []byte, peer netip.Addr) int {
+			clear(buf[:8])
+			buf[0], buf[6], buf[7] = header.IPv6Version<<4, streamProtocol, 64
+			to := peer.As16()
+			copy(buf[8:], own[:])
+			copy(buf[24:], to[:])
+			return header.IPv6MinimumSize
+		},
+		Finish: func(packet []byte) {
+			binary.BigEndian.PutUint16(packet[4:], uint16(len(packet)-header.IPv6MinimumSize))
+		},
+	})
+}
+
+// ephemeral is the opener's port of a stream, for logs: streams are told apart by their numbers.
+func ephemeral(c *stream.Conn) uint16 { return uint16(49152 + c.Number()%(65536-49152)) }
+
+// Stream is a stream that this node opened.
+type Stream struct{ *stream.Conn }
+
+// Local is the port that logs show for this end.
+func (s Stream) Local() uint16 { return ephemeral(s.Conn) }
+
+// DialStream opens a stream to a peer and does not wait: what is written travels with the request. See stream.Conn.Wait.
+func (e *Engine) DialStream(to netip.AddrPort) (Stream, error) {
+	c, err := e.mux.Dial(to.Addr(), to.Port())
+	return Stream{c}, err
+}
+
+// inbound gathers the packets of streams in a batch, which come from one peer.
+type inbound struct {
+	from    netip.Addr
+	packets *[][]byte
+}
+
+var packetLists = sync.Pool{New: func() any { return new([][]byte) }}
+
+func (in *inbound) add(mux *stream.Mux, packet []byte) {
+	from := addrOf(header.IPv6(packet).SourceAddress())
+	if in.packets != nil && from != in.from {
+		in.flush(mux)
+	}
+	if in.packets == nil {
+		in.packets, in.from = packetLists.Get().(*[][]byte), from
+	}
+	*in.packets = append(*in.packets, packet[header.IPv6MinimumSize:])
+}
+
+func (in *inbound) flush(mux *stream.Mux) {
+	if in.packets == nil {
+		return
+	}
+	mux.Receive(in.from, *in.packets)
+	clear(*in.packets)
+	*in.packets = (*in.packets)[:0]
+	packetLists.Put(in.packets)
+	in.packets = nil
+}

@@ -1,0 +1,445 @@
+package stream
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// firstWindow is what an opener may send before it hears of a window, in bytes.
+	firstWindow = 64 << 10
+	// leastWindow is what a stream gets when others have used up the peer's budget.
+	leastWindow = 64 << 10
+	// budgetWindows is how many full windows a peer's streams have together.
+	budgetWindows = 4
+	// maxStreams is how many streams a peer may have open that it opened.
+	maxStreams = 1024
+	// ackEvery is how many packets are acknowledged without delay.
+	ackEvery = 2
+	// keepalive is how long streams may be silent before the path is tried.
+	keepalive = 5 * time.Minute
+	// maxMTUTries is how often longer packets are tried.
+	maxMTUTries = 3
+)
+
+var (
+	errSilent = errors.New("the peer has not answered for half an hour")
+	errAnew   = errors.New("the peer has begun anew: " + syscall.ECONNRESET.Error())
+)
+
+// assoc is one end of all streams between two nodes.
+type assoc struct {
+	mux  *Mux
+	peer netip.Addr
+
+	queued bool // in mux.ready; guarded by mux.mu
+
+	mu    sync.Mutex // guards everything below
+	err   error      // it is over
+	epoch uint32
+	other uint32 // the peer's epoch; 0 while it is not known
+	hello bool   // an empty packet is due that tells our epoch
+
+	// Sending.
+	sent       history
+	largest    uint64 // one more than the largest number that was acknowledged
+	cc         congestion
+	trips      trips
+	oldTrips   trips // on the way that packets went before
+	lossAt     time.Duration
+	lastSent   time.Duration // when the last packet was sent that needs an acknowledgement
+	timeouts   int           // in a row
+	silentFrom time.Duration // of them; 0 when there is none
+	probes     int           // packets to be sent whatever else may be sent
+	packetSize int
+	mtuTries   int
+	mtuProbing bool       // a long packet is on its way
+	data       []*Conn    // have data to be sent, in the order of their turns
+	control    []*Conn    // have something else to say
+	unknown    []streamID // that the peer sends on and that are over here: it is told so, once for each packet
+	timer      *time.Timer
+	timerAt    time.Duration // when it fires; 0 when it does not
+
+	// Receiving.
+	received  ranges // packet numbers, maxRanges spans at most
+	highestAt time.Duration
+	unacked   int  // packets that need an acknowledgement
+	ackDue    bool // at once
+	ackAt     time.Duration
+
+	streams  map[streamID]*Conn
+	opened   uint64 // streams opened here
+	seen     ranges // numbers of streams that the peer opened
+	incoming int    // open streams that the peer opened
+	granted  uint64 // bytes that the peer may send on all streams, beyond what was read
+	arriving []*Conn
+}
+
+func newAssoc(m *Mux, peer netip.Addr) *assoc {
+	a := &assoc{mux: m, peer: peer, epoch: m.nextEpoch(), streams: make(map[streamID]*Conn), packetSize: basePacket}
+	a.cc.limit = m.opts.SendBuffer
+	return a
+}
+
+func (a *assoc) now() time.Duration { return time.Since(a.mux.start) }
+
+// fail ends all streams. a.mu must be held.
+func (a *assoc) fail(err error) {
+	for _, c := range a.streams {
+		c.over(err)
+	}
+	a.sent = history{base: a.sent.next, next: a.sent.next}
+	a.cc.inFlight = 0
+	a.timeouts, a.silentFrom, a.probes, a.lossAt = 0, 0, 0, 0
+}
+
+// end is fail for an association that has ended itself.
+func (a *assoc) end(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
+	a.fail(err)
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// kick has the association's packets fetched if it has any, and sets its timer. a.mu must be held.
+func (a *assoc) kick(now time.Duration) {
+	if a.err != nil {
+		return
+	}
+	if a.wants(now) {
+		a.mux.enqueue(a)
+	}
+	a.arm(now)
+}
+
+// wants reports whether a packet is to be sent now.
+func (a *assoc) wants(now time.Duration) bool {
+	if a.ackDue || a.hello || a.probes > 0 || len(a.control) > 0 || len(a.unknown) > 0 {
+		return true
+	}
+	if len(a.data) == 0 {
+		return false
+	}
+	yes, _ := a.cc.maySend(now)
+	return yes
+}
+
+// arm sets the timer to what is due first.
+func (a *assoc) arm(now time.Duration) {
+	at := a.lossAt
+	earlier := func(t time.Duration) {
+		if t != 0 && (at == 0 || t < at) {
+			at = t
+		}
+	}
+	if a.probes == 0 {
+		earlier(a.timeoutAt())
+	}
+	if !a.ackDue {
+		earlier(a.ackAt)
+	}
+	if len(a.data) > 0 {
+		if yes, when := a.cc.maySend(now); !yes && when != 0 {
+			earlier(when - pacingSlack/2)
+		}
+	}
+	if len(a.streams) > 0 && a.probes == 0 {
+		earlier(max(a.lastSent, a.highestAt) + keepalive)
+	}
+	switch {
+	case at == 0 || a.timerAt != 0 && a.timerAt <= at:
+		return // a timer that fires too early sets itself again
+	case a.timer == nil:
+		a.timer = time.AfterFunc(at-now, a.fire)
+	default:
+		a.timer.Reset(at - now)
+	}
+	a.timerAt = at
+}
+
+func (a *assoc) fire() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	a.timerAt = 0
+	if a.err != nil {
+		return
+	}
+	if a.ackAt != 0 && now >= a.ackAt {
+		a.ackDue = true
+	}
+	if a.lossAt != 0 && now >= a.lossAt {
+		a.detectLost(now)
+	}
+	if at := a.timeoutAt(); at != 0 && now >= at {
+		a.probe(now)
+	}
+	if len(a.streams) > 0 && a.sent.base == a.sent.next && now-max(a.lastSent, a.highestAt) >= keepalive {
+		a.probes = 1
+	}
+	a.kick(now)
+}
+
+// fill writes packets to bufs, as many as may be sent now and there is room for.
+func (a *assoc) fill(bufs [][]byte, sizes []int, offset int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	count := 0
+	for a.err == nil && count < len(bufs) && a.wants(now) {
+		b := a.mux.header(bufs[count][offset:], a.peer)
+		b = a.packet(b, now)
+		sizes[count] = a.mux.finish(bufs[count][offset:], b)
+		count++
+	}
+	if len(a.data) == 0 {
+		a.cc.idle()
+	}
+	a.kick(now)
+	return count
+}
+
+// packet appends one packet to b. Something is to be sent.
+func (a *assoc) packet(b []byte, now time.Duration) []byte {
+	begin := len(b)
+	limit := begin + a.packetSize
+	number := a.sent.next
+	record := a.sent.push()
+	record.at = now
+	b = header{epoch: a.epoch, peer: a.other, number: number}.append(b)
+	a.hello = false
+	if a.unacked > 0 || a.ackDue {
+		b = appendAck(b, a.received, uint64(max(now-a.highestAt, 0)/time.Microsecond), 256)
+		a.unacked, a.ackDue, a.ackAt = 0, false, 0
+	}
+	for len(a.unknown) > 0 && limit-len(b) >= 32 {
+		b = appendReset(b, a.unknown[0], reasonAborted)
+		a.unknown = a.unknown[1:]
+	}
+	body := len(b)
+	for len(a.control) > 0 && limit-len(b) >= 64 {
+		c := a.control[0]
+		a.control = a.control[1:]
+		b = c.appendControl(b, record)
+	}
+	if may, _ := a.cc.maySend(now); !may && a.probes == 0 {
+	} else if len(b) == body && a.tryLonger() {
+		b = append(b, kindPing, kindPad)
+		end := begin + longPacket
+		clear(b[len(b):end])
+		b = b[:end]
+		record.mtuProbe, a.mtuProbing = true, true
+	} else {
+		b = a.appendAll(b, limit, record)
+	}
+	if a.probes > 0 {
+		a.probes--
+		if len(b) == body {
+			b = append(b, kindPing)
+		}
+	}
+	if len(b) == body { // nothing that is sent again when it is lost
+		record.done = true
+		a.sent.trim()
+		return b
+	}
+	record.size = len(b) - begin
+	record.sample = a.cc.sent(now, record.size)
+	a.lastSent = now
+	return b
+}
+
+// appendAll appends data of the streams whose turn it is.
+func (a *assoc) appendAll(b []byte, limit int, record *sentPacket) []byte {
+	for len(a.data) > 0 && limit-len(b) > maxDataHeader {
+		c := a.data[0]
+		a.data = a.data[1:]
+		b = c.appendData(b, limit, record)
+		c.inData = false
+		c.schedule() // at the end
+	}
+	return b
+}
+
+// tryLonger reports whether a long packet is to be sent now, to find out whether such packets arrive.
+func (a *assoc) tryLonger() bool {
+	return a.packetSize != longPacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.cc.heard && a.probes == 0 && len(a.data) > 0 &&
+		!a.mux.opts.ShortPackets
+}
+
+// receive takes in packets that the peer sent, and returns the streams that they opened.
+func (a *assoc) receive(packets []parsed) []*Conn {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err != nil {
+		return nil
+	}
+	now := a.now()
+	for i := range packets {
+		a.receiveOne(now, &packets[i])
+	}
+	if a.unacked >= ackEvery {
+		a.ackDue = true
+	} else if a.unacked > 0 && a.ackAt == 0 {
+		a.ackAt = now + ackDelay
+	}
+	a.kick(now)
+	arriving := a.arriving
+	a.arriving = nil
+	return arriving
+}
+
+func (a *assoc) receiveOne(now time.Duration, p *parsed) {
+	switch {
+	case p.peer != 0 && p.peer != a.epoch:
+		a.hello = true // it was meant for an earlier end than this one
+		return
+	case p.epoch == a.other:
+	case a.other != 0 && int32(p.epoch-a.other) < 0:
+		return // an earlier one sent it
+	default:
+		if a.other != 0 {
+			a.fail(errAnew)
+			a.received, a.seen, a.unacked = nil, nil, 0
+		}
+		a.other = p.epoch
+	}
+	if a.duplicate(p.number) {
+		return
+	}
+	if a.timeouts > 0 {
+		if a.probes == 0 && now-a.lastSent > granularity {
+			a.probes = 1 // the path is back: what was lost meanwhile is not to wait for its timer
+		}
+	}
+	a.cc.heard = true
+	needsAck := false
+	var f frame
+	for rest := p.frames; len(rest) > 0; {
+		var err error
+		if rest, err = f.parse(rest); err != nil {
+			return // the whole packet was parsed before: see Mux.Receive
+		}
+		switch f.kind {
+		case kindAck:
+			if a.acknowledge(now, &f) != nil {
+				return
+			}
+		case kindPad:
+		case kindPing:
+			needsAck = true
+		default:
+			needsAck = true
+			a.handle(&f)
+		}
+	}
+	if !a.note(p.number) {
+		return
+	}
+	if len(a.received) > 0 && a.received[len(a.received)-1].end == p.number+1 {
+		a.highestAt = now
+	}
+	if needsAck {
+		a.unacked++
+		if a.received[len(a.received)-1].end != p.number+1 {
+			a.ackDue = true // it fills a gap
+		}
+	}
+}
+
+// duplicate reports whether a packet was received before, or is so old that this is not known any more.
+func (a *assoc) duplicate(number uint64) bool {
+	if a.received.has(number, number+1) {
+		return true
+	}
+	return len(a.received) == maxRanges && number < a.received[0].start
+}
+
+// note remembers that a packet was received.
+func (a *assoc) note(number uint64) bool {
+	if !a.received.add(number, number+1) {
+		return false
+	}
+	if len(a.received) > maxRanges {
+		a.received = slices.Delete(a.received, 0, len(a.received)-maxRanges)
+	}
+	return true
+}
+
+// handle takes in a frame that concerns a stream.
+func (a *assoc) handle(f *frame) {
+	c := a.streams[f.id]
+	if c == nil {
+		if f.id.ours && (f.kind == kindData || f.kind == kindWindow) && len(a.unknown) < maxRanges {
+			a.unknown = append(a.unknown, f.id) // it is over here, and there somebody waits for it
+		}
+		if f.kind != kindData || f.id.ours {
+			return
+		}
+		if c = a.open(f); c == nil {
+			return
+		}
+	}
+	switch f.kind {
+	case kindData:
+		c.receive(f)
+	case kindWindow:
+		c.windowed(f.offset)
+	case kindStop:
+		c.stopped()
+	case kindReset:
+		c.reset(f.offset)
+	}
+}
+
+// open makes a stream that the peer has opened. It is nil for one that was here before, or is one too many.
+func (a *assoc) open(f *frame) *Conn {
+	if !f.opens || !a.seen.add(f.id.number, f.id.number+1) {
+		return nil
+	}
+	c := a.newConn(f.id, f.port)
+	a.incoming++
+	if len(a.seen) > maxRanges || a.incoming > maxStreams {
+		c.refuse()
+		return nil
+	}
+	a.arriving = append(a.arriving, c)
+	return c
+}
+
+// grant is how much more a stream may be sent than was read of it.
+func (a *assoc) grant(had uint64) uint64 {
+	window := uint64(a.mux.opts.RecvBuffer)
+	budget := budgetWindows * window
+	others := a.granted - had
+	if others >= budget {
+		return min(leastWindow, window)
+	}
+	return max(min(window, (budget-others)/2), leastWindow)
+}
+
+// moved takes in that packets to the peer go another way now.
+func (a *assoc) moved(relayed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cc.relayed == relayed {
+		return
+	}
+	a.oldTrips, a.trips = a.trips, trips{}
+	a.cc.restart(relayed)
+	for n := a.sent.base; n < a.sent.next; n++ {
+		if p := a.sent.at(n); !p.done && !p.old {
+			p.old = true
+			a.cc.gone(p.size, false)
+		}
+	}
+	a.packetSize, a.mtuTries, a.mtuProbing = basePacket, 0, false
+	a.kick(a.now())
+}

@@ -1,0 +1,61 @@
+package stream
+
+import "sync"
+
+const blockSize = 16 << 10
+
+var blockPool = sync.Pool{New: func() any { return new([blockSize]byte) }}
+
+// blocks is a stretch of a stream's bytes, addressed by their offsets in the stream. Memory is taken when a byte is written, and given back when
+// everything in a block is dropped.
+type blocks struct {
+	first uint64 // the number of list[0]: its bytes begin at first * blockSize
+	list  []*[blockSize]byte
+}
+
+// write puts data at an offset, which must not be before what was dropped.
+func (b *blocks) write(offset uint64, data []byte) {
+	for len(data) > 0 {
+		i := int(offset/blockSize - b.first)
+		for i >= len(b.list) {
+			b.list = append(b.list, nil)
+		}
+		if b.list[i] == nil {
+			b.list[i] = blockPool.Get().(*[blockSize]byte)
+		}
+		n := copy(b.list[i][offset%blockSize:], data)
+		data = data[n:]
+		offset += uint64(n)
+	}
+}
+
+// read copies what was written at an offset. All of it must have been.
+func (b *blocks) read(offset uint64, to []byte) {
+	for len(to) > 0 {
+		n := copy(to, b.list[offset/blockSize-b.first][offset%blockSize:])
+		to = to[n:]
+		offset += uint64(n)
+	}
+}
+
+// drop gives back what lies before an offset. empty tells that nothing lies behind it.
+func (b *blocks) drop(offset uint64, empty bool) {
+	n := 0
+	for n < len(b.list) && (b.first+uint64(n)+1)*blockSize <= offset {
+		n++
+	}
+	if empty {
+		n = len(b.list)
+	}
+	for i, block := range b.list[:n] {
+		if block != nil {
+			blockPool.Put(block)
+		}
+		b.list[i] = nil
+	}
+	b.list = b.list[n:]
+	b.first += uint64(n)
+	if empty {
+		b.list, b.first = nil, offset/blockSize
+	}
+}

@@ -1,0 +1,614 @@
+package stream
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Conn is one end of a stream: a net.Conn with CloseWrite. Everything but id, port and a is guarded by a.mu.
+type Conn struct {
+	a    *assoc
+	id   streamID
+	port uint16
+
+	err      error // why the stream is over
+	closed   bool  // Close was called
+	accepted bool  // the other end has said something
+	settled  chan struct{}
+
+	// Sending. base <= sentTo <= end.
+	out                             blocks
+	base                            uint64 // everything before it has arrived
+	sentTo                          uint64
+	end                             uint64 // of what was written
+	limit                           uint64 // the peer takes bytes up to it
+	acked                           ranges // beyond base
+	lost                            ranges // to be sent again
+	fin, finSent, finAcked          bool
+	announce                        bool // the frame that opens the stream is to be sent
+	needWindow, needStop, needReset bool
+	reason                          uint64 // of the reset
+	inData, inControl               bool   // in a.data, a.control
+	halted                          bool   // the peer reads no more
+	waiting                         int    // calls of Write
+	room                            sync.Cond
+	wdl                             deadline
+
+	// Receiving.
+	in       blocks
+	got      ranges // of bytes, from read on
+	read     uint64
+	granted  uint64 // the peer may send up to it
+	final    uint64 // where the stream ends
+	hasFinal bool
+	unread   bool // the peer knows that nothing is read
+	arrival  sync.Cond
+	rdl      deadline
+}
+
+// newConn adds a stream. a.mu must be held.
+func (a *assoc) newConn(id streamID, port uint16) *Conn {
+	c := &Conn{a: a, id: id, port: port, settled: make(chan struct{})}
+	c.room.L, c.arrival.L = &a.mu, &a.mu
+	c.rdl.wake, c.wdl.wake = &c.arrival, &c.room
+	if id.ours {
+		c.limit = firstWindow
+	} else {
+		c.granted = firstWindow
+		a.granted += firstWindow
+		c.accepted = true
+		close(c.settled)
+	}
+	a.streams[id] = c
+	return c
+}
+
+// schedule queues the stream for what it has to send. a.mu must be held.
+func (c *Conn) schedule() {
+	if !c.inData && c.hasData() {
+		c.inData = true
+		c.a.data = append(c.a.data, c)
+	}
+	// What is said of a stream that the peer does not know is lost on it. Until it has answered, the frame that opens the stream goes along.
+	if !c.inControl && c.accepted && (c.needWindow || c.needStop || c.needReset) {
+		c.inControl = true
+		c.a.control = append(c.a.control, c)
+	}
+}
+
+func (c *Conn) hasData() bool {
+	if c.err != nil {
+		return false
+	}
+	return c.announce || len(c.lost) > 0 || c.sentTo < min(c.end, c.limit) || c.fin && !c.finSent && c.sentTo == c.end
+}
+
+// appendData appends one data frame, if there is something to be sent, of which some fits.
+func (c *Conn) appendData(b []byte, limit int, record *sentPacket) []byte {
+	if !c.hasData() {
+		return b
+	}
+	room := uint64(limit - len(b) - maxDataHeader)
+	opens := c.id.ours && !c.accepted
+	if opens && room > 16 {
+		room -= 16 // for the window
+	}
+	offset, n := c.sentTo, uint64(0)
+	if len(c.lost) > 0 {
+		offset = c.lost[0].start
+		n = min(c.lost[0].end-offset, room)
+		c.lost.remove(offset, offset+n)
+	} else {
+		n = min(c.end-offset, room)
+		if offset+n > c.limit {
+			n = c.limit - min(offset, c.limit)
+		}
+		c.sentTo += n
+		if c.waiting > 0 && c.end-c.sentTo <= writeAhead/2 {
+			c.room.Broadcast()
+		}
+	}
+	fin := c.fin && !c.finSent && offset+n == c.end
+	if n == 0 && !fin && !c.announce {
+		return b
+	}
+	c.announce = false
+	c.finSent = c.finSent || fin
+	b = appendData(b, c.id, opens, c.port, offset, int(n), fin)
+	at := len(b)
+	b = b[:at+int(n)]
+	c.out.read(offset, b[at:])
+	record.add(sentFrame{kind: kindData, conn: c, offset: offset, n: int(n), fin: fin, opens: opens})
+	if opens && c.needWindow && limit-len(b) >= 16 {
+		b = c.appendWindow(b, record)
+	}
+	return b
+}
+
+// appendControl appends what the stream has to say beside data.
+func (c *Conn) appendControl(b []byte, record *sentPacket) []byte {
+	c.inControl = false
+	if c.a.streams[c.id] != c {
+		return b
+	}
+	if c.needReset {
+		c.needReset, c.needWindow, c.needStop = false, false, false
+		record.add(sentFrame{kind: kindReset, conn: c})
+		return appendReset(b, c.id, c.reason)
+	}
+	if c.needWindow {
+		b = c.appendWindow(b, record)
+	}
+	if c.needStop {
+		c.needStop = false
+		record.add(sentFrame{kind: kindStop, conn: c})
+		b = appendStop(b, c.id)
+	}
+	return b
+}
+
+func (c *Conn) appendWindow(b []byte, record *sentPacket) []byte {
+	c.needWindow = false
+	record.add(sentFrame{kind: kindWindow, conn: c})
+	return appendWindow(b, c.id, c.granted)
+}
+
+// arrived takes in that a frame was acknowledged.
+func (c *Conn) arrived(f *sentFrame) {
+	switch f.kind {
+	case kindStop:
+		c.unread = true
+	case kindReset:
+		c.forget()
+		return
+	case kindData:
+		c.finAcked = c.finAcked || f.fin
+		if f.n > 0 && c.err == nil && !c.halted {
+			c.ackedData(f.offset, f.offset+uint64(f.n))
+		}
+	}
+	c.finish()
+}
+
+func (c *Conn) ackedData(start, end uint64) {
+	if len(c.lost) > 0 {
+		c.lost.remove(start, end)
+	}
+	if start > c.base {
+		c.acked.add(start, end)
+		return
+	}
+	c.base = max(c.base, end)
+	for len(c.acked) > 0 && c.acked[0].start <= c.base {
+		c.base = max(c.base, c.acked[0].end)
+		c.acked = c.acked[1:]
+	}
+	c.out.drop(c.base, c.base == c.end)
+	if c.waiting > 0 {
+		c.room.Broadcast()
+	}
+}
+
+// lostFrame sends what a frame carried again.
+func (c *Conn) lostFrame(f *sentFrame) {
+	if c.a.streams[c.id] != c {
+		return
+	}
+	switch f.kind {
+	case kindWindow:
+		c.needWindow = c.err == nil
+	case kindStop:
+		c.needStop = c.err == nil
+	case kindReset:
+		c.needReset = true
+	case kindData:
+		if c.err != nil || c.halted {
+			return
+		}
+		if start, end := max(f.offset, c.base), f.offset+uint64(f.n); start < end {
+			c.lost.add(start, end)
+			for _, s := range c.acked {
+				c.lost.remove(s.start, s.end)
+			}
+		}
+		if f.fin && !c.finAcked {
+			c.finSent = false
+		}
+		if f.opens && !c.accepted {
+			c.announce = true
+		}
+	}
+	c.schedule()
+}
+
+// receive takes in data.
+func (c *Conn) receive(f *frame) {
+	c.heard()
+	end := f.offset + uint64(len(f.data))
+	switch {
+	case c.err != nil || c.closed:
+		if f.fin && !c.hasFinal {
+			c.final, c.hasFinal = end, true
+		}
+		c.finish()
+		return
+	case end > c.granted, c.hasFinal && (end > c.final || f.fin && end != c.final), len(c.got) > 0 && f.fin && end < c.got[len(c.got)-1].end,
+		f.fin && end < c.read:
+		c.abort() // the peer breaks the protocol
+		return
+	}
+	if f.fin {
+		c.final, c.hasFinal = end, true
+	}
+	if start := max(f.offset, c.read); start < end {
+		had := c.readable()
+		if c.got.add(start, end) {
+			if len(c.got) > int(c.a.mux.opts.RecvBuffer)/512 {
+				c.abort() // it sends crumbs
+				return
+			}
+			c.in.write(start, f.data[start-f.offset:])
+		}
+		if had == 0 && c.readable() > 0 {
+			c.arrival.Broadcast()
+		}
+	}
+	if c.hasFinal && c.received() {
+		c.arrival.Broadcast()
+	}
+}
+
+// readable is how many bytes a Read may return.
+func (c *Conn) readable() uint64 {
+	if len(c.got) == 0 || c.got[0].start > c.read {
+		return 0
+	}
+	return c.got[0].end - c.read
+}
+
+// received reports whether everything up to the stream's end is here.
+func (c *Conn) received() bool { return c.hasFinal && c.read+c.readable() == c.final }
+
+// heard notes that the peer knows the stream.
+func (c *Conn) heard() {
+	if !c.accepted {
+		c.accepted = true
+		close(c.settled)
+		c.schedule()
+	}
+}
+
+func (c *Conn) windowed(limit uint64) {
+	c.heard()
+	if limit > c.limit {
+		c.limit = limit
+		c.schedule()
+	}
+}
+
+// stopped takes in that the peer reads no more.
+func (c *Conn) stopped() {
+	c.heard()
+	if c.err != nil || c.halted {
+		return
+	}
+	c.halted, c.fin, c.finSent, c.finAcked = true, true, true, true
+	c.lost, c.acked = nil, nil
+	c.base, c.sentTo = c.end, c.end
+	c.out.drop(c.end, true)
+	c.room.Broadcast()
+	c.finish()
+}
+
+func (c *Conn) reset(reason uint64) {
+	if reason == reasonRefused {
+		c.over(syscall.ECONNREFUSED)
+	} else {
+		c.over(syscall.ECONNRESET)
+	}
+}
+
+// over ends the stream here. What has arrived in order may still be read.
+func (c *Conn) over(err error) {
+	c.stop(err)
+	c.forget()
+}
+
+// stop is over for a stream whose other end must still be told.
+func (c *Conn) stop(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	c.lost, c.acked = nil, nil
+	c.out.drop(c.end, true)
+	if !c.accepted {
+		c.accepted = true
+		close(c.settled)
+	}
+	c.room.Broadcast()
+	c.arrival.Broadcast()
+}
+
+// forget removes the stream from the association.
+func (c *Conn) forget() {
+	if c.a.streams[c.id] != c {
+		return
+	}
+	delete(c.a.streams, c.id)
+	c.a.granted -= c.granted - c.read
+	if !c.id.ours {
+		c.a.incoming--
+	}
+}
+
+// finish forgets a stream about which nothing is left to be said.
+func (c *Conn) finish() {
+	if c.closed && c.err == nil && c.finAcked && c.base == c.end && (c.hasFinal || c.unread) {
+		c.stop(net.ErrClosed)
+		c.forget()
+	}
+}
+
+func (c *Conn) abort() {
+	if c.err == nil {
+		c.stop(syscall.ECONNRESET)
+		c.needReset, c.reason = true, reasonAborted
+		c.schedule()
+	}
+}
+
+// Abort ends the stream in both directions at once. What was not acknowledged may never arrive.
+func (c *Conn) Abort() {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	c.abort()
+	c.a.kick(c.a.now())
+}
+
+// Refuse tells the other end that nothing serves the port. It is for a stream that the peer opened.
+func (c *Conn) Refuse() {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	c.refuse()
+	c.a.kick(c.a.now())
+}
+
+func (c *Conn) refuse() {
+	c.stop(syscall.ECONNREFUSED)
+	c.needReset, c.reason = true, reasonRefused
+	c.schedule()
+}
+
+// accept tells the other end that the stream is served.
+func (c *Conn) accept() {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	if c.err == nil {
+		c.grant()
+		c.needWindow = true
+		c.schedule()
+		c.a.kick(c.a.now())
+	}
+}
+
+// grant lets the peer send more. a.mu must be held.
+func (c *Conn) grant() {
+	had := c.granted - c.read
+	if window := c.a.grant(had); window > had {
+		c.a.granted += window - had
+		c.granted = c.read + window
+		c.needWindow = true
+		c.schedule()
+	}
+}
+
+// Wait blocks until the other end has accepted the stream, refuses it (syscall.ECONNREFUSED), or ctx ends. The stream may be used before.
+func (c *Conn) Wait(ctx context.Context) error {
+	select {
+	case <-c.settled:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	return c.err
+}
+
+// Again sends at once what has not been acknowledged. It is for a stream whose first packets were lost with the session below.
+func (c *Conn) Again() {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	if c.err == nil && c.a.sent.base != c.a.sent.next {
+		c.a.probe(c.a.now())
+		c.a.kick(c.a.now())
+	}
+}
+
+// Read blocks until there are bytes, the stream has ended, the deadline has passed or the stream is over.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	for {
+		switch n := min(c.readable(), uint64(len(b))); {
+		case c.closed:
+			return 0, net.ErrClosed
+		case c.rdl.passed():
+			return 0, os.ErrDeadlineExceeded
+		case n > 0:
+			c.take(b[:n])
+			return int(n), nil
+		case c.received():
+			return 0, io.EOF
+		case c.err != nil:
+			return 0, c.err
+		case len(b) == 0:
+			return 0, nil
+		}
+		c.arrival.Wait()
+	}
+}
+
+// take copies what is readable.
+func (c *Conn) take(b []byte) {
+	c.in.read(c.read, b)
+	n := uint64(len(b))
+	c.read += n
+	if c.got[0].start = c.read; c.got[0].start == c.got[0].end {
+		c.got = c.got[1:]
+	}
+	c.in.drop(c.read, len(c.got) == 0)
+	if c.a.streams[c.id] != c {
+		return // it is over
+	}
+	c.a.granted -= n
+	if had := c.granted - c.read; !c.hasFinal && had < c.a.grant(had)*3/4 {
+		c.grant()
+		c.a.kick(c.a.now())
+	}
+}
+
+// Write takes b, and blocks while too much waits to be sent.
+func (c *Conn) Write(b []byte) (written int, err error) {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	for {
+		switch {
+		case c.closed:
+			return written, net.ErrClosed
+		case c.err != nil:
+			return written, c.err
+		case c.halted:
+			return written, syscall.EPIPE
+		case c.fin:
+			return written, io.ErrClosedPipe
+		case c.wdl.passed():
+			return written, os.ErrDeadlineExceeded
+		case len(b) == 0:
+			return written, nil
+		}
+		room := min(writeAhead-int(c.end-c.sentTo), c.a.mux.opts.SendBuffer-int(c.end-c.base))
+		if room <= 0 {
+			c.waiting++
+			c.room.Wait()
+			c.waiting--
+			continue
+		}
+		n := min(room, len(b))
+		c.out.write(c.end, b[:n])
+		c.end += uint64(n)
+		written += n
+		b = b[n:]
+		c.schedule()
+		c.a.kick(c.a.now())
+	}
+}
+
+// CloseWrite ends the sending side: the other end reads io.EOF after what was written.
+func (c *Conn) CloseWrite() error {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	switch {
+	case c.closed:
+		return net.ErrClosed
+	case c.err != nil:
+		return c.err
+	}
+	c.endWrites()
+	return nil
+}
+
+func (c *Conn) endWrites() {
+	if !c.fin {
+		c.fin = true
+		c.schedule()
+		c.a.kick(c.a.now())
+	}
+}
+
+// Close ends both sides and returns at once. What was written is still sent, and again if need be.
+func (c *Conn) Close() error {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	c.rdl.stop()
+	c.wdl.stop()
+	c.arrival.Broadcast()
+	c.room.Broadcast()
+	c.got = nil
+	c.in.drop(c.read, true)
+	if c.err != nil {
+		return nil
+	}
+	if !c.hasFinal {
+		c.needStop = true
+		c.schedule()
+	}
+	c.endWrites()
+	c.finish()
+	c.a.kick(c.a.now())
+	return nil
+}
+
+// Over reports whether nothing is sent for the stream any more.
+func (c *Conn) Over() bool {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	return c.err != nil
+}
+
+// Buffered is how many bytes a Read returns without waiting.
+func (c *Conn) Buffered() int {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	return int(c.readable())
+}
+
+// Peer is the other end's address.
+func (c *Conn) Peer() netip.Addr { return c.a.peer }
+
+// Port is the port that the stream was opened to.
+func (c *Conn) Port() uint16 { return c.port }
+
+// Number distinguishes the stream from others that the same end opened.
+func (c *Conn) Number() uint64 { return c.id.number }
+
+func (c *Conn) LocalAddr() net.Addr  { return addr{} }
+func (c *Conn) RemoteAddr() net.Addr { return addr{c.a.peer, c.port} }
+
+// addr is an end of a stream. The mesh knows better ones.
+type addr struct {
+	ip   netip.Addr
+	port uint16
+}
+
+func (addr) Network() string  { return "stream" }
+func (a addr) String() string { return netip.AddrPortFrom(a.ip, a.port).String() }
+
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+func (c *Conn) SetReadDeadline(t time.Time) error  { return c.setDeadline(&c.rdl, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.wdl, t) }
+
+func (c *Conn) setDeadline(d *deadline, t time.Time) error {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	d.set(t)
+	return nil
+}

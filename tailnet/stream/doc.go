@@ -1,0 +1,40 @@
+// Package stream carries reliable streams of bytes between two nodes of a mesh, in packets that the mesh encrypts and authenticates.
+//
+// It is to the mesh what TCP is to the internet, for a network that has already answered half of TCP's questions: the two ends know
+// each other, nothing is forged, and both run this program. So a stream needs no handshake and its first packet carries bytes; all
+// streams between two nodes share one estimate of the path; and a path that loses packets or takes 200 ms is used as well as a short
+// one. It follows QUIC's recovery (RFC 9002) and a model of the path like BBR's (congestion.go).
+//
+// # Protocol, version 1
+//
+// Two nodes have one association, which begins with the first packet. A packet is
+//
+//	version   1 byte               1
+//	epoch     4 bytes, big endian  of the sender's end of the association
+//	peer      4 bytes              the receiver's epoch; 0 while the sender does not know it
+//	number    6 bytes              grows with each packet of an epoch, and is never used again
+//	frames    until the packet's end
+//
+// An epoch is when its end began, in tenths of a second since 1970, or one more than the last; like WireGuard's handshakes it must
+// grow, and it is compared as a serial number. A packet with a higher epoch than before says that the other end has begun anew: streams
+// with the former one are over. A packet for another epoch than the receiver's is answered with an empty one, which says the same.
+//
+// A frame is a byte that tells its kind, and fields. Numbers without a size are unsigned LEB128, as in encoding/binary. A stream is named
+// by a number whose lowest bit is 1 if the sender of the packet opened the stream; each end counts its own streams.
+//
+//	1 ack     largest number, delay in µs, packets below it that arrived too, then pairs of a gap and what arrived below that, up to
+//	          the next 0 as a gap
+//	2 ping    must be acknowledged
+//	3 window  stream, offset: the other end may send bytes up to it
+//	4 stop    stream: nothing that is sent on it is read any more
+//	5 reset   stream, reason: it is over in both directions (1 refused, 2 aborted)
+//	6 pad     the rest of the packet means nothing: a packet that finds out whether longer ones pass
+//	16 data   stream, offset, length, bytes. Kinds 16 to 19: with bit 1 the stream ends after the bytes; with bit 2 two bytes before
+//	          the offset name the port: the frame opens the stream unless it is open
+//
+// What has other frames than ack and pad is acknowledged, within ackDelay. What is not acknowledged is sent again in other packets. An end that
+// opens a stream may send firstWindow bytes before it hears of a window. An end accepts a stream with a window frame. It does not
+// acknowledge packets that open a port which the peer must not reach.
+//
+// The other end is authenticated but not trusted: what it can make this end keep is bounded by windows, maxStreams and maxRanges.
+package stream

@@ -1,0 +1,396 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var peerAddr = netip.MustParseAddr("fd00::b")
+
+// hostile is one mux whose peer the test plays.
+type hostile struct {
+	*Mux
+	t      testing.TB
+	number uint64
+	conns  chan *Conn
+}
+
+func newHostile(t testing.TB) *hostile {
+	h := &hostile{t: t, conns: make(chan *Conn, 10_000)}
+	h.Mux = New(Options{
+		Admit:      func(_ netip.Addr, port uint16) bool { return port != 666 },
+		Accept:     func(_ netip.Addr, _ uint16, c *Conn) func() { return func() { h.conns <- c } },
+		Header:     func([]byte, netip.Addr) int { return 0 },
+		Finish:     func([]byte) {},
+		RecvBuffer: 256 << 10,
+	})
+	return h
+}
+
+// send has the mux receive frames in the next packet.
+func (h *hostile) send(frames []byte) {
+	h.number++
+	h.Receive(peerAddr, [][]byte{append(header{epoch: 7, number: h.number}.append(nil), frames...)})
+}
+
+// sent is what the mux sends now.
+func (h *hostile) sent() (packets [][]byte) {
+	bufs, sizes := [][]byte{make([]byte, 2048)}, []int{0}
+	for h.Fill(bufs, sizes, 0) > 0 {
+		packets = append(packets, bytes.Clone(bufs[0][:sizes[0]]))
+	}
+	return packets
+}
+
+// theirs names a stream that the test's end has opened.
+func theirs(n uint64) streamID { return streamID{number: n, ours: true} }
+
+func data(id streamID, port uint16, offset uint64, b []byte, fin bool) []byte {
+	return append(appendData(nil, id, true, port, offset, len(b), fin), b...)
+}
+
+// TestFormat holds the wire format: what is encoded today must be what was encoded when the version got its number.
+func TestFormat(t *testing.T) {
+	ours, other := streamID{number: 300, ours: true}, streamID{number: 5}
+	var b strings.Builder
+	show := func(name string, p []byte) { fmt.Fprintf(&b, "%-28s %s\n", name, hex.EncodeToString(p)) }
+	show("header", header{epoch: 0x01020304, peer: 0x0a0b0c0d, number: 0x112233445566}.append(nil))
+	show("ack of 0 to 9", appendAck(nil, ranges{{0, 10}}, 1234, 256))
+	show("ack with two gaps", appendAck(nil, ranges{{3, 5}, {100, 101}, {200, 1000}}, 0, 256))
+	show("ping", []byte{kindPing})
+	show("window", appendWindow(nil, ours, 1<<24))
+	show("stop", appendStop(nil, other))
+	show("reset: refused", appendReset(nil, other, reasonRefused))
+	show("reset: aborted", appendReset(nil, ours, reasonAborted))
+	show("pad", []byte{kindPad, 0, 0})
+	show("data", append(appendData(nil, other, false, 0, 70_000, 3, false), "abc"...))
+	show("data, opens port 22", append(appendData(nil, ours, true, 22, 0, 3, false), "abc"...))
+	show("data, the end", appendData(nil, other, false, 0, 1<<40, 0, true))
+	show("data, opens and ends", appendData(nil, ours, true, 65535, 0, 0, true))
+	const file = "testdata/format.golden"
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); got != string(want) {
+		t.Errorf("got\n%s\nwant\n%s\nA changed format needs another Version, and nodes that speak both.", got, want)
+	}
+	for line := range strings.Lines(string(want)) {
+		p, err := hex.DecodeString(line[29 : len(line)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line[:6] == "header" {
+			if h, rest, err := parseHeader(p); err != nil || len(rest) != 0 || h != (header{0x01020304, 0x0a0b0c0d, 0x112233445566}) {
+				t.Errorf("header: %+v, %v", h, err)
+			}
+			continue
+		}
+		var f frame
+		if rest, err := f.parse(p); err != nil || len(rest) != 0 {
+			t.Errorf("%s: %v, %d bytes left", line[:28], err, len(rest))
+		}
+	}
+}
+
+func TestAckTellsWhatArrived(t *testing.T) {
+	for range 2000 {
+		var received ranges
+		at := rand.Uint64N(1000)
+		for range 1 + rand.IntN(maxRanges) {
+			at += 1 + rand.Uint64N(300)
+			end := at + 1 + rand.Uint64N(3000)
+			received.add(at, end)
+			at = end
+		}
+		var f frame
+		rest, err := f.parse(appendAck(nil, received, 5, 512))
+		if err != nil || len(rest) != 0 {
+			t.Fatalf("%v: %v", received, err)
+		}
+		got := ranges(slices.Clone(f.acked[:f.spans]))
+		slices.Reverse(got)
+		if tail := received[len(received)-len(got):]; !slices.Equal(got, tail) {
+			t.Fatalf("got %v, want the end of %v", got, received)
+		}
+	}
+}
+
+// TestRanges compares the set with a plain one.
+func TestRanges(t *testing.T) {
+	for range 300 {
+		var r ranges
+		var plain [64]bool
+		for range 40 {
+			start := rand.Uint64N(60)
+			end := start + rand.Uint64N(64-start)
+			if rand.IntN(3) == 0 {
+				r.remove(start, end)
+				for i := start; i < end; i++ {
+					plain[i] = false
+				}
+			} else {
+				isNew := slices.Contains(plain[start:end], false)
+				if got := r.add(start, end); got != isNew {
+					t.Fatalf("add %d-%d says %v", start, end, got)
+				}
+				for i := start; i < end; i++ {
+					plain[i] = true
+				}
+			}
+			for i := range plain {
+				if r.has(uint64(i), uint64(i)+1) != plain[i] {
+					t.Fatalf("%v: %d is wrong", r, i)
+				}
+			}
+			for i := 1; i < len(r); i++ {
+				if r[i-1].end >= r[i].start {
+					t.Fatalf("%v is not in order", r)
+				}
+			}
+		}
+	}
+}
+
+// TestHostilePeer: what a peer that breaks the protocol can make this end do and keep.
+func TestHostilePeer(t *testing.T) {
+	run := func(name string, f func(t *testing.T, h *hostile)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHostile(t)
+				defer h.Close()
+				f(t, h)
+			})
+		})
+	}
+	open := func(t *testing.T, h *hostile) *Conn {
+		h.send(data(theirs(0), 1, 0, []byte("hi"), false))
+		return <-h.conns
+	}
+	broken := func(t *testing.T, c *Conn) {
+		t.Helper()
+		io.CopyN(io.Discard, c, int64(c.Buffered()))
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("the stream goes on")
+		}
+	}
+	run("beyond the window", func(t *testing.T, h *hostile) {
+		c := open(t, h)
+		h.send(data(theirs(0), 1, 1<<30, []byte("x"), false))
+		broken(t, c)
+	})
+	run("an end before what came", func(t *testing.T, h *hostile) {
+		c := open(t, h)
+		h.send(data(theirs(0), 1, 0, nil, true))
+		if _, err := io.ReadAll(c); err == nil {
+			t.Error("two ends")
+		}
+	})
+	run("bytes after the end", func(t *testing.T, h *hostile) {
+		c := open(t, h)
+		h.send(data(theirs(0), 1, 2, nil, true))
+		h.send(data(theirs(0), 1, 2, []byte("more"), false))
+		broken(t, c)
+	})
+	run("crumbs", func(t *testing.T, h *hostile) {
+		c := open(t, h)
+		for i := range uint64(60_000) {
+			h.send(data(theirs(0), 1, 4+2*i, []byte("x"), false))
+		}
+		broken(t, c)
+	})
+	run("too many streams", func(t *testing.T, h *hostile) {
+		for i := range uint64(3 * maxStreams) {
+			h.send(data(theirs(i), 1, 0, nil, false))
+		}
+		synctest.Wait()
+		if n := len(h.conns); n > maxStreams {
+			t.Errorf("%d streams are open", n)
+		}
+		refused := 0
+		for _, p := range h.sent() {
+			_, frames, _ := parseHeader(p)
+			var f frame
+			for len(frames) > 0 {
+				var err error
+				if frames, err = f.parse(frames); err != nil {
+					t.Fatal(err)
+				}
+				if f.kind == kindReset && f.offset == reasonRefused {
+					refused++
+				}
+			}
+		}
+		if refused < maxStreams {
+			t.Errorf("%d were refused", refused)
+		}
+	})
+	run("numbers far apart", func(t *testing.T, h *hostile) {
+		for i := range uint64(1000) {
+			h.send(data(theirs(i*1000), 1, 0, nil, false))
+		}
+		if n := len(h.assoc(peerAddr).seen); n > maxRanges+1000 {
+			t.Errorf("%d spans of streams are remembered", n)
+		}
+	})
+	run("memory", func(t *testing.T, h *hostile) {
+		for i := range uint64(100) {
+			for offset := uint64(0); offset < 1<<20; offset += 1000 {
+				h.send(data(theirs(i), 1, offset, make([]byte, 1000), false))
+			}
+		}
+		a := h.assoc(peerAddr)
+		held := 0
+		for _, c := range a.streams {
+			held += len(c.in.list) * blockSize
+		}
+		if limit := (budgetWindows*h.opts.RecvBuffer + 100*leastWindow) * 5 / 4; held > limit {
+			t.Errorf("%d bytes are kept; want %d at most", held, limit)
+		}
+	})
+	run("acknowledges what was not sent", func(t *testing.T, h *hostile) {
+		c := open(t, h)
+		h.send(appendAck(nil, ranges{{0, 1 << 30}}, 0, 256))
+		c.Write([]byte("answer"))
+		if len(h.sent()) == 0 {
+			t.Error("nothing is sent any more")
+		}
+	})
+	run("a port that it must not reach", func(t *testing.T, h *hostile) {
+		open(t, h)
+		h.sent()
+		h.send(data(theirs(1), 666, 0, []byte("x"), false))
+		time.Sleep(time.Second)
+		for _, p := range h.sent() {
+			_, frames, _ := parseHeader(p)
+			var f frame
+			for len(frames) > 0 {
+				frames, _ = f.parse(frames)
+				if f.kind == kindAck && f.acked[0].end > 2 || f.kind == kindReset {
+					t.Errorf("it gets an answer: %+v", f)
+				}
+			}
+		}
+	})
+	run("an earlier epoch", func(t *testing.T, h *hostile) {
+		c := open(t, h)
+		h.Receive(peerAddr, [][]byte{append(header{epoch: 6, number: 99}.append(nil), data(theirs(9), 1, 0, []byte("x"), false)...)})
+		if len(h.conns) != 0 || c.Over() {
+			t.Error("it is taken for the peer")
+		}
+	})
+	run("a later epoch", func(t *testing.T, h *hostile) {
+		c := open(t, h)
+		h.Receive(peerAddr, [][]byte{append(header{epoch: 8, number: 1}.append(nil), kindPing)})
+		broken(t, c)
+		if _, err := c.Write([]byte("x")); !errors.Is(err, errAnew) {
+			t.Errorf("write: %v", err)
+		}
+	})
+	run("acknowledges at once, and only the last", func(t *testing.T, h *hostile) {
+		c := open(t, h)
+		h.send(appendWindow(nil, theirs(0), 1<<40))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 200 {
+				if _, err := c.Write(make([]byte, 4096)); err != nil {
+					return
+				}
+			}
+		}()
+		for range 2000 {
+			synctest.Wait()
+			if packets := h.sent(); len(packets) > 0 {
+				last, _, _ := parseHeader(packets[len(packets)-1])
+				h.send(appendAck(nil, ranges{{last.number, last.number + 1}}, 0, 256))
+			}
+			if a := h.assoc(peerAddr); a.cc.inFlight < 0 || a.cc.inFlight > a.cc.limit {
+				t.Fatalf("%d bytes are on their way", a.cc.inFlight)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		c.Abort()
+		<-done
+	})
+}
+
+// FuzzReceive gives a mux packets of a peer that is known, some after each other.
+func FuzzReceive(f *testing.F) {
+	packet := func(number uint64, frames ...[]byte) []byte {
+		return append(header{epoch: 7, number: number}.append(nil), bytes.Join(frames, nil)...)
+	}
+	join := func(packets ...[]byte) []byte {
+		var all []byte
+		for _, p := range packets {
+			all = append(append(all, byte(len(p)>>8), byte(len(p))), p...)
+		}
+		return all
+	}
+	f.Add(join(packet(1, data(theirs(0), 1, 0, []byte("hello"), false)), packet(2, appendAck(nil, ranges{{0, 1}}, 3, 256))))
+	f.Add(join(packet(1, data(theirs(0), 1, 5, []byte("world"), true)), packet(3, data(theirs(0), 1, 0, []byte("hello"), false), appendStop(nil, theirs(0)))))
+	f.Add(join(packet(9, appendWindow(nil, streamID{}, 1<<20), appendReset(nil, streamID{}, 1), []byte{kindPing})))
+	f.Fuzz(func(t *testing.T, all []byte) {
+		h := newHostile(t)
+		defer h.Close()
+		c, err := h.Dial(peerAddr, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write([]byte("request"))
+		var accepted []*Conn
+		for len(all) >= 2 {
+			n := min(int(all[0])<<8|int(all[1]), len(all)-2)
+			h.Receive(peerAddr, [][]byte{all[2 : 2+n]})
+			all = all[2+n:]
+			for _, p := range h.sent() {
+				header, frames, err := parseHeader(p)
+				if err != nil {
+					t.Fatalf("a malformed packet is sent: %x (%+v)", p, header)
+				}
+				var f frame
+				for len(frames) > 0 {
+					if frames, err = f.parse(frames); err != nil {
+						t.Fatalf("a malformed frame is sent: %x", p)
+					}
+				}
+			}
+		}
+		for {
+			select {
+			case c := <-h.conns:
+				accepted = append(accepted, c)
+				continue
+			default:
+			}
+			break
+		}
+		for _, c := range append(accepted, c) {
+			c.SetReadDeadline(time.Unix(1, 0))
+			c.Read(make([]byte, 100))
+			c.Close()
+		}
+		if a := h.assoc(peerAddr); a.cc.inFlight < 0 || int64(a.granted) < 0 {
+			t.Fatalf("%d bytes on their way, %d granted", a.cc.inFlight, a.granted)
+		}
+	})
+}

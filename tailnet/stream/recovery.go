@@ -1,0 +1,279 @@
+package stream
+
+import "time"
+
+const (
+	// basePacket is how long packets are that pass everywhere, in bytes: with 40 for the inner header of IPv6, 32 for WireGuard's, 8 for UDP's and 40 for
+	// the outer IPv6 header, 1280, the least that IPv6 allows a link to carry (RFC 8200, section 5). WireGuard pads to 16.
+	basePacket = 1200 - 40
+	// longPacket is how long packets are where the path carries 1500 bytes, as most do. It is tried out on each path.
+	longPacket = 1408 - 40
+
+	// ackDelay is how long an acknowledgement waits for something that it can travel with.
+	ackDelay = 5 * time.Millisecond
+	// granularity is the shortest time after which a packet that later ones have overtaken is taken for lost (RFC 9002, section 6.1.2).
+	granularity = time.Millisecond
+	// firstTimeout is how long an answer may take on a path that has not answered yet.
+	firstTimeout = 400 * time.Millisecond
+	// maxTimeout bounds how long an end waits until it tries a silent path again. It bounds how long a stream stays silent after the path is back.
+	maxTimeout = 250 * time.Millisecond
+	// slowTimeout is that after a path was silent for slowAfter.
+	slowTimeout = time.Second
+	slowAfter   = time.Minute
+	// patience is for how long streams outlive a path that brings nothing back.
+	patience = 30 * time.Minute
+	// outage is after how many timeouts in a row nothing of what was known of the path counts any more.
+	outage = 3
+)
+
+// sentPacket is a packet on its way.
+type sentPacket struct {
+	at        time.Duration
+	size      int
+	done      bool // it was acknowledged or is taken for lost, or needs no acknowledgement
+	old       bool // it went another way than packets go now
+	mtuProbe  bool
+	sample    sample
+	frame     sentFrame   // its first one that must arrive, if there is one
+	moreFrame []sentFrame // the others
+}
+
+// sentFrame is what a frame carried. kind is 0 for none.
+type sentFrame struct {
+	kind   byte
+	fin    bool
+	opens  bool
+	n      int
+	conn   *Conn
+	offset uint64
+}
+
+func (p *sentPacket) add(f sentFrame) {
+	if p.frame.kind == 0 {
+		p.frame = f
+		return
+	}
+	p.moreFrame = append(p.moreFrame, f)
+}
+
+// each calls f for all frames that must arrive.
+func (p *sentPacket) each(f func(*sentFrame)) {
+	if p.frame.kind == 0 {
+		return
+	}
+	f(&p.frame)
+	for i := range p.moreFrame {
+		f(&p.moreFrame[i])
+	}
+}
+
+// history is the packets that were sent, from the first that is not done.
+type history struct {
+	ring       []sentPacket // its length is a power of two
+	base, next uint64
+}
+
+func (h *history) at(number uint64) *sentPacket { return &h.ring[number&uint64(len(h.ring)-1)] }
+
+// push makes room for the next packet.
+func (h *history) push() *sentPacket {
+	if h.next-h.base == uint64(len(h.ring)) {
+		bigger := history{ring: make([]sentPacket, max(64, 2*len(h.ring))), base: h.base, next: h.next}
+		for n := h.base; n < h.next; n++ {
+			*bigger.at(n) = *h.at(n)
+		}
+		*h = bigger
+	}
+	p := h.at(h.next)
+	*p = sentPacket{moreFrame: p.moreFrame[:0]}
+	h.next++
+	return p
+}
+
+// trim forgets what is done at the beginning.
+func (h *history) trim() {
+	for h.base < h.next && h.at(h.base).done {
+		p := h.at(h.base)
+		*p = sentPacket{done: true, moreFrame: p.moreFrame[:0]}
+		h.base++
+	}
+	if h.base == h.next && len(h.ring) > 1024 {
+		h.ring = nil // a bulk transfer is over
+	}
+}
+
+// trips estimates round trips as RFC 9002, section 5, does.
+type trips struct {
+	latest, smooth, deviation time.Duration // 0 before the first
+}
+
+func (t *trips) sample(d time.Duration) {
+	t.latest = d
+	if t.smooth == 0 {
+		t.smooth, t.deviation = d, d/2
+		return
+	}
+	t.deviation += ((t.smooth - d).Abs() - t.deviation) / 4
+	t.smooth += (d - t.smooth) / 8
+}
+
+// late is after how long a packet is lost that later ones have overtaken.
+func (t *trips) late() time.Duration {
+	d := max(t.latest, t.smooth)
+	return d + max(d/8, granularity)
+}
+
+// timeout is how long an answer may take.
+func (t *trips) timeout() time.Duration {
+	if t.smooth == 0 {
+		return firstTimeout
+	}
+	return t.smooth + max(4*t.deviation, granularity) + 2*ackDelay
+}
+
+// acknowledge takes in an ack.
+func (a *assoc) acknowledge(now time.Duration, f *frame) error {
+	h := &a.sent
+	if f.spans == 0 || f.acked[0].end > h.next {
+		return errMalformed
+	}
+	largest := f.acked[0].end - 1
+	var (
+		latest   *sentPacket // of those that are acknowledged now
+		bytes    int
+		measured time.Duration
+	)
+	for _, s := range f.acked[:f.spans] {
+		for n := min(s.end, h.next); n > max(s.start, h.base); {
+			n--
+			p := h.at(n)
+			if p.done {
+				continue
+			}
+			p.done = true
+			if n == largest && !p.old {
+				// The other end cannot have waited longer than it may: a larger number would make the path seem short.
+				measured = max(now-p.at-min(time.Duration(f.offset)*time.Microsecond, 2*ackDelay), time.Microsecond)
+			}
+			if !p.old {
+				a.cc.gone(p.size, false)
+				a.cc.deliver(now, p.size)
+				bytes += p.size
+				if latest == nil {
+					latest = p
+				}
+			}
+			a.arrived(p)
+		}
+		if s.start <= h.base {
+			break
+		}
+	}
+	a.largest = max(a.largest, largest+1)
+	if measured > 0 {
+		a.trips.sample(measured)
+	}
+	if latest != nil {
+		a.cc.update(now, latest.sample, latest.at, bytes, measured)
+	}
+	if bytes > 0 {
+		a.answered(now)
+	}
+	a.detectLost(now)
+	return nil
+}
+
+// answered notes that the path carries packets.
+func (a *assoc) answered(now time.Duration) {
+	if a.timeouts >= outage {
+		relayed := a.cc.relayed
+		a.cc.restart(relayed)
+	}
+	a.timeouts, a.silentFrom = 0, 0
+}
+
+// arrived takes in that a packet was acknowledged.
+func (a *assoc) arrived(p *sentPacket) {
+	if p.mtuProbe && !p.old {
+		a.packetSize, a.mtuProbing = longPacket, false
+	}
+	p.each(func(f *sentFrame) { f.conn.arrived(f) })
+}
+
+// lost sends what a packet carried again.
+func (a *assoc) lost(p *sentPacket) {
+	p.done = true
+	if p.mtuProbe {
+		if !p.old {
+			a.mtuTries++
+			a.mtuProbing = false
+			a.cc.gone(p.size, false)
+		}
+		return
+	}
+	if !p.old {
+		a.cc.gone(p.size, true)
+	}
+	p.each(func(f *sentFrame) { f.conn.lostFrame(f) })
+}
+
+// detectLost finds packets that later ones have overtaken long ago, and when the next one will be.
+func (a *assoc) detectLost(now time.Duration) {
+	h := &a.sent
+	a.lossAt = 0
+	for n := h.base; n < a.largest && n < h.next; n++ {
+		p := h.at(n)
+		if p.done {
+			continue
+		}
+		late := a.trips.late()
+		if p.old {
+			late = max(late, a.oldTrips.late())
+		}
+		if now-p.at >= late {
+			a.lost(p)
+		} else if a.lossAt == 0 || p.at+late < a.lossAt {
+			a.lossAt = p.at + late
+			if !p.old {
+				break // those after it were sent later
+			}
+		}
+	}
+	h.trim()
+}
+
+// timeoutAt is when the path is taken for silent; 0 when nothing is on its way.
+func (a *assoc) timeoutAt() time.Duration {
+	if a.sent.base == a.sent.next {
+		return 0
+	}
+	wait := a.trips.timeout() << min(a.timeouts, 6)
+	longest := maxTimeout
+	if a.silentFrom != 0 && a.lastSent-a.silentFrom > slowAfter {
+		longest = slowTimeout
+	}
+	return a.lastSent + max(min(wait, longest), a.trips.timeout())
+}
+
+// probe is called when nothing was acknowledged for too long: the first packet on its way is sent once more, whatever else may be sent.
+func (a *assoc) probe(now time.Duration) {
+	a.timeouts++
+	if a.silentFrom == 0 {
+		a.silentFrom = now
+	}
+	if now-a.silentFrom > patience {
+		a.fail(errSilent)
+		return
+	}
+	a.probes = 1
+	h := &a.sent
+	for n := h.base; n < h.next; n++ {
+		p := h.at(n)
+		if p.done || p.frame.kind == 0 && !p.mtuProbe {
+			continue
+		}
+		p.each(func(f *sentFrame) { f.conn.lostFrame(f) })
+		p.frame, p.moreFrame = sentFrame{}, p.moreFrame[:0] // the new packet carries them
+		break
+	}
+}

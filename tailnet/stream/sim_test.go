@@ -1,0 +1,148 @@
+package stream_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/tailnet/stream"
+)
+
+var (
+	addrA = netip.MustParseAddr("fd00::a")
+	addrB = netip.MustParseAddr("fd00::b")
+)
+
+// path is one direction of a simulated network.
+type path struct {
+	delay   time.Duration
+	loss    float64
+	rate    float64       // bytes a second; 0: any
+	queue   time.Duration // how long packets may wait for the rate
+	longest int           // bytes; longer packets are lost; 0: any
+
+	cut              atomic.Bool
+	packets, dropped atomic.Int64
+	bytes            atomic.Int64
+	waited           atomic.Int64 // the longest, in nanoseconds
+}
+
+// network joins two muxes. Tests run it on virtual time.
+type network struct {
+	a, b   *stream.Mux
+	ab, ba *path
+	wg     sync.WaitGroup
+	done   chan struct{}
+}
+
+type accept func(port uint16, c *stream.Conn) func()
+
+func newNetwork(t testing.TB, ab, ba *path, acceptA, acceptB accept, tune ...func(*stream.Options)) *network {
+	t.Helper()
+	n := &network{ab: ab, ba: ba, done: make(chan struct{})}
+	mux := func(f accept) *stream.Mux {
+		opts := stream.Options{
+			Admit:  func(_ netip.Addr, port uint16) bool { return port != forbidden },
+			Accept: func(_ netip.Addr, port uint16, c *stream.Conn) func() { return f(port, c) },
+			Header: func([]byte, netip.Addr) int { return 0 },
+			Finish: func([]byte) {},
+		}
+		for _, f := range tune {
+			f(&opts)
+		}
+		return stream.New(opts)
+	}
+	if acceptA == nil {
+		acceptA = func(uint16, *stream.Conn) func() { return nil }
+	}
+	n.a, n.b = mux(acceptA), mux(acceptB)
+	n.wg.Go(func() { n.carry(n.a, n.b, addrA, ab) })
+	n.wg.Go(func() { n.carry(n.b, n.a, addrB, ba) })
+	return n
+}
+
+// forbidden is a port that peers must not reach.
+const forbidden = 666
+
+func (n *network) close() {
+	n.a.Close()
+	n.b.Close()
+	close(n.done)
+	n.wg.Wait()
+}
+
+type transit struct {
+	at time.Time
+	b  []byte
+}
+
+func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
+	way := make(chan transit, 1<<20)
+	defer close(way)
+	n.wg.Go(func() {
+		var batch [][]byte
+		for packet := range way {
+			if d := time.Until(packet.at); d > 0 {
+				time.Sleep(d)
+			}
+			batch = append(batch[:0], packet.b)
+		more:
+			for len(batch) < 64 {
+				select {
+				case next, ok := <-way:
+					if !ok {
+						break more
+					}
+					if time.Until(next.at) > 0 {
+						to.Receive(src, batch)
+						batch = batch[:0]
+						time.Sleep(time.Until(next.at))
+					}
+					batch = append(batch, next.b)
+				default:
+					break more
+				}
+			}
+			to.Receive(src, batch)
+		}
+	})
+	bufs, sizes := make([][]byte, 128), make([]int, 128)
+	for i := range bufs {
+		bufs[i] = make([]byte, 2048)
+	}
+	var free time.Time
+	for {
+		select {
+		case <-from.Ready():
+		case <-n.done:
+			return
+		}
+		count := from.Fill(bufs, sizes, 0)
+		now := time.Now()
+		for i := range count {
+			p.packets.Add(1)
+			p.bytes.Add(int64(sizes[i]))
+			if p.cut.Load() || p.loss > 0 && rand.Float64() < p.loss || p.longest != 0 && sizes[i] > p.longest {
+				p.dropped.Add(1)
+				continue
+			}
+			at := now
+			if p.rate > 0 {
+				if free.Before(now) {
+					free = now
+				}
+				if free.Sub(now) > p.queue {
+					p.dropped.Add(1)
+					continue
+				}
+				free = free.Add(time.Duration(float64(sizes[i]) / p.rate * float64(time.Second)))
+				at = free
+				p.waited.Store(max(p.waited.Load(), int64(free.Sub(now))))
+			}
+			way <- transit{at.Add(p.delay), append([]byte(nil), bufs[i][:sizes[i]]...)}
+		}
+	}
+}

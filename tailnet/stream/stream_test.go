@@ -1,0 +1,468 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/nettest"
+
+	"github.com/codermesh/codermesh/tailnet/stream"
+)
+
+// download has b send size bytes to a, and returns when a has them all.
+func download(t *testing.T, ab, ba *path, size int) time.Duration {
+	t.Helper()
+	want := sha256.New()
+	n := newNetwork(t, ab, ba, nil, func(_ uint16, c *stream.Conn) func() {
+		return func() {
+			defer c.Close()
+			buf := make([]byte, 32<<10)
+			for left := size; left > 0; {
+				chunk := buf[:min(left, len(buf))]
+				for i := range chunk {
+					chunk[i] = byte(left + i*7)
+				}
+				want.Write(chunk)
+				k, err := c.Write(chunk)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				left -= k
+			}
+		}
+	})
+	defer n.close()
+	begin := time.Now()
+	c, err := n.a.Dial(addrB, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	got := sha256.New()
+	k, err := io.Copy(got, c)
+	if err != nil || int(k) != size {
+		t.Fatalf("got %d bytes of %d: %v", k, size, err)
+	}
+	took := time.Since(begin)
+	if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Fatal("the bytes are others than were sent")
+	}
+	return took
+}
+
+// pair opens a stream from a to b over a network.
+func pair(t *testing.T, p *path, tune ...func(*stream.Options)) (n *network, a, b *stream.Conn) {
+	t.Helper()
+	opened := make(chan *stream.Conn, 1)
+	n = newNetwork(t, p, &path{delay: p.delay, loss: p.loss}, nil, func(_ uint16, c *stream.Conn) func() {
+		return func() { opened <- c }
+	}, tune...)
+	a, err := n.a.Dial(addrB, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, a, <-opened
+}
+
+// TestConformance runs the tests that every net.Conn should pass.
+func TestConformance(t *testing.T) {
+	nettest.TestConn(t, func() (a, b net.Conn, stop func(), err error) {
+		n, x, y := pair(t, &path{})
+		return x, y, func() { x.Close(); y.Close(); n.close() }, nil
+	})
+}
+
+func readAll(t *testing.T, c *stream.Conn, want string) {
+	t.Helper()
+	got, err := io.ReadAll(c)
+	if err != nil || string(got) != want {
+		t.Fatalf("read %q, %v; want %q", got, err, want)
+	}
+}
+
+// TestLifeOfAStream: what one end does, and what the other sees.
+func TestLifeOfAStream(t *testing.T) {
+	p := func() *path { return &path{delay: 20 * time.Millisecond, loss: 0.2} }
+	run := func(name string, f func(t *testing.T, a, b *stream.Conn)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, a, b := pair(t, p())
+				defer n.close()
+				f(t, a, b)
+			})
+		})
+	}
+	run("half-closed", func(t *testing.T, a, b *stream.Conn) {
+		a.Write([]byte("question"))
+		a.CloseWrite()
+		readAll(t, b, "question")
+		b.Write([]byte("answer"))
+		b.Close()
+		readAll(t, a, "answer")
+		a.Close()
+		eventually(t, a.Over)
+		eventually(t, b.Over)
+	})
+	run("closed with bytes under way", func(t *testing.T, a, b *stream.Conn) {
+		a.Write(bytes.Repeat([]byte("x"), 200_000))
+		a.Close()
+		readAll(t, b, string(bytes.Repeat([]byte("x"), 200_000)))
+		b.Close()
+		eventually(t, a.Over)
+		eventually(t, b.Over)
+	})
+	run("the reader leaves", func(t *testing.T, a, b *stream.Conn) {
+		b.Write([]byte("last words"))
+		b.Close()
+		_, err := io.Copy(a, forever{})
+		if !errors.Is(err, syscall.EPIPE) {
+			t.Fatalf("write to a closed end: %v", err)
+		}
+		readAll(t, a, "last words")
+		a.Close()
+		eventually(t, a.Over)
+		eventually(t, b.Over)
+	})
+	run("aborted", func(t *testing.T, a, b *stream.Conn) {
+		a.Abort()
+		if _, err := b.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("read of an aborted stream: %v", err)
+		}
+		if _, err := b.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("write to an aborted stream: %v", err)
+		}
+	})
+	run("arrived before it was aborted", func(t *testing.T, a, b *stream.Conn) {
+		b.Write([]byte("here"))
+		eventually(t, func() bool { return a.Buffered() == 4 })
+		b.Abort()
+		eventually(t, a.Over)
+		buf := make([]byte, 10)
+		if k, err := a.Read(buf); k != 4 || err != nil {
+			t.Fatalf("read %d bytes, %v", k, err)
+		}
+		if _, err := a.Read(buf); !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("read after that: %v", err)
+		}
+	})
+}
+
+// forever is a reader that has no end.
+type forever struct{}
+
+func (forever) Read(b []byte) (int, error) { return len(b), nil }
+
+// eventually waits on virtual time.
+func eventually(t *testing.T, what func() bool) {
+	t.Helper()
+	for range 6000 {
+		if what() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("it does not come true within a minute")
+}
+
+// TestRefused: a port that nothing serves, one that the peer must not reach, and a mux that is closed.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &path{delay: 20 * time.Millisecond}
+		n := newNetwork(t, p, &path{delay: p.delay}, nil, func(uint16, *stream.Conn) func() { return nil })
+		defer n.close()
+		c, err := n.a.Dial(addrB, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Wait(t.Context()); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatalf("a port that nothing serves: %v", err)
+		}
+		if c, err = n.a.Dial(addrB, forbidden); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("a port that must not be reached answers: %v", err)
+		}
+		n.a.Remove(addrB)
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, stream.ErrClosed) {
+			t.Fatalf("read after the peer was removed: %v", err)
+		}
+		n.a.Close()
+		if _, err := n.a.Dial(addrB, 1); !errors.Is(err, stream.ErrClosed) {
+			t.Fatalf("dial on a closed mux: %v", err)
+		}
+	})
+}
+
+// TestCut: what was under way when the path went away arrives soon after it is back.
+func TestCut(t *testing.T) {
+	for _, outage := range []time.Duration{time.Second, 30 * time.Second, 20 * time.Minute} {
+		t.Run(outage.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &path{delay: 50 * time.Millisecond}
+				n, a, b := pair(t, p)
+				defer n.close()
+				go io.Copy(a, forever{})
+				var last time.Time
+				var mu sync.Mutex
+				go func() {
+					buf := make([]byte, 64<<10)
+					for {
+						if _, err := b.Read(buf); err != nil {
+							return
+						}
+						mu.Lock()
+						last = time.Now()
+						mu.Unlock()
+					}
+				}()
+				time.Sleep(2 * time.Second)
+				n.ab.cut.Store(true)
+				n.ba.cut.Store(true)
+				time.Sleep(outage)
+				sent := n.ab.packets.Load()
+				n.ab.cut.Store(false)
+				n.ba.cut.Store(false)
+				back := time.Now()
+				for {
+					time.Sleep(5 * time.Millisecond)
+					mu.Lock()
+					heard := last.After(back)
+					mu.Unlock()
+					if heard {
+						break
+					}
+					if time.Since(back) > time.Minute {
+						t.Fatal("the stream stays silent")
+					}
+				}
+				t.Logf("silent for another %v; %d packets sent before", time.Since(back).Round(time.Millisecond), sent)
+				if since := time.Since(back); outage < time.Minute && since > 500*time.Millisecond || since > 2*time.Second {
+					t.Errorf("silent for %v on a path of 100 ms", since)
+				}
+				a.Abort()
+			})
+		})
+	}
+}
+
+// TestGivenUp: a peer that is away for too long.
+func TestGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, a, _ := pair(t, &path{delay: 50 * time.Millisecond})
+		defer n.close()
+		n.ab.cut.Store(true)
+		begin := time.Now()
+		_, err := io.Copy(a, forever{})
+		if err == nil || time.Since(begin) < 29*time.Minute || time.Since(begin) > 32*time.Minute {
+			t.Fatalf("after %v: %v", time.Since(begin), err)
+		}
+	})
+}
+
+// TestAbortedBeforeItStands: the other end does not keep a stream whose opener has gone.
+func TestAbortedBeforeItStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := make(chan *stream.Conn, 100)
+		p := &path{delay: 20 * time.Millisecond, loss: 0.3}
+		n := newNetwork(t, p, &path{delay: p.delay, loss: p.loss}, nil, func(_ uint16, c *stream.Conn) func() { return func() { opened <- c } })
+		defer n.close()
+		for range 100 {
+			c, err := n.a.Dial(addrB, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(15 * time.Millisecond)
+			c.Abort()
+		}
+		time.Sleep(time.Minute)
+		close(opened)
+		for c := range opened {
+			if !c.Over() {
+				t.Fatalf("stream %d is still open", c.Number())
+			}
+		}
+	})
+}
+
+// TestIdle: an idle stream costs a packet and its answer every five minutes, and finds out when the peer has gone.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, a, b := pair(t, &path{delay: 50 * time.Millisecond})
+		defer n.close()
+		time.Sleep(time.Minute)
+		before := n.ab.packets.Load() + n.ba.packets.Load()
+		time.Sleep(time.Hour)
+		if sent := n.ab.packets.Load() + n.ba.packets.Load() - before; sent < 10 || sent > 60 {
+			t.Errorf("%d packets in an idle hour", sent)
+		}
+		n.ab.cut.Store(true)
+		n.ba.cut.Store(true)
+		begin := time.Now()
+		if _, err := a.Read(make([]byte, 1)); err == nil || time.Since(begin) > 40*time.Minute {
+			t.Fatalf("a peer that has gone: %v after %v", err, time.Since(begin))
+		}
+		if _, err := b.Read(make([]byte, 1)); err == nil {
+			t.Fatal("the other end still waits")
+		}
+	})
+}
+
+// TestBegunAnew: an end that has forgotten everything is told so, and new streams work at once.
+func TestBegunAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, a, b := pair(t, &path{delay: 50 * time.Millisecond})
+		defer n.close()
+		a.Write([]byte("before"))
+		eventually(t, func() bool { return b.Buffered() == 6 })
+		n.b.Remove(addrA)
+		if _, err := b.Write([]byte("x")); !errors.Is(err, stream.ErrClosed) {
+			t.Errorf("write to a removed peer: %v", err)
+		}
+		a.Write([]byte("more"))
+		if _, err := a.Read(make([]byte, 1)); err == nil {
+			t.Error("the stream goes on")
+		}
+		c, err := n.a.Dial(addrB, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err := c.Wait(t.Context()); err != nil || time.Since(begin) > 200*time.Millisecond {
+			t.Errorf("a new stream: %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// TestFlowControl: a reader that does not read stops its writer, and other streams go on.
+func TestFlowControl(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		small := func(o *stream.Options) { o.RecvBuffer = 256 << 10 }
+		n, a, b := pair(t, &path{delay: 10 * time.Millisecond}, small)
+		defer n.close()
+		a.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		sent, _ := io.Copy(a, forever{})
+		if held := int64(b.Buffered()); held > 256<<10 || sent-held > 1<<20 {
+			t.Errorf("the writer got rid of %d bytes; the reader's end holds %d", sent, held)
+		}
+		c, err := n.a.Dial(addrB, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		go io.Copy(io.Discard, b)
+		a.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		if more, _ := io.Copy(a, forever{}); more < 10<<20 {
+			t.Errorf("only %d bytes passed after the reader began to read", more)
+		}
+	})
+}
+
+// TestMoved: a transfer goes on when its packets take a shorter way, and finds out what that carries.
+func TestMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &path{delay: 100 * time.Millisecond, rate: 5e6, queue: 300 * time.Millisecond}
+		n, a, b := pair(t, p)
+		defer n.close()
+		n.a.Moved(addrB, true)
+		got := make(chan int64)
+		go func() {
+			k, _ := io.Copy(io.Discard, b)
+			got <- k
+		}()
+		go func() {
+			time.Sleep(3 * time.Second)
+			p.delay, p.rate = 5*time.Millisecond, 125e6
+			n.a.Moved(addrB, false)
+		}()
+		const size = 60 << 20
+		begin := time.Now()
+		if _, err := io.CopyN(a, forever{}, size); err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
+		if k := <-got; k != size {
+			t.Fatalf("%d bytes arrived", k)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("60 MiB took %v; after 3 s the path carries 120 MB/s", took)
+		}
+	})
+}
+
+// TestManyStreams opens many at once, over a path that loses packets.
+func TestManyStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, &path{delay: 20 * time.Millisecond, loss: 0.02}, &path{delay: 20 * time.Millisecond, loss: 0.02}, nil, func(_ uint16, c *stream.Conn) func() {
+			return func() {
+				io.Copy(c, c)
+				c.Close()
+			}
+		})
+		defer n.close()
+		var wg sync.WaitGroup
+		for i := range 300 {
+			wg.Go(func() {
+				c, err := n.a.Dial(addrB, uint16(i+1000))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				want := bytes.Repeat([]byte{byte(i)}, 20_000+i)
+				go func() {
+					c.Write(want)
+					c.CloseWrite()
+				}()
+				if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("stream %d: %d bytes, %v", i, len(got), err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestPaths carries 40 MiB over simulated paths, and tells how long that takes there.
+func TestPaths(t *testing.T) {
+	const size = 40 << 20
+	for _, tc := range []struct {
+		name string
+		path *path
+	}{
+		{"100ms", &path{delay: 50 * time.Millisecond}},
+		{"100ms, 500 Mbit/s", &path{delay: 50 * time.Millisecond, rate: 62.5e6, queue: 100 * time.Millisecond}},
+		{"100ms, 500 Mbit/s, short queue", &path{delay: 50 * time.Millisecond, rate: 62.5e6, queue: 5 * time.Millisecond}},
+		{"100ms, 0.2% lost", &path{delay: 50 * time.Millisecond, loss: 0.002}},
+		{"100ms, 500 Mbit/s, 0.2% lost", &path{delay: 50 * time.Millisecond, loss: 0.002, rate: 62.5e6, queue: 100 * time.Millisecond}},
+		{"100ms, 500 Mbit/s, 2% lost", &path{delay: 50 * time.Millisecond, loss: 0.02, rate: 62.5e6, queue: 100 * time.Millisecond}},
+		{"20ms, 50 Mbit/s", &path{delay: 10 * time.Millisecond, rate: 6.25e6, queue: 100 * time.Millisecond}},
+		{"1ms, 1 Gbit/s", &path{delay: 500 * time.Microsecond, rate: 125e6, queue: 5 * time.Millisecond}},
+		{"200ms, 240 Mbit/s", &path{delay: 100 * time.Millisecond, rate: 30e6, queue: 300 * time.Millisecond}},
+		{"40ms, narrow", &path{delay: 20 * time.Millisecond, longest: 1200, rate: 62.5e6, queue: 100 * time.Millisecond}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := tc.path
+				back := &path{delay: p.delay, loss: p.loss}
+				took := download(t, back, p, size)
+				t.Logf("%v: %.0f Mbit/s, %d packets, %d dropped, %.1f%% more bytes, longest wait %v, %d back", took.Round(time.Millisecond), size*8/took.Seconds()/1e6,
+					p.packets.Load(), p.dropped.Load(), 100*(float64(p.bytes.Load())/size-1), time.Duration(p.waited.Load()), back.packets.Load())
+			})
+		})
+	}
+}
