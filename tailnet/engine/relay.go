@@ -31,8 +31,8 @@ const (
 	// A connection is replaced by the first of several attempts, which begin renewGap after each other: the kernel repeats the first
 	// packet of one after a second, so that one that began just before the network came back would take that long.
 	renewGap   = 250 * time.Millisecond
-	renewTries = 5 // after each call of renew
-	maxTries   = 2 * renewTries
+	renewTries = 5                            // after each call of renew
+	maxTries   = int(relayTimeout / renewGap) // at one time: one may begin every renewGap, however long each takes
 
 	// linger is how long a connection is kept that magicsock gave up: after a rebind it wants it again at once.
 	linger = 5 * time.Second
