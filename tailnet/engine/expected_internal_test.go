@@ -69,7 +69,7 @@ func TestRenewAmidLosses(t *testing.T) {
 	e.SetRelays([]Relay{relay}, 1)
 	await(t, "the relay is connected", connected(e))
 	e.RenewRelays()
-	await(t, "another attempt is made while two wait for their answers", func() bool { return requests.Load() == 4 })
+	await(t, "another attempt is made while two wait for their answers", func() bool { return requests.Load() >= 4 })
 	await(t, "the relay is connected", connected(e))
 	if e.RelayStates()[1].Websocket {
 		t.Error("a websocket carries the link, although the native upgrade passes")
