@@ -11,6 +11,7 @@ import (
 // answers carries the agent's answers to requests of the client. SSH tells them apart by their order alone.
 type answers struct {
 	decided chan *sshmux.Answer // what is waited for, in order
+	over    <-chan struct{}     // closed when the agent's connection is over: nothing is passed on then
 
 	mu      sync.Mutex // guards the field below; held while an answer is written
 	waiting []pending
@@ -58,6 +59,11 @@ func (a *answers) flush() {
 		case <-next.answer.Done():
 		default:
 			return
+		}
+		select {
+		case <-a.over:
+			return
+		default:
 		}
 		_ = next.req.Reply(next.answer.OK(), next.answer.Payload()) // fails only when the client is gone
 		a.waiting = a.waiting[1:]

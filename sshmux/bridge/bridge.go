@@ -38,6 +38,7 @@ type Bridge struct {
 	channels  <-chan ssh.NewChannel
 	requests  <-chan *ssh.Request
 	err       error
+	passing   sync.WaitGroup // what Serve has started
 }
 
 // Start begins the handshake with the client at the other end of local, which is the bridge's from then on. It does not wait for it.
@@ -71,12 +72,13 @@ func (b *Bridge) Close() {
 	if b.conn != nil {
 		_ = b.conn.Wait() // why it ended is known
 	}
+	b.passing.Wait()
 }
 
-// Serve passes the client's channels on to the agent at the other end of remote, until one of them leaves. It returns nil when the
-// client did, or why the agent's connection ended. Both connections are closed then.
+// Serve passes the client's channels on to the agent at the other end of remote, which it closes, until one of them leaves. It returns
+// nil when the client did, or why the agent's connection ended. The client is told nothing of that before Close: OpenSSH would end
+// this process before its user has read why.
 func (b *Bridge) Serve(remote net.Conn) error {
-	defer b.Close()
 	agent := sshmux.New(remote, sshmux.Options{Wide: true})
 	defer agent.Close()
 	select {
@@ -92,7 +94,8 @@ func (b *Bridge) Serve(remote net.Conn) error {
 	case b.err != nil:
 		return fmt.Errorf("ssh handshake: %w", b.err)
 	}
-	l := &link{log: b.log, client: b.conn, agent: agent, slots: make(chan struct{}, maxFromAgent)}
+	l := &link{log: b.log, client: b.conn, agent: agent, slots: make(chan struct{}, maxFromAgent), wg: &b.passing}
+	l.global.over = agent.Done()
 	return l.run(b.channels, b.requests)
 }
 
@@ -103,15 +106,16 @@ type link struct {
 	agent  *sshmux.Conn
 	global answers
 	slots  chan struct{} // holds a slot per channel that the agent opened
+	wg     *sync.WaitGroup
 
 	asked struct { // for which kinds of channels the client has asked
 		tcp, unix, x11, agent atomic.Bool
 	}
 }
 
-// run returns when everything that it started has ended.
+// run returns when either end has left. What it started ends with both.
 func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) error {
-	var wg sync.WaitGroup
+	wg := l.wg
 	clientLeft, agentLeft := make(chan struct{}), make(chan error, 1)
 	wg.Go(func() {
 		defer close(clientLeft)
@@ -138,15 +142,24 @@ func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request)
 			}
 		}
 	})
-	var err error
 	select {
 	case <-clientLeft:
-	case err = <-agentLeft:
+		l.agent.Close()
+		wg.Wait()
+		return nil
+	case err := <-agentLeft:
+		return err
 	}
-	l.agent.Close()
-	l.client.Close()
-	wg.Wait()
-	return err
+}
+
+// lost reports whether the agent's connection is over: what ends with it did not end by the agent's word.
+func (l *link) lost() bool {
+	select {
+	case <-l.agent.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // serveGlobals passes the client's global requests on.
@@ -177,6 +190,9 @@ func (l *link) fromClient(channel ssh.NewChannel) {
 		open = l.agent.Open
 	}
 	remote, err := open(channel.ChannelType(), channel.ExtraData())
+	if err != nil && l.lost() {
+		return
+	}
 	if err != nil {
 		reason, message := rejection(err)
 		_ = channel.Reject(reason, message) // fails only with the connection

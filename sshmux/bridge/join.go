@@ -29,6 +29,7 @@ type joint struct {
 // join passes data and requests on, both ways, until both ends have closed the channel.
 func (l *link) join(local ssh.Channel, requests <-chan *ssh.Request, remote *sshmux.Channel, session bool) {
 	j := &joint{link: l, local: local, remote: remote, ended: make(chan struct{}), inTurn: make(chan chan<- struct{})}
+	j.answers.over = l.agent.Done()
 	stop := j.answers.start()
 	var wg sync.WaitGroup
 	wg.Go(func() { j.passOutput(session) })
@@ -124,17 +125,25 @@ func (j *joint) passOutput(session bool) {
 	data.Go(func() { _, _ = io.Copy(j.after(j.local.Stderr()), j.remote.Stderr()) }) // a refusal is told below
 	_, err := j.remote.WriteTo(j.after(j.local))
 	data.Wait()
+	if j.link.lost() {
+		requests.Wait()
+		return
+	}
 	j.answers.flush()
 	if refused, ok := errors.AsType[*ssh.OpenChannelError](err); ok {
 		_, _ = fmt.Fprintf(j.local.Stderr(), "codermesh: the agent refuses the session: %s\r\n", refused.Message)
 	}
 	if session {
-		requests.Wait()
+		if requests.Wait(); j.link.lost() {
+			return
+		}
 	}
 	_ = j.local.CloseWrite() // this and Close fail only if the client has closed the channel
 	requests.Wait()
 	j.answers.flush()
-	_ = j.local.Close()
+	if !j.link.lost() {
+		_ = j.local.Close()
+	}
 }
 
 // after writes to w what comes after the answers that the agent has given so far.

@@ -96,7 +96,7 @@ when the connection is lost or the agent is restarted: the same name, here or on
 	return cmd
 }
 
-func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
+func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) (err error) {
 	name, err := parseWorkspaceName(trimHost(args[0], o.hostPrefix, o.hostSuffix))
 	if err != nil {
 		return err
@@ -116,7 +116,12 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) error {
 		if local, err = a.startBridge(o, args[0]); err != nil {
 			return err
 		}
-		defer local.Close()
+		// After an error the process's end closes the pipe: OpenSSH ends us when it is closed, and the person is to read why first.
+		defer func() {
+			if err == nil {
+				local.Close()
+			}
+		}()
 	}
 	t, err := a.reach(ctx, reachOptions{name: name, autostart: !o.noAutostart, reason: sdk.ReasonSSH})
 	if err != nil {
