@@ -300,12 +300,12 @@ func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provisi
 		return err
 	}
 	// The row first: a handler that looks at its job sees how it ended.
-	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: database.Text(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
+	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: clean(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
 		return fmt.Errorf("end job: %w", err)
 	}
 	err := handler.Finish(ctx, q, job, result)
 	if rejected, ok := errors.AsType[*Rejected](err); ok {
-		err = q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: statusFailed, Error: database.Text(rejected.Reason)})
+		err = q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: statusFailed, Error: clean(rejected.Reason)})
 	}
 	if err != nil {
 		return fmt.Errorf("store result: %w", err)

@@ -99,7 +99,7 @@ func merged(a, b []string) []string {
 func cleanAll(texts []string) []string {
 	out := make([]string, 0, len(texts))
 	for _, text := range texts {
-		out = append(out, database.Text(text))
+		out = append(out, database.Text(strings.ReplaceAll(text, "\x00", "\uFFFD")))
 	}
 	return out
 }
