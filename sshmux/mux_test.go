@@ -425,7 +425,7 @@ func FuzzConn(f *testing.F) {
 	f.Add(append(session(1), frame(9, 1, append([]byte{1, 0, 4}, "exec\x00\x00\x00\x03cat"...)...)...))
 	f.Add(append(session(1), frame(9, 1, append([]byte{1, 0, 4}, "fine"...)...)...))
 	f.Add(frame(11, 0, append([]byte{0, 0, 0, 1, 0, 9}, "keepalive"...)...))
-	f.Fuzz(func(t *testing.T, data []byte) {
+	f.Fuzz(func(_ *testing.T, data []byte) {
 		near, far := net.Pipe()
 		server := sshmux.New(far, sshmux.Options{Server: true})
 		go serve(server)

@@ -84,7 +84,7 @@ func connectProxy(t *testing.T, to string) (addr string, asked chan string) {
 
 func TestProxy(t *testing.T) {
 	t.Parallel()
-	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
+	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
 	t.Cleanup(web.Close)
 	addr, asked := connectProxy(t, web.Listener.Addr().String())
 	for name, c := range map[string]struct {

@@ -84,7 +84,7 @@ func between(t testing.TB, serve func(net.Conn)) (client net.Conn, ended <-chan 
 // agent plays an agent that speaks the protocol.
 func agent(serve func(*sshmux.Conn)) func(net.Conn) {
 	return func(raw net.Conn) {
-		conn := sshmux.New(raw, sshmux.Options{Server: true, Global: func(name string, payload []byte) (bool, []byte) {
+		conn := sshmux.New(raw, sshmux.Options{Server: true, Global: func(name string, _ []byte) (bool, []byte) {
 			return strings.HasSuffix(name, "forward"), []byte{0, 0, 0x1f, 0x90}
 		}})
 		serve(conn)
