@@ -18,8 +18,9 @@ const (
 	budgetWindows = 4
 	// maxStreams is how many streams a peer may have open that it opened.
 	maxStreams = 1024
-	// ackEvery is how many packets are acknowledged without delay.
+	// ackEvery is how many packets are acknowledged without waiting for more, ackShare how often that is done in a round trip at most.
 	ackEvery = 2
+	ackShare = 32
 	// keepalive is how long streams may be silent before the path is tried.
 	keepalive = 5 * time.Minute
 	// maxMTUTries is how often longer packets are tried.
@@ -70,6 +71,7 @@ type assoc struct {
 	unacked   int  // packets that need an acknowledgement
 	ackDue    bool // at once
 	ackAt     time.Duration
+	lastAck   time.Duration // when an acknowledgement was last sent
 
 	streams  map[streamID]*Conn
 	opened   uint64 // streams opened here
@@ -217,7 +219,7 @@ func (a *assoc) packet(b []byte, now time.Duration) []byte {
 	a.hello = false
 	if a.unacked > 0 || a.ackDue {
 		b = appendAck(b, a.received, uint64(max(now-a.highestAt, 0)/time.Microsecond), 256)
-		a.unacked, a.ackDue, a.ackAt = 0, false, 0
+		a.unacked, a.ackDue, a.ackAt, a.lastAck = 0, false, 0, now
 	}
 	for len(a.unknown) > 0 && limit-len(b) >= 32 {
 		b = appendReset(b, a.unknown[0], reasonAborted)
@@ -285,9 +287,13 @@ func (a *assoc) receive(packets []parsed) []*Conn {
 	for i := range packets {
 		a.receiveOne(now, &packets[i])
 	}
-	if a.unacked >= ackEvery {
+	switch next := a.lastAck + min(a.trips.smooth/ackShare, ackDelay); {
+	case a.unacked == 0:
+	case a.unacked >= ackEvery && now >= next:
 		a.ackDue = true
-	} else if a.unacked > 0 && a.ackAt == 0 {
+	case a.ackAt == 0 && a.unacked >= ackEvery:
+		a.ackAt = next
+	case a.ackAt == 0:
 		a.ackAt = now + ackDelay
 	}
 	a.kick(now)
