@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -29,7 +30,7 @@ const (
 
 var (
 	errSilent = errors.New("the peer has not answered for half an hour")
-	errAnew   = errors.New("the peer has begun anew: " + syscall.ECONNRESET.Error())
+	errAnew   = fmt.Errorf("the peer has begun anew: %w", syscall.ECONNRESET)
 )
 
 // assoc is one end of all streams between two nodes.

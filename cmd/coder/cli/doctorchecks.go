@@ -24,8 +24,9 @@ const (
 	maxSkew = time.Minute
 	// soon is how long before its end a certificate is worth a warning.
 	soon = 7 * 24 * time.Hour
-	// meshMTU is the largest packet that the mesh sends: 1280 bytes inside, WireGuard's 32, UDP's 8 and IPv6's 40.
-	meshMTU = 1360
+	// meshMTU is the longest packet that streams send on a path that carries no longer one: 1200 bytes inside, WireGuard's 32, UDP's 8 and
+	// IPv6's 40.
+	meshMTU = 1280
 	// relayPatience is how long the relay may take to be connected.
 	relayPatience = 8 * time.Second
 	relayLook     = 50 * time.Millisecond
@@ -291,7 +292,7 @@ func (x *examination) checkMTU(context.Context) finding {
 	case err != nil:
 		return skip(err.Error())
 	case mtu < meshMTU:
-		return warn(fmt.Sprintf("raise the MTU of %s to %d or more: larger packets are fragmented, or lost", name, meshMTU), "%s has an MTU of %d", name, mtu)
+		return warn(fmt.Sprintf("raise the MTU of %s to %d or more: connections stall on it", name, meshMTU), "%s has an MTU of %d", name, mtu)
 	}
 	return pass("%d on %s", mtu, name)
 }
