@@ -272,7 +272,7 @@ func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *b
 		resp.Body.Close()
 		return nil, nil, &upgradeError{fmt.Errorf("upgrade answered with %s", resp.Status)}
 	}
-	return upgraded{raw, body}, bufio.NewReaderSize(&patient{from: body}, coalesce), nil
+	return upgraded{raw, body}, bufio.NewReaderSize(&patientReader{from: body}, coalesce), nil
 }
 
 // upgraded is a connection after an upgrade: its bytes by way of the HTTP client, which may have read some, the rest as it is.
