@@ -324,8 +324,12 @@ func TestHostilePeer(t *testing.T) {
 				last, _, _ := parseHeader(packets[len(packets)-1])
 				h.send(appendAck(nil, ranges{{last.number, last.number + 1}}, 0, 256))
 			}
-			if a := h.assoc(peerAddr); a.cc.inFlight < 0 || a.cc.inFlight > a.cc.limit {
-				t.Fatalf("%d bytes are on their way", a.cc.inFlight)
+			a := h.assoc(peerAddr)
+			a.mu.Lock()
+			inFlight := a.cc.inFlight
+			a.mu.Unlock()
+			if inFlight < 0 || inFlight > a.cc.limit {
+				t.Fatalf("%d bytes are on their way", inFlight)
 			}
 			time.Sleep(time.Millisecond)
 		}

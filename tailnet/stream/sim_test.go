@@ -18,6 +18,7 @@ var (
 
 // path is one direction of a simulated network.
 type path struct {
+	mu      sync.Mutex // guards delay and rate once packets travel
 	delay   time.Duration
 	loss    float64
 	rate    float64       // bytes a second; 0: any
@@ -129,8 +130,11 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 				p.dropped.Add(1)
 				continue
 			}
+			p.mu.Lock()
+			rate, delay := p.rate, p.delay
+			p.mu.Unlock()
 			at := now
-			if p.rate > 0 {
+			if rate > 0 {
 				if free.Before(now) {
 					free = now
 				}
@@ -138,11 +142,11 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 					p.dropped.Add(1)
 					continue
 				}
-				free = free.Add(time.Duration(float64(sizes[i]) / p.rate * float64(time.Second)))
+				free = free.Add(time.Duration(float64(sizes[i]) / rate * float64(time.Second)))
 				at = free
 				p.waited.Store(max(p.waited.Load(), int64(free.Sub(now))))
 			}
-			way <- transit{at.Add(p.delay), append([]byte(nil), bufs[i][:sizes[i]]...)}
+			way <- transit{at.Add(delay), append([]byte(nil), bufs[i][:sizes[i]]...)}
 		}
 	}
 }

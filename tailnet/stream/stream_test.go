@@ -386,7 +386,9 @@ func TestMoved(t *testing.T) {
 		}()
 		go func() {
 			time.Sleep(3 * time.Second)
+			p.mu.Lock()
 			p.delay, p.rate = 5*time.Millisecond, 125e6
+			p.mu.Unlock()
 			n.a.Moved(addrB, false)
 		}()
 		const size = 60 << 20
