@@ -97,24 +97,12 @@ func (b *bind) Close() error {
 
 // bounded is fn for a WireGuard that is not busy.
 func (b *bind) bounded(fn conn.ReceiveFunc, done <-chan struct{}) conn.ReceiveFunc {
-	var gatherer gatherer
 	return func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
 		b.engine.nic.coming.wait(done)
-		gatherer.wait()
 		n, err := fn(bufs, sizes, eps)
-		if n < len(bufs)/4 {
-			gatherer.note(total(sizes[:n]))
-		}
 		b.engine.nic.coming.enter(n)
 		return n, err
 	}
-}
-
-func total(sizes []int) (sum int) {
-	for _, n := range sizes {
-		sum += n
-	}
-	return sum
 }
 
 // arrived takes in a WireGuard packet from a relay. It blocks while WireGuard is busy, until stop is closed.
