@@ -4,11 +4,9 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // Conn is one end of a stream: a net.Conn with CloseWrite. Everything but id, port and a is guarded by a.mu.
@@ -571,44 +569,4 @@ func (c *Conn) Buffered() int {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
 	return int(c.readable())
-}
-
-// Peer is the other end's address.
-func (c *Conn) Peer() netip.Addr { return c.a.peer }
-
-// Port is the port that the stream was opened to.
-func (c *Conn) Port() uint16 { return c.port }
-
-// Number distinguishes the stream from others that the same end opened.
-func (c *Conn) Number() uint64 { return c.id.number }
-
-func (c *Conn) LocalAddr() net.Addr  { return addr{} }
-func (c *Conn) RemoteAddr() net.Addr { return addr{c.a.peer, c.port} }
-
-// addr is an end of a stream. The mesh knows better ones.
-type addr struct {
-	ip   netip.Addr
-	port uint16
-}
-
-func (addr) Network() string  { return "stream" }
-func (a addr) String() string { return netip.AddrPortFrom(a.ip, a.port).String() }
-
-func (c *Conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
-}
-func (c *Conn) SetReadDeadline(t time.Time) error  { return c.setDeadline(&c.rdl, t) }
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.wdl, t) }
-
-func (c *Conn) setDeadline(d *deadline, t time.Time) error {
-	c.a.mu.Lock()
-	defer c.a.mu.Unlock()
-	if c.closed {
-		return net.ErrClosed
-	}
-	d.set(t)
-	return nil
 }
