@@ -166,7 +166,7 @@ add rule ip u forw meta l4proto udp drop`)
 	l.in(gateway, "nft", "delete table ip u")
 }
 
-// hush makes a host tell nobody that a packet is too long for its link.
+// hush makes a host silent about a packet that is too long for its link.
 func (l *lab) hush(host string) {
 	l.t.Helper()
 	l.in(host, "nft", `add table inet hush

@@ -319,7 +319,7 @@ func TestGlobalRequests(t *testing.T) {
 	}
 	client.Close()
 	if _, _, err := server.SendRequest("keepalive@openssh.com", true, nil); err == nil {
-		t.Error("keepalive to nobody: got no error")
+		t.Error("keepalive without another end: got no error")
 	}
 }
 
@@ -348,7 +348,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	stuck.Close()
 	if n := <-left; n != sshmux.FirstWindow {
-		t.Errorf("written to a channel that nobody reads: %d bytes, want %d", n, sshmux.FirstWindow)
+		t.Errorf("written to a channel without a reader: %d bytes, want %d", n, sshmux.FirstWindow)
 	}
 }
 

@@ -204,7 +204,7 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	}
 	s.mu.Unlock()
 	for _, v := range doubted {
-		if _, err := s.opts.Accounts.Holder(ctx, v.visitor.keyID); err != nil { // also when nobody can tell: the visitor comes again
+		if _, err := s.opts.Accounts.Holder(ctx, v.visitor.keyID); err != nil { // also when the database cannot tell: the visitor comes again
 			v.cancel()
 		}
 	}

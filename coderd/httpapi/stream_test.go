@@ -91,7 +91,7 @@ func TestStalledReader(t *testing.T) {
 						stop()
 					}
 					if err := <-ended; err == nil {
-						t.Error("a message that nobody took counts as sent")
+						t.Error("a message that was not taken counts as sent")
 					}
 					if took := time.Since(began); took > c.bound {
 						t.Errorf("the stream went on for %s, want at most %s", took, c.bound)

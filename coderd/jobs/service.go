@@ -221,7 +221,7 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 		return dbsqlc.ProvisionerJob{}, err
 	}
 	if wanted[jobtags.Scope] == jobtags.User {
-		wanted[jobtags.Owner] = j.Initiator.String() // nobody sends a job to somebody else's provisioner
+		wanted[jobtags.Owner] = j.Initiator.String() // a job never goes to another user's provisioner
 	}
 	tags, err := json.Marshal(wanted)
 	if err != nil {

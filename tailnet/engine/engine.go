@@ -41,8 +41,6 @@ type Options struct {
 	TLS        *tls.Config // for relays; nil means the system's authorities
 	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
-	// StreamBuffer bounds what streams have on their way to a peer, and what one keeps for its reader, in bytes. 0 means 16 MiB.
-	StreamBuffer int
 
 	// Admit reports whether a peer may open connections and flows to a port. One that may not gets no answer.
 	Admit func(peer netip.Addr, port uint16) bool

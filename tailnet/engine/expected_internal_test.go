@@ -123,7 +123,7 @@ func TestExpectedRelay(t *testing.T) {
 	}
 }
 
-// A relay that refuses the node, since nobody has admitted it yet, is tried again when it is named.
+// A relay that refuses the node, since it is not admitted yet, is tried again when it is named.
 func TestExpectedRelayRefuses(t *testing.T) {
 	t.Parallel()
 	relay, requests, shut := front(t, newRelay(t))

@@ -122,7 +122,7 @@ func (l *relayLink) bridged() bool {
 	return len(l.wants) > 1 || len(l.wants) == 1 && !l.wants[expected]
 }
 
-// confirm tells that the relay is one, as was perhaps expected. A relay that refused the node earlier, because nobody had admitted it
+// confirm tells that the relay is one, as was perhaps expected. A relay that refused the node earlier, because it was not admitted
 // yet, is tried again at once.
 func (l *relayLink) confirm() {
 	l.want(expected, false)

@@ -29,8 +29,7 @@ type Conn interface {
 func newMux(e *Engine) *stream.Mux {
 	own := e.opts.Addr.As16()
 	return stream.New(stream.Options{
-		Admit:      e.opts.Admit,
-		SendBuffer: e.opts.StreamBuffer, RecvBuffer: e.opts.StreamBuffer,
+		Admit: e.opts.Admit,
 		Accept: func(peer netip.Addr, port uint16, c *stream.Conn) func() {
 			serve := e.opts.AcceptTCP(netip.AddrPortFrom(peer, ephemeral(c)), netip.AddrPortFrom(e.opts.Addr, port))
 			if serve == nil {

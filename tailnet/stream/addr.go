@@ -6,12 +6,6 @@ import (
 	"time"
 )
 
-// Peer is the other end's address.
-func (c *Conn) Peer() netip.Addr { return c.a.peer }
-
-// Port is the port that the stream was opened to.
-func (c *Conn) Port() uint16 { return c.port }
-
 // Number distinguishes the stream from others that the same end opened.
 func (c *Conn) Number() uint64 { return c.id.number }
 

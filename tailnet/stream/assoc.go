@@ -62,7 +62,7 @@ type assoc struct {
 	mtuProbing bool       // a long packet is on its way
 	data       []*Conn    // have data to be sent, in the order of their turns
 	control    []*Conn    // have something else to say
-	unknown    []streamID // that the peer sends on and that are over here: it is told so, once for each packet
+	unknown    []streamID // the peer sends on them, and they are over here: a reset tells it, once for each packet
 	timer      *time.Timer
 	timerAt    time.Duration // when it fires; 0 when it does not
 
@@ -98,6 +98,7 @@ func (a *assoc) fail(err error) {
 	a.sent = history{base: a.sent.next, next: a.sent.next}
 	a.cc.inFlight = 0
 	a.timeouts, a.silentFrom, a.probes, a.lossAt = 0, 0, 0, 0
+	a.mtuProbing = false // its answer will not come
 }
 
 // end is fail for an association that has ended itself.
@@ -273,8 +274,7 @@ func (a *assoc) appendAll(b []byte, limit int, record *sentPacket) []byte {
 
 // tryLonger reports whether a long packet is to be sent now, to find out whether such packets arrive.
 func (a *assoc) tryLonger() bool {
-	return a.packetSize != longPacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.cc.heard && a.probes == 0 && len(a.data) > 0 &&
-		!a.mux.opts.ShortPackets
+	return a.packetSize != longPacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.cc.heard && a.probes == 0 && len(a.data) > 0
 }
 
 // receive takes in packets that the peer sent, and returns the streams that they opened.
@@ -385,7 +385,7 @@ func (a *assoc) handle(f *frame) {
 	c := a.streams[f.id]
 	if c == nil {
 		if f.id.ours && (f.kind == kindData || f.kind == kindWindow) && len(a.unknown) < maxRanges {
-			a.unknown = append(a.unknown, f.id) // it is over here, and there somebody waits for it
+			a.unknown = append(a.unknown, f.id) // it is over here, and the peer waits for it
 		}
 		if f.kind != kindData || f.id.ours {
 			return

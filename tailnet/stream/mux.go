@@ -20,8 +20,6 @@ type Options struct {
 	Finish func(packet []byte)
 	// SendBuffer and RecvBuffer bound what is on its way to a peer and what a stream keeps for its reader, in bytes. 0 means 16 MiB.
 	SendBuffer, RecvBuffer int
-	// ShortPackets keeps packets so short that they pass on every path.
-	ShortPackets bool
 }
 
 const (
