@@ -217,8 +217,8 @@ func (c *congestion) gone(n int, lost bool) {
 	c.inFlight -= n
 	if lost {
 		c.lost += n
-		// Startup is not to go on until its round is over: it has sent several times more than fits.
-		if c.phase == startup && c.rate() > 0 && c.idleUntil == 0 && c.lost > max(c.inFlight/8, 16*basePacket) {
+		// Startup must not go on until its round is over: it sends several times more than fits.
+		if c.phase == startup && c.rate() > 0 && c.lost > max(c.acked/8, 16*basePacket) {
 			c.ceiling = max(2*c.product(), leastFlight)
 			c.phase = drain
 		}
@@ -274,8 +274,10 @@ func (c *congestion) endRound(now time.Duration) {
 		c.rates[c.round] = 0
 	}
 	if c.lost > c.acked/20 && c.lost >= 4*basePacket {
-		c.ceiling = max((c.inFlight+c.lost)*7/8, c.product(), leastFlight)
-		if c.phase == startup && c.rate() > 0 && c.idleUntil == 0 {
+		// What arrived is what the path and its queue hold; the lost share is what they do not.
+		held := min(7.0/8, float64(c.acked)/float64(c.acked+c.lost))
+		c.ceiling = max(int(held*float64(c.inFlight+c.lost)), c.product(), leastFlight)
+		if c.phase == startup && c.rate() > 0 {
 			c.phase = drain
 		}
 	} else if c.ceiling != 0 && c.ceiling < 4*c.product() {
