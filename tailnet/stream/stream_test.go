@@ -327,6 +327,9 @@ func TestBegunAnew(t *testing.T) {
 		defer n.close()
 		a.Write([]byte("before"))
 		eventually(t, func() bool { return b.Buffered() == 6 })
+		if err := a.Wait(t.Context()); err != nil { // until then its packets open the stream anew
+			t.Fatal(err)
+		}
 		n.b.Remove(addrA)
 		if _, err := b.Write([]byte("x")); !errors.Is(err, stream.ErrClosed) {
 			t.Errorf("write to a removed peer: %v", err)
