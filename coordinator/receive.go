@@ -73,7 +73,7 @@ func (c *Client) introduced(u PeerUpdate) {
 	if old != nil && old.info.Key != u.Info.Key {
 		node.Remove(id) // the same address under a new key: the old one goes first
 	}
-	if err := node.Upsert(tailnet.Peer{NodeInfo: u.Info, Inbound: c.opts.Inbound(u.Kind), Attend: c.attends(u.Kind)}); err != nil {
+	if err := node.Upsert(tailnet.Peer{NodeInfo: u.Info, Inbound: c.opts.Inbound(u.Kind), Watch: c.watches(u.Kind)}); err != nil {
 		c.log.Warn("peer not taken", "peer", id, "err", err)
 		if old != nil && old.info.Key != u.Info.Key {
 			c.mu.Lock()
@@ -101,9 +101,9 @@ func (c *Client) introduced(u PeerUpdate) {
 	c.broadcast()
 }
 
-// attends reports whether paths to peers of a kind are looked after: those that people's sessions travel on. A server has too many
+// watches reports whether the node watches paths to peers of a kind: those that people's sessions travel on. A server has too many
 // peers for that, and they have other signs of life.
-func (c *Client) attends(kind Kind) bool {
+func (c *Client) watches(kind Kind) bool {
 	return c.opts.Kind == KindClient && kind == KindAgent || c.opts.Kind == KindAgent && kind == KindClient
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
@@ -19,8 +20,8 @@ type live struct {
 	resets sync.Mutex // held while the engine drops the session: what is sent before that is lost; taken before mu
 
 	mu      sync.Mutex
-	session bool          // there is a WireGuard session
-	changed chan struct{} // closed and replaced when session changes
+	session bool             // there is a WireGuard session
+	changed notify.Broadcast // session changes
 	ended   bool
 	conns   map[*trackedConn]struct{}
 	closing []engine.Conn // were closed here and may not be over
@@ -38,7 +39,7 @@ const maxFutile = 2
 
 func newLive() *live {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &live{ctx: ctx, cancel: cancel, changed: make(chan struct{}), conns: make(map[*trackedConn]struct{})}
+	return &live{ctx: ctx, cancel: cancel, conns: make(map[*trackedConn]struct{})}
 }
 
 // setSession is called with the engine's locks held.
@@ -52,15 +53,14 @@ func (l *live) setSession(established bool) {
 	if established {
 		l.futile = 0
 	}
-	close(l.changed)
-	l.changed = make(chan struct{})
+	l.changed.Notify()
 }
 
 // established reports whether there is a WireGuard session, and a channel that is closed when that may have changed.
 func (l *live) established() (yes bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.session, l.changed
+	return l.session, l.changed.Changed()
 }
 
 // handshakes returns how often the session was restarted, for restart, and how many of the restarts brought no session so far.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
@@ -24,7 +25,7 @@ type Options struct {
 	ID uuid.UUID
 	// Key is the node's private key. Zero means a new one.
 	Key PrivateKey
-	// Logger gets what the node does. nil means nobody does.
+	// Logger gets what the node does. Nil discards it.
 	Logger *slog.Logger
 	// RelayOnly turns direct paths off, in both directions.
 	RelayOnly bool
@@ -33,8 +34,8 @@ type Options struct {
 	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. They bound its speed too: buffer
 	// divided by round-trip time. A byte in flight costs up to 50 bytes of memory. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
-	// Revived is called when a peer that is attended is heard again after a silence, and after a Rebind. It must not block.
-	// nil means nobody cares.
+	// Revived is called when a watched peer is heard again after a silence, and after a Rebind. It must not block. Nil means no
+	// call.
 	Revived func()
 	// TLS is for relays that are reached by https. Nil means the system's authorities and no client certificate.
 	TLS *tls.Config
@@ -56,7 +57,7 @@ type Node struct {
 	engine  *engine.Engine
 
 	peers   *peerTable
-	changed chan struct{}
+	changed notify.Wake
 
 	// Read without a lock.
 	tcpHandler atomic.Pointer[func(src, dst netip.AddrPort) (func(net.Conn), bool)]
@@ -109,7 +110,7 @@ func newNode(opts Options, clock clock) (*Node, error) {
 	}
 	n := &Node{
 		id: opts.ID, addr: Addr(opts.ID), public: opts.Key.Public(), opts: opts,
-		log: log.With("node", opts.ID), peers: newPeerTable(), changed: make(chan struct{}, 1),
+		log: log.With("node", opts.ID), peers: newPeerTable(), changed: notify.NewWake(),
 		listeners: make(map[uint16]*listener), streams: streamsVersion(),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -132,7 +133,7 @@ func newNode(opts Options, clock clock) (*Node, error) {
 		return nil, errors.Join(err, n.engine.Close())
 	}
 	n.background.Go(func() { n.watch(clock) })
-	n.background.Go(n.vigil)
+	n.background.Go(n.watchdog)
 	return n, nil
 }
 
@@ -167,10 +168,7 @@ func (n *Node) updateInfo(change func(*NodeInfo)) {
 	if same {
 		return
 	}
-	select {
-	case n.changed <- struct{}{}:
-	default:
-	}
+	n.changed.Poke()
 }
 
 // SetOnline tells whether the coordinator can be told of changes now. A node that cannot tell its peers about a new home

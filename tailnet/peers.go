@@ -21,10 +21,10 @@ type Peer struct {
 	NodeInfo
 	// Inbound says to which of this node's ports the peer may open connections.
 	Inbound Inbound
-	// Attend makes the node look after the path to the peer while connections with it are open, so that a path that comes
-	// back, after a sleep or an outage, is used within a second or two. It costs small packets every two seconds to a peer that
-	// this node dialled. A node should attend few peers.
-	Attend bool
+	// Watch makes the node watch the path to the peer while connections with it are open, so that a path that comes back after a
+	// sleep or an outage is used within a second or two. It costs small packets every two seconds to a peer that this node
+	// dialled. A node should watch few peers.
+	Watch bool
 	// WireGuardOnly is a peer that runs plain WireGuard: it has no disco key and no relay, and is reached at Endpoints.
 	WireGuardOnly bool
 }
@@ -38,7 +38,7 @@ type peer struct {
 
 // peerTable finds peers by each of their names. The engine reads it for every packet.
 type peerTable struct {
-	attended atomic.Int64 // how many rows have Attend
+	watched atomic.Int64 // how many rows have Watch
 
 	mu     sync.RWMutex
 	byID   map[uuid.UUID]*peer
@@ -99,10 +99,10 @@ func (t *peerTable) drop(p *peer) {
 	delete(t.byKey, p.Key)
 }
 
-// count keeps attended. t.mu must be held; p may be nil.
+// count keeps watched. t.mu must be held; p may be nil.
 func (t *peerTable) count(p *peer, by int64) {
-	if p != nil && p.Attend {
-		t.attended.Add(by)
+	if p != nil && p.Watch {
+		t.watched.Add(by)
 	}
 }
 
@@ -130,7 +130,7 @@ func (n *Node) Upsert(in Peer) error {
 		old = nil
 	}
 	if old != nil && len(in.Endpoints) == 0 && in.Moves == old.Moves {
-		in.Endpoints, in.Mapped = old.Endpoints, old.Mapped // not to be told is not to be told otherwise
+		in.Endpoints, in.Mapped = old.Endpoints, old.Mapped // an update without endpoints keeps the old ones
 	}
 	next := &peer{Peer: in, addr: in.Addr()}
 	if old == nil {
@@ -144,9 +144,9 @@ func (n *Node) Upsert(in Peer) error {
 	n.peers.put(next)
 	if old != nil && next.Moves != old.Moves {
 		n.log.Debug("peer has moved", "peer", next.ID)
-		n.engine.ForgetPaths(next.known())
+		n.engine.ForgetPaths(next.enginePeer())
 	} else {
-		n.engine.Upsert(next.known())
+		n.engine.Upsert(next.enginePeer())
 	}
 	if old != nil && len(old.Endpoints) == 0 && len(next.Endpoints) > 0 {
 		n.probe(next)
@@ -209,12 +209,12 @@ func usable(endpoints []netip.AddrPort) []netip.AddrPort {
 }
 
 // known is what the engine has to know of the peer.
-func (p *peer) known() engine.Peer {
-	known := engine.Peer{Key: p.Key, Addr: p.addr, Disco: p.Disco, Region: p.Region, Endpoints: p.Endpoints, Name: p.ID.String()}
+func (p *peer) enginePeer() engine.Peer {
+	row := engine.Peer{Key: p.Key, Addr: p.addr, Disco: p.Disco, Region: p.Region, Endpoints: p.Endpoints, Name: p.ID.String()}
 	if p.WireGuardOnly {
-		known.Disco = engine.Key{}
+		row.Disco = engine.Key{}
 	}
-	return known
+	return row
 }
 
 // sessionChanged is called with the engine's locks held.

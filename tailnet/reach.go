@@ -123,7 +123,7 @@ func (n *Node) forgetMapped() {
 		next := *p
 		next.Endpoints = nil
 		n.peers.put(&next)
-		n.engine.ForgetPaths(next.known())
+		n.engine.ForgetPaths(next.enginePeer())
 	}
 }
 

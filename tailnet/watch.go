@@ -64,7 +64,7 @@ const (
 // renewSessions starts the WireGuard sessions that connections wait for afresh, and does not wait. The other end may have forgotten
 // them: its clock went on while this machine's stood still.
 func (n *Node) renewSessions() {
-	for _, p := range n.attended() {
+	for _, p := range n.watchedPeers() {
 		if _, open := p.live.directions(); open && p.live.renewing.CompareAndSwap(false, true) {
 			n.spawn(func() {
 				defer p.live.renewing.Store(false)

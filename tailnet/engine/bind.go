@@ -39,11 +39,11 @@ type bind struct {
 type route struct {
 	peer key.NodePublic
 
-	mu      sync.Mutex // held while magicsock sends to the peer
-	relayed int        // the region of the relay that magicsock used last; 0 when it used a direct path, or nothing
-	direct  bool       // it used a direct path
-	told    way        // what streams know of it
-	probed  time.Time
+	mu       sync.Mutex // held while magicsock sends to the peer
+	relayed  int        // the region of the relay that magicsock used last; 0 when it used a direct path, or nothing
+	direct   bool       // it used a direct path
+	reported way        // to the streams
+	probed   time.Time
 }
 
 // received is a WireGuard packet from a relay.
@@ -193,7 +193,7 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	route := r.route
 	route.mu.Lock()
 	defer route.mu.Unlock()
-	defer b.tell(route, r.Addr)
+	defer b.report(route, r.Addr)
 	if route.relayed == 0 {
 		route.direct = false
 		return b.Bind.Send(bufs, ep, offset)
@@ -229,8 +229,8 @@ const (
 	wayRelayed
 )
 
-// tell has streams adapt to a new way.
-func (b *bind) tell(r *route, peer netip.Addr) {
+// report has the streams adapt to a new way.
+func (b *bind) report(r *route, peer netip.Addr) {
 	way := wayUnknown
 	switch {
 	case r.relayed != 0:
@@ -238,8 +238,8 @@ func (b *bind) tell(r *route, peer netip.Addr) {
 	case r.direct:
 		way = wayDirect
 	}
-	if way != wayUnknown && way != r.told {
-		r.told = way
+	if way != wayUnknown && way != r.reported {
+		r.reported = way
 		b.engine.mux.Moved(peer, way == wayRelayed)
 	}
 }

@@ -3,6 +3,8 @@ package engine
 import (
 	"sync"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 const (
@@ -17,11 +19,11 @@ const (
 type gauge struct {
 	mu    sync.Mutex
 	count int
-	moved time.Time     // when one last came out
-	room  chan struct{} // capacity 1
+	moved time.Time // when one last came out
+	room  notify.Wake
 }
 
-func newGauge() *gauge { return &gauge{room: make(chan struct{}, 1)} }
+func newGauge() *gauge { return &gauge{room: notify.NewWake()} }
 
 // enter counts n packets that go in.
 func (g *gauge) enter(n int) {
@@ -42,15 +44,7 @@ func (g *gauge) leave(n int) {
 	after := g.count
 	g.mu.Unlock()
 	if before >= maxInside && after < maxInside {
-		g.pass()
-	}
-}
-
-// pass wakes a goroutine that waits, or the next one that does.
-func (g *gauge) pass() {
-	select {
-	case g.room <- struct{}{}:
-	default:
+		g.room.Poke()
 	}
 }
 
@@ -75,7 +69,7 @@ func (g *gauge) wait(done <-chan struct{}) {
 		select {
 		case <-g.room:
 			if !g.full() {
-				g.pass() // others may wait too
+				g.room.Poke() // others may wait too
 			}
 		case <-timer.C:
 		case <-done:

@@ -93,7 +93,9 @@ func (t *table) drop(k Key) *row {
 func (e *Engine) Upsert(p Peer) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
-	e.magic.UpsertPeer(node(e.peers.put(p)))
+	r := e.peers.put(p)
+	e.mux.Add(r.Addr)
+	e.magic.UpsertPeer(node(r))
 	e.bind.introduced(keyOf(p.Key))
 }
 

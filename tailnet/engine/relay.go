@@ -16,6 +16,7 @@ import (
 	"tailscale.com/types/key"
 
 	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 const (
@@ -52,8 +53,8 @@ type relayLink struct {
 	host   string // the bridge's name for it
 
 	done    chan struct{} // closed by close
-	renewal chan struct{} // capacity 1: renew was called
-	retry   chan struct{} // capacity 1: do not wait before the next try
+	renewal notify.Wake   // renew was called
+	retry   notify.Wake   // do not wait before the next try
 	running sync.WaitGroup
 
 	mu        sync.Mutex
@@ -77,7 +78,7 @@ type queue struct {
 
 func newRelayLink(e *Engine, r Relay, host string) *relayLink {
 	l := &relayLink{
-		engine: e, relay: r, host: host, done: make(chan struct{}), renewal: make(chan struct{}, 1), retry: make(chan struct{}, 1),
+		engine: e, relay: r, host: host, done: make(chan struct{}), renewal: notify.NewWake(), retry: notify.NewWake(),
 		wants: make(map[*bridgeConn]bool), wanted: make(chan struct{}), idle: make(chan struct{}), queues: make(map[key.NodePublic]*queue),
 	}
 	l.work.L = &l.mu
@@ -126,10 +127,7 @@ func (l *relayLink) bridged() bool {
 // yet, is tried again at once.
 func (l *relayLink) confirm() {
 	l.want(expected, false)
-	select {
-	case l.retry <- struct{}{}:
-	default:
-	}
+	l.retry.Poke()
 }
 
 // renew replaces the connection as soon as another one is made.
@@ -137,12 +135,8 @@ func (l *relayLink) renew() {
 	l.mu.Lock()
 	l.cautious = true
 	l.mu.Unlock()
-	for _, c := range []chan struct{}{l.renewal, l.retry} {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
+	l.renewal.Poke()
+	l.retry.Poke()
 }
 
 // send queues a packet for a peer, or drops it when too much waits.

@@ -97,7 +97,7 @@ func (s *Server) Revoke(k tailnet.PublicKey) {
 	s.mu.Lock()
 	delete(s.keys, nodeKey(k))
 	s.mu.Unlock()
-	s.warden.kick(nodeKey(k))
+	s.monitor.kick(nodeKey(k))
 }
 
 func (s *Server) admitted(k key.NodePublic) bool {

@@ -33,7 +33,7 @@ type Options struct {
 type Server struct {
 	log       *slog.Logger
 	relay     *derpserver.Server
-	warden    *warden
+	monitor   *monitor
 	handler   http.Handler
 	admission string // the URL host under which admission questions come
 
@@ -70,7 +70,7 @@ func New(opts Options) (*Server, error) {
 	s.admission = host
 	s.relay.SetVerifyClientURL(admission)
 	s.relay.SetVerifyClientURLFailOpen(false)
-	if s.warden, err = startWarden(s.relay, s.relay.MeshKey(), s.admitted, log); err != nil {
+	if s.monitor, err = startMonitor(s.relay, s.relay.MeshKey(), s.admitted, log); err != nil {
 		unregisterAdmission(host)
 		s.relay.Close()
 		return nil, fmt.Errorf("make relay: %w", err)
@@ -148,11 +148,11 @@ func (s *Server) ListenLocal() (*url.URL, error) {
 }
 
 // Connected is how many nodes are connected now.
-func (s *Server) Connected() int { return s.warden.count() }
+func (s *Server) Connected() int { return s.monitor.count() }
 
 // WaitConnected blocks until the node with this key is connected (or is not, if want is false), or ctx ends.
 func (s *Server) WaitConnected(ctx context.Context, k tailnet.PublicKey, want bool) error {
-	return s.warden.wait(ctx, nodeKey(k), want)
+	return s.monitor.wait(ctx, nodeKey(k), want)
 }
 
 // Close ends everything: all connections, the STUN responders and the local listener. It waits, and may be called again.
@@ -169,9 +169,9 @@ func (s *Server) Close() error {
 		if local != nil {
 			local.Close()
 		}
-		s.warden.cancel()
+		s.monitor.cancel()
 		s.relay.Close()
-		s.warden.running.Wait()
+		s.monitor.running.Wait()
 		s.background.Wait()
 		unregisterAdmission(s.admission)
 	})

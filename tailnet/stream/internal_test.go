@@ -38,6 +38,7 @@ func newHostile(t testing.TB) *hostile {
 		Finish:     func([]byte) {},
 		RecvBuffer: 256 << 10,
 	})
+	h.Add(peerAddr)
 	return h
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/notify"
 )
 
 // Options of a Mux.
@@ -36,11 +38,11 @@ var ErrClosed = errors.New("the peer is gone")
 type Mux struct {
 	opts  Options
 	start time.Time
-	ready chan struct{} // capacity 1
+	ready notify.Wake
 
-	mu     sync.Mutex // guards what follows; taken after an association's
-	turns  []*assoc   // those with packets to send, in the order of their turns
-	assocs map[netip.Addr]*assoc
+	mu     sync.Mutex            // guards what follows; taken after an association's
+	turns  []*assoc              // those with packets to send, in the order of their turns
+	assocs map[netip.Addr]*assoc // by peers that were added; nil for one without streams so far
 	epoch  uint32
 	closed bool
 }
@@ -53,7 +55,7 @@ func New(opts Options) *Mux {
 	if opts.RecvBuffer == 0 {
 		opts.RecvBuffer = defaultBuffer
 	}
-	return &Mux{opts: opts, start: time.Now(), ready: make(chan struct{}, 1), assocs: make(map[netip.Addr]*assoc)}
+	return &Mux{opts: opts, start: time.Now(), ready: notify.NewWake(), assocs: make(map[netip.Addr]*assoc)}
 }
 
 var lastEpoch atomic.Uint32
@@ -75,19 +77,29 @@ func (m *Mux) nextEpoch() uint32 {
 	}
 }
 
-// assoc is the association with a peer, made if it is not there. It is nil when the Mux is closed.
+// Add lets a peer have streams. Adding it again changes nothing.
+func (m *Mux) Add(peer netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.assocs[peer]; !ok && !m.closed {
+		m.assocs[peer] = nil
+	}
+}
+
+// assoc returns the association with a peer and makes it if it does not exist. It is nil for a peer that was not added or is removed, and
+// when the Mux is closed.
 func (m *Mux) assoc(peer netip.Addr) *assoc {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := m.assocs[peer]
-	if a == nil && !m.closed {
+	a, ok := m.assocs[peer]
+	if ok && a == nil {
 		a = newAssoc(m, peer)
 		m.assocs[peer] = a
 	}
 	return a
 }
 
-// Dial opens a stream to a port of a peer. It does not wait: what is written travels with the request. See Conn.Wait.
+// Dial opens a stream to a port of a peer that was added. It does not wait: what is written travels with the request. See Conn.Wait.
 func (m *Mux) Dial(peer netip.Addr, port uint16) (*Conn, error) {
 	a := m.assoc(peer)
 	if a == nil {
@@ -107,7 +119,7 @@ func (m *Mux) Dial(peer netip.Addr, port uint16) (*Conn, error) {
 	return c, nil
 }
 
-// Remove ends all streams with a peer, and forgets it.
+// Remove ends all streams with a peer and forgets it. Packets of it that are still under way are dropped.
 func (m *Mux) Remove(peer netip.Addr) {
 	m.mu.Lock()
 	a := m.assocs[peer]
@@ -126,7 +138,9 @@ func (m *Mux) Close() {
 	m.assocs = nil
 	m.mu.Unlock()
 	for _, a := range assocs {
-		a.end(ErrClosed)
+		if a != nil {
+			a.end(ErrClosed)
+		}
 	}
 }
 
@@ -148,14 +162,7 @@ func (m *Mux) enqueue(a *assoc) {
 	}
 	a.queued = true
 	m.turns = append(m.turns, a)
-	m.signal()
-}
-
-func (m *Mux) signal() {
-	select {
-	case m.ready <- struct{}{}:
-	default:
-	}
+	m.ready.Poke()
 }
 
 func (m *Mux) dequeue() *assoc {
@@ -184,7 +191,7 @@ func (m *Mux) Fill(bufs [][]byte, sizes []int, offset int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.turns) > 0 {
-		m.signal()
+		m.ready.Poke()
 	}
 	return count
 }

@@ -60,6 +60,8 @@ func newNetwork(t testing.TB, ab, ba *path, acceptA, acceptB accept, tune ...fun
 		acceptA = func(uint16, *stream.Conn) func() { return nil }
 	}
 	n.a, n.b = mux(acceptA), mux(acceptB)
+	n.a.Add(addrB)
+	n.b.Add(addrA)
 	n.wg.Go(func() { n.carry(n.a, n.b, addrA, ab) })
 	n.wg.Go(func() { n.carry(n.b, n.a, addrB, ba) })
 	return n

@@ -334,6 +334,12 @@ func TestBegunAnew(t *testing.T) {
 		if _, err := b.Write([]byte("x")); !errors.Is(err, stream.ErrClosed) {
 			t.Errorf("write to a removed peer: %v", err)
 		}
+		a.Write([]byte("unheard")) // a removed peer's packets make nothing
+		time.Sleep(time.Second)
+		if _, err := n.b.Dial(addrA, 1); !errors.Is(err, stream.ErrClosed) {
+			t.Errorf("dial a removed peer: %v", err)
+		}
+		n.b.Add(addrA)
 		a.Write([]byte("more"))
 		if _, err := a.Read(make([]byte, 1)); err == nil {
 			t.Error("the stream goes on")

@@ -9,41 +9,41 @@ import (
 
 // The engine finds a dead path when it has something to send, and takes its time: WireGuard asks for a new session after 15
 // seconds of silence and repeats that every 5, a relay connection on a dead TCP connection waits for the kernel's next
-// retransmission, a path that is back is noticed when the next heartbeat meets it. The vigil shortens each of these for peers with
-// open connections that ask for it: it listens for signs of life, and when there are none it tries the paths four times a second,
-// and what lies on top of them as soon as one answers.
+// retransmission, and a path that is back is noticed with the next heartbeat. The watchdog shortens each of these for watched peers with
+// open connections: it listens for signs of life. Without any, it tries the paths four times a second, and the session as soon as a path
+// answers.
 const (
-	vigilTick = 500 * time.Millisecond
-	// alertTick replaces vigilTick while a path is taken for dead, and askGap is the time between two tries of it.
+	watchdogTick = 500 * time.Millisecond
+	// alertTick replaces watchdogTick while a path is considered dead; askGap is the time between two tries of it.
 	alertTick = 50 * time.Millisecond
 	askGap    = 250 * time.Millisecond
 	// quiet is how long a peer may be silent before it is asked for a sign of life.
 	quiet = 2 * time.Second
-	// overdue is how long an answer may take before the path is taken for dead.
+	// overdue is how long an answer may take before the path is considered dead.
 	overdue = time.Second
 	// deaf is how long an established session may bring nothing over a path that answers, before it is started afresh.
 	deaf = time.Second
-	// breakGap is the shortest time between two relay connections that the vigil asks for.
+	// breakGap is the shortest time between two relay connections that the watchdog asks for.
 	breakGap = time.Second
 )
 
-// watched is the vigil's view of one peer. Its fields belong to the vigil's goroutine, but for pong.
-type watched struct {
+// vitals is what the watchdog has seen of one peer. Only the watchdog's goroutine uses it, except for pong.
+type vitals struct {
 	rx, tx  uint64
 	heard   time.Time // when rx last grew, or the watch began
 	sent    time.Time // when tx last grew
 	asked   time.Time // when a sign of life was first asked for
 	tried   time.Time // when it was last asked for
-	stalled time.Time // since when the path is taken for dead; zero if it is not
+	stalled time.Time // since when the path is considered dead; zero if it is not
 	reset   time.Time // when the session was last started afresh; zero since it last brought something
 	pong    *atomic.Int64
 }
 
-// vigil runs until the node closes.
-func (n *Node) vigil() {
-	tick := time.NewTicker(vigilTick)
+// watchdog runs until the node closes.
+func (n *Node) watchdog() {
+	tick := time.NewTicker(watchdogTick)
 	defer tick.Stop()
-	rows := make(map[*live]*watched)
+	rows := make(map[*live]*vitals)
 	var broke time.Time // when relay connections were last asked to be renewed
 	renewed := n.engine.RelaysRenewed()
 	for {
@@ -56,7 +56,7 @@ func (n *Node) vigil() {
 		seen := make(map[*live]bool)
 		down, alert := false, false
 		fresh := n.engine.RelaysRenewed()
-		for _, p := range n.attended() {
+		for _, p := range n.watchedPeers() {
 			outbound, open := p.live.directions()
 			if !open {
 				continue
@@ -64,17 +64,17 @@ func (n *Node) vigil() {
 			seen[p.live] = true
 			w := rows[p.live]
 			if w == nil {
-				w = &watched{heard: now, pong: new(atomic.Int64)}
+				w = &vitals{heard: now, pong: new(atomic.Int64)}
 				rows[p.live] = w
 			}
 			if fresh != renewed {
 				w.tried = time.Time{} // there may be a way now that there was not before
 			}
-			down = n.attend(p, w, outbound, now) || down
+			down = n.check(p, w, outbound, now) || down
 			alert = alert || !w.stalled.IsZero()
 		}
 		renewed = fresh
-		next := vigilTick
+		next := watchdogTick
 		if alert {
 			next = alertTick
 		}
@@ -91,8 +91,8 @@ func (n *Node) vigil() {
 	}
 }
 
-// attend looks after one peer. It reports whether not even the relay carries packets to it.
-func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down bool) {
+// check repairs the path to one peer. It reports whether not even the relay carries packets to it.
+func (n *Node) check(p *peer, w *vitals, outbound bool, now time.Time) (down bool) {
 	rx, tx := n.engine.Traffic(p.Key)
 	if rx != w.rx {
 		if !w.stalled.IsZero() {
@@ -146,7 +146,7 @@ func (n *Node) attend(p *peer, w *watched, outbound bool, now time.Time) (down b
 }
 
 // ask pings all of the peer's paths.
-func (n *Node) ask(p *peer, w *watched) {
+func (n *Node) ask(p *peer, w *vitals) {
 	if p.WireGuardOnly {
 		return
 	}
@@ -159,21 +159,21 @@ func (n *Node) ask(p *peer, w *watched) {
 	})
 }
 
-// attended is the peers that are to be looked after.
-func (n *Node) attended() []*peer {
-	if n.peers.attended.Load() == 0 {
+// watchedPeers returns the peers whose paths the watchdog keeps alive.
+func (n *Node) watchedPeers() []*peer {
+	if n.peers.watched.Load() == 0 {
 		return nil
 	}
 	var rows []*peer
 	for _, p := range n.peers.all() {
-		if p.Attend {
+		if p.Watch {
 			rows = append(rows, p)
 		}
 	}
 	return rows
 }
 
-// revived tells whoever asked that a dead path works again.
+// revived reports that a dead path works again.
 func (n *Node) revived() {
 	if n.opts.Revived != nil {
 		n.opts.Revived()
