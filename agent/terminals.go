@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/forward"
 	"github.com/codermesh/codermesh/agent/sshd"
 	"github.com/codermesh/codermesh/agent/terminal"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
 
@@ -117,7 +117,7 @@ func (d *daemon) terminal(conn net.Conn) error {
 		return fmt.Errorf("ask for terminal: %w", err)
 	}
 	defer d.stats.begin(kindTerminal)()
-	forward.Pipe(conn, held)
+	netio.Pipe(conn, held)
 	return nil
 }
 

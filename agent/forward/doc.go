@@ -1,5 +1,4 @@
-// Package forward carries connections that reach the workspace over the mesh to the workspace's own ports, and joins two
-// streams with half-close.
+// Package forward carries connections that reach the workspace over the mesh to the workspace's own ports.
 //
 // It decides nothing about who may connect: a connection that arrives here was let in by the mesh's policy.
 package forward

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/netio"
 )
 
 const (
@@ -81,7 +83,7 @@ func (f *Forwarder) serve(conn net.Conn, slots chan struct{}, serve func()) {
 		defer func() { <-slots }()
 	default:
 		f.log.Warn("too many forwarded connections", "peer", conn.RemoteAddr())
-		Abort(conn)
+		netio.Abort(conn)
 		return
 	}
 	if !f.track(conn) {
@@ -115,7 +117,7 @@ func (f *Forwarder) serveTCP(conn net.Conn, port uint16) {
 	local, err := DialLocal(f.run, port)
 	if err != nil {
 		f.log.Debug("forward refused", "addr", port, "err", err)
-		Abort(conn)
+		netio.Abort(conn)
 		return
 	}
 	if !f.track(local) {
@@ -123,7 +125,7 @@ func (f *Forwarder) serveTCP(conn net.Conn, port uint16) {
 		return
 	}
 	defer f.untrack(local)
-	Pipe(conn, local.(*net.TCPConn))
+	netio.Pipe(conn, local)
 }
 
 var loopback = []string{"127.0.0.1", "::1"}

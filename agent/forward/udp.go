@@ -14,8 +14,10 @@ import (
 const (
 	// udpIdle is how long a UDP flow may be silent in both directions.
 	udpIdle     = 2 * time.Minute
-	maxDatagram = 64 << 10
+	maxDatagram = 64 << 10 // bytes
 )
+
+var datagrams = sync.Pool{New: func() any { return new([maxDatagram]byte) }}
 
 // serveUDP carries the datagrams of one flow. A port that refuses on IPv4 is tried on IPv6 with the datagram that it refused.
 func (f *Forwarder) serveUDP(peer net.Conn, port uint16) {
@@ -80,15 +82,15 @@ func (u *udpFlow) wake(conn net.Conn) {
 }
 
 func (u *udpFlow) copy(dst, src net.Conn, fromPeer bool) (refused bool) {
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	buf := datagrams.Get().(*[maxDatagram]byte)
+	defer datagrams.Put(buf)
 	u.active.Store(time.Now().UnixNano())
 	for {
 		until := time.Unix(0, u.active.Load()).Add(udpIdle)
 		if src.SetReadDeadline(until) != nil || u.done.Load() || time.Now().After(until) {
 			return false
 		}
-		n, err := src.Read((*buf)[:maxDatagram])
+		n, err := src.Read(buf[:])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue // the other direction may have been active
 		}
@@ -96,8 +98,8 @@ func (u *udpFlow) copy(dst, src net.Conn, fromPeer bool) (refused bool) {
 			return errors.Is(err, syscall.ECONNREFUSED)
 		}
 		u.active.Store(time.Now().UnixNano())
-		u.note((*buf)[:n], fromPeer)
-		if _, err := dst.Write((*buf)[:n]); err != nil {
+		u.note(buf[:n], fromPeer)
+		if _, err := dst.Write(buf[:n]); err != nil {
 			return errors.Is(err, syscall.ECONNREFUSED)
 		}
 	}

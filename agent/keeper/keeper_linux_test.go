@@ -19,9 +19,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/forward"
 	"github.com/codermesh/codermesh/agent/keeper"
 	"github.com/codermesh/codermesh/agent/terminal"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/internal/ptywire"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -79,7 +79,7 @@ func agent(dir string) int {
 				conn.Close()
 				continue
 			}
-			go forward.Pipe(conn, held)
+			go netio.Pipe(conn, held)
 		}
 	}()
 	fmt.Printf("agent %d %s %s\n", os.Getpid(), child.Token().Reveal(), socket)

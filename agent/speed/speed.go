@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/netio"
 )
 
 // Direction is seen from the client.
@@ -148,8 +150,6 @@ func upload(conn *counter, d time.Duration) (Result, error) {
 
 func (r Request) duration() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }
 
-type closeWriter interface{ CloseWrite() error }
-
 // send writes for d and then ends the stream.
 func send(conn net.Conn, d time.Duration) error {
 	chunk := make([]byte, chunkSize)
@@ -158,11 +158,10 @@ func send(conn net.Conn, d time.Duration) error {
 			return err
 		}
 	}
-	half, ok := conn.(closeWriter)
-	if !ok {
-		return errors.New("the stream has no half-close")
+	if err := netio.CloseWrite(conn); err != nil {
+		return fmt.Errorf("end stream: %w", err)
 	}
-	return half.CloseWrite()
+	return nil
 }
 
 // receive counts until the stream ends.
@@ -240,12 +239,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *counter) CloseWrite() error {
-	if half, ok := c.Conn.(closeWriter); ok {
-		return half.CloseWrite()
-	}
-	return errors.New("the stream has no half-close")
-}
+func (c *counter) CloseWrite() error { return netio.CloseWrite(c.Conn) }
 
 func (c *counter) add(n int) {
 	c.total += int64(n)

@@ -8,7 +8,7 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/agent/forward"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/sshmux"
 )
 
@@ -93,7 +93,7 @@ func (c *conn) join(channel *sshmux.Channel, local duplex) {
 			_ = req.Reply(false) // fails only with the connection
 		}
 	})
-	forward.Pipe(channel, local)
+	netio.Pipe(channel, local)
 }
 
 // open asks the client to take a connection that came to a remote forward, and carries it.

@@ -10,8 +10,8 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/agent/forward"
 	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/sshmux"
 )
 
@@ -243,17 +243,17 @@ func (s *session) join(p *process) {
 }
 
 func (s *session) copyOutput(p *process, dst io.Writer, src io.Reader) {
-	if _, err := forward.Copy(dst, src); err != nil && !p.isEnd(err) {
+	if _, err := netio.Copy(dst, src); err != nil && !p.isEnd(err) {
 		p.hangUp() // nobody reads any more
 	}
 }
 
 func (s *session) copyInput(p *process) {
 	if p.pty {
-		_, _ = forward.Copy(p.stdin, input{s}) // a terminal's input ends only with the terminal
+		_, _ = netio.Copy(p.stdin, input{s}) // a terminal's input ends only with the terminal
 		return
 	}
-	_, err := forward.Copy(p.stdin, s.channel)
+	_, err := netio.Copy(p.stdin, s.channel)
 	p.stdin.Close()
 	if err != nil {
 		// The program does not read. Tell OpenSSH to stop sending, and take what is under way, so that the window stays open.

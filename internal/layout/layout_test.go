@@ -141,6 +141,7 @@ var unknown = map[string]struct {
 	"coderd/users":                    {"knows no template, workspace or mesh", []string{"coderd/templates", "coderd/workspaces", "coderd/mesh", "tailnet"}},
 	"coderd/workspaces":               {"must not know how jobs reach a provisioner, nor how agents connect", []string{"coderd/mesh", "coordinator"}},
 	"coordinator":                     {"must not know what a workspace, a user or a database is", []string{"coderd", "github.com/jackc/pgx/v5"}},
+	"internal/netio":                  {"knows neither the mesh nor SSH", []string{"tailnet", "sshmux", "agent", "golang.org/x/crypto/ssh"}},
 	"internal/sdk":                    {"knows no database, no mesh and no terminal", []string{"coderd", "tailnet", "coordinator", "internal/tty", "github.com/jackc/pgx/v5"}},
 	"internal/tty":                    {"knows no command and no server", []string{"cmd", "coderd"}},
 	"provisionerd":                    {"knows neither Terraform (package job's Executor does) nor the server's database", []string{"provisionerd/terraform", "coderd"}},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -76,12 +77,7 @@ func (c *laneConn) Close() error {
 }
 
 // CloseWrite ends the sending side, where the transport can.
-func (c *laneConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
+func (c *laneConn) CloseWrite() error { return netio.CloseWrite(c.Conn) }
 
 // keepLane replaces the lane's target when its workspace was started anew. It returns nil when ctx ends, and an error when the
 // workspace is gone for good or the session is over.

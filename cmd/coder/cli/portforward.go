@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/agent/forward"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -145,11 +145,11 @@ func serveTCP(ctx context.Context, l net.Listener, dial func() (net.Conn, error)
 				if ctx.Err() == nil {
 					warn(err)
 				}
-				forward.Abort(local)
+				netio.Abort(local)
 				return
 			}
 			defer context.AfterFunc(ctx, func() { remote.Close() })()
-			forward.Pipe(local, remote)
+			netio.Pipe(local, remote)
 		})
 	}
 }
