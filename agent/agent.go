@@ -64,31 +64,31 @@ var ErrRestart = errors.New("the agent is to be restarted")
 
 // Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the stop
 // scripts, reports, and returns nil. It returns a fault when the server refuses the token.
-func Run(ctx context.Context, opt Options) error {
+func Run(ctx context.Context, opts Options) error {
 	if runtime.GOOS != "linux" {
 		return fault.New(fault.Invalid, "The workspace agent runs on Linux, not on %s", runtime.GOOS)
 	}
-	if opt.Join == nil && (opt.URL == nil || opt.Token == "") {
+	if opts.Join == nil && (opts.URL == nil || opts.Token == "") {
 		return fault.New(fault.Invalid, "The agent needs the server's URL and a token").
 			WithDetail("set CODER_AGENT_URL and CODER_AGENT_TOKEN, as the workspace's start script does")
 	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opt.LogDir == "" {
-		opt.LogDir = os.TempDir()
+	if opts.LogDir == "" {
+		opts.LogDir = os.TempDir()
 	}
-	if opt.StateDir == "" {
-		opt.StateDir = defaultStateDir(proc.CurrentUser())
+	if opts.StateDir == "" {
+		opts.StateDir = defaultStateDir(proc.CurrentUser())
 	}
 	// The process may change its folder below.
-	stateDir, stateErr := filepath.Abs(opt.StateDir)
-	logDir, logErr := filepath.Abs(opt.LogDir)
+	stateDir, stateErr := filepath.Abs(opts.StateDir)
+	logDir, logErr := filepath.Abs(opts.LogDir)
 	if err := errors.Join(stateErr, logErr); err != nil {
 		return fmt.Errorf("resolve folders: %w", err)
 	}
-	opt.StateDir, opt.LogDir = stateDir, logDir
-	if opt.OwnProcess {
+	opts.StateDir, opts.LogDir = stateDir, logDir
+	if opts.OwnProcess {
 		defer TuneMemory().Stop()
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
@@ -98,18 +98,18 @@ func Run(ctx context.Context, opt Options) error {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
-	restarts := restartSignals(opt.OwnProcess)
+	restarts := restartSignals(opts.OwnProcess)
 	defer signal.Stop(restarts)
-	mesh, err := join(ctx, opt)
+	mesh, err := join(ctx, opts)
 	if err != nil {
 		return err
 	}
-	d, err := newDaemon(opt, mesh)
+	d, err := newDaemon(opts, mesh)
 	if err != nil {
 		mesh.Close()
 		return err
 	}
-	if opt.OwnProcess {
+	if opts.OwnProcess {
 		d.wg.Go(d.sweep)
 	}
 	return d.run(ctx, restarts)

@@ -113,6 +113,7 @@ var metadataSpace = uuid.MustParse("6f1c2b0e-0f55-4d3a-9b0e-52a6f3c4d1aa")
 
 // runMetadata runs one metadata script.
 func (d *daemon) runMetadata(ctx context.Context, item metadata.Item) (string, error) {
-	return d.scripts.Output(ctx, script.Script{ID: uuid.NewSHA1(metadataSpace, []byte(item.Key)), Name: item.Key, Text: item.Script},
-		d.scriptEnvironment(d.current()), metadata.MaxValue*2)
+	w, m := d.current()
+	return w.scripts.Output(ctx, script.Script{ID: uuid.NewSHA1(metadataSpace, []byte(item.Key)), Name: item.Key, Text: item.Script},
+		w.scriptEnvironment(m), metadata.MaxValue*2)
 }

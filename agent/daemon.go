@@ -16,21 +16,18 @@ import (
 	"github.com/codermesh/codermesh/agent/logship"
 	"github.com/codermesh/codermesh/agent/metadata"
 	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/agent/script"
 	"github.com/codermesh/codermesh/agent/speed"
-	"github.com/codermesh/codermesh/agent/sshd"
 	"github.com/codermesh/codermesh/agent/terminal"
-	"github.com/codermesh/codermesh/agent/units"
+	"github.com/codermesh/codermesh/internal/connset"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/notify"
-	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 const maxSpeedtests = 4 // at once
 
 // daemon is a running agent.
 type daemon struct {
-	opt  Options
+	opts Options
 	log  *slog.Logger
 	mesh Mesh
 	user proc.User
@@ -48,39 +45,30 @@ type daemon struct {
 
 	asked   chan string   // receives when the server asks the agent to end
 	renewed notify.Wake   // there is a manifest, perhaps of another build
-	ready   chan struct{} // closed once the fields below are set
-	state   *state
-	scripts *script.Runner
-	ssh     *sshd.Server
-	units   *units.Graph
-	// socket is where scripts ask, "" when it could not be opened; unitServer answers there.
-	socket     string
-	socketTemp *scratch.Folder // the socket's folder where the state folder's path is too long, or nil
-	unitServer *units.Server
+	booted  chan struct{} // closed once there is a workspace
 
-	git        *gitAgent      // nil where it cannot listen
-	logins     *privateSocket // the same
-	stopLogins context.CancelFunc
+	viewers    *connset.Set // of terminals
+	speedtests *connset.Set
 
 	mu         sync.Mutex // guards the fields below
+	workspace  *workspace // nil until the first whole manifest
 	manifest   *agentpb.ManifestResponse
 	stopDuties context.CancelFunc // checks and schedules of that manifest
 	closing    bool
-	viewers    map[net.Conn]struct{}             // of terminals
 	client     agentpbconnect.AgentServiceClient // nil while there is no connection
 
-	speedtests chan struct{} // a slot per running test
-	wg         sync.WaitGroup
+	wg sync.WaitGroup
 }
 
 // newDaemon begins to listen. The mesh is the daemon's once it returns without an error.
-func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
+func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	d := &daemon{
-		opt: opt, log: opt.Logger, mesh: mesh, user: proc.CurrentUser(),
-		forwards: forward.New(forward.Options{Logger: opt.Logger}), logs: logship.New(), reports: newReports(),
-		asked: make(chan string, 1), renewed: notify.NewWake(), ready: make(chan struct{}), speedtests: make(chan struct{}, maxSpeedtests),
-		viewers: make(map[net.Conn]struct{}),
+		opts: opts, log: opts.Logger, mesh: mesh, user: proc.CurrentUser(),
+		forwards: forward.New(forward.Options{Logger: opts.Logger}), logs: logship.New(), reports: newReports(),
+		asked: make(chan string, 1), renewed: notify.NewWake(), booted: make(chan struct{}),
 	}
+	d.viewers = d.connections(maxTerminalConns, "too many viewers of terminals")
+	d.speedtests = d.connections(maxSpeedtests, "too many speed tests")
 	var open []net.Listener
 	for _, l := range []struct {
 		port     uint16
@@ -99,8 +87,8 @@ func newDaemon(opt Options, mesh Mesh) (*daemon, error) {
 	d.sessionListener = listener{d.sessionListener, &d.stats}
 	d.metadata = metadata.New(d.log, d.runMetadata)
 	d.api = d.newAPI()
-	if d.holder = opt.Terminals; d.holder == nil {
-		d.holder = ownHolder{terminal.New(terminal.Options{Logger: opt.Logger})}
+	if d.holder = opts.Terminals; d.holder == nil {
+		d.holder = ownHolder{terminal.New(terminal.Options{Logger: opts.Logger})}
 	}
 	mesh.HandleTCP(d.stats.counted(d.forwards.TCP))
 	mesh.HandleUDP(d.stats.counted(d.forwards.UDP))
@@ -113,8 +101,8 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	d.wg.Go(func() { d.talk(work) })
-	d.wg.Go(d.serveSpeedtests)
-	d.wg.Go(d.serveTerminals)
+	d.wg.Go(func() { d.serve(d.speedtests, d.speedListener, d.speedtest) })
+	d.wg.Go(func() { d.serve(d.viewers, d.terminalListener, d.serveTerminal) })
 	d.wg.Go(d.serveAPI)
 	d.wg.Go(func() { d.reportStats(work) })
 	starting, stopStarting := context.WithCancel(work)
@@ -154,69 +142,44 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 
 // close ends everything. Sessions are hung up.
 func (d *daemon) close() error {
-	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close())
+	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close(), d.speedtests.CloseAll())
 	d.mu.Lock()
 	if d.stopDuties != nil {
 		d.stopDuties()
 	}
 	d.closing = true
+	w := d.workspace
 	d.mu.Unlock()
-	err = errors.Join(err, d.holder.Close(), d.metadata.Close())
-	d.mu.Lock()
-	for conn := range d.viewers {
-		conn.Close()
-	}
-	d.mu.Unlock()
-	if d.isReady() {
-		err = errors.Join(err, d.ssh.Close(), d.scripts.Close())
-		if d.unitServer != nil {
-			err = errors.Join(err, d.unitServer.Close())
-		}
-		if d.socketTemp != nil {
-			err = errors.Join(err, d.socketTemp.Close())
-		}
-		if d.git != nil {
-			err = errors.Join(err, d.git.close())
-		}
-		d.stopLogins()
-		if d.logins != nil {
-			err = errors.Join(err, d.logins.close())
-		}
+	// Terminals end first: their viewers are told.
+	err = errors.Join(err, d.holder.Close(), d.metadata.Close(), d.viewers.Close(), d.speedtests.Close())
+	if w != nil {
+		err = errors.Join(err, w.close())
 	}
 	err = errors.Join(err, d.forwards.Close(), d.mesh.Close())
 	d.wg.Wait()
 	return err
 }
 
-func (d *daemon) isReady() bool {
-	select {
-	case <-d.ready:
-		return true
-	default:
-		return false
+// current is the workspace, nil until there is one, with the manifest that it has now.
+func (d *daemon) current() (*workspace, *agentpb.ManifestResponse) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.workspace, d.manifest
+}
+
+// connections makes the set of connections of one service of the agent.
+func (d *daemon) connections(limit int, tooMany string) *connset.Set {
+	return connset.New(connset.Options{Limit: limit, Refused: func(conn net.Conn) { d.log.Warn(tooMany, "peer", conn.RemoteAddr()) }})
+}
+
+func (d *daemon) serve(conns *connset.Set, l net.Listener, handle func(net.Conn)) {
+	if err := conns.Serve(l, handle); err != nil {
+		d.log.Error("cannot accept connections", "addr", l.Addr(), "err", err)
 	}
 }
 
-func (d *daemon) serveSpeedtests() {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for {
-		conn, err := d.speedListener.Accept()
-		if err != nil {
-			return // closed
-		}
-		select {
-		case d.speedtests <- struct{}{}:
-		default:
-			d.log.Warn("too many speed tests", "peer", conn.RemoteAddr())
-			conn.Close()
-			continue
-		}
-		wg.Go(func() {
-			defer func() { <-d.speedtests }()
-			if err := speed.Serve(conn); err != nil {
-				d.log.Debug("speed test", "peer", conn.RemoteAddr(), "err", err)
-			}
-		})
+func (d *daemon) speedtest(conn net.Conn) {
+	if err := speed.Serve(conn); err != nil {
+		d.log.Debug("speed test failed", "peer", conn.RemoteAddr(), "err", err)
 	}
 }

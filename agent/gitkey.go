@@ -17,22 +17,15 @@ import (
 // GitAgentEnv names the socket of the SSH agent that signs with the owner's key for git.
 const GitAgentEnv = "CODER_GIT_SSH_AGENT"
 
-// gitAgent is an SSH agent that holds the owner's key for git, and nothing else. The key comes from the server when somebody asks,
-// and is in memory only while a connection to the socket lasts: a key that is replaced is used at once, and none is ever on a disk.
-type gitAgent struct{ *privateSocket }
-
-func newGitAgent(dir string, fetch func(context.Context) (*agentpb.GitSSHKeyResponse, error)) (*gitAgent, error) {
-	socket, err := newPrivateSocket(dir, func(conn net.Conn) {
-		_ = sshagent.ServeAgent(&gitKeyring{fetch: fetch}, conn) // ends with the connection
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &gitAgent{socket}, nil
+// serveGitKey is an SSH agent that holds the owner's key for git, and nothing else. fetch gets the key when a client first needs it, and the
+// key is in memory only as long as the connection: a key that is replaced is used at once, and none is ever on a disk.
+func serveGitKey(ctx context.Context, conn net.Conn, fetch func(context.Context) (*agentpb.GitSSHKeyResponse, error)) {
+	_ = sshagent.ServeAgent(&gitKeyring{ctx: ctx, fetch: fetch}, conn) // ends with the connection
 }
 
 // gitKeyring is what one connection sees: the key, fetched when it is first needed. It cannot be changed.
 type gitKeyring struct {
+	ctx    context.Context // of the connection; the library passes none
 	fetch  func(context.Context) (*agentpb.GitSSHKeyResponse, error)
 	signer ssh.Signer // nil until fetched
 }
@@ -43,7 +36,7 @@ func (k *gitKeyring) key() (ssh.Signer, error) {
 	if k.signer != nil {
 		return k.signer, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	ctx, cancel := context.WithTimeout(k.ctx, callTimeout)
 	defer cancel()
 	pair, err := k.fetch(ctx)
 	if err != nil {

@@ -36,10 +36,10 @@ func (d *daemon) start(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !d.isReady() {
+		w, m := d.current()
+		if w == nil {
 			continue // a manifest that could not be used
 		}
-		m := d.current()
 		if last != nil && m.GetIncarnation() <= last.GetIncarnation() {
 			continue
 		}
@@ -48,25 +48,25 @@ func (d *daemon) start(ctx context.Context) {
 		running.Wait()
 		build, cancel := context.WithCancel(ctx)
 		end = cancel
-		running.Go(func() { d.startBuild(build, m) })
+		running.Go(func() { w.startBuild(build, m) })
 	}
 }
 
 // startBuild runs the start scripts of a build, unless they have been run.
-func (d *daemon) startBuild(ctx context.Context, m *agentpb.ManifestResponse) {
-	if before := d.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
-		d.log.Info("start scripts of this build have been run", "state", before.State.String())
+func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse) {
+	if before := w.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
+		w.log.Info("start scripts of this build have been run", "state", before.State.String())
 		if before.State == agentpb.LifecycleState_LIFECYCLE_STATE_STARTING {
 			// The agent ended in between. They may have done half of their work: running them again is the user's decision.
 			before.State = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
-			d.state.setStarted(before)
+			w.state.setStarted(before)
 		}
-		d.setLifecycle(before.State)
+		w.setLifecycle(before.State)
 		return
 	}
-	d.setLifecycle(agentpb.LifecycleState_LIFECYCLE_STATE_STARTING)
-	d.state.setStarted(ran{m.GetIncarnation(), agentpb.LifecycleState_LIFECYCLE_STATE_STARTING})
-	failed, late := d.runStage(ctx, m, stageStart)
+	w.setLifecycle(agentpb.LifecycleState_LIFECYCLE_STATE_STARTING)
+	w.state.setStarted(ran{m.GetIncarnation(), agentpb.LifecycleState_LIFECYCLE_STATE_STARTING})
+	failed, late := w.runStage(ctx, m, stageStart)
 	outcome := agentpb.LifecycleState_LIFECYCLE_STATE_READY
 	switch {
 	case ctx.Err() != nil:
@@ -76,19 +76,20 @@ func (d *daemon) startBuild(ctx context.Context, m *agentpb.ManifestResponse) {
 	case failed:
 		outcome = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
 	}
-	d.state.setStarted(ran{m.GetIncarnation(), outcome})
-	d.setLifecycle(outcome)
+	w.state.setStarted(ran{m.GetIncarnation(), outcome})
+	w.setLifecycle(outcome)
 }
 
 // stop runs the stop scripts and lets the server know. heard says that the server still listens.
 func (d *daemon) stop(ctx context.Context, heard bool) {
-	if !d.isReady() {
+	w, m := d.current()
+	if w == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	d.setLifecycle(agentpb.LifecycleState_LIFECYCLE_STATE_SHUTTING_DOWN)
-	failed, late := d.runStage(ctx, d.current(), stageStop)
+	failed, late := w.runStage(ctx, m, stageStop)
 	outcome := agentpb.LifecycleState_LIFECYCLE_STATE_OFF
 	switch {
 	case late:
@@ -117,8 +118,8 @@ func (d *daemon) setLifecycle(state agentpb.LifecycleState) {
 }
 
 // runStage runs all scripts of a stage at once and reports each.
-func (d *daemon) runStage(ctx context.Context, m *agentpb.ManifestResponse, stage string) (failed, late bool) {
-	env := d.scriptEnvironment(m)
+func (w *workspace) runStage(ctx context.Context, m *agentpb.ManifestResponse, stage string) (failed, late bool) {
+	env := w.scriptEnvironment(m)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, s := range m.GetScripts() {
@@ -126,7 +127,7 @@ func (d *daemon) runStage(ctx context.Context, m *agentpb.ManifestResponse, stag
 			continue
 		}
 		wg.Go(func() {
-			result, ran := d.runScript(ctx, s, env, stage)
+			result, ran := w.runScript(ctx, s, env, stage)
 			if !ran {
 				return
 			}
@@ -141,10 +142,10 @@ func (d *daemon) runStage(ctx context.Context, m *agentpb.ManifestResponse, stag
 }
 
 // runScript runs one script of the manifest to its end and reports that. ran is false for one that has no id.
-func (d *daemon) runScript(ctx context.Context, s *agentpb.Script, env script.Environment, stage string) (result script.Result, ran bool) {
+func (w *workspace) runScript(ctx context.Context, s *agentpb.Script, env script.Environment, stage string) (result script.Result, ran bool) {
 	id, err := uuid.FromBytes(s.GetId())
 	if err != nil {
-		d.log.Warn("manifest has a script without id", "err", err)
+		w.log.Warn("manifest has a script without id", "err", err)
 		return script.Result{}, false
 	}
 	todo := script.Script{
@@ -152,12 +153,12 @@ func (d *daemon) runScript(ctx context.Context, s *agentpb.Script, env script.En
 		Timeout: time.Duration(s.GetTimeoutSeconds()) * time.Second,
 	}
 	if source, err := uuid.FromBytes(s.GetLogSourceId()); err == nil {
-		todo.Output = d.logs.Source(source).Writer(logship.Info)
+		todo.Output = w.logs.Source(source).Writer(logship.Info)
 	}
-	result = d.scripts.Run(ctx, todo, env)
-	d.log.Info("script ended", "script", todo.Name, "reason", stage, "status", result.ExitCode,
+	result = w.scripts.Run(ctx, todo, env)
+	w.log.Info("script ended", "script", todo.Name, "reason", stage, "status", result.ExitCode,
 		"duration", result.Ended.Sub(result.Started), "err", result.Err)
-	d.reports.add(report{script: &agentpb.ScriptDoneRequest{
+	w.reports.add(report{script: &agentpb.ScriptDoneRequest{
 		ScriptId: id[:], StartedAt: timestamppb.New(result.Started), EndedAt: timestamppb.New(result.Ended),
 		ExitCode: int32(result.ExitCode), TimedOut: result.TimedOut, Stage: stage,
 	}})

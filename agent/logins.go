@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"net"
 
 	"connectrpc.com/connect"
 
@@ -11,17 +10,7 @@ import (
 	"github.com/codermesh/codermesh/agent/login"
 )
 
-// newLogins opens the socket on which programs of the workspace ask for what signs the owner in elsewhere. Nothing is kept here: each
-// question goes to the server, which knows what the owner has unlinked meanwhile. ctx ends questions that are under way.
-func (d *daemon) newLogins(ctx context.Context) (*privateSocket, error) {
-	return newPrivateSocket(d.socketDir("logins"), func(conn net.Conn) {
-		if err := login.Serve(ctx, conn, d.findLogin); err != nil {
-			d.log.Debug("answer on the socket for logins", "err", err)
-		}
-	})
-}
-
-// findLogin asks the server.
+// findLogin asks the server for what signs the owner in elsewhere. The agent keeps no answers: the owner may unlink an account at any time.
 func (d *daemon) findLogin(ctx context.Context, r login.Request) login.Answer {
 	client, err := d.server()
 	if err != nil {

@@ -55,27 +55,27 @@ func inbound(kind coordinator.Kind) tailnet.Inbound {
 }
 
 // join blocks until the coordinator has made the agent a participant.
-func join(ctx context.Context, opt Options) (Mesh, error) {
-	if opt.Join != nil {
-		return opt.Join(ctx)
+func join(ctx context.Context, opts Options) (Mesh, error) {
+	if opts.Join != nil {
+		return opts.Join(ctx)
 	}
 	m := &meshNode{}
 	key := tailnet.NewPrivateKey()
 	m.client = coordinator.NewClient(coordinator.ClientOptions{
-		Logger: opt.Logger, URL: opt.URL, HTTPClient: opt.HTTPClient, TLS: opt.TLS,
+		Logger: opts.Logger, URL: opts.URL, HTTPClient: opts.HTTPClient, TLS: opts.TLS,
 		Kind: coordinator.KindAgent, Key: key.Public(), Inbound: inbound,
 		Header: func(context.Context) (http.Header, error) {
-			header := opt.Header.Clone()
+			header := opts.Header.Clone()
 			if header == nil {
 				header = make(http.Header)
 			}
-			header.Set(sdk.AgentTokenHeader, opt.Token.Reveal())
+			header.Set(sdk.AgentTokenHeader, opts.Token.Reveal())
 			return header, nil
 		},
 		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
 			nodeOpt := tailnet.Options{
-				ID: w.ID, Key: key, Logger: opt.Logger, RelayOnly: opt.RelayOnly, SendBuffer: sendBuffer, RecvBuffer: recvBuffer,
-				Revived: m.reconnect, TLS: opt.TLS,
+				ID: w.ID, Key: key, Logger: opts.Logger, RelayOnly: opts.RelayOnly, SendBuffer: sendBuffer, RecvBuffer: recvBuffer,
+				Revived: m.reconnect, TLS: opts.TLS,
 			}
 			var err error
 			m.Node, err = tailnet.New(nodeOpt)

@@ -84,7 +84,7 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 		return true, fmt.Errorf("say hello: %w", err)
 	}
 	d.log.Info("connected to the server", "agent", manifest.GetAgentName())
-	if d.opt.OwnProcess {
+	if d.opts.OwnProcess {
 		debug.FreeOSMemory() // joining needs more than staying does
 	}
 
@@ -153,10 +153,8 @@ func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
 		ProtocolVersion: protocolVersion,
 		Incarnation:     m.GetIncarnation(), ManifestPending: m.GetPending(),
 	}
-	if !m.GetPending() {
-		h.ExpandedDirectory = d.directory(m)
-	} else if d.isReady() {
-		h.ExpandedDirectory = d.directory(d.current())
+	if w, last := d.current(); w != nil { // last is m, or what m is to replace
+		h.ExpandedDirectory = w.directory(last)
 	}
 	return h
 }

@@ -36,7 +36,7 @@ func parseSchedule(text string) (cron.Schedule, error) {
 }
 
 // runSchedules runs the scripts that have a schedule, each at its times and never twice at once, until ctx ends.
-func (d *daemon) runSchedules(ctx context.Context, m *agentpb.ManifestResponse) {
+func (w *workspace) runSchedules(ctx context.Context, m *agentpb.ManifestResponse) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, s := range m.GetScripts() {
@@ -45,17 +45,17 @@ func (d *daemon) runSchedules(ctx context.Context, m *agentpb.ManifestResponse) 
 		}
 		schedule, err := parseSchedule(s.GetCron())
 		if err != nil {
-			d.log.Warn("script has a schedule that cannot be read", "script", s.GetDisplayName(), "err", err)
+			w.log.Warn("script has a schedule that cannot be read", "script", s.GetDisplayName(), "err", err)
 			continue
 		}
-		wg.Go(func() { d.runSchedule(ctx, schedule, s) })
+		wg.Go(func() { w.runSchedule(ctx, schedule, s) })
 	}
 }
 
 // scheduleLook bounds a sleep: a machine's clock may jump.
 const scheduleLook = time.Minute
 
-func (d *daemon) runSchedule(ctx context.Context, schedule cron.Schedule, s *agentpb.Script) {
+func (w *workspace) runSchedule(ctx context.Context, schedule cron.Schedule, s *agentpb.Script) {
 	for next := schedule.Next(time.Now()); !next.IsZero(); {
 		timer := time.NewTimer(min(time.Until(next), scheduleLook))
 		select {
@@ -67,7 +67,8 @@ func (d *daemon) runSchedule(ctx context.Context, schedule cron.Schedule, s *age
 		if time.Now().Before(next) {
 			continue
 		}
-		d.runScript(ctx, s, d.scriptEnvironment(d.current()), stageCron)
+		_, m := w.current()
+		w.runScript(ctx, s, w.scriptEnvironment(m), stageCron)
 		next = schedule.Next(time.Now())
 	}
 }

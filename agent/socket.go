@@ -1,69 +1,90 @@
 package agent
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 
-	"github.com/codermesh/codermesh/agent/socket"
+	"github.com/codermesh/codermesh/internal/connset"
 	"github.com/codermesh/codermesh/internal/scratch"
 )
 
-// maxSocketConns bounds how many programs talk to one of the agent's private sockets at once.
-const maxSocketConns = 32
+const (
+	socketName = "agent.sock"
+	// maxSocketPath is what fits into a Unix socket's address (sun_path, 108 bytes with the end on Linux).
+	maxSocketPath = 107
+)
 
-// privateSocket is a socket in a folder of its own, which only the workspace's account can enter.
+// privateSocket is a Unix socket in a folder of its own, which only the workspace's account can enter.
 type privateSocket struct {
-	dir    string
-	temp   *scratch.Folder // dir, where it is a temporary one; or nil
-	server *socket.Server
+	path  string
+	temp  *scratch.Folder // the socket's folder where that is a temporary one; or nil
+	conns *connset.Set
+	wg    sync.WaitGroup
 }
 
-// newPrivateSocket listens in a folder that it makes anew, or in a temporary one (""), which the next agent does not reuse. handle
-// serves one connection, which is closed when it returns; it ends when the connection does.
-func newPrivateSocket(dir string, handle func(net.Conn)) (*privateSocket, error) {
-	s := &privateSocket{dir: dir}
-	var err error
-	if dir == "" {
-		if s.temp, err = scratch.Make("coder-git-"); err == nil {
-			s.dir = s.temp.Path()
+// newPrivateSocket makes dir, in place of one that a killed agent left, and listens in it. The next agent of a workspace takes the same dir,
+// because shells outlive an agent, with the variables that they began with. Where dir cannot be made, or its path is too long, the socket
+// is in a temporary folder. handle serves one connection, at most limit at once; the connection is closed when handle returns, and
+// handle must return when the connection is closed.
+func newPrivateSocket(dir string, limit int, log *slog.Logger, handle func(net.Conn)) (*privateSocket, error) {
+	s := &privateSocket{path: filepath.Join(dir, socketName), conns: connset.New(connset.Options{Limit: limit})}
+	if len(s.path) > maxSocketPath || os.RemoveAll(dir) != nil || os.MkdirAll(dir, 0o700) != nil {
+		var err error
+		if s.temp, err = socketFolder(dir); err != nil {
+			return nil, fmt.Errorf("create folder for socket: %w", err)
 		}
-	} else if err = os.RemoveAll(dir); err == nil { // a killed agent left it
-		err = os.Mkdir(dir, 0o700)
+		s.path = filepath.Join(s.temp.Path(), socketName)
 	}
+	l, err := listenPrivate(s.path)
 	if err != nil {
-		return nil, fmt.Errorf("create folder for a socket: %w", err)
+		return nil, errors.Join(err, s.close())
 	}
-	l, err := net.Listen("unix", s.path())
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on a socket: %w", err), s.removeFolder())
-	}
-	s.server = socket.Serve(l, maxSocketConns, handle)
+	s.wg.Go(func() {
+		if err := s.conns.Serve(l, handle); err != nil {
+			log.Error("private socket ended", "path", s.path, "err", err)
+		}
+	})
 	return s, nil
 }
 
-const socketName = "agent.sock"
-
-func (s *privateSocket) path() string { return filepath.Join(s.dir, socketName) }
-
-// socketDir is a folder for a socket that the next agent of this workspace has, too: shells outlive an agent, with the variables that
-// they began with. It is empty where there is no such place.
-func (d *daemon) socketDir(name string) string {
-	dir := filepath.Join(d.state.dir, name)
-	if !d.state.writable || len(filepath.Join(dir, socketName)) > maxSocketPath {
-		return ""
+func listenPrivate(path string) (net.Listener, error) {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("open socket: %w", err)
 	}
-	return dir
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("open socket: %w", err), l.Close())
+	}
+	return l, nil
 }
 
-// close ends the socket and all connections to it.
-func (s *privateSocket) close() error { return errors.Join(s.server.Close(), s.removeFolder()) }
-
-func (s *privateSocket) removeFolder() error {
-	if s.temp != nil {
-		return s.temp.Close()
+// socketFolder takes a temporary folder for a socket that cannot be in dir. The next agent takes the same one for this dir, unless another
+// process or account has a folder of that name.
+func socketFolder(dir string) (*scratch.Folder, error) {
+	sum := sha256.Sum256([]byte(dir))
+	temp, err := scratch.Take(filepath.Join(os.TempDir(), "coder-agent-"+hex.EncodeToString(sum[:8])))
+	if errors.Is(err, scratch.ErrTaken) {
+		return scratch.Make("coder-agent-")
 	}
-	return os.RemoveAll(s.dir)
+	return temp, err
+}
+
+// close closes the socket and all connections to it, waits for their handlers, and removes the folder. A nil socket has nothing to close.
+func (s *privateSocket) close() error {
+	if s == nil {
+		return nil
+	}
+	err := s.conns.Close()
+	s.wg.Wait()
+	if s.temp != nil {
+		return errors.Join(err, s.temp.Close())
+	}
+	return errors.Join(err, os.RemoveAll(filepath.Dir(s.path)))
 }

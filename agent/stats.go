@@ -93,7 +93,7 @@ func (s *stats) request(sshConns int) *agentpb.StatsRequest {
 
 // reportStats says every minute what the workspace is used by, if it is, until ctx ends.
 func (d *daemon) reportStats(ctx context.Context) {
-	interval := d.opt.StatsInterval
+	interval := d.opts.StatsInterval
 	if interval <= 0 {
 		interval = defaultStatsInterval
 	}
@@ -106,10 +106,11 @@ func (d *daemon) reportStats(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if !d.isReady() {
+		w, _ := d.current()
+		if w == nil {
 			continue
 		}
-		r := d.stats.request(d.ssh.Sessions())
+		r := d.stats.request(w.ssh.Sessions())
 		now := r.GetSsh()+r.GetVscode()+r.GetJetbrains()+r.GetReconnectingPty()+r.GetPortForward() > 0
 		if d.stats.ever.Swap(false) || now || used {
 			d.reports.add(report{stats: r})

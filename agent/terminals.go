@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/sshd"
 	"github.com/codermesh/codermesh/agent/terminal"
 	"github.com/codermesh/codermesh/internal/netio"
@@ -40,45 +41,11 @@ func (h ownHolder) Dial() (net.Conn, error) {
 	return ours, nil
 }
 
-// serveTerminals lets viewers reach terminals until the listener is closed.
-func (d *daemon) serveTerminals() {
-	slots := make(chan struct{}, maxTerminalConns)
-	for {
-		conn, err := d.terminalListener.Accept()
-		if err != nil {
-			return // closed
-		}
-		select {
-		case slots <- struct{}{}:
-		default:
-			d.log.Warn("too many viewers of terminals", "peer", conn.RemoteAddr())
-			conn.Close()
-			continue
-		}
-		d.wg.Go(func() {
-			defer func() { <-slots }()
-			defer d.open(conn)()
-			if err := d.terminal(conn); err != nil {
-				d.log.Warn("open terminal", "peer", conn.RemoteAddr(), "err", err)
-				_ = ptywire.WriteJSON(conn, ptywire.Exit, ptywire.End{Code: 127, Reason: err.Error()}) // it may be gone
-			}
-			conn.Close()
-		})
-	}
-}
-
-// open lets close end a connection that is being served. The caller calls what it returns.
-func (d *daemon) open(conn net.Conn) (done func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closing {
-		conn.Close()
-	}
-	d.viewers[conn] = struct{}{}
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.viewers, conn)
+// serveTerminal serves one viewer, and tells it why it cannot look.
+func (d *daemon) serveTerminal(conn net.Conn) {
+	if err := d.terminal(conn); err != nil {
+		d.log.Warn("cannot open terminal", "peer", conn.RemoteAddr(), "err", err)
+		_ = ptywire.WriteJSON(conn, ptywire.Exit, ptywire.End{Code: 127, Reason: err.Error()}) // it may be gone
 	}
 }
 
@@ -104,15 +71,16 @@ func (d *daemon) terminal(conn net.Conn) error {
 	timer := time.NewTimer(terminalPatience)
 	defer timer.Stop()
 	select {
-	case <-d.ready:
+	case <-d.booted:
 	case <-timer.C:
 		return errors.New("the workspace has not heard from its server yet; try again in a moment")
 	}
+	w, m := d.current()
 	held, err := d.holder.Dial()
 	if err != nil {
 		return fmt.Errorf("reach terminals: %w", err)
 	}
-	if err := ptywire.WriteJSON(held, ptywire.Open, d.startTerminal(req)); err != nil {
+	if err := ptywire.WriteJSON(held, ptywire.Open, w.startTerminal(req, m)); err != nil {
 		held.Close()
 		return fmt.Errorf("ask for terminal: %w", err)
 	}
@@ -122,24 +90,23 @@ func (d *daemon) terminal(conn net.Conn) error {
 }
 
 // startTerminal is what a new shell of a terminal starts with.
-func (d *daemon) startTerminal(req ptywire.Request) terminal.Start {
-	m := d.current()
-	env := d.variables(m)
+func (w *workspace) startTerminal(req ptywire.Request, m *agentpb.ManifestResponse) terminal.Start {
+	env := w.variables(m)
 	env.Set("TERM", "xterm-256color")
 	env.Set("COLORTERM", "truecolor")
-	dir := d.user.Directory(m.GetDirectory(), env)
-	for _, fallback := range []string{d.user.Home, "/"} {
+	dir := w.user.Directory(m.GetDirectory(), env)
+	for _, fallback := range []string{w.user.Home, "/"} {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			break
 		}
 		dir = fallback
 	}
-	s := terminal.Start{Request: req, Path: d.user.Shell, Env: env.List(), Directory: dir}
+	s := terminal.Start{Request: req, Path: w.user.Shell, Env: env.List(), Directory: dir}
 	if req.Command != "" {
-		s.Args = []string{d.user.Shell, "-c", req.Command}
+		s.Args = []string{w.user.Shell, "-c", req.Command}
 		return s
 	}
-	s.Args = []string{"-" + filepath.Base(d.user.Shell)}
-	s.Banner = sshd.Banner(d.motd(m, env), d.user.Home, d.log)
+	s.Args = []string{"-" + filepath.Base(w.user.Shell)}
+	s.Banner = sshd.Banner(w.motd(m, env), w.user.Home, w.log)
 	return s
 }

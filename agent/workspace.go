@@ -2,10 +2,9 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,12 +19,24 @@ import (
 	"github.com/codermesh/codermesh/agent/script"
 	"github.com/codermesh/codermesh/agent/sshd"
 	"github.com/codermesh/codermesh/agent/units"
-	"github.com/codermesh/codermesh/internal/scratch"
 )
+
+// workspace is what an agent has once it has a whole manifest: it knows then which workspace it is in.
+type workspace struct {
+	*daemon
+	state   *state
+	scripts *script.Runner
+	ssh     *sshd.Server
+	units   *units.Graph
+
+	// Sockets for programs in the workspace. Each is nil where it cannot be opened.
+	unitSocket, gitSocket, loginSocket *privateSocket
+	stopAnswers                        context.CancelFunc // ends what the sockets have not answered yet
+}
 
 // accept takes a manifest. The first whole one makes the agent ready for sessions; a pending one changes nothing.
 func (d *daemon) accept(m *agentpb.ManifestResponse) error {
-	workspace, err := uuid.FromBytes(m.GetWorkspaceId())
+	id, err := uuid.FromBytes(m.GetWorkspaceId())
 	if err != nil {
 		return fmt.Errorf("read manifest: workspace id: %w", err)
 	}
@@ -33,55 +44,111 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 		d.log.Info("waiting for the build to describe this agent completely", "incarnation", m.GetIncarnation())
 		return nil
 	}
+	w, before := d.current()
+	first := w == nil
+	if first {
+		if w, err = d.boot(id, m); err != nil {
+			return err
+		}
+	}
 	d.mu.Lock()
-	same := proto.Equal(d.manifest, m)
-	d.manifest = m
+	if d.closing {
+		d.mu.Unlock()
+		if first {
+			err = w.close()
+		}
+		return errors.Join(errClosing, err)
+	}
+	d.workspace, d.manifest = w, m
 	d.mu.Unlock()
-	defer d.renewed.Poke()
-	if d.isReady() {
-		if !same {
-			d.refresh(m)
+	if first {
+		if d.opts.OwnProcess {
+			if err := os.Chdir(w.directory(m)); err != nil {
+				d.log.Info("workspace folder does not exist", "err", err)
+			}
 		}
-		return nil
+		close(d.booted)
+		d.wg.Go(func() {
+			if err := w.ssh.Serve(d.sessionListener); err != nil {
+				d.log.Error("cannot accept ssh connections", "err", err)
+			}
+		})
 	}
-	// By workspace and name, not by the agent's id, which every build may change.
-	d.state = openState(filepath.Join(d.opt.StateDir, workspace.String()+"-"+fileName(m.GetAgentName())), d.log)
-	d.scripts = script.New(script.Options{Logger: d.log, StateDir: d.state.dir, LogDir: d.opt.LogDir})
-	if err := os.MkdirAll(d.scripts.BinDir(), 0o700); err != nil {
-		d.log.Warn("make folder for programs of scripts", "err", err)
+	if !proto.Equal(before, m) {
+		w.refresh(m)
 	}
-	d.ssh, err = sshd.New(sshd.Options{Logger: d.log, Environment: d.environment, Session: d.stats.session})
-	if err != nil {
-		return err
-	}
-	d.openSocket(m)
-	if d.git, err = newGitAgent(d.socketDir("gitkey"), d.gitKey); err != nil {
-		d.log.Warn("git goes without the owner's key", "err", err)
-	}
-	logins, stopLogins := context.WithCancel(context.Background())
-	d.stopLogins = stopLogins
-	if d.logins, err = d.newLogins(logins); err != nil {
-		d.log.Warn("git goes without the owner's logins", "err", err)
-	}
-	if d.opt.OwnProcess {
-		if err := os.Chdir(d.directory(m)); err != nil {
-			d.log.Info("workspace folder does not exist", "err", err)
-		}
-	}
-	close(d.ready)
-	d.refresh(m)
-	d.wg.Go(func() {
-		if err := d.ssh.Serve(d.sessionListener); err != nil {
-			d.log.Error("serve ssh", "err", err)
-		}
-	})
+	d.renewed.Poke()
 	return nil
 }
 
+var errClosing = errors.New("the agent is stopping")
+
+// boot makes the workspace that the first manifest describes.
+func (d *daemon) boot(id uuid.UUID, m *agentpb.ManifestResponse) (*workspace, error) {
+	w := &workspace{daemon: d}
+	var err error
+	if w.ssh, err = sshd.New(sshd.Options{Logger: d.log, Environment: w.environment, Session: d.stats.session}); err != nil {
+		return nil, err
+	}
+	// By workspace and name, not by the agent's id, which every build may change.
+	w.state = openState(filepath.Join(d.opts.StateDir, id.String()+"-"+fileName(m.GetAgentName())), d.log)
+	w.scripts = script.New(script.Options{Logger: d.log, StateDir: w.state.dir, LogDir: d.opts.LogDir})
+	if err := os.MkdirAll(w.scripts.BinDir(), 0o700); err != nil {
+		d.log.Warn("cannot make folder for programs of scripts", "err", err)
+	}
+	unitFile := ""
+	if w.state.writable {
+		unitFile = filepath.Join(w.state.dir, "units.json")
+	}
+	w.units = units.New(unitFile, m.GetIncarnation())
+	w.openSockets()
+	return w, nil
+}
+
+// openSockets opens the sockets of the workspace's programs. Without them everything else works.
+func (w *workspace) openSockets() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.stopAnswers = cancel
+	var err error
+	w.unitSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "units"), units.MaxRequests, w.log, func(conn net.Conn) {
+		if err := units.Serve(ctx, conn, w.units); err != nil {
+			w.log.Debug("cannot answer about units", "err", err)
+		}
+	})
+	if err != nil {
+		w.log.Warn("scripts cannot wait for each other", "err", err)
+	}
+	w.gitSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "gitkey"), maxGitConns, w.log, func(conn net.Conn) {
+		serveGitKey(ctx, conn, w.gitKey)
+	})
+	if err != nil {
+		w.log.Warn("git goes without the owner's key", "err", err)
+	}
+	w.loginSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "logins"), maxGitConns, w.log, func(conn net.Conn) {
+		if err := login.Serve(ctx, conn, w.findLogin); err != nil {
+			w.log.Debug("cannot answer about logins", "err", err)
+		}
+	})
+	if err != nil {
+		w.log.Warn("git goes without the owner's logins", "err", err)
+	}
+}
+
+// maxGitConns bounds how many programs ask for the owner's key, or logins, at once.
+const maxGitConns = 32
+
+// close hangs up sessions, and ends scripts and what is asked on the sockets.
+func (w *workspace) close() error {
+	err := errors.Join(w.ssh.Close(), w.scripts.Close())
+	w.stopAnswers()
+	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close())
+}
+
 // refresh takes what of a manifest may change while the agent runs: what is collected and checked.
-func (d *daemon) refresh(m *agentpb.ManifestResponse) {
-	d.setMetadata(m)
-	d.units.NextBuild(m.GetIncarnation())
+func (w *workspace) refresh(m *agentpb.ManifestResponse) {
+	w.setMetadata(m)
+	w.units.NextBuild(m.GetIncarnation())
+	d := w.daemon
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopDuties != nil {
@@ -93,46 +160,8 @@ func (d *daemon) refresh(m *agentpb.ManifestResponse) {
 	var ctx context.Context
 	ctx, d.stopDuties = context.WithCancel(context.Background())
 	d.wg.Go(func() { d.checkHealth(ctx, m.GetApps()) })
-	d.wg.Go(func() { d.runSchedules(ctx, m) })
+	d.wg.Go(func() { w.runSchedules(ctx, m) })
 }
-
-// openSocket lets the workspace's scripts ask for order among them. Without it everything else works.
-func (d *daemon) openSocket(m *agentpb.ManifestResponse) {
-	kept := ""
-	if d.state.writable {
-		kept = filepath.Join(d.state.dir, "units.json")
-	}
-	d.units = units.New(kept, m.GetIncarnation())
-	path := filepath.Join(d.state.dir, "agent.sock")
-	if len(path) > maxSocketPath {
-		temp, err := socketFolder(d.state.dir)
-		if err != nil {
-			d.log.Warn("scripts cannot wait for each other", "err", err)
-			return
-		}
-		d.socketTemp, path = temp, filepath.Join(temp.Path(), "agent.sock")
-	}
-	server, err := units.Serve(path, d.units, d.log)
-	if err != nil {
-		d.log.Warn("scripts cannot wait for each other", "err", err)
-		return
-	}
-	d.socket, d.unitServer = path, server
-}
-
-// socketFolder is a temporary folder for a socket that does not fit into the state folder. The next agent of this state folder has it,
-// too, for shells that outlive an agent, unless another process or account has a folder of that name.
-func socketFolder(state string) (*scratch.Folder, error) {
-	sum := sha256.Sum256([]byte(state))
-	temp, err := scratch.Take(filepath.Join(os.TempDir(), "coder-agent-"+hex.EncodeToString(sum[:8])))
-	if errors.Is(err, scratch.ErrTaken) {
-		return scratch.Make("coder-agent-")
-	}
-	return temp, err
-}
-
-// maxSocketPath is what fits into a Unix socket's address (sun_path, 108 bytes with the end on Linux).
-const maxSocketPath = 107
 
 // fileName keeps what is safe in a file's name.
 func fileName(name string) string {
@@ -144,51 +173,40 @@ func fileName(name string) string {
 	}, name)
 }
 
-func (d *daemon) current() *agentpb.ManifestResponse {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.manifest
-}
-
-// environment is what a session starts with. It blocks until there is a manifest.
-func (d *daemon) environment(ctx context.Context) (sshd.Environment, error) {
-	select {
-	case <-d.ready:
-	case <-ctx.Done():
-		return sshd.Environment{}, ctx.Err()
-	}
-	m := d.current()
-	env := d.variables(m)
+// environment is what a session starts with.
+func (w *workspace) environment(context.Context) (sshd.Environment, error) {
+	_, m := w.current()
+	env := w.variables(m)
 	return sshd.Environment{
-		User: d.user, Env: env.List(), Directory: d.user.Directory(m.GetDirectory(), env),
-		MOTDFile: d.motd(m, env),
+		User: w.user, Env: env.List(), Directory: w.user.Directory(m.GetDirectory(), env),
+		MOTDFile: w.motd(m, env),
 	}, nil
 }
 
-func (d *daemon) scriptEnvironment(m *agentpb.ManifestResponse) script.Environment {
-	env := d.variables(m)
-	return script.Environment{User: d.user, Env: env.List(), Directory: d.user.Directory(m.GetDirectory(), env)}
+func (w *workspace) scriptEnvironment(m *agentpb.ManifestResponse) script.Environment {
+	env := w.variables(m)
+	return script.Environment{User: w.user, Env: env.List(), Directory: w.user.Directory(m.GetDirectory(), env)}
 }
 
-func (d *daemon) directory(m *agentpb.ManifestResponse) string {
-	return d.user.Directory(m.GetDirectory(), d.variables(m))
+func (w *workspace) directory(m *agentpb.ManifestResponse) string {
+	return w.user.Directory(m.GetDirectory(), w.variables(m))
 }
 
-func (d *daemon) motd(m *agentpb.ManifestResponse, env *proc.Env) string {
+func (w *workspace) motd(m *agentpb.ManifestResponse, env *proc.Env) string {
 	if m.GetMotdFile() == "" {
 		return ""
 	}
-	return d.user.Directory(m.GetMotdFile(), env)
+	return w.user.Directory(m.GetMotdFile(), env)
 }
 
 // variables are those of sessions and scripts: the agent's own without its secrets, the account's, the workspace's, and
 // last the template's, which may refer to all of them.
-func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
+func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env := proc.NewEnv(proc.Scrub(os.Environ()))
-	env.Set("HOME", d.user.Home)
-	env.Set("USER", d.user.Name)
-	env.Set("LOGNAME", d.user.Name)
-	env.Set("SHELL", d.user.Shell)
+	env.Set("HOME", w.user.Home)
+	env.Set("USER", w.user.Name)
+	env.Set("LOGNAME", w.user.Name)
+	env.Set("SHELL", w.user.Shell)
 	env.Default("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	env.Default("LANG", "C.UTF-8")
 	env.Set("CODER", "true")
@@ -199,15 +217,15 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env.Set("CODER_WORKSPACE_AGENT_NAME", m.GetAgentName())
 	env.Set("CODER_WORKSPACE_OWNER_NAME", m.GetOwnerName())
 	url := m.GetAccessUrl()
-	if d.opt.URL != nil {
-		url = d.opt.URL.String() // the one that works from here
+	if w.opts.URL != nil {
+		url = w.opts.URL.String() // the one that works from here
 	}
 	env.Set("CODER_AGENT_URL", strings.TrimRight(url, "/")+"/") // modules append "api/v2/…"
 	env.Set("CS_DISABLE_GETTING_STARTED_OVERRIDE", "1")         // code-server opens the folder, not its introduction
-	if d.socket != "" {
-		env.Set(units.SocketEnv, d.socket)
+	if w.unitSocket != nil {
+		env.Set(units.SocketEnv, w.unitSocket.path)
 	}
-	d.setGit(env)
+	w.setGit(env)
 	if uri := m.GetVscodeProxyUri(); uri != "" {
 		env.Set("VSCODE_PROXY_URI", uri)
 	}
@@ -222,24 +240,24 @@ func (d *daemon) variables(m *agentpb.ManifestResponse) *proc.Env {
 	}
 	// Last, because a template may replace PATH. Programs of scripts come first: modules put wrappers there.
 	path, _ := env.Get("PATH")
-	env.Set("PATH", searchPath(path, d.scripts.BinDir(), programDir()))
+	env.Set("PATH", searchPath(path, w.scripts.BinDir(), programDir()))
 	return env
 }
 
 // setGit makes git use the owner's key and logins. It says that it speaks ssh's command line, or git would ask it at every call.
-func (d *daemon) setGit(env *proc.Env) {
+func (w *workspace) setGit(env *proc.Env) {
 	self, err := os.Executable()
 	if err != nil {
 		return
 	}
-	if d.logins != nil {
-		env.Set(login.SocketEnv, d.logins.path())
+	if w.loginSocket != nil {
+		env.Set(login.SocketEnv, w.loginSocket.path)
 		env.Set("GIT_ASKPASS", self) // git runs it with a prompt and nothing else: the program knows those
 	}
-	if d.git == nil || strings.ContainsAny(self, `"$\`+"`") {
+	if w.gitSocket == nil || strings.ContainsAny(self, `"$\`+"`") {
 		return
 	}
-	env.Set(GitAgentEnv, d.git.path())
+	env.Set(GitAgentEnv, w.gitSocket.path)
 	env.Set("GIT_SSH_COMMAND", `"`+self+`" gitssh`)
 	env.Set("GIT_SSH_VARIANT", "ssh")
 	// Commits that are signed with SSH keys are signed with the owner's, which git cannot read: the program knows how git calls it.

@@ -8,9 +8,9 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"sync"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/connset"
 	"github.com/codermesh/codermesh/internal/netio"
 )
 
@@ -28,104 +28,54 @@ type Options struct {
 
 // Forwarder serves connections to ports of the workspace that no service of the agent owns.
 type Forwarder struct {
-	log *slog.Logger
-	tcp chan struct{}
-	udp chan struct{}
+	log      *slog.Logger
+	tcp, udp *connset.Set // connections with peers
+	local    *connset.Set // connections with the workspace's ports
 
 	run    context.Context // ends with Close
 	cancel context.CancelFunc
-
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	conns  map[net.Conn]struct{}
-	wg     sync.WaitGroup
 }
 
 // New returns a Forwarder. Close it.
-func New(opt Options) *Forwarder {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
+func New(opts Options) *Forwarder {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Forwarder{
-		log: opt.Logger, conns: make(map[net.Conn]struct{}),
-		tcp: make(chan struct{}, maxTCP), udp: make(chan struct{}, maxUDP),
+	f := &Forwarder{log: opts.Logger, local: connset.New(connset.Options{})}
+	refuse := func(conn net.Conn) {
+		f.log.Warn("too many forwarded connections", "peer", conn.RemoteAddr())
+		netio.Abort(conn)
 	}
+	f.tcp = connset.New(connset.Options{Limit: maxTCP, Refused: refuse})
+	f.udp = connset.New(connset.Options{Limit: maxUDP, Refused: refuse})
 	f.run, f.cancel = context.WithCancel(context.Background())
 	return f
 }
 
 // Close ends every forwarded connection and waits for them.
 func (f *Forwarder) Close() error {
-	f.mu.Lock()
-	f.closed = true
-	for conn := range f.conns {
-		conn.Close()
-	}
-	f.mu.Unlock()
 	f.cancel()
-	f.wg.Wait()
-	return nil
+	return errors.Join(f.local.Close(), f.tcp.Close(), f.udp.Close())
 }
 
 // TCP decides about a TCP connection to dst, in the form the mesh node wants. It does not block.
 func (f *Forwarder) TCP(_, dst netip.AddrPort) (func(net.Conn), bool) {
-	return func(conn net.Conn) { f.serve(conn, f.tcp, func() { f.serveTCP(conn, dst.Port()) }) }, dst.Port() != 0
+	return func(conn net.Conn) { f.tcp.Do(conn, func() { f.serveTCP(conn, dst.Port()) }) }, dst.Port() != 0
 }
 
 // UDP decides about a UDP flow to dst, in the form the mesh node wants. It does not block.
 func (f *Forwarder) UDP(_, dst netip.AddrPort) (func(net.Conn), bool) {
-	return func(conn net.Conn) { f.serve(conn, f.udp, func() { f.serveUDP(conn, dst.Port()) }) }, dst.Port() != 0
-}
-
-func (f *Forwarder) serve(conn net.Conn, slots chan struct{}, serve func()) {
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	default:
-		f.log.Warn("too many forwarded connections", "peer", conn.RemoteAddr())
-		netio.Abort(conn)
-		return
-	}
-	if !f.track(conn) {
-		conn.Close()
-		return
-	}
-	defer f.untrack(conn)
-	serve()
-}
-
-func (f *Forwarder) track(conn net.Conn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return false
-	}
-	f.conns[conn] = struct{}{}
-	f.wg.Add(1)
-	return true
-}
-
-func (f *Forwarder) untrack(conn net.Conn) {
-	conn.Close()
-	f.mu.Lock()
-	delete(f.conns, conn)
-	f.mu.Unlock()
-	f.wg.Done()
+	return func(conn net.Conn) { f.udp.Do(conn, func() { f.serveUDP(conn, dst.Port()) }) }, dst.Port() != 0
 }
 
 func (f *Forwarder) serveTCP(conn net.Conn, port uint16) {
 	local, err := DialLocal(f.run, port)
 	if err != nil {
-		f.log.Debug("forward refused", "addr", port, "err", err)
+		f.log.Debug("cannot forward", "err", err)
 		netio.Abort(conn)
 		return
 	}
-	if !f.track(local) {
-		local.Close()
-		return
-	}
-	defer f.untrack(local)
-	netio.Pipe(conn, local)
+	f.local.Do(local, func() { netio.Pipe(conn, local) })
 }
 
 var loopback = []string{"127.0.0.1", "::1"}

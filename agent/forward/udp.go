@@ -25,16 +25,12 @@ func (f *Forwarder) serveUDP(peer net.Conn, port uint16) {
 	for _, host := range loopback {
 		local, err := net.Dial("udp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 		if err != nil {
-			f.log.Debug("forward refused", "addr", port, "err", err)
+			f.log.Debug("cannot forward", "err", err)
 			continue
 		}
 		flow := &udpFlow{peer: peer, local: local, last: last}
-		if !f.track(local) {
-			local.Close()
-			return
-		}
-		refused := flow.run()
-		f.untrack(local)
+		refused := false
+		f.local.Do(local, func() { refused = flow.run() })
 		if !refused {
 			return
 		}

@@ -13,11 +13,11 @@ const killDelay = 5 * time.Second
 // kills what is left.
 func (s *Server) reap(p *process) {
 	exited := make(chan struct{})
-	s.wg.Go(func() {
+	s.processes.Go(func() {
 		p.wait()
 		close(exited)
 	})
-	s.wg.Go(func() {
+	s.processes.Go(func() {
 		select {
 		case <-exited:
 			return
@@ -47,7 +47,7 @@ func (s *Server) environment(gone <-chan struct{}) (Environment, error) {
 		case <-done:
 		}
 	}()
-	env, err := s.opt.Environment(ctx)
+	env, err := s.opts.Environment(ctx)
 	if err != nil && context.Cause(ctx) == errNoEnvironment {
 		return env, errNoEnvironment
 	}

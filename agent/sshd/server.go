@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/connset"
 )
 
 const (
@@ -35,101 +36,57 @@ type Options struct {
 	Logger *slog.Logger // nil discards
 	// Environment is asked once per session and may block, until ctx ends, while the workspace learns what it is.
 	Environment func(ctx context.Context) (Environment, error)
-	// Session is told of every program that is started, with the variables that the client sent, and calls what it returns at
-	// the program's end. nil: nobody counts.
+	// Session is called for every program that is started, with the variables that the client sent; what it returns is called when the
+	// program has ended. nil means neither.
 	Session func(env *proc.Env) (end func())
 }
 
 // Server serves connections that carry SSH channels. Serve may be called for several listeners.
 type Server struct {
-	opt Options
-	log *slog.Logger
+	opts  Options
+	log   *slog.Logger
+	conns *connset.Set
 
-	run    context.Context // ends with Close
-	cancel context.CancelFunc
-
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	conns  map[*conn]struct{}
-	wg     sync.WaitGroup // connections and everything they started
+	run       context.Context // ends with Close
+	cancel    context.CancelFunc
+	processes sync.WaitGroup // what connections have started
 }
 
 // New returns a server that listens nowhere yet. Close it.
-func New(opt Options) (*Server, error) {
+func New(opts Options) (*Server, error) {
 	proc.DefaultSignals()
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opt.Environment == nil {
+	if opts.Environment == nil {
 		return nil, errors.New("new ssh server: it needs an environment")
 	}
-	s := &Server{opt: opt, log: opt.Logger, conns: make(map[*conn]struct{})}
+	s := &Server{opts: opts, log: opts.Logger}
+	s.conns = connset.New(connset.Options{Limit: maxConns, Refused: func(conn net.Conn) {
+		s.log.Warn("too many ssh connections", "peer", conn.RemoteAddr())
+	}})
 	s.run, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Serve accepts connections until l is closed or Close is called, which is no error. It closes l. The clients speak sshmux; the
+// Serve accepts connections until l is closed or Close is called, and then returns nil. It closes l. The clients speak sshmux; the
 // connections of l must be encrypted, and come from peers that may use the workspace.
 func (s *Server) Serve(l net.Listener) error {
-	defer l.Close()
-	stop := context.AfterFunc(s.run, func() { l.Close() })
-	defer stop()
-	for {
-		raw, err := l.Accept()
-		if err != nil {
-			if s.run.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return nil
-			}
-			return fmt.Errorf("accept ssh connection: %w", err)
-		}
-		if c := s.add(raw); c != nil {
-			go s.serve(c)
-		}
+	if err := s.conns.Serve(l, func(raw net.Conn) { newConn(s, raw).serve() }); err != nil {
+		return fmt.Errorf("accept ssh connection: %w", err)
 	}
-}
-
-// add counts a connection, or closes it and returns nil.
-func (s *Server) add(raw net.Conn) *conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= maxConns {
-		raw.Close()
-		if !s.closed {
-			s.log.Warn("too many ssh connections", "peer", raw.RemoteAddr())
-		}
-		return nil
-	}
-	c := newConn(s, raw)
-	s.conns[c] = struct{}{}
-	s.wg.Add(1)
-	return c
-}
-
-func (s *Server) serve(c *conn) {
-	defer s.wg.Done()
-	c.serve()
-	s.mu.Lock()
-	delete(s.conns, c)
-	s.mu.Unlock()
+	return nil
 }
 
 // Close ends every connection, hangs up every session, and waits for them. Processes that ignore the hangup are killed after
 // killDelay.
 func (s *Server) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	for c := range s.conns {
-		c.raw.Close()
-	}
-	s.mu.Unlock()
+	err := s.conns.CloseAll() // before the hangup: a client must not take it for the end of its program
 	s.cancel()
-	s.wg.Wait()
-	return nil
+	err = errors.Join(err, s.conns.Close())
+	s.processes.Wait()
+	return err
 }
 
 // Sessions is how many connections are open.
-func (s *Server) Sessions() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns)
-}
+func (s *Server) Sessions() int { return s.conns.Len() }

@@ -180,7 +180,7 @@ func (s *session) hangUp() {
 
 // runProgram runs a command, or the login shell if it is empty, to its end.
 func (s *session) runProgram(command string) {
-	if count := s.conn.server.opt.Session; count != nil {
+	if count := s.conn.server.opts.Session; count != nil {
 		defer count(s.env)()
 	}
 	env, err := s.conn.server.environment(s.ended)

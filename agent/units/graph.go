@@ -37,7 +37,7 @@ type Unit struct {
 	Waits  []string `json:"waits"`           // those of Wants that are not complete
 	Ready  bool     `json:"ready"`           // it may start
 	Known  bool     `json:"known"`           // somebody has named it
-	Error  string   `json:"error,omitempty"` // of the request, see Server
+	Error  string   `json:"error,omitempty"` // of the request
 }
 
 type unit struct {

@@ -5,14 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/agent/socket"
 	"github.com/codermesh/codermesh/internal/jsonline"
 )
 
@@ -20,9 +15,10 @@ import (
 const SocketEnv = "CODER_AGENT_SOCKET_PATH"
 
 const (
-	maxRequest  = 64 << 10 // bytes
-	maxAnswer   = 4 << 20  // bytes: the names of all units, twice
-	maxRequests = 512      // at once
+	maxRequest = 64 << 10 // bytes
+	maxAnswer  = 4 << 20  // bytes: the names of all units, twice
+	// MaxRequests bounds the requests that an agent serves at once.
+	MaxRequests = 512
 	// maxWait bounds a start that names no time.
 	maxWait = 24 * time.Hour
 )
@@ -35,60 +31,38 @@ type Request struct {
 	WaitMS int64    `json:"wait_ms,omitempty"` // of start; 0: a day
 }
 
-// Server answers on a socket. Close it.
-type Server struct {
-	graph   *Graph
-	log     *slog.Logger
-	life    context.Context // ends with Close
-	cancel  context.CancelFunc
-	socket  *socket.Server
-	readers sync.WaitGroup // Add is on the socket's handlers
-}
-
-// Serve opens the socket at path, in place of an old one, and answers on it.
-func Serve(path string, graph *Graph, log *slog.Logger) (*Server, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("open socket: %w", err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("open socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("open socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("open socket: %w", err), l.Close())
-	}
-	s := &Server{graph: graph, log: log}
-	s.life, s.cancel = context.WithCancel(context.Background())
-	s.socket = socket.Serve(l, maxRequests, s.serve)
-	return s, nil
-}
-
-func (s *Server) serve(conn net.Conn) {
+// Serve answers one request on conn, which the caller closes after it has returned: a client that gives up, and the end of ctx, end a
+// start that waits. The end of ctx is not answered, because the next agent will answer.
+func Serve(ctx context.Context, conn net.Conn, graph *Graph) error {
 	_ = conn.SetReadDeadline(time.Now().Add(jsonline.Timeout)) // fails only once it is closed
 	r, err := ReadRequest(conn)
 	var answer Unit
 	if err == nil {
 		_ = conn.SetReadDeadline(time.Time{})
-		ctx, cancel := context.WithCancel(s.life)
+		call, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s.readers.Go(func() { // the client may give up
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
 			_, _ = conn.Read(make([]byte, 1))
 			cancel()
-		})
-		answer, err = s.answer(ctx, r)
+		}()
+		defer func() {
+			_ = conn.SetReadDeadline(time.Unix(1, 0))
+			<-gone
+		}()
+		answer, err = graph.answer(call, r)
 	}
-	if s.life.Err() != nil {
-		return // the next agent answers
+	if ctx.Err() != nil {
+		return nil
 	}
 	if err != nil {
 		answer.Error = err.Error()
 	}
 	if err := jsonline.Write(conn, answer); err != nil {
-		s.log.Debug("answer on the agent's socket", "err", err)
+		return fmt.Errorf("send answer: %w", err)
 	}
+	return nil
 }
 
 // ReadRequest reads one line.
@@ -100,15 +74,15 @@ func ReadRequest(from io.Reader) (Request, error) {
 	return r, nil
 }
 
-func (s *Server) answer(ctx context.Context, r Request) (Unit, error) {
+func (g *Graph) answer(ctx context.Context, r Request) (Unit, error) {
 	var err error
 	switch r.Do {
 	case "ping":
 		return Unit{}, nil
 	case "want":
-		err = s.graph.Want(r.Unit, r.Wants...)
+		err = g.Want(r.Unit, r.Wants...)
 	case "complete":
-		err = s.graph.Complete(r.Unit)
+		err = g.Complete(r.Unit)
 	case "status":
 		err = checkName(r.Unit)
 	case "start":
@@ -118,19 +92,11 @@ func (s *Server) answer(ctx context.Context, r Request) (Unit, error) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		err = s.graph.Start(ctx, r.Unit)
+		err = g.Start(ctx, r.Unit)
 	default:
 		err = fmt.Errorf("this agent cannot %q: it may be older than the program that asks", r.Do)
 	}
-	return s.graph.Get(r.Unit), err
-}
-
-// Close ends the socket and all that wait on it; they may ask the next agent.
-func (s *Server) Close() error {
-	s.cancel()
-	err := s.socket.Close()
-	s.readers.Wait()
-	return err
+	return g.Get(r.Unit), err
 }
 
 // ErrAway is returned where no agent answers on the socket now.

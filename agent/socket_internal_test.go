@@ -1,8 +1,13 @@
 package agent
 
 import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/codermesh/codermesh/internal/scratch"
@@ -56,14 +61,14 @@ func TestSocketFolder(t *testing.T) {
 func TestPrivateSocketFolder(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	socket, err := newPrivateSocket("", nil)
+	socket, err := newPrivateSocket(filepath.Join("/state", strings.Repeat("x", maxSocketPath)), 1, slog.New(slog.DiscardHandler), func(net.Conn) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := scratch.Sweep(tmp, os.Geteuid()); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(socket.path()); err != nil {
+	if _, err := os.Stat(socket.path); err != nil {
 		t.Errorf("socket of a living agent: %v", err)
 	}
 	if err := socket.close(); err != nil {
@@ -71,5 +76,43 @@ func TestPrivateSocketFolder(t *testing.T) {
 	}
 	if left, err := os.ReadDir(tmp); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestPrivateSocket: the socket is the account's alone, it replaces one that a killed agent left, and it is gone with the agent.
+func TestPrivateSocket(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "units")
+	for range 2 {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, socketName), nil, 0o644); err != nil { // what a killed agent leaves
+			t.Fatal(err)
+		}
+		socket, err := newPrivateSocket(dir, 1, slog.New(slog.DiscardHandler), func(conn net.Conn) { _, _ = conn.Write([]byte("x")) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if socket.path != filepath.Join(dir, socketName) {
+			t.Errorf("the socket is at %s", socket.path)
+		}
+		if info, err := os.Stat(socket.path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("socket: %v, %v", info, err)
+		}
+		conn, err := net.Dial("unix", socket.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(conn); string(got) != "x" || err != nil {
+			t.Errorf("read %q, %v", got, err)
+		}
+		conn.Close()
+		if err := socket.close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after close: %v", err)
+		}
 	}
 }

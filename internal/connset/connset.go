@@ -1,0 +1,154 @@
+// Package connset keeps the open connections of a server: at most so many at once, and none after Close.
+package connset
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/backoff"
+)
+
+// Options of a Set.
+type Options struct {
+	Limit int // most connections at once; 0 means no limit
+	// Refused is called, without a lock, with a connection above Limit, which is closed when it returns. nil closes it.
+	Refused func(net.Conn)
+}
+
+// Set is a set of connections. Make one with New. It is safe for concurrent use.
+type Set struct {
+	opts   Options
+	life   context.Context // ends with Close
+	cancel context.CancelFunc
+
+	mu        sync.Mutex // guards the fields below
+	closed    bool
+	conns     map[net.Conn]struct{}
+	listeners map[net.Listener]struct{}
+	wg        sync.WaitGroup // a count for each of both; grows only while not closed
+}
+
+// New returns an empty Set. Close it.
+func New(opts Options) *Set {
+	s := &Set{opts: opts, conns: make(map[net.Conn]struct{}), listeners: make(map[net.Listener]struct{})}
+	s.life, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Do adds conn, calls serve, and closes and removes conn. It returns false without a call, with conn closed, if the set is full or closed.
+// serve must return when conn is closed. Do blocks as long as serve does.
+func (s *Set) Do(conn net.Conn, serve func()) bool {
+	if !s.add(conn) {
+		return false
+	}
+	defer s.remove(conn)
+	serve()
+	return true
+}
+
+// Serve accepts connections of l, and serves each on a goroutine as Do would, until l or the set is closed: then it closes l and returns
+// nil. While the process has no more file descriptors it tries again. It blocks; Close waits for it.
+func (s *Set) Serve(l net.Listener, serve func(net.Conn)) error {
+	defer l.Close()
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.listeners[l] = struct{}{}
+	s.wg.Add(1)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+		s.wg.Done()
+	}()
+	pause := backoff.Backoff{Min: 5 * time.Millisecond, Max: time.Second}
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			pause.Reset()
+			if s.add(conn) {
+				go func() {
+					defer s.remove(conn)
+					serve(conn)
+				}()
+			}
+		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
+			if pause.Wait(s.life) != nil {
+				return nil
+			}
+		case s.life.Err() != nil || errors.Is(err, net.ErrClosed):
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+func (s *Set) add(conn net.Conn) bool {
+	s.mu.Lock()
+	full := s.opts.Limit > 0 && len(s.conns) >= s.opts.Limit
+	if !s.closed && !full {
+		s.conns[conn] = struct{}{}
+		s.wg.Add(1)
+		s.mu.Unlock()
+		return true
+	}
+	refused := !s.closed && s.opts.Refused != nil
+	s.mu.Unlock()
+	if refused {
+		s.opts.Refused(conn)
+	}
+	conn.Close()
+	return false
+}
+
+func (s *Set) remove(conn net.Conn) {
+	conn.Close()
+	s.mu.Lock()
+	delete(s.conns, conn)
+	s.mu.Unlock()
+	s.wg.Done()
+}
+
+// Len is how many connections are open.
+func (s *Set) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Close closes everything, as CloseAll does, and waits until all connections have been served. It is idempotent.
+func (s *Set) Close() error {
+	err := s.CloseAll()
+	s.wg.Wait()
+	return err
+}
+
+// CloseAll closes the listeners and all connections, and takes no more of either. It does not wait for those who serve them.
+func (s *Set) CloseAll() error {
+	s.cancel()
+	s.mu.Lock()
+	s.closed = true
+	listeners, conns := slices.Collect(maps.Keys(s.listeners)), slices.Collect(maps.Keys(s.conns))
+	s.mu.Unlock()
+	var errs error
+	for _, l := range listeners {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = errors.Join(errs, err)
+		}
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	return errs
+}
