@@ -31,7 +31,7 @@ type reports struct {
 
 	mu    sync.Mutex // guards the fields below
 	queue []report
-	idle  chan struct{} // closed when the queue is empty; nil while nobody waits
+	idle  notify.Broadcast // the queue is empty
 }
 
 func newReports() *reports { return &reports{wake: notify.NewWake()} }
@@ -98,10 +98,7 @@ func (r *reports) first() (report, bool) {
 	if len(r.queue) > 0 {
 		return r.queue[0], true
 	}
-	if r.idle != nil {
-		close(r.idle)
-		r.idle = nil
-	}
+	r.idle.Notify()
 	return report{}, false
 }
 
@@ -117,10 +114,7 @@ func (r *reports) done(rep report) {
 // flush blocks until everything is stored or ctx ends.
 func (r *reports) flush(ctx context.Context) error {
 	r.mu.Lock()
-	if r.idle == nil {
-		r.idle = make(chan struct{})
-	}
-	idle := r.idle
+	idle := r.idle.Changed()
 	r.wake.Poke()
 	r.mu.Unlock()
 	select {

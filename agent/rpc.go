@@ -31,8 +31,6 @@ const (
 	// silence is how long the server may leave heartbeats unanswered before the connection is given up.
 	silence   = 40 * time.Second
 	maxAnswer = 16 << 20 // bytes of one message of the server
-	// stableAfter is how long a connection lasts that ends an outage.
-	stableAfter = 10 * time.Second
 )
 
 var (
@@ -43,18 +41,18 @@ var (
 // talk keeps a connection with the server until ctx ends. How often it tries depends on how long the server has been away; the
 // coordinator's next welcome cuts a pause short.
 func (d *daemon) talk(ctx context.Context) {
-	outage := time.Now()
+	var outage backoff.Outage
 	for ctx.Err() == nil {
 		began := time.Now()
 		connected, err := d.connection(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if connected && time.Since(began) >= stableAfter {
-			outage = time.Now()
+		if connected {
+			outage.Lost(began)
 		}
 		d.log.Info("no connection with the server", "reason", err)
-		pause, cancel := context.WithTimeout(ctx, backoff.Outage(time.Since(outage)))
+		pause, cancel := context.WithTimeout(ctx, outage.Next())
 		if d.mesh.Reconnected(pause) != nil {
 			<-pause.Done() // also when the agent left the mesh
 		}

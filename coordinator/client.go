@@ -14,7 +14,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/websock"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -72,7 +74,6 @@ const (
 	dialTimeout  = 10 * time.Second // to the welcome
 	byeTimeout   = time.Second
 	probeTimeout = 600 * time.Millisecond // for an answer after Reconnect: people wait, and a needless new connection costs little
-	stableAfter  = 10 * time.Second       // a connection that lasted so long ends an outage
 )
 
 // Client is a participant's connection to the coordinator: dialled again as often as it takes. Its methods are safe for
@@ -86,8 +87,8 @@ type Client struct {
 	done     chan struct{} // closed when Run is over
 	said     chan struct{} // closed when bye was said, or Run is over
 	saidOnce sync.Once
-	poked    chan struct{} // capacity 1: Reconnect was called
-	keep     chan struct{} // capacity 1: a deadline changed
+	probe    notify.Wake // Reconnect was called
+	due      notify.Wake // a deadline changed
 
 	applying sync.Mutex // orders changes of the node's peers with those of peers below; taken before mu
 
@@ -101,7 +102,7 @@ type Client struct {
 	wants    map[uuid.UUID]*want
 	peers    map[uuid.UUID]*known
 	leaving  map[uuid.UUID]struct{} // whose end of subscription the server was told, and has not confirmed on this connection
-	changed  chan struct{}          // closed and replaced when anything that someone may wait for changed
+	changed  notify.Broadcast       // of anything that await may wait for
 	out      outbox
 	order    uint64 // of introductions
 }
@@ -109,11 +110,15 @@ type Client struct {
 // want is a subscription.
 type want struct {
 	waiters int
-	kept    bool      // it was granted to a caller, or is one of the options': it stays until Unsubscribe
-	err     error     // the last refusal
-	final   bool      // err will not change by waiting
-	tries   int       // refusals in a row
-	retry   time.Time // when to ask again; zero: the server was asked, or will be on connecting
+	kept    bool            // it was granted to a caller, or is one of the options': it stays until Unsubscribe
+	err     error           // the last refusal
+	final   bool            // err will not change by waiting
+	pause   backoff.Backoff // between refusals in a row
+	retry   time.Time       // when to ask again; zero: the server was asked, or will be on connecting
+}
+
+func newWant(kept bool) *want {
+	return &want{kept: kept, pause: backoff.Backoff{Min: time.Second, Max: 15 * time.Second}}
 }
 
 // known is a peer that the node has.
@@ -139,12 +144,12 @@ func NewClient(opts ClientOptions) *Client {
 	c := &Client{
 		opts: opts, log: opts.Logger,
 		stop: make(chan struct{}), done: make(chan struct{}), said: make(chan struct{}),
-		poked: make(chan struct{}, 1), keep: make(chan struct{}, 1),
-		wants: make(map[uuid.UUID]*want), peers: make(map[uuid.UUID]*known), leaving: make(map[uuid.UUID]struct{}), changed: make(chan struct{}),
+		probe: notify.NewWake(), due: notify.NewWake(),
+		wants: make(map[uuid.UUID]*want), peers: make(map[uuid.UUID]*known), leaving: make(map[uuid.UUID]struct{}),
 		out: newOutbox(),
 	}
 	for _, id := range opts.Subscribe {
-		c.wants[id] = &want{kept: true}
+		c.wants[id] = newWant(true)
 	}
 	return c
 }
@@ -233,7 +238,7 @@ func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 	c.mu.Lock()
 	w := c.wants[id]
 	if w == nil {
-		w = &want{}
+		w = newWant(false)
 		c.wants[id] = w
 		c.out.subscribe(id)
 	}
@@ -268,7 +273,7 @@ func (c *Client) Unsubscribe(id uuid.UUID) {
 		w.err, w.final = fault.New(fault.Conflict, "the subscription was given up"), true
 		delete(c.wants, id)
 		c.out.unsubscribe(id)
-		c.broadcast()
+		c.changed.Notify()
 	}
 }
 
@@ -325,12 +330,7 @@ func (c *Client) Peer(id uuid.UUID) (info tailnet.NodeInfo, kind Kind, ok bool) 
 
 // Reconnect is for whoever knows that the network changed or the machine slept: a connection that does not answer within
 // 0.6 s is given up, and a pause between two dials is cut short.
-func (c *Client) Reconnect() {
-	select {
-	case c.poked <- struct{}{}:
-	default:
-	}
-}
+func (c *Client) Reconnect() { c.probe.Poke() }
 
 // await blocks until ready, which is called with mu held, returns true. An error that it returns with false ends the wait
 // at once, unless it is transient: then it is what await returns when ctx ends.
@@ -338,7 +338,7 @@ func (c *Client) await(ctx context.Context, what string, ready func() (bool, err
 	for {
 		c.mu.Lock()
 		ok, reason := ready()
-		changed := c.changed
+		changed := c.changed.Changed()
 		c.mu.Unlock()
 		if ok {
 			return nil
@@ -369,12 +369,6 @@ func transient(err error) bool {
 		return true
 	}
 	return false
-}
-
-// broadcast wakes everyone in await. Called with mu held.
-func (c *Client) broadcast() {
-	close(c.changed)
-	c.changed = make(chan struct{})
 }
 
 // dialWebsocket is the default DialFunc.

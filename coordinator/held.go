@@ -178,6 +178,6 @@ func (s *Server) dismiss(x *session, h PeerPass) {
 	defer s.mu.Unlock()
 	if x.peer.session == x && x.peer.told[h.ID].key.IsZero() {
 		x.goodbyes = append(x.goodbyes, encode(ServerMessage{Gone: &PeerGone{h.ID, h.Key}}))
-		x.poke()
+		x.wake.Poke()
 	}
 }

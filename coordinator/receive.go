@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -22,7 +22,7 @@ func (c *Client) handle(m ServerMessage) error {
 		c.mu.Lock()
 		if k := c.peers[m.Lost.ID]; k != nil {
 			k.lostAt = time.Now()
-			c.wakeKeeper()
+			c.due.Poke()
 		}
 		c.mu.Unlock()
 	case m.Gone != nil:
@@ -38,8 +38,8 @@ func (c *Client) handle(m ServerMessage) error {
 	case m.Unsubscribed != nil:
 		c.mu.Lock()
 		delete(c.leaving, m.Unsubscribed.ID)
-		c.out.poke() // it may have to be said that the peer is wanted again
-		c.broadcast()
+		c.out.wake.Poke() // it may have to be said that the peer is wanted again
+		c.changed.Notify()
 		c.mu.Unlock()
 	case m.Relay != nil:
 		c.mu.Lock()
@@ -96,9 +96,10 @@ func (c *Client) introduced(u PeerUpdate) {
 		c.out.ready(id)
 	}
 	if w := c.wants[id]; w != nil {
-		w.err, w.tries, w.retry = nil, 0, time.Time{}
+		w.err, w.retry = nil, time.Time{}
+		w.pause.Reset()
 	}
-	c.broadcast()
+	c.changed.Notify()
 }
 
 // watches reports whether the node watches paths to peers of a kind: those that people's sessions travel on. A server has too many
@@ -118,7 +119,7 @@ func (c *Client) forget(id uuid.UUID, as func(*known) bool) {
 		return
 	}
 	delete(c.peers, id)
-	c.broadcast()
+	c.changed.Notify()
 	c.mu.Unlock()
 	node.Remove(id)
 }
@@ -143,37 +144,25 @@ func (c *Client) refused(r Refused) {
 	}
 	w.err = &fault.Error{Code: r.Code, Message: r.Message}
 	if transient(w.err) {
-		again := backoff.Backoff{Min: time.Second, Max: 15 * time.Second}
-		for range min(w.tries, 5) {
-			again.Next()
-		}
-		w.tries++
-		w.retry = time.Now().Add(again.Next())
-		c.wakeKeeper()
+		w.retry = time.Now().Add(w.pause.Next())
+		c.due.Poke()
 	} else {
 		w.final = true
 		delete(c.wants, r.ID)
 		c.log.Warn("peer refused", "peer", r.ID, "reason", r.Message)
 	}
-	c.broadcast()
+	c.changed.Notify()
 }
 
-func (c *Client) wakeKeeper() {
-	select {
-	case c.keep <- struct{}{}:
-	default:
-	}
-}
-
-// keeper removes peers that stay lost, and repeats subscriptions that may be granted now, until ctx ends.
-func (c *Client) keeper(ctx context.Context) {
+// runDue removes peers that stay lost, and repeats subscriptions that may be granted now, until ctx ends.
+func (c *Client) runDue(ctx context.Context) {
 	clock := time.NewTimer(time.Hour)
 	defer clock.Stop()
 	for {
 		clock.Reset(c.sweep(time.Now()))
 		select {
 		case <-clock.C:
-		case <-c.keep:
+		case <-c.due:
 		case <-ctx.Done():
 			return
 		}
@@ -218,26 +207,19 @@ func (c *Client) sweep(now time.Time) time.Duration {
 
 // outbox holds what is to be said, coalesced per peer. Guarded by Client.mu, but for wake.
 type outbox struct {
-	wake    chan struct{} // capacity 1
+	wake    notify.Wake
 	subs    map[uuid.UUID]bool
 	readies map[uuid.UUID]struct{}
 	held    []PeerPass
 }
 
 func newOutbox() outbox {
-	return outbox{wake: make(chan struct{}, 1), subs: make(map[uuid.UUID]bool), readies: make(map[uuid.UUID]struct{})}
+	return outbox{wake: notify.NewWake(), subs: make(map[uuid.UUID]bool), readies: make(map[uuid.UUID]struct{})}
 }
 
-func (o *outbox) poke() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (o *outbox) subscribe(id uuid.UUID)   { o.subs[id] = true; o.poke() }
-func (o *outbox) unsubscribe(id uuid.UUID) { o.subs[id] = false; o.poke() }
-func (o *outbox) ready(id uuid.UUID)       { o.readies[id] = struct{}{}; o.poke() }
+func (o *outbox) subscribe(id uuid.UUID)   { o.subs[id] = true; o.wake.Poke() }
+func (o *outbox) unsubscribe(id uuid.UUID) { o.subs[id] = false; o.wake.Poke() }
+func (o *outbox) ready(id uuid.UUID)       { o.readies[id] = struct{}{}; o.wake.Poke() }
 
 // restart drops what a new connection makes moot. What was given up while offline is still to be said.
 func (o *outbox) restart() {

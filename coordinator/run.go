@@ -29,7 +29,7 @@ func (c *Client) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	})
-	background.Go(func() { c.keeper(ctx) })
+	background.Go(func() { c.runDue(ctx) })
 	err := c.loop(ctx)
 	cancel()
 	background.Wait()
@@ -50,7 +50,7 @@ func (c *Client) end(err error) {
 
 // loop returns nil when ctx ended, or the refusal.
 func (c *Client) loop(ctx context.Context) error {
-	outage := time.Now()
+	var outage backoff.Outage
 	var complained time.Time
 	for tries := 1; ; tries++ {
 		began, err := c.connection(ctx)
@@ -60,25 +60,20 @@ func (c *Client) loop(ctx context.Context) error {
 		if refusedForGood(err) {
 			return err
 		}
-		if !began.IsZero() {
+		switch {
+		case !began.IsZero():
 			c.log.Info("coordinator connection lost", "reason", err)
 			tries = 0
-			if time.Since(began) >= stableAfter {
-				outage = time.Now()
-			}
-		} else if time.Since(complained) >= complainEvery {
+			outage.Lost(began)
+		case time.Since(complained) >= complainEvery:
 			c.log.Warn("not connected to the server, trying again", "url", c.opts.URL, "err", err)
 			complained = time.Now()
-		} else {
+		default:
 			c.log.Debug("not connected to the server", "err", err, "tries", tries)
 		}
-		timer := time.NewTimer(backoff.Outage(time.Since(outage)))
-		select {
-		case <-timer.C:
-		case <-c.poked:
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, outage.Next(), c.probe) != nil {
+			return nil
 		}
-		timer.Stop()
 	}
 }
 
@@ -210,8 +205,8 @@ func (c *Client) enter(w Welcome, h Hello) error {
 			c.out.unsubscribe(id) // given up while the hello travelled
 		}
 	}
-	c.broadcast()
-	c.wakeKeeper()
+	c.changed.Notify()
+	c.due.Poke()
 	return nil
 }
 
@@ -301,7 +296,7 @@ func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
 		select {
 		case <-c.out.wake:
 		case <-node.Changed():
-		case <-c.poked:
+		case <-c.probe:
 			if p, ok := conn.(interface{ Ping(context.Context) error }); ok {
 				limited, cancel := context.WithTimeout(own, probeTimeout)
 				err := p.Ping(limited)

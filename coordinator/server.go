@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/websock"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -128,7 +129,7 @@ type Server struct {
 	// Read without a lock.
 	byAddr sync.Map // netip.Addr → Principal
 
-	wakeTimers, wakeEvents chan struct{} // capacity 1
+	wakeTimers, wakeEvents notify.Wake
 	background             sync.WaitGroup
 	serving                sync.WaitGroup // Add only with mu held and closed false
 
@@ -157,7 +158,7 @@ func New(opts Options) *Server {
 	s := &Server{
 		opts: opts, log: opts.Logger, table: newTable(),
 		sessions:   make(map[*session]struct{}),
-		wakeTimers: make(chan struct{}, 1), wakeEvents: make(chan struct{}, 1),
+		wakeTimers: notify.NewWake(), wakeEvents: notify.NewWake(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.background.Go(s.runTimers)
@@ -216,7 +217,7 @@ func (s *Server) RelayMapChanged() {
 	defer s.mu.Unlock()
 	for sess := range s.sessions {
 		sess.relay = data
-		sess.poke()
+		sess.wake.Poke()
 	}
 }
 

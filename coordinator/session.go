@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/websock"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -42,7 +43,7 @@ type session struct {
 	version   int           // that both sides speak
 	pass      string        // for a client, of this connection
 	held      chan PeerPass // of an agent, to be looked at by keepHeld
-	wake      chan struct{} // capacity 1
+	wake      notify.Wake   // for the writer
 	ctx       context.Context
 	cancel    context.CancelFunc
 	joined    time.Time
@@ -60,25 +61,18 @@ type session struct {
 	finalStatus websock.Status
 }
 
-func (x *session) poke() {
-	select {
-	case x.wake <- struct{}{}:
-	default:
-	}
-}
-
 // end makes the writer send m and close the connection.
 func (x *session) end(m ErrorMessage, status websock.Status) {
 	if x.final == nil {
 		x.final, x.finalStatus = &m, status
-		x.poke()
+		x.wake.Poke()
 	}
 }
 
 func (x *session) notify(data []byte) {
 	if len(x.notices) < maxNotices {
 		x.notices = append(x.notices, data)
-		x.poke()
+		x.wake.Poke()
 	}
 }
 
@@ -88,7 +82,7 @@ func (x *session) refuse(r Refused) {
 		return
 	}
 	x.refused[r.ID] = r
-	x.poke()
+	x.wake.Poke()
 }
 
 // confirm makes the writer tell that the subscription to id has ended, after it has told what that changed.
@@ -376,7 +370,7 @@ func (s *Server) collect(x *session, out [][]byte) ([][]byte, *ErrorMessage) {
 		p.dirtyOrder = nil
 	}
 	if n > 0 && len(out) == 0 {
-		x.poke() // nothing to say about these, but perhaps about the next
+		x.wake.Poke() // nothing to say about these, but perhaps about the next
 	}
 	return out, nil
 }

@@ -172,7 +172,7 @@ func (p *peer) mark(id uuid.UUID) {
 		p.dirty[id] = struct{}{}
 		p.dirtyOrder = append(p.dirtyOrder, id)
 	}
-	p.session.poke()
+	p.session.wake.Poke()
 }
 
 func (p *peer) clearMarks() {

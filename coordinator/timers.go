@@ -32,10 +32,7 @@ func (h *timers) Pop() any {
 func (s *Server) after(at time.Time, fire func() *binding) {
 	heap.Push(&s.timers, timer{at, fire})
 	if s.timers[0].at.Equal(at) {
-		select {
-		case s.wakeTimers <- struct{}{}:
-		default:
-		}
+		s.wakeTimers.Poke()
 	}
 }
 
@@ -98,10 +95,7 @@ func (s *Server) event(p Principal, online bool) {
 		s.events.order = append(s.events.order, p.ID)
 	}
 	s.events.latest[p.ID] = event{p, online}
-	select {
-	case s.wakeEvents <- struct{}{}:
-	default:
-	}
+	s.wakeEvents.Poke()
 }
 
 // runEvents calls OnPeer until the server is closed.

@@ -29,9 +29,6 @@ const (
 	// silence is how long the server may say nothing on an open stream before it is taken for dead.
 	silence = 15 * time.Second
 
-	retryMin, retryMax = 100 * time.Millisecond, 10 * time.Second
-	// stableAfter is how long a session must have lasted for the next to be tried at once when it ends.
-	stableAfter = 5 * time.Second
 	// refusedRetry is the least pause after the server said "not now".
 	refusedRetry = 5 * time.Second
 	sayEvery     = time.Minute // how often a server that stays away is complained of
@@ -68,7 +65,7 @@ func (d *Daemon) serve() {
 	d.settled = true
 	d.changed.Notify()
 	d.mu.Unlock()
-	retry := backoff.Backoff{Min: retryMin, Max: retryMax}
+	var outage backoff.Outage
 	var lastSaid time.Time
 	for d.ctx.Err() == nil {
 		began := time.Now()
@@ -76,9 +73,8 @@ func (d *Daemon) serve() {
 		if d.ctx.Err() != nil {
 			return
 		}
-		// A session that ends as soon as it has begun, as when the server cannot store what it is sent, is no end of the trouble.
-		if opened && time.Since(began) >= stableAfter {
-			retry.Reset()
+		if opened {
+			outage.Lost(began)
 		}
 		if refused, ok := errors.AsType[*refusedError](err); ok && !refused.retry {
 			d.fail(fault.New(fault.Forbidden, "The server refuses this provisioner: %s", refused.reason))
@@ -90,15 +86,12 @@ func (d *Daemon) serve() {
 			d.log.Warn("no session with the server, trying on", "err", err)
 			lastSaid = time.Now()
 		}
-		pause := retry.Next()
+		pause := outage.Next()
 		if _, ok := errors.AsType[*refusedError](err); ok {
 			pause = max(pause, refusedRetry)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-d.ctx.Done():
-			timer.Stop()
+		if backoff.Sleep(d.ctx, pause, nil) != nil {
+			return
 		}
 	}
 }

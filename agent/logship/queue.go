@@ -40,7 +40,7 @@ type Queue struct {
 	mu      sync.Mutex // guards the fields below and those of every source
 	sources map[uuid.UUID]*Source
 	order   []*Source
-	idle    chan struct{} // closed when nothing is pending; nil while nobody waits
+	idle    notify.Broadcast // nothing is pending
 }
 
 // Source is one source of lines.
@@ -159,7 +159,7 @@ func (q *Queue) Run(ctx context.Context, send Send) error {
 }
 
 // first is the source whose turn it is, nil when nothing may be sent now; rest is then how long the next one has to wait, 0
-// when nothing waits. Sources take turns. Whoever flushes waits for no pace.
+// when nothing waits. Sources take turns. Flush waits for no pace.
 func (q *Queue) first() (source *Source, rest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -167,7 +167,7 @@ func (q *Queue) first() (source *Source, rest time.Duration) {
 		if len(s.pending) == 0 && s.dropped == 0 {
 			continue
 		}
-		if left := time.Until(s.rested); s.slow && left > 0 && q.idle == nil {
+		if left := time.Until(s.rested); s.slow && left > 0 && !q.idle.Awaited() {
 			if rest == 0 || left < rest {
 				rest = left
 			}
@@ -176,9 +176,8 @@ func (q *Queue) first() (source *Source, rest time.Duration) {
 		q.order = append(append(q.order[:i:i], q.order[i+1:]...), s)
 		return s, 0
 	}
-	if q.idle != nil && rest == 0 {
-		close(q.idle)
-		q.idle = nil
+	if rest == 0 {
+		q.idle.Notify()
 	}
 	return nil, rest
 }
@@ -259,10 +258,7 @@ func (q *Queue) refuse(s *Source) {
 // Flush blocks until nothing waits or ctx ends. Somebody else must be in Run.
 func (q *Queue) Flush(ctx context.Context) error {
 	q.mu.Lock()
-	if q.idle == nil {
-		q.idle = make(chan struct{})
-	}
-	idle := q.idle
+	idle := q.idle.Changed()
 	q.wake.Poke()
 	q.mu.Unlock()
 	select {

@@ -1,4 +1,4 @@
-// Package backoff spaces retries: exponential, jittered, capped.
+// Package backoff spaces retries: jittered, growing, capped.
 package backoff
 
 import (
@@ -29,23 +29,31 @@ func (b *Backoff) Next() time.Duration {
 func (b *Backoff) Reset() { b.tries = 0 }
 
 // Wait blocks for Next, or until ctx ends: then it returns ctx's error.
-func (b *Backoff) Wait(ctx context.Context) error {
-	t := time.NewTimer(b.Next())
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+func (b *Backoff) Wait(ctx context.Context) error { return Sleep(ctx, b.Next(), nil) }
+
+// Stable is how long a connection must have stood to count as the end of an Outage. One that ends sooner may have been let in by a server
+// that cannot work.
+const Stable = 10 * time.Second
+
+// Outage spaces the tries to reach a server by how long it has been away: short at first, since most outages are a restart or a change of
+// network, and between 7.5 and 15 seconds after a minute, so that many clients do not keep a returning server busy. The zero value
+// is an outage that begins with the first Next. Not safe for concurrent use.
+type Outage struct{ since time.Time }
+
+// Lost notes the end of a connection that stood since began: a new outage begins if that was Stable ago.
+func (o *Outage) Lost(began time.Time) {
+	if time.Since(began) >= Stable {
+		o.since = time.Now()
 	}
 }
 
-// Outage is how long to wait before the next try to reach a server that has been away for the given time: short at first, since
-// most outages are a restart or a change of network, and between 7.5 and 15 seconds after a minute, so that many clients do not
-// keep a returning server busy.
-func Outage(away time.Duration) time.Duration {
+// Next is how long to wait before the next try.
+func (o *Outage) Next() time.Duration {
+	if o.since.IsZero() {
+		o.since = time.Now()
+	}
 	top := 15 * time.Second
-	switch {
+	switch away := time.Since(o.since); {
 	case away < 2*time.Second:
 		return 100*time.Millisecond + rand.N(200*time.Millisecond)
 	case away < 10*time.Second:
@@ -54,4 +62,18 @@ func Outage(away time.Duration) time.Duration {
 		top = 2 * time.Second
 	}
 	return top/2 + rand.N(top/2)
+}
+
+// Sleep blocks for d, until wake has something to receive, or until ctx ends: then it returns ctx's error. A nil wake never has.
+func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -40,6 +40,9 @@ func (b *Broadcast) Changed() <-chan struct{} {
 	return b.c
 }
 
+// Awaited reports whether anything has asked for Changed since the last Notify.
+func (b *Broadcast) Awaited() bool { return b.c != nil }
+
 // Notify wakes everything that holds a channel of Changed. It never blocks.
 func (b *Broadcast) Notify() {
 	if b.c != nil {

@@ -71,3 +71,15 @@ func TestBroadcast(t *testing.T) {
 		}
 	})
 }
+
+func TestAwaited(t *testing.T) {
+	t.Parallel()
+	var b notify.Broadcast
+	before := b.Awaited()
+	b.Changed()
+	asked := b.Awaited()
+	b.Notify()
+	if after := b.Awaited(); before || !asked || after {
+		t.Errorf("awaited before Changed: %t, after it: %t, after Notify: %t; want false, true, false", before, asked, after)
+	}
+}
