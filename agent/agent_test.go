@@ -174,7 +174,7 @@ func (w *world) Manifest(context.Context, *connect.Request[agentpb.ManifestReque
 	return connect.NewResponse(w.manifest), nil
 }
 
-func (w *world) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage]) error {
+func (w *world) Connect(_ context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage]) error {
 	ended := make(chan error, 1)
 	go func() {
 		for {

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,7 +40,7 @@ func (w *world) output(t testing.TB, command string) string {
 		t.Fatal(err)
 	}
 	out, err := session.CombinedOutput(command)
-	if _, ok := err.(*gossh.ExitError); err != nil && !ok {
+	if _, ok := errors.AsType[*gossh.ExitError](err); err != nil && !ok {
 		t.Fatal(err)
 	}
 	return string(out)

@@ -183,7 +183,7 @@ func (d *daemon) beat(ctx context.Context, stream *connectStream, hellos <-chan 
 }
 
 func (d *daemon) listen(stream *connectStream, heard func(), changed notify.Wake) error {
-	defer stream.CloseResponse()
+	defer func() { _ = stream.CloseResponse() }() // the error of Receive says more
 	for {
 		m, err := stream.Receive()
 		if err != nil {

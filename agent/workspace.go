@@ -174,13 +174,13 @@ func fileName(name string) string {
 }
 
 // environment is what a session starts with.
-func (w *workspace) environment(context.Context) (sshd.Environment, error) {
+func (w *workspace) environment() sshd.Environment {
 	_, m := w.current()
 	env := w.variables(m)
 	return sshd.Environment{
 		User: w.user, Env: env.List(), Directory: w.user.Directory(m.GetDirectory(), env),
 		MOTDFile: w.motd(m, env),
-	}, nil
+	}
 }
 
 func (w *workspace) scriptEnvironment(m *agentpb.ManifestResponse) script.Environment {

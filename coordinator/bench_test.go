@@ -107,8 +107,7 @@ func BenchmarkFanOut(b *testing.B) {
 		seq++
 		own.announce(b, seq)
 		for _, a := range agents {
-			for <-a.peers < seq {
-			}
+			awaitSeq(a.peers, seq)
 		}
 	}
 	b.ReportMetric(float64(len(agents)), "peers/op")
@@ -127,8 +126,14 @@ func BenchmarkUpdate(b *testing.B) {
 	for b.Loop() {
 		seq++
 		a.announce(b, seq)
-		for <-c.peers < seq {
-		}
+		awaitSeq(c.peers, seq)
+	}
+}
+
+// awaitSeq receives until an announcement is as new as seq.
+func awaitSeq(announced <-chan uint64, seq uint64) {
+	for got := <-announced; got < seq; {
+		got = <-announced
 	}
 }
 

@@ -157,7 +157,7 @@ func NewClient(opts ClientOptions) *Client {
 // Start is Run on a goroutine of the client's own, which Close waits for.
 func (c *Client) Start() {
 	if c.begin() {
-		go c.run(context.Background())
+		go func() { _ = c.run(context.Background()) }() // Err returns it
 	}
 }
 

@@ -569,7 +569,7 @@ func TestOverWebsocket(t *testing.T) {
 	if err := stranger.Run(ctx); fault.CodeOf(err) != fault.Unauthenticated || fault.As(err).Message != "sign in first" {
 		t.Fatalf("without a credential: %v", err)
 	}
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no", http.StatusUnauthorized)
 	}))
 	defer plain.Close()

@@ -52,15 +52,13 @@ func (c *Client) end(err error) {
 func (c *Client) loop(ctx context.Context) error {
 	var outage backoff.Outage
 	var complained time.Time
-	for tries := 1; ; tries++ {
+	for tries := 1; ctx.Err() == nil; tries++ {
 		began, err := c.connection(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if refusedForGood(err) {
-			return err
-		}
 		switch {
+		case ctx.Err() != nil:
+			continue
+		case refusedForGood(err):
+			return err
 		case !began.IsZero():
 			c.log.Info("coordinator connection lost", "reason", err)
 			tries = 0
@@ -71,10 +69,9 @@ func (c *Client) loop(ctx context.Context) error {
 		default:
 			c.log.Debug("not connected to the server", "err", err, "tries", tries)
 		}
-		if backoff.Sleep(ctx, outage.Next(), c.probe) != nil {
-			return nil
-		}
+		_ = backoff.Sleep(ctx, outage.Next(), c.probe) // fails only when ctx has ended
 	}
+	return nil
 }
 
 // connection is one from dial to end. began is when the welcome came, zero if it did not.

@@ -260,12 +260,6 @@ func (s *Server) step(t *tunnel) {
 	i.mark(d.principal.ID)
 }
 
-// reset takes a tunnel back to pending and starts again.
-func (s *Server) reset(t *tunnel) {
-	t.state, t.meeting = pending, meeting{}
-	s.step(t)
-}
-
 // accepted takes a tunnel from offered to open.
 func (s *Server) accepted(t *tunnel) {
 	t.state = open

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -117,7 +118,7 @@ func TestNothingListens(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	client := open(t, newForwarder(t), port)
-	if n, err := client.Read(make([]byte, 1)); err == nil || n != 0 || err == io.EOF {
+	if n, err := client.Read(make([]byte, 1)); err == nil || n != 0 || errors.Is(err, io.EOF) {
 		t.Errorf("read: %d, %v; want a reset, not an empty answer", n, err)
 	}
 }

@@ -114,11 +114,12 @@ func (l *limitedFile) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	keep := b[:min(len(b), l.left)]
-	if _, err := l.w.Write(keep); err != nil {
+	_, err := l.w.Write(keep)
+	l.left -= len(keep)
+	switch {
+	case err != nil:
 		l.left = 0 // a full disk must not end the script
-		return len(b), nil
-	}
-	if l.left -= len(keep); l.left <= 0 && !bytes.HasSuffix(b, []byte("\n")) {
+	case l.left <= 0 && !bytes.HasSuffix(b, []byte("\n")):
 		_, _ = io.WriteString(l.w, "\n[the rest is not kept]\n")
 	}
 	return len(b), nil

@@ -61,7 +61,7 @@ func startWith(t testing.TB, log *slog.Logger, change func(*sshd.Environment)) *
 		change(&env)
 	}
 	server, err := sshd.New(sshd.Options{
-		Logger: log, Environment: func(context.Context) (sshd.Environment, error) { return env, nil },
+		Logger: log, Environment: func() sshd.Environment { return env },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -34,8 +34,8 @@ type Environment struct {
 // Options of a Server.
 type Options struct {
 	Logger *slog.Logger // nil discards
-	// Environment is asked once per session and may block, until ctx ends, while the workspace learns what it is.
-	Environment func(ctx context.Context) (Environment, error)
+	// Environment is called once per session. It must not block.
+	Environment func() Environment
 	// Session is called for every program that is started, with the variables that the client sent; what it returns is called when the
 	// program has ended. nil means neither.
 	Session func(env *proc.Env) (end func())

@@ -183,11 +183,7 @@ func (s *session) runProgram(command string) {
 	if count := s.conn.server.opts.Session; count != nil {
 		defer count(s.env)()
 	}
-	env, err := s.conn.server.environment(s.ended)
-	if err != nil {
-		s.fail(err)
-		return
-	}
+	env := s.conn.server.opts.Environment()
 	spec := s.spec(env, command)
 	if s.x11 != nil {
 		s.prepareX11(spec.env)

@@ -10,11 +10,7 @@ import (
 
 // runSFTP serves the sftp subsystem in this process, with the rights of the workspace's account.
 func (s *session) runSFTP() {
-	env, err := s.conn.server.environment(s.ended)
-	if err != nil {
-		s.fail(err)
-		return
-	}
+	env := s.conn.server.opts.Environment()
 	options := []sftp.ServerOption{sftp.WithAllocator()}
 	if cwd, err := os.Getwd(); err != nil || cwd != env.Directory {
 		// The library then resolves the target of a relative symbolic link too, so this is only for processes that share

@@ -24,6 +24,3 @@ type Meter struct {
 
 // New returns a Meter of this machine.
 func New() *Meter { return &Meter{root: rootFS()} }
-
-// Of returns a Meter that reads below a folder that looks like "/", for tests.
-func Of(root fs.FS) *Meter { return &Meter{root: root} }

@@ -84,25 +84,25 @@ func TestHost(t *testing.T) {
 	if _, err := m.ContainerMemory(); !errors.Is(err, usage.ErrNoContainer) {
 		t.Errorf("container: %v, want none", err)
 	}
-	real := usage.New()
+	here := usage.New()
 	for name, measure := range map[string]func() (usage.Amount, error){
-		"cpu":    func() (usage.Amount, error) { return real.HostCPU(t.Context()) },
-		"memory": real.HostMemory,
-		"disk":   func() (usage.Amount, error) { return real.Disk("/") },
+		"cpu":    func() (usage.Amount, error) { return here.HostCPU(t.Context()) },
+		"memory": here.HostMemory,
+		"disk":   func() (usage.Amount, error) { return here.Disk("/") },
 	} {
 		got, err := measure()
 		if err != nil || got.Total == nil || got.Used < 0 || got.Used > *got.Total {
 			t.Errorf("%s of this machine: %+v, %v", name, got, err)
 		}
 	}
-	if _, err := real.Disk("/does/not/exist"); err == nil {
+	if _, err := here.Disk("/does/not/exist"); err == nil {
 		t.Error("disk of nothing")
 	}
 }
 
 func FuzzMeter(f *testing.F) {
 	f.Add("usage_usec 5", "max 100000", "300", "inactive_file 1")
-	f.Fuzz(func(t *testing.T, stat, limit, current, memory string) {
+	f.Fuzz(func(_ *testing.T, stat, limit, current, memory string) {
 		m := usage.Of(files(map[string]string{
 			".dockerenv": "", "sys/fs/cgroup/cgroup.controllers": "", "proc/self/cgroup": stat, "sys/fs/cgroup/memory.current": current,
 			"sys/fs/cgroup/memory.max": limit, "sys/fs/cgroup/memory.stat": memory, "proc/meminfo": stat,
