@@ -34,7 +34,8 @@ var law = map[string]rule{
 	"tailnet":     {},
 	"coordinator": {imports: []string{"tailnet"}},
 
-	"sshmux": {},
+	"sshmux":     {},
+	"meshclient": {imports: []string{"coordinator", "tailnet"}},
 
 	"agent":         {imports: []string{"agent/agentpb", "tailnet", "coordinator", "sshmux"}},
 	"agent/agentpb": {},
@@ -103,7 +104,7 @@ var law = map[string]rule{
 		tests:   []string{"coordinator", "tailnet", "provisionerd/echo"},
 	},
 
-	"cmd":       {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux/...", "tailnet", "site"}},
+	"cmd":       {imports: []string{"agent/...", "coderd/...", "coordinator", "meshclient", "provisionerd/...", "sshmux/...", "tailnet", "site"}},
 	"e2e":       {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
 	"bench":     {},
 	"site":      {},
@@ -144,6 +145,7 @@ var unknown = map[string]struct {
 	"internal/netio":                  {"knows neither the mesh nor SSH", []string{"tailnet", "sshmux", "agent", "golang.org/x/crypto/ssh"}},
 	"internal/sdk":                    {"knows no database, no mesh and no terminal", []string{"coderd", "tailnet", "coordinator", "internal/tty", "github.com/jackc/pgx/v5"}},
 	"internal/tty":                    {"knows no command and no server", []string{"cmd", "coderd"}},
+	"meshclient":                      {"knows agents by their ids only, and neither workspaces nor the server's API", []string{"internal/sdk", "coderd", "agent"}},
 	"provisionerd":                    {"knows neither Terraform (package job's Executor does) nor the server's database", []string{"provisionerd/terraform", "coderd"}},
 	"provisionerd/job":                {"knows neither the mesh nor Terraform", []string{"tailnet", "coordinator", "provisionerd/terraform"}},
 	"provisionerd/terraform":          {"knows neither the mesh nor coderd", []string{"tailnet", "coordinator", "coderd"}},

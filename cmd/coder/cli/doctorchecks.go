@@ -11,11 +11,11 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/meshclient"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/webdial"
+	"github.com/codermesh/codermesh/meshclient"
 	"github.com/codermesh/codermesh/tailnet"
 )
 

@@ -9,10 +9,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/meshclient"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/meshclient"
 	"github.com/codermesh/codermesh/tailnet"
 )
 

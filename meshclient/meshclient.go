@@ -1,5 +1,5 @@
 // Package meshclient is a laptop's ephemeral place in the mesh: a node with a fresh key, the coordinator's client that
-// introduces it to agents, and connections to their ports. It knows agents by their id only, and no workspace.
+// introduces it to agents, and connections to their ports. It knows agents by their ids only, and neither workspaces nor the server's API.
 package meshclient
 
 import (
