@@ -33,8 +33,6 @@ type Options struct {
 	TLS        *tls.Config  // for relays, and for a client of its own; nil: the system's trust
 	RelayOnly  bool         // no direct paths
 	Agent      string       // as [owner/]workspace[.agent]: who will be introduced, if that is known by name before the id; "" if not
-	// SendBuffer and RecvBuffer bound what one connection keeps in flight, in bytes; 0 means the node's defaults.
-	SendBuffer, RecvBuffer int
 	Logger                 *slog.Logger // nil: silent
 }
 
@@ -62,7 +60,7 @@ func Start(o Options) *Client {
 		defer close(c.made)
 		c.node, c.err = tailnet.New(tailnet.Options{
 			ID: tailnet.ClientID(key.Public()), Key: key, Logger: o.Logger, RelayOnly: o.RelayOnly, TLS: o.TLS,
-			SendBuffer: o.SendBuffer, RecvBuffer: o.RecvBuffer, Revived: c.reconnect,
+			Revived: c.reconnect,
 		})
 		if c.err == nil {
 			c.node.ExpectRelay(o.URL)

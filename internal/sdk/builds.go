@@ -42,6 +42,14 @@ type WorkspaceBuild struct {
 	TaintedResources []string `json:"tainted_resources,omitempty"`
 }
 
+// Agents returns the agents of a build, in the order of its resources.
+func (b WorkspaceBuild) Agents() (agents []WorkspaceAgent) {
+	for _, r := range b.Resources {
+		agents = append(agents, r.Agents...)
+	}
+	return agents
+}
+
 // Status is a build's status as a workspace's: what its transition is doing, or has done.
 func (t Transition) Status(job JobStatus) WorkspaceStatus {
 	switch job {

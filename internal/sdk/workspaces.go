@@ -43,6 +43,19 @@ type Workspace struct {
 	IsPrebuild                           bool             `json:"is_prebuild"`
 }
 
+// FullName returns "owner/name".
+func (w Workspace) FullName() string { return w.OwnerName + "/" + w.Name }
+
+// Running reports whether the latest build started the workspace.
+func (w Workspace) Running() bool {
+	return w.LatestBuild.Transition == TransitionStart && w.LatestBuild.Job.Status == JobSucceeded
+}
+
+// Stopped reports whether the latest build stopped the workspace.
+func (w Workspace) Stopped() bool {
+	return w.LatestBuild.Transition == TransitionStop && w.LatestBuild.Job.Status == JobSucceeded
+}
+
 type WorkspaceHealth struct {
 	Healthy       bool            `json:"healthy"`
 	FailingAgents List[uuid.UUID] `json:"failing_agents"`

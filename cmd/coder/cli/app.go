@@ -178,6 +178,11 @@ func (a *app) clientFor(ctx context.Context, server *url.URL, token secret.Token
 	return sdk.New(server, token, sdk.Options{Header: header, TLS: tlsConfig, Logger: a.logger()}), nil
 }
 
+// follower shows how the server's jobs go on.
+func (a *app) follower(client *sdk.Client) follower {
+	return follower{client: client, streams: a.streams(), verbose: a.verbose}
+}
+
 // requestHeader is what --header and --header-command ask to send.
 func (a *app) requestHeader(ctx context.Context, server *url.URL) (http.Header, error) {
 	header := http.Header{}
@@ -252,6 +257,26 @@ func (a *app) rootCAs() (*x509.CertPool, error) {
 		return nil, fault.New(fault.Invalid, "%s holds no certificate in PEM form", a.tlsCA)
 	}
 	return roots, nil
+}
+
+// confirm asks before something that cannot be undone or costs something. Without a terminal it wants --yes.
+func (a *app) confirm(cmd *cobra.Command, yes bool, text string, def bool) error {
+	if yes {
+		return nil
+	}
+	s := a.streams()
+	if !s.InTTY {
+		return Try(fault.New(fault.Invalid, "%q needs a confirmation, and there is no terminal to ask on", cmd.CommandPath()),
+			"%s --yes", cmd.CommandPath())
+	}
+	ok, err := s.Confirm(cmd.Context(), text, def)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return &ExitError{Code: exitFailed, Err: Try(fault.New(fault.Invalid, "canceled"), "%s --help", cmd.CommandPath())}
+	}
+	return nil
 }
 
 // warnVersion tells a person when the server is of another release: features may be missing on either side.

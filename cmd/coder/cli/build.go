@@ -62,8 +62,8 @@ func (a *app) startCmd() *cobra.Command {
 		Args: argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onWorkspace(cmd, args[0], func(ctx context.Context, client *sdk.Client, ws sdk.Workspace) error {
-				if isRunning(ws) && o.params.empty() {
-					fmt.Fprintf(a.streams().Err, "The workspace %s is already running.\n", fullName(ws))
+				if ws.Running() && o.params.empty() {
+					fmt.Fprintf(a.streams().Err, "The workspace %s is already running.\n", ws.FullName())
 					return nil
 				}
 				return a.start(cmd, client, ws, &o, uuid.Nil)
@@ -87,18 +87,6 @@ func (o *buildOptions) startFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.reason, "reason", string(sdk.ReasonCLI), "why, for the build's record: cli, ssh_connection, vscode_connection or jetbrains_connection")
 }
 
-func (p *paramFlags) empty() bool {
-	return len(p.values) == 0 && len(p.ephemeral) == 0 && p.file == "" && len(p.defaults) == 0
-}
-
-func isRunning(ws sdk.Workspace) bool {
-	return ws.LatestBuild.Transition == sdk.TransitionStart && ws.LatestBuild.Job.Status == sdk.JobSucceeded
-}
-
-func isStopped(ws sdk.Workspace) bool {
-	return ws.LatestBuild.Transition == sdk.TransitionStop && ws.LatestBuild.Job.Status == sdk.JobSucceeded
-}
-
 // onWorkspace finds the workspace, lets a build that is under way end, and runs do.
 func (a *app) onWorkspace(cmd *cobra.Command, name string, do func(context.Context, *sdk.Client, sdk.Workspace) error) error {
 	ctx := cmd.Context()
@@ -106,11 +94,11 @@ func (a *app) onWorkspace(cmd *cobra.Command, name string, do func(context.Conte
 	if err != nil {
 		return err
 	}
-	ws, _, err := a.workspace(ctx, client, name)
+	ws, _, err := findWorkspace(ctx, client, name)
 	if err != nil {
 		return err
 	}
-	if ws, err = a.settle(ctx, client, ws); err != nil {
+	if ws, err = a.follower(client).settle(ctx, ws); err != nil {
 		return err
 	}
 	return do(ctx, client, ws)
@@ -154,7 +142,7 @@ func (a *app) orderStart(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspac
 		build, err = post(ctx, ws.ID, req)
 	}
 	if err != nil && fault.CodeOf(err) == fault.Invalid {
-		return build, Try(err, "%s %s --parameter name=value", cmd.CommandPath(), fullName(ws))
+		return build, Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())
 	}
 	return build, err
 }
@@ -175,23 +163,23 @@ func (a *app) startParameters(cmd *cobra.Command, client *sdk.Client, ws sdk.Wor
 	}
 	known, hidden := previousValues(previous)
 	req.RichParameterValues, err = paramQuery{
-		form: formOf(ctx, client, version, ws.OwnerID), values: values, defaults: defaults, previous: known, hidden: hidden, always: o.always, ask: a.asker(ctx, o.yes),
+		form: formOf(ctx, client, version, ws.OwnerID), values: values, defaults: defaults, previous: known, hidden: hidden, always: o.always, ask: asker(ctx, a.streams(), o.yes),
 	}.resolve()
-	return Try(err, "%s %s --parameter name=value", cmd.CommandPath(), fullName(ws))
+	return Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())
 }
 
 // finish follows an ordered build, unless nobody wants to wait.
 func (a *app) finish(ctx context.Context, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, noWait bool) error {
 	if noWait {
-		fmt.Fprintf(a.streams().Err, "The %s of %s is queued.\n", build.Transition, fullName(ws))
+		fmt.Fprintf(a.streams().Err, "The %s of %s is queued.\n", build.Transition, ws.FullName())
 		a.sayWaiting(build.Job)
 		return nil
 	}
-	if err := a.followBuild(ctx, client, ws, build); err != nil {
+	if err := a.follower(client).followBuild(ctx, ws, build); err != nil {
 		return err
 	}
 	done := map[sdk.Transition]string{sdk.TransitionStart: "started", sdk.TransitionStop: "stopped", sdk.TransitionDelete: "deleted"}
-	fmt.Fprintf(a.streams().Err, "The workspace %s has been %s.\n", fullName(ws), done[build.Transition])
+	fmt.Fprintf(a.streams().Err, "The workspace %s has been %s.\n", ws.FullName(), done[build.Transition])
 	return nil
 }
 
@@ -205,11 +193,11 @@ func (a *app) stopCmd() *cobra.Command {
 		Args:    argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onWorkspace(cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
-				if isStopped(ws) {
-					fmt.Fprintf(a.streams().Err, "The workspace %s is already stopped.\n", fullName(ws))
+				if ws.Stopped() {
+					fmt.Fprintf(a.streams().Err, "The workspace %s is already stopped.\n", ws.FullName())
 					return nil
 				}
-				if err := a.confirm(cmd, o.yes, "Stop "+fullName(ws)+"?", true); err != nil {
+				if err := a.confirm(cmd, o.yes, "Stop "+ws.FullName()+"?", true); err != nil {
 					return err
 				}
 				return a.stop(cmd, client, ws, o.noWait)
@@ -238,7 +226,7 @@ func (a *app) restartCmd() *cobra.Command {
 		Args:    argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onWorkspace(cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
-				if err := a.confirm(cmd, o.yes, "Restart "+fullName(ws)+"?", true); err != nil {
+				if err := a.confirm(cmd, o.yes, "Restart "+ws.FullName()+"?", true); err != nil {
 					return err
 				}
 				return a.restart(cmd, client, ws, &o, uuid.Nil)
@@ -260,7 +248,7 @@ func (a *app) restart(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, 
 		return err
 	}
 	if o.noWait {
-		fmt.Fprintf(a.streams().Err, "The restart of %s is queued.\n", fullName(ws))
+		fmt.Fprintf(a.streams().Err, "The restart of %s is queued.\n", ws.FullName())
 		a.sayWaiting(build.Job)
 		return nil
 	}
@@ -275,8 +263,8 @@ func (a *app) restart(cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, 
 		return err
 	}
 	if now.LatestBuild.BuildNumber == build.BuildNumber {
-		return Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed meanwhile", fullName(ws)),
-			"coder start %s", fullName(ws))
+		return Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed meanwhile", ws.FullName()),
+			"coder start %s", ws.FullName())
 	}
 	return a.finish(ctx, client, now, now.LatestBuild, false)
 }
@@ -294,7 +282,7 @@ new ones are asked for on a terminal. A value that does not fit is refused befor
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onWorkspace(cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
 				if !ws.Outdated && !o.always && o.params.empty() {
-					fmt.Fprintf(a.streams().Err, "The workspace %s is up to date.\n", fullName(ws))
+					fmt.Fprintf(a.streams().Err, "The workspace %s is up to date.\n", ws.FullName())
 					return nil
 				}
 				return a.restart(cmd, client, ws, &o, ws.TemplateActiveVersionID)
@@ -318,9 +306,9 @@ func (a *app) deleteCmd() *cobra.Command {
 		Args:    argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onWorkspace(cmd, args[0], func(ctx context.Context, client *sdk.Client, ws sdk.Workspace) error {
-				text := "Delete " + fullName(ws) + " and everything it holds?"
+				text := "Delete " + ws.FullName() + " and everything it holds?"
 				if o.orphan {
-					text = "Forget " + fullName(ws) + " without destroying its resources?"
+					text = "Forget " + ws.FullName() + " without destroying its resources?"
 				}
 				if err := a.confirm(cmd, o.yes, text, false); err != nil {
 					return err

@@ -116,11 +116,11 @@ func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error 
 		return a.createError(err, name, template.Name)
 	}
 	if o.noWait {
-		fmt.Fprintf(a.streams().Err, "The build of %s is queued.\n", fullName(ws))
+		fmt.Fprintf(a.streams().Err, "The build of %s is queued.\n", ws.FullName())
 		a.sayWaiting(ws.LatestBuild.Job)
 		return nil
 	}
-	if err := a.followBuild(ctx, client, ws, ws.LatestBuild); err != nil {
+	if err := a.follower(client).followBuild(ctx, ws, ws.LatestBuild); err != nil {
 		return err
 	}
 	if o.wait || a.streams().ErrTTY {
@@ -138,12 +138,12 @@ func (a *app) reportCreated(ctx context.Context, client *sdk.Client, id uuid.UUI
 		return err
 	}
 	out := a.streams().Err
-	fmt.Fprintf(out, "Created the workspace %s.", fullName(ws))
-	agents := agentsOf(ws.LatestBuild)
+	fmt.Fprintf(out, "Created the workspace %s.", ws.FullName())
+	agents := ws.LatestBuild.Agents()
 	waiting := slices.IndexFunc(agents, func(agent sdk.WorkspaceAgent) bool { return agent.Status != sdk.AgentConnected })
 	switch {
 	case waiting >= 0:
-		fmt.Fprintf(out, " Its agent %s has not connected yet: coder show %s", agents[waiting].Name, fullName(ws))
+		fmt.Fprintf(out, " Its agent %s has not connected yet: coder show %s", agents[waiting].Name, ws.FullName())
 	case len(agents) > 0 && own:
 		fmt.Fprintf(out, " Connect: coder ssh %s", ws.Name)
 	}
@@ -226,9 +226,9 @@ func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, name work
 		}
 		owner = user.ID
 	}
-	q := paramQuery{form: formOf(ctx, client, version, owner), values: values, copied: map[string]string{}, defaults: defaults, ask: a.asker(ctx, o.yes)}
+	q := paramQuery{form: formOf(ctx, client, version, owner), values: values, copied: map[string]string{}, defaults: defaults, ask: asker(ctx, a.streams(), o.yes)}
 	if o.copyFrom != "" {
-		from, _, err := a.workspace(ctx, client, o.copyFrom)
+		from, _, err := findWorkspace(ctx, client, o.copyFrom)
 		if err != nil {
 			return err
 		}
@@ -249,7 +249,11 @@ func (a *app) createParameters(cmd *cobra.Command, client *sdk.Client, name work
 			}
 		}
 	}
-	preset, err := a.choosePreset(ctx, client, version, o)
+	presetName := o.preset
+	if presetName == "" && o.copyFrom != "" {
+		presetName = noPreset
+	}
+	preset, err := choosePreset(ctx, client, version, presetName, a.streams().Err)
 	if err != nil {
 		return err
 	}
@@ -299,7 +303,7 @@ func (a *app) waitAgents(ctx context.Context, client *sdk.Client, id uuid.UUID) 
 			return err
 		}
 		var waiting *sdk.WorkspaceAgent
-		for _, agent := range agentsOf(ws.LatestBuild) {
+		for _, agent := range ws.LatestBuild.Agents() {
 			if agent.Status != sdk.AgentConnected {
 				waiting = &agent
 				break
@@ -323,9 +327,9 @@ func (a *app) waitAgents(ctx context.Context, client *sdk.Client, id uuid.UUID) 
 
 // agentTimeout is the error for an agent that never connected.
 func agentTimeout(ws sdk.Workspace, agent sdk.WorkspaceAgent) error {
-	f := fault.New(fault.Unavailable, "the agent %s of %s has not connected within %d seconds", agent.Name, fullName(ws), agent.ConnectionTimeoutSeconds)
+	f := fault.New(fault.Unavailable, "the agent %s of %s has not connected within %d seconds", agent.Name, ws.FullName(), agent.ConnectionTimeoutSeconds)
 	if agent.TroubleshootingURL != "" {
 		f.Detail = "see " + agent.TroubleshootingURL
 	}
-	return Try(f, "coder logs %s", fullName(ws))
+	return Try(f, "coder logs %s", ws.FullName())
 }

@@ -23,8 +23,15 @@ const (
 	cancelTimeout = 10 * time.Second
 )
 
-// jobFollower says how to follow one job.
-type jobFollower struct {
+// follower shows how builds and imports go on.
+type follower struct {
+	client  *sdk.Client
+	streams *tty.Streams
+	verbose bool // with debug lines
+}
+
+// job says how to follow one job.
+type job struct {
 	what   string // for people: "the build"
 	logs   func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error]
 	job    func(context.Context) (sdk.ProvisionerJob, error)
@@ -33,36 +40,36 @@ type jobFollower struct {
 
 // followJob shows a job's log, stage by stage, until the job ends, and returns the ended job. A server that goes away is
 // waited for. When ctx is canceled, the job is too.
-func (a *app) followJob(ctx context.Context, f jobFollower) (sdk.ProvisionerJob, error) {
-	p := a.streams().Progress()
-	job, err := a.watchJob(ctx, f, p)
+func (w follower) followJob(ctx context.Context, j job) (sdk.ProvisionerJob, error) {
+	p := w.streams.Progress()
+	job, err := w.watchJob(ctx, j, p)
 	p.Stop(err == nil && job.Status == sdk.JobSucceeded)
 	if errors.Is(err, context.Canceled) {
-		a.cancelJob(ctx, f)
+		w.cancelJob(ctx, j)
 	}
 	return job, err
 }
 
 // cancelJob asks the server to cancel what the person does not want to wait for any more.
-func (a *app) cancelJob(ctx context.Context, f jobFollower) {
+func (w follower) cancelJob(ctx context.Context, j job) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer stop()
-	if err := f.cancel(ctx); err != nil {
-		fmt.Fprintf(a.streams().Err, "Interrupted; %s goes on, since it cannot be canceled: %v\n", f.what, err)
+	if err := j.cancel(ctx); err != nil {
+		fmt.Fprintf(w.streams.Err, "Interrupted; %s goes on, since it cannot be canceled: %v\n", j.what, err)
 		return
 	}
-	fmt.Fprintf(a.streams().Err, "Interrupted; %s is being canceled.\n", f.what)
+	fmt.Fprintf(w.streams.Err, "Interrupted; %s is being canceled.\n", j.what)
 }
 
-func (a *app) watchJob(ctx context.Context, f jobFollower, p *tty.Progress) (sdk.ProvisionerJob, error) {
+func (w follower) watchJob(ctx context.Context, j job, p *tty.Progress) (sdk.ProvisionerJob, error) {
 	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	var last int64
 	var lost time.Time // when the server was first found away; zero while it is there
 	for {
-		err := a.showLogs(ctx, f, p, &last, &lost)
+		err := w.showLogs(ctx, j, p, &last, &lost)
 		var job sdk.ProvisionerJob
 		if err == nil {
-			job, err = f.job(ctx)
+			job, err = j.job(ctx)
 		}
 		if err == nil && job.Status.Ended() {
 			return job, nil
@@ -80,7 +87,7 @@ func (a *app) watchJob(ctx context.Context, f jobFollower, p *tty.Progress) (sdk
 			if time.Since(lost) > awayLimit {
 				return job, err
 			}
-			p.Note("the server is away; " + f.what + " goes on, waiting for news")
+			p.Note("the server is away; " + j.what + " goes on, waiting for news")
 		}
 		if err := retry.Wait(ctx); err != nil {
 			return job, err
@@ -89,17 +96,17 @@ func (a *app) watchJob(ctx context.Context, f jobFollower, p *tty.Progress) (sdk
 }
 
 // showLogs prints the job's log lines after *last until the stream of them ends. While none has come it says why.
-func (a *app) showLogs(ctx context.Context, f jobFollower, p *tty.Progress, last *int64, lost *time.Time) error {
+func (w follower) showLogs(ctx context.Context, j job, p *tty.Progress, last *int64, lost *time.Time) error {
 	ctx, stop := context.WithCancel(ctx)
 	first := *last == 0
 	begun := make(chan struct{})
 	var queue sync.WaitGroup
 	if first {
-		queue.Go(func() { a.showQueue(ctx, f, p, begun) })
+		queue.Go(func() { w.showQueue(ctx, j, p, begun) })
 	}
 	defer queue.Wait()
 	defer stop()
-	for line, err := range f.logs(ctx, *last) {
+	for line, err := range j.logs(ctx, *last) {
 		if err != nil {
 			return err
 		}
@@ -110,20 +117,20 @@ func (a *app) showLogs(ctx context.Context, f jobFollower, p *tty.Progress, last
 		*lost = time.Time{}
 		*last = max(*last, line.ID)
 		p.Stage(line.Stage)
-		a.showLine(p, line)
+		w.showLine(p, line)
 	}
 	return nil
 }
 
 // showLine prints one line of a job's log. Elsewhere than on a terminal, and where it is bad news, every line is shown.
-func (a *app) showLine(p *tty.Progress, line sdk.JobLog) {
-	s := a.streams()
+func (w follower) showLine(p *tty.Progress, line sdk.JobLog) {
+	s := w.streams
 	switch {
 	case line.Output == "":
 	case line.Level == sdk.LogError:
 		p.Line(s.Red(line.Output))
 	case line.Level == sdk.LogDebug || line.Level == sdk.LogTrace:
-		if a.verbose {
+		if w.verbose {
 			p.Line(s.Dim(line.Output))
 		}
 	default:
@@ -132,7 +139,7 @@ func (a *app) showLine(p *tty.Progress, line sdk.JobLog) {
 }
 
 // showQueue says what a job that has not begun waits for, until it begins.
-func (a *app) showQueue(ctx context.Context, f jobFollower, p *tty.Progress, begun <-chan struct{}) {
+func (w follower) showQueue(ctx context.Context, j job, p *tty.Progress, begun <-chan struct{}) {
 	tick := time.NewTicker(queueLook)
 	defer tick.Stop()
 	for {
@@ -143,7 +150,7 @@ func (a *app) showQueue(ctx context.Context, f jobFollower, p *tty.Progress, beg
 			return
 		case <-tick.C:
 		}
-		job, err := f.job(ctx)
+		job, err := j.job(ctx)
 		if err != nil {
 			continue // the stream of logs, read at the same time, says what is wrong
 		}
@@ -162,19 +169,19 @@ func (a *app) showQueue(ctx context.Context, f jobFollower, p *tty.Progress, beg
 
 // followBuild shows a workspace build until it ends. A build that did not succeed is an error that says why and where its
 // log is.
-func (a *app) followBuild(ctx context.Context, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild) error {
-	what := "the " + string(build.Transition) + " of " + fullName(ws)
-	hint := fmt.Sprintf("coder logs %s -n %d", fullName(ws), build.BuildNumber)
-	job, err := a.followJob(ctx, jobFollower{
+func (w follower) followBuild(ctx context.Context, ws sdk.Workspace, build sdk.WorkspaceBuild) error {
+	what := "the " + string(build.Transition) + " of " + ws.FullName()
+	hint := fmt.Sprintf("coder logs %s -n %d", ws.FullName(), build.BuildNumber)
+	job, err := w.followJob(ctx, job{
 		what: what,
 		logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
-			return client.FollowBuildLogs(ctx, build.ID, after)
+			return w.client.FollowBuildLogs(ctx, build.ID, after)
 		},
 		job: func(ctx context.Context) (sdk.ProvisionerJob, error) {
-			b, err := client.Build(ctx, build.ID)
+			b, err := w.client.Build(ctx, build.ID)
 			return b.Job, err
 		},
-		cancel: func(ctx context.Context) error { return client.CancelBuild(ctx, build.ID) },
+		cancel: func(ctx context.Context) error { return w.client.CancelBuild(ctx, build.ID) },
 	})
 	if err != nil {
 		return err
@@ -199,27 +206,27 @@ func jobError(job sdk.ProvisionerJob, what, hint string) error {
 
 // settle follows a build of the workspace that is still going on, whoever began it, and returns the workspace as it is
 // then.
-func (a *app) settle(ctx context.Context, client *sdk.Client, ws sdk.Workspace) (sdk.Workspace, error) {
+func (w follower) settle(ctx context.Context, ws sdk.Workspace) (sdk.Workspace, error) {
 	if ws.LatestBuild.Job.Status.Ended() {
 		return ws, nil
 	}
-	if err := a.waitBuild(ctx, client, ws); err != nil {
+	if err := w.waitBuild(ctx, ws); err != nil {
 		return ws, err
 	}
-	return client.Workspace(ctx, ws.ID)
+	return w.client.Workspace(ctx, ws.ID)
 }
 
 // waitBuild follows somebody else's build: it is not canceled with ctx, and its failure is not ours.
-func (a *app) waitBuild(ctx context.Context, client *sdk.Client, ws sdk.Workspace) error {
+func (w follower) waitBuild(ctx context.Context, ws sdk.Workspace) error {
 	id := ws.LatestBuild.ID
-	p := a.streams().Progress()
-	_, err := a.watchJob(ctx, jobFollower{
+	p := w.streams.Progress()
+	_, err := w.watchJob(ctx, job{
 		what: "the build",
 		logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
-			return client.FollowBuildLogs(ctx, id, after)
+			return w.client.FollowBuildLogs(ctx, id, after)
 		},
 		job: func(ctx context.Context) (sdk.ProvisionerJob, error) {
-			b, err := client.Build(ctx, id)
+			b, err := w.client.Build(ctx, id)
 			return b.Job, err
 		},
 	}, p)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 // formOf has the server work out the form of a template's version, for a workspace of the owner (zero: whoever asks). Each
@@ -71,4 +72,12 @@ func shownAs(p sdk.PreviewParameter) parameter {
 		out.refused = err.Error()
 	}
 	return out
+}
+
+// asker asks on the terminal, or is nil when nobody is there or the person said not to ask.
+func asker(ctx context.Context, streams *tty.Streams, silent bool) func(tty.Question) (string, error) {
+	if silent || !streams.InTTY {
+		return nil
+	}
+	return func(q tty.Question) (string, error) { return streams.Ask(ctx, q) }
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -16,16 +17,12 @@ import (
 // workspace: OpenSSH speaks with a process of its own machine, and the mesh knows the workspace by its node key.
 const fileHostKey = "ssh_host_ed25519_key"
 
-// hostKey is this machine's host key. The first call makes it. Where it cannot be kept the person is told, and it serves this
+// hostKey is this machine's host key. The first call makes it. Where it cannot be kept a person is told on notes, and it serves this
 // process alone.
-func (a *app) hostKey() (ssh.Signer, error) {
-	dir, err := a.config()
-	if err != nil {
-		return nil, err
-	}
-	key, err := dir.hostKey()
+func hostKey(dir configDir, notes io.Writer) (ssh.Signer, error) {
+	key, err := storedHostKey(dir)
 	if fault.CodeOf(err) == fault.Unavailable {
-		fmt.Fprintf(a.streams().Err, "OpenSSH will see another host key each time: %v\n", err)
+		fmt.Fprintf(notes, "OpenSSH will see another host key each time: %v\n", err)
 		text, newErr := newHostKey()
 		if newErr != nil {
 			return nil, newErr
@@ -35,15 +32,15 @@ func (a *app) hostKey() (ssh.Signer, error) {
 	return key, err
 }
 
-// hostKey reads the host key, and makes it if there is none. The error's code is Unavailable if it cannot be stored.
-func (d configDir) hostKey() (ssh.Signer, error) {
+// storedHostKey reads the host key, and makes it if there is none. The error's code is Unavailable if it cannot be stored.
+func storedHostKey(d configDir) (ssh.Signer, error) {
 	path := filepath.Join(string(d), fileHostKey)
 	text, err := d.read(fileHostKey)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "the SSH host key cannot be read: %w", err)
 	}
 	if text == "" {
-		if text, err = d.makeHostKey(path); err != nil {
+		if text, err = makeHostKey(d, path); err != nil {
 			return nil, fault.New(fault.Unavailable, "the SSH host key cannot be stored: %w", err)
 		}
 	}
@@ -55,7 +52,7 @@ func (d configDir) hostKey() (ssh.Signer, error) {
 }
 
 // makeHostKey stores a new key, unless another process has.
-func (d configDir) makeHostKey(path string) (string, error) {
+func makeHostKey(d configDir, path string) (string, error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return "", err
 	}

@@ -19,7 +19,7 @@ func TestHostKeyIsMadeOnce(t *testing.T) {
 	seen := make([][]byte, 16)
 	for i := range seen {
 		wg.Go(func() {
-			key, err := dir.hostKey()
+			key, err := storedHostKey(dir)
 			if err != nil {
 				t.Error(err)
 				return
@@ -37,7 +37,7 @@ func TestHostKeyIsMadeOnce(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key's file: %v, %v; want mode 0600", info, err)
 	}
-	if key, err := dir.hostKey(); err != nil || !bytes.Equal(key.PublicKey().Marshal(), seen[0]) {
+	if key, err := storedHostKey(dir); err != nil || !bytes.Equal(key.PublicKey().Marshal(), seen[0]) {
 		t.Errorf("later: got %v, %v; want the same key", key, err)
 	}
 	files, err := os.ReadDir(string(dir))
@@ -54,7 +54,7 @@ func TestHostKeyThatIsNone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("not a key\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dir.hostKey(); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), path) {
+	if _, err := storedHostKey(dir); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v, want an error that names the file", err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "not a key\n" {
@@ -65,7 +65,7 @@ func TestHostKeyThatIsNone(t *testing.T) {
 // Where nothing can be stored there is an error of its own, for which the process makes a key for itself.
 func TestHostKeyWithoutAFolder(t *testing.T) {
 	t.Parallel()
-	if _, err := configDir("/proc/nowhere").hostKey(); fault.CodeOf(err) != fault.Unavailable {
+	if _, err := storedHostKey(configDir("/proc/nowhere")); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("got %v, want that it cannot be stored", err)
 	}
 }

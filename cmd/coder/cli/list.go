@@ -16,7 +16,7 @@ import (
 )
 
 var workspaceColumns = []column[sdk.Workspace]{
-	{"workspace", fullName},
+	{"workspace", sdk.Workspace.FullName},
 	{"name", func(w sdk.Workspace) string { return w.Name }},
 	{"owner", func(w sdk.Workspace) string { return w.OwnerName }},
 	{"template", func(w sdk.Workspace) string { return w.TemplateName }},
@@ -115,7 +115,7 @@ func (a *app) listCmd() *cobra.Command {
 			}
 			for _, ws := range workspaces {
 				if line := waitingLine(ws.LatestBuild.Job); line != "" {
-					fmt.Fprintf(a.streams().Err, "%s: %s\n", fullName(ws), line)
+					fmt.Fprintf(a.streams().Err, "%s: %s\n", ws.FullName(), line)
 				}
 			}
 			return nil
@@ -154,7 +154,7 @@ func (a *app) showCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			ws, _, err := findWorkspace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func printUnsettled(out io.Writer, b sdk.WorkspaceBuild) {
 
 func (a *app) printWorkspace(ws sdk.Workspace, paths clientPaths) error {
 	out := a.streams().Out
-	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", fullName(ws), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
+	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", ws.FullName(), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
 		ws.TemplateName, ws.LatestBuild.TemplateVersionName)
 	if ws.Outdated {
 		fmt.Fprintf(out, "A newer version of the template is active: coder update %s\n", ws.Name)
@@ -219,7 +219,7 @@ func (a *app) printWorkspace(ws sdk.Workspace, paths clientPaths) error {
 				directory = agent.Directory
 			}
 			name := ws.Name
-			if len(agentsOf(ws.LatestBuild)) > 1 {
+			if len(ws.LatestBuild.Agents()) > 1 {
 				name += "." + agent.Name
 			}
 			table.Add(label, agent.Name, status, agent.Version, directory, "coder ssh "+name)
@@ -228,7 +228,7 @@ func (a *app) printWorkspace(ws sdk.Workspace, paths clientPaths) error {
 	if err := table.Write(out); err != nil {
 		return err
 	}
-	for _, agent := range agentsOf(ws.LatestBuild) {
+	for _, agent := range ws.LatestBuild.Agents() {
 		if ws.LatestBuild.Transition == sdk.TransitionStart && !agent.Health.Healthy {
 			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, tty.Clean(agent.Health.Reason))
 			if agent.TroubleshootingURL != "" {

@@ -68,7 +68,7 @@ func (a *app) logs(cmd *cobra.Command, name string, number int, follow bool) err
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, agent := range agentsOf(build) {
+	for _, agent := range build.Agents() {
 		if !follow {
 			if err := a.agentLogs(ctx, client, agent); err != nil {
 				return err

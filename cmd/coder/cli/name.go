@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -80,8 +79,8 @@ func trimHost(host, prefix, suffix string) string {
 	return host
 }
 
-// workspace finds the workspace that text names, by name or id, in one call.
-func (a *app) workspace(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, workspaceName, error) {
+// findWorkspace finds the workspace that text names, by name or id, in one call.
+func findWorkspace(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, workspaceName, error) {
 	if id, err := uuid.Parse(text); err == nil {
 		ws, err := client.Workspace(ctx, id)
 		return ws, workspaceName{Owner: ws.OwnerName, Name: ws.Name}, err
@@ -103,7 +102,7 @@ func (a *app) workspace(ctx context.Context, client *sdk.Client, text string) (s
 
 // chooseAgent is the named agent of the workspace's latest build, or its only one.
 func chooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
-	agents := agentsOf(ws.LatestBuild)
+	agents := ws.LatestBuild.Agents()
 	if len(agents) == 0 {
 		return sdk.WorkspaceAgent{}, Try(fault.New(fault.NotFound, "the workspace %s has no agent", ws.Name).
 			WithDetail("its template declares no coder_agent, or none that exists while it is %s", ws.LatestBuild.Status), "coder show %s", ws.Name)
@@ -126,14 +125,3 @@ func chooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	return sdk.WorkspaceAgent{}, Try(fault.New(fault.NotFound, "the workspace %s has no agent %q, but %s", ws.Name, name, strings.Join(names, ", ")),
 		"coder ssh %s.%s", ws.Name, names[0])
 }
-
-// agentsOf are the agents of a build, in the order of its resources.
-func agentsOf(build sdk.WorkspaceBuild) (agents []sdk.WorkspaceAgent) {
-	for _, r := range build.Resources {
-		agents = append(agents, r.Agents...)
-	}
-	return agents
-}
-
-// fullName is how a workspace is printed: owner/name.
-func fullName(ws sdk.Workspace) string { return fmt.Sprintf("%s/%s", ws.OwnerName, ws.Name) }

@@ -96,7 +96,7 @@ func TestChooseAgent(t *testing.T) {
 	} {
 		got, err := chooseAgent(tt.ws, tt.name)
 		if got.Name != tt.want || fault.CodeOf(err) != tt.code {
-			t.Errorf("agents %+v, name %q: got %q, %v; want %q, %q", agentsOf(tt.ws.LatestBuild), tt.name, got.Name, err, tt.want, tt.code)
+			t.Errorf("agents %+v, name %q: got %q, %v; want %q, %q", tt.ws.LatestBuild.Agents(), tt.name, got.Name, err, tt.want, tt.code)
 		}
 	}
 }

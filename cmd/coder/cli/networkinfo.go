@@ -23,8 +23,8 @@ type networkInfo struct {
 }
 
 // writeNetworkInfo writes dir/<parent's pid>.json again and again until ctx ends, and removes it then.
-func (a *app) writeNetworkInfo(ctx context.Context, t *target, dir string, every time.Duration) {
-	log := a.logger()
+func (s *session) writeNetworkInfo(ctx context.Context, dir string, every time.Duration) {
+	log, t := s.logger, s.target
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		log.Warn("network information not written", "err", err)
 		return

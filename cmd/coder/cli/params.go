@@ -2,83 +2,16 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tty"
 )
-
-// paramFlags are the flags that give values to a template's parameters.
-type paramFlags struct {
-	values    []string // name=value
-	defaults  []string
-	ephemeral []string
-	file      string
-}
-
-func (p *paramFlags) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringArrayVar(&p.values, "parameter", nil, "parameter as name=value; may be repeated")
-	f.StringArrayVar(&p.defaults, "parameter-default", nil, "default of a parameter as name=value, instead of the template's; may be repeated")
-	f.StringArrayVar(&p.ephemeral, "ephemeral-parameter", nil, "parameter for this build only, as name=value; may be repeated")
-	f.StringVar(&p.file, "rich-parameter-file", "", "YAML or JSON file with a value per parameter")
-	SetEnv(f.Lookup("parameter"), "CODER_RICH_PARAMETER")
-	SetEnv(f.Lookup("parameter-default"), "CODER_RICH_PARAMETER_DEFAULT")
-	SetEnv(f.Lookup("ephemeral-parameter"), "CODER_EPHEMERAL_PARAMETER")
-	SetEnv(f.Lookup("rich-parameter-file"), "CODER_RICH_PARAMETER_FILE")
-}
-
-// given is what the flags and the file say: values by name, and defaults by name.
-func (p *paramFlags) given() (values, defaults map[string]string, err error) {
-	values = map[string]string{}
-	if p.file != "" {
-		data, err := os.ReadFile(p.file)
-		if err != nil {
-			return nil, nil, fault.New(fault.Invalid, "the parameter file cannot be read: %w", err)
-		}
-		if values, err = parseValues(data); err != nil {
-			return nil, nil, fault.New(fault.Invalid, "the parameter file %s cannot be used: %w", p.file, err)
-		}
-	}
-	for _, list := range []struct {
-		flag  string
-		pairs []string
-	}{{"parameter", p.values}, {"ephemeral-parameter", p.ephemeral}} {
-		pairs, err := parsePairs(list.flag, list.pairs)
-		if err != nil {
-			return nil, nil, err
-		}
-		maps.Copy(values, pairs)
-	}
-	defaults, err = parsePairs("parameter-default", p.defaults)
-	return values, defaults, err
-}
-
-// parsePairs reads name=value pairs of a flag.
-func parsePairs(flag string, pairs []string) (map[string]string, error) {
-	values := make(map[string]string, len(pairs))
-	for _, pair := range pairs {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			return nil, fault.New(fault.Invalid, "--%s %q is not name=value", flag, pair)
-		}
-		values[name] = value
-	}
-	return values, nil
-}
 
 // parameter is one as the form has it for the answers so far.
 type parameter struct {
@@ -294,140 +227,6 @@ func (p parameter) question(initial string, has bool) tty.Question {
 		q.Secret = p.masked
 	}
 	return q
-}
-
-// checkParameter says whether a value fits a parameter's type, options and validation. Whether it may only grow or shrink is
-// the server's to judge.
-func checkParameter(def sdk.TemplateVersionParameter, value string) error {
-	switch def.Type {
-	case "number":
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return fmt.Errorf("%q is not a number", value)
-		}
-		low, high := def.ValidationMin, def.ValidationMax
-		if low != nil && n < float64(*low) || high != nil && n > float64(*high) {
-			return explain(def, "it must be "+bounds(low, high), map[string]string{"min": number(low), "max": number(high), "value": value})
-		}
-	case "bool":
-		if value != "true" && value != "false" {
-			return errors.New("it must be true or false")
-		}
-	case "list(string)":
-		return checkList(def, value)
-	}
-	if len(def.Options) > 0 {
-		return checkOption(def, value)
-	}
-	if def.ValidationRegex != "" && def.Type == "string" {
-		re, err := regexp.Compile(def.ValidationRegex)
-		if err == nil && !re.MatchString(value) {
-			return explain(def, "it must match "+def.ValidationRegex, map[string]string{"value": value})
-		}
-	}
-	return nil
-}
-
-func checkOption(def sdk.TemplateVersionParameter, value string) error {
-	var values []string
-	for _, o := range def.Options {
-		if o.Value == value {
-			return nil
-		}
-		values = append(values, o.Value)
-	}
-	return fmt.Errorf("it must be one of %s", strings.Join(values, ", "))
-}
-
-func checkList(def sdk.TemplateVersionParameter, value string) error {
-	var items []string
-	if err := json.Unmarshal([]byte(value), &items); err != nil {
-		return errors.New(`it must be a list of strings in JSON, for example ["a","b"]`)
-	}
-	// Options of a list are its members in multi-select forms, and whole lists otherwise.
-	if len(def.Options) == 0 || checkOption(def, value) == nil {
-		return nil
-	}
-	for _, item := range items {
-		if err := checkOption(def, item); err != nil {
-			return fmt.Errorf("%q is not possible: %w", item, err)
-		}
-	}
-	return nil
-}
-
-// explain is the template's own message with {min}, {max} and {value} filled in, or the fallback.
-func explain(def sdk.TemplateVersionParameter, fallback string, facts map[string]string) error {
-	if def.ValidationError == "" {
-		return errors.New(fallback)
-	}
-	text := def.ValidationError
-	for name, value := range facts {
-		text = strings.ReplaceAll(text, "{"+name+"}", value)
-	}
-	return errors.New(text)
-}
-
-func bounds(low, high *int64) string {
-	switch {
-	case low != nil && high != nil:
-		return fmt.Sprintf("between %d and %d", *low, *high)
-	case low != nil:
-		return fmt.Sprintf("at least %d", *low)
-	default:
-		return fmt.Sprintf("at most %d", *high)
-	}
-}
-
-func number(n *int64) string {
-	if n == nil {
-		return ""
-	}
-	return strconv.FormatInt(*n, 10)
-}
-
-// asker asks on the terminal, or is nil when nobody is there or the person said not to ask.
-func (a *app) asker(ctx context.Context, silent bool) func(tty.Question) (string, error) {
-	s := a.streams()
-	if silent || !s.InTTY {
-		return nil
-	}
-	return func(q tty.Question) (string, error) { return s.Ask(ctx, q) }
-}
-
-const noPreset = "none"
-
-// choosePreset finds the preset that create's flags name, or else the template's default. The zero preset means none: when the flags
-// say so, or when values are copied from another workspace.
-func (a *app) choosePreset(ctx context.Context, client *sdk.Client, version uuid.UUID, o *createOptions) (sdk.Preset, error) {
-	name := o.preset
-	if name == noPreset || name == "" && o.copyFrom != "" {
-		return sdk.Preset{}, nil
-	}
-	presets, err := client.TemplateVersionPresets(ctx, version)
-	if err != nil {
-		return sdk.Preset{}, err
-	}
-	if name == "" {
-		i := slices.IndexFunc(presets, func(p sdk.Preset) bool { return p.Default })
-		if i < 0 {
-			return sdk.Preset{}, nil
-		}
-		fmt.Fprintf(a.streams().Err, "Using the template's default preset %s (--preset none to use none).\n", tty.Clean(presets[i].Name))
-		return presets[i], nil
-	}
-	var names []string
-	for _, p := range presets {
-		if strings.EqualFold(p.Name, name) {
-			return p, nil
-		}
-		names = append(names, p.Name)
-	}
-	list := "it has none"
-	if len(names) > 0 {
-		list = "it has " + strings.Join(names, ", ")
-	}
-	return sdk.Preset{}, fault.New(fault.NotFound, "the template has no preset %q: %s", name, list)
 }
 
 // previousValues splits a build's parameters into those with a readable value, never nil, and those whose value only the owner may read.

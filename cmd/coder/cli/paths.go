@@ -37,7 +37,7 @@ func (a *app) noPaths(err error) {
 // of is how a workspace's clients reach it: "direct 12ms, relayed 80ms"; "" without clients.
 func (p clientPaths) of(ws sdk.Workspace) string {
 	var parts []string
-	for _, agent := range agentsOf(ws.LatestBuild) {
+	for _, agent := range ws.LatestBuild.Agents() {
 		if text := p.to(agent.ID); text != "" {
 			parts = append(parts, text)
 		}

@@ -55,9 +55,13 @@ func (a *app) reachMeasured(ctx context.Context, text string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
+	opts, err := a.reachOptions(ctx, name)
+	if err != nil {
+		return nil, err
+	}
 	wait, cancel := context.WithTimeout(ctx, introduceTimeout)
 	defer cancel()
-	t, err := a.reach(wait, reachOptions{name: name})
+	t, err := reach(wait, opts)
 	if err != nil && wait.Err() != nil && ctx.Err() == nil {
 		return nil, Try(fault.New(fault.Unavailable, "the agent of %s was not introduced within %s", name, introduceTimeout), "coder show %s", name)
 	}
@@ -79,7 +83,7 @@ func (a *app) pinged(ctx context.Context, text string, provisioner bool) (pinged
 		switch code := fault.CodeOf(err); {
 		case err == nil:
 			return pinged{"workspace", t.workspace.Name, t.agent.ID, t.mesh, func(ctx context.Context) error {
-				return t.whyLost(ctx, Try(fault.New(fault.Unavailable, "%s did not answer", fullName(t.workspace)), "coder show %s", fullName(t.workspace)))
+				return t.whyLost(ctx, Try(fault.New(fault.Unavailable, "%s did not answer", t.workspace.FullName()), "coder show %s", t.workspace.FullName()))
 			}}, nil
 		case code != fault.NotFound && code != fault.Invalid: // a provisioner's name need not look like a workspace's
 			return pinged{}, err
@@ -118,10 +122,7 @@ func (a *app) reachProvisioner(ctx context.Context, name string) (p pinged, foun
 	if d.Status == sdk.ProvisionerOffline {
 		return p, true, Try(fault.New(fault.Unavailable, "the provisioner %s is offline, last seen %s", name, agoPtr(d.LastSeenAt)), "coder provisioner list")
 	}
-	mesh, err := a.joinMesh(client, reachOptions{})
-	if err != nil {
-		return p, true, err
-	}
+	mesh := a.joinMesh(client)
 	wait, cancel := context.WithTimeout(ctx, introduceTimeout)
 	defer cancel()
 	if err := mesh.Introduce(wait, d.ID); err != nil {
@@ -252,10 +253,7 @@ type networkReport struct {
 
 // netcheck joins the mesh to learn of the relays, and measures.
 func (a *app) netcheck(ctx context.Context, client *sdk.Client) (networkReport, error) {
-	mesh, err := a.joinMesh(client, reachOptions{})
-	if err != nil {
-		return networkReport{}, err
-	}
+	mesh := a.joinMesh(client)
 	defer leaveQuickly(mesh.Leave)
 	if _, err := mesh.Joined(ctx); err != nil {
 		return networkReport{}, err
@@ -269,4 +267,9 @@ func (a *app) netcheck(ctx context.Context, client *sdk.Client) (networkReport, 
 		return networkReport{}, fault.New(fault.Unavailable, "the network cannot be checked: %w", err)
 	}
 	return networkReport{client.URL().String(), report, node.Status()}, nil
+}
+
+// joinMesh begins to join the mesh, to measure.
+func (a *app) joinMesh(client *sdk.Client) *meshclient.Client {
+	return joinMesh(reachOptions{client: client, logger: a.logger(), relayOnly: a.disableDirect})
 }

@@ -196,7 +196,7 @@ func (a *app) importVersion(ctx context.Context, client *sdk.Client, req sdk.Cre
 }
 
 func (a *app) followImport(ctx context.Context, client *sdk.Client, id uuid.UUID) (sdk.ProvisionerJob, error) {
-	return a.followJob(ctx, jobFollower{
+	return a.follower(client).followJob(ctx, job{
 		what: "the import",
 		logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
 			return client.FollowTemplateVersionLogs(ctx, id, after)

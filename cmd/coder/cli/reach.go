@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,7 +22,7 @@ const (
 	patience = time.Second
 )
 
-// target is an agent that is being reached.
+// target is an agent that can be dialled.
 type target struct {
 	workspace sdk.Workspace
 	agent     sdk.WorkspaceAgent
@@ -29,49 +30,45 @@ type target struct {
 	mesh      *meshclient.Client
 }
 
-// reachOptions say what may be done to reach an agent.
+// reachOptions say whom to reach, and what may be done for it.
 type reachOptions struct {
+	client    *sdk.Client
+	streams   *tty.Streams // where waiting is shown
+	logger    *slog.Logger // of the node
+	relayOnly bool         // no direct paths
+	verbose   bool         // builds are shown with their debug lines
 	name      workspaceName
 	autostart bool            // start a workspace that is stopped
 	reason    sdk.BuildReason // of that start
-	// sendBuffer and recvBuffer are as in meshclient.Options.
-	sendBuffer, recvBuffer int
 }
 
 // joinMesh begins to join the mesh with the client's session.
-func (a *app) joinMesh(client *sdk.Client, o reachOptions) (*meshclient.Client, error) {
+func joinMesh(opts reachOptions) *meshclient.Client {
 	return meshclient.Start(meshclient.Options{
-		URL: client.URL(), Header: client.Header(), HTTPClient: client.HTTP(), TLS: client.TLS(),
-		RelayOnly: a.disableDirect, Agent: o.name.String(), Logger: a.logger(), SendBuffer: o.sendBuffer, RecvBuffer: o.recvBuffer,
-	}), nil
+		URL: opts.client.URL(), Header: opts.client.Header(), HTTPClient: opts.client.HTTP(), TLS: opts.client.TLS(),
+		RelayOnly: opts.relayOnly, Agent: opts.name.String(), Logger: opts.logger,
+	})
 }
 
 // reach joins the mesh and finds the agent at the same time, and returns when the agent can be dialled. The caller closes
 // the target's mesh.
-func (a *app) reach(ctx context.Context, o reachOptions) (_ *target, err error) {
-	client, err := a.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	mesh, err := a.joinMesh(client, o)
-	if err != nil {
-		return nil, err
-	}
+func reach(ctx context.Context, opts reachOptions) (_ *target, err error) {
+	mesh := joinMesh(opts)
 	defer func() {
 		if err != nil {
 			mesh.Close()
 		}
 	}()
-	ws, err := a.findRunning(ctx, client, o)
+	ws, err := findRunning(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	agent, err := chooseAgent(ws, o.name.Agent)
+	agent, err := chooseAgent(ws, opts.name.Agent)
 	if err != nil {
 		return nil, err
 	}
-	t := &target{workspace: ws, agent: agent, client: client, mesh: mesh}
-	if err := a.introduce(ctx, t); err != nil {
+	t := &target{workspace: ws, agent: agent, client: opts.client, mesh: mesh}
+	if err := introduce(ctx, t, opts.streams); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -79,48 +76,49 @@ func (a *app) reach(ctx context.Context, o reachOptions) (_ *target, err error) 
 
 // findRunning finds the workspace, and starts it when it is stopped and that is wanted. A build that is under way is
 // followed to its end.
-func (a *app) findRunning(ctx context.Context, client *sdk.Client, o reachOptions) (sdk.Workspace, error) {
-	ws, err := client.WorkspaceByName(ctx, o.name.Owner, o.name.Name)
+func findRunning(ctx context.Context, opts reachOptions) (sdk.Workspace, error) {
+	client, follow := opts.client, follower{client: opts.client, streams: opts.streams, verbose: opts.verbose}
+	ws, err := client.WorkspaceByName(ctx, opts.name.Owner, opts.name.Name)
 	if err != nil && fault.CodeOf(err) == fault.NotFound {
-		return ws, Try(fault.New(fault.NotFound, "there is no workspace %s, or you may not see it", o.name), "coder list")
+		return ws, Try(fault.New(fault.NotFound, "there is no workspace %s, or you may not see it", opts.name), "coder list")
 	}
 	if err != nil {
 		return ws, err
 	}
-	if ws, err = a.settle(ctx, client, ws); err != nil {
+	if ws, err = follow.settle(ctx, ws); err != nil {
 		return ws, err
 	}
-	if isRunning(ws) {
+	if ws.Running() {
 		return ws, nil
 	}
 	switch {
 	case ws.LatestBuild.Transition == sdk.TransitionDelete && ws.LatestBuild.Status == sdk.WorkspaceDeleted:
-		return ws, Try(fault.New(fault.NotFound, "the workspace %s has been deleted", fullName(ws)), "coder create %s", ws.Name)
-	case !isStopped(ws):
-		return ws, Try(fault.New(fault.Conflict, "the workspace %s is %s: its last build did not succeed", fullName(ws), ws.LatestBuild.Status),
-			"coder start %s", fullName(ws))
-	case !o.autostart:
-		return ws, Try(fault.New(fault.Conflict, "the workspace %s is stopped", fullName(ws)), "coder start %s", fullName(ws))
+		return ws, Try(fault.New(fault.NotFound, "the workspace %s has been deleted", ws.FullName()), "coder create %s", ws.Name)
+	case !ws.Stopped():
+		return ws, Try(fault.New(fault.Conflict, "the workspace %s is %s: its last build did not succeed", ws.FullName(), ws.LatestBuild.Status),
+			"coder start %s", ws.FullName())
+	case !opts.autostart:
+		return ws, Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s", ws.FullName())
 	}
-	fmt.Fprintf(a.streams().Err, "The workspace %s is stopped; it is being started.\n", fullName(ws))
-	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: o.reason})
+	fmt.Fprintf(opts.streams.Err, "The workspace %s is stopped; it is being started.\n", ws.FullName())
+	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: opts.reason})
 	if err != nil {
-		return ws, Try(err, "coder start %s", fullName(ws))
+		return ws, Try(err, "coder start %s", ws.FullName())
 	}
-	if err := a.followBuild(ctx, client, ws, build); err != nil {
+	if err := follow.followBuild(ctx, ws, build); err != nil {
 		return ws, err
 	}
 	return client.Workspace(ctx, ws.ID)
 }
 
 // introduce waits until the target's agent can be dialled. When that takes long the person is told why.
-func (a *app) introduce(ctx context.Context, t *target) error {
+func introduce(ctx context.Context, t *target, streams *tty.Streams) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := a.explainWait(ctx, t); err != nil {
+		if err := explainWait(ctx, t, streams); err != nil {
 			cancel(err)
 		}
 	}()
@@ -138,7 +136,7 @@ func (a *app) introduce(ctx context.Context, t *target) error {
 
 // explainWait shows what the target's agent is doing, once patience is over, until ctx ends. It returns an error when
 // waiting is in vain.
-func (a *app) explainWait(ctx context.Context, t *target) error {
+func explainWait(ctx context.Context, t *target, streams *tty.Streams) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -146,7 +144,7 @@ func (a *app) explainWait(ctx context.Context, t *target) error {
 		return nil
 	case <-timer.C:
 	}
-	p := a.streams().Progress()
+	p := streams.Progress()
 	defer p.Stop(true)
 	tick := time.NewTicker(agentLook)
 	defer tick.Stop()
@@ -172,7 +170,7 @@ func (a *app) explainWait(ctx context.Context, t *target) error {
 
 // showAgent puts into words what state the agent is in.
 func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
-	for _, agent := range agentsOf(ws.LatestBuild) {
+	for _, agent := range ws.LatestBuild.Agents() {
 		if agent.ID != id {
 			continue
 		}
@@ -209,7 +207,7 @@ func gone(ws sdk.Workspace) error {
 	if ws.LatestBuild.Transition == sdk.TransitionDelete {
 		verb, code = "deleted", fault.NotFound
 	}
-	return Try(fault.New(code, "the workspace %s was %s%s", fullName(ws), verb, why), "coder show %s", fullName(ws))
+	return Try(fault.New(code, "the workspace %s was %s%s", ws.FullName(), verb, why), "coder show %s", ws.FullName())
 }
 
 // whyLost asks the server why a connection to the target's agent may have ended. It returns fallback when the server knows
@@ -230,10 +228,10 @@ func (t *target) whyLost(ctx context.Context, fallback error) error {
 	if ws.LatestBuild.ID != t.workspace.LatestBuild.ID {
 		return restarted(ws)
 	}
-	for _, agent := range agentsOf(ws.LatestBuild) {
+	for _, agent := range ws.LatestBuild.Agents() {
 		if agent.ID == t.agent.ID && agent.Status == sdk.AgentDisconnected {
-			return Try(fault.New(fault.Unavailable, "the agent of %s lost its connection %s", fullName(ws), agoPtr(agent.DisconnectedAt)),
-				"coder logs %s", fullName(ws))
+			return Try(fault.New(fault.Unavailable, "the agent of %s lost its connection %s", ws.FullName(), agoPtr(agent.DisconnectedAt)),
+				"coder logs %s", ws.FullName())
 		}
 	}
 	return fallback

@@ -25,7 +25,7 @@ func (a *app) scheduleCmd() *cobra.Command {
 
 func (a *app) scheduleShowCmd() *cobra.Command {
 	out := output[sdk.Workspace]{columns: []column[sdk.Workspace]{
-		{"workspace", fullName},
+		{"workspace", sdk.Workspace.FullName},
 		{"starts at", func(ws sdk.Workspace) string { return startsAt(ws.AutostartSchedule) }},
 		{"starts next", startsNext},
 		{"stops after", stopsAfter},
@@ -41,7 +41,7 @@ func (a *app) scheduleShowCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			ws, _, err := findWorkspace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -138,7 +138,7 @@ this machine's. "manual" ends that. A schedule in cron's form is understood too,
 			if err != nil {
 				return err
 			}
-			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			ws, _, err := findWorkspace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -146,9 +146,9 @@ this machine's. "manual" ends that. A schedule in cron's form is understood too,
 				return err
 			}
 			if schedule == nil {
-				fmt.Fprintf(a.streams().Err, "Autostart is off for %s.\n", fullName(ws))
+				fmt.Fprintf(a.streams().Err, "Autostart is off for %s.\n", ws.FullName())
 			} else {
-				fmt.Fprintf(a.streams().Err, "%s starts at %s.\n", fullName(ws), readable(*schedule))
+				fmt.Fprintf(a.streams().Err, "%s starts at %s.\n", ws.FullName(), readable(*schedule))
 			}
 			return nil
 		},
@@ -238,7 +238,7 @@ func (a *app) scheduleStopCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			ws, _, err := findWorkspace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -246,9 +246,9 @@ func (a *app) scheduleStopCmd() *cobra.Command {
 				return err
 			}
 			if req.TTLMillis == nil {
-				fmt.Fprintf(a.streams().Err, "Autostop is off for %s.\n", fullName(ws))
+				fmt.Fprintf(a.streams().Err, "Autostop is off for %s.\n", ws.FullName())
 			} else {
-				fmt.Fprintf(a.streams().Err, "%s will stop %s after its next start.\n", fullName(ws), args[1])
+				fmt.Fprintf(a.streams().Err, "%s will stop %s after its next start.\n", ws.FullName(), args[1])
 			}
 			return nil
 		},
@@ -271,7 +271,7 @@ func (a *app) scheduleExtendCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			ws, _, err := findWorkspace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -279,7 +279,7 @@ func (a *app) scheduleExtendCmd() *cobra.Command {
 			if err := client.ExtendWorkspace(cmd.Context(), ws.ID, sdk.ExtendRequest{Deadline: deadline}); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.streams().Err, "%s stops at %s.\n", fullName(ws), deadline.Format("2006-01-02 15:04"))
+			fmt.Fprintf(a.streams().Err, "%s stops at %s.\n", ws.FullName(), deadline.Format("2006-01-02 15:04"))
 			return nil
 		},
 	}
@@ -296,7 +296,7 @@ func (a *app) autoupdateCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			ws, _, err := findWorkspace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -304,7 +304,7 @@ func (a *app) autoupdateCmd() *cobra.Command {
 			if err := client.UpdateAutomaticUpdates(cmd.Context(), ws.ID, req); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.streams().Err, "Automatic updates of %s: %s.\n", fullName(ws), args[1])
+			fmt.Fprintf(a.streams().Err, "Automatic updates of %s: %s.\n", ws.FullName(), args[1])
 			return nil
 		},
 	}

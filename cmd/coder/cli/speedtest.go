@@ -117,13 +117,13 @@ func (a *app) waitDirect(ctx context.Context, t *target) error {
 	for {
 		pong, err := t.mesh.Ping(ctx, t.agent.ID)
 		if err != nil {
-			return Try(fault.New(fault.Unavailable, "no direct path to %s was found: %w", fullName(t.workspace), err), "coder netcheck")
+			return Try(fault.New(fault.Unavailable, "no direct path to %s was found: %w", t.workspace.FullName(), err), "coder netcheck")
 		}
 		if pong.Direct {
 			return nil
 		}
 		if !sleep(ctx, 200*time.Millisecond) {
-			return Try(fault.New(fault.Unavailable, "no direct path to %s was found", fullName(t.workspace)), "coder netcheck")
+			return Try(fault.New(fault.Unavailable, "no direct path to %s was found", t.workspace.FullName()), "coder netcheck")
 		}
 	}
 }

@@ -123,19 +123,25 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) (err error)
 			}
 		}()
 	}
-	t, err := a.reach(ctx, reachOptions{name: name, autostart: !o.noAutostart, reason: sdk.ReasonSSH})
+	opts, err := a.reachOptions(ctx, name)
 	if err != nil {
 		return err
 	}
+	opts.autostart, opts.reason = !o.noAutostart, sdk.ReasonSSH
+	t, err := reach(ctx, opts)
+	if err != nil {
+		return err
+	}
+	over := &session{target: t, streams: a.streams(), logger: log}
 	log.Debug("agent introduced", "agent", t.agent.ID)
 	// Leaving the mesh in order is a courtesy to the other side: it must not keep a person or a script waiting.
 	defer leaveQuickly(t.mesh.Leave)
-	if err := a.waitStartup(ctx, t, o); err != nil {
+	if err := over.waitStartup(ctx, o.wait); err != nil {
 		return err
 	}
 	if o.reconnect != "" {
 		req := ptywire.Request{ID: terminalID(t.agent.ID, o.reconnect), Command: strings.Join(command, " ")}
-		return a.lasting(ctx, t, req, fmt.Sprintf("coder ssh --reconnect %s %s", o.reconnect, args[0]))
+		return over.lasting(ctx, req, fmt.Sprintf("coder ssh --reconnect %s %s", o.reconnect, args[0]))
 	}
 	conn, err := t.mesh.DialStream(ctx, t.agent.ID, meshport.Session)
 	if err != nil {
@@ -149,15 +155,17 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) (err error)
 	defer wg.Wait()
 	defer stop()
 	if o.usageApp != "disable" {
-		wg.Go(func() { reportUsage(background, t, usageApp(o.usageApp)) })
+		wg.Go(func() { t.reportUsage(background, usageApp(o.usageApp)) })
 	}
 	if o.infoDir != "" {
-		wg.Go(func() { a.writeNetworkInfo(background, t, o.infoDir, o.infoEvery) })
+		wg.Go(func() { over.writeNetworkInfo(background, o.infoDir, o.infoEvery) })
 	}
 	if o.stdio {
-		return a.stdio(ctx, t, local, conn)
+		return over.stdio(ctx, local, conn)
 	}
-	return a.session(ctx, t, conn, command, o)
+	return over.run(ctx, conn, command, sessionOptions{
+		env: o.env, tty: o.tty, forwardAgent: o.forwardAgent, identityAgent: o.identityAgent, remoteForward: o.remoteForward,
+	})
 }
 
 func (o *sshOptions) check(command []string) error {
@@ -192,24 +200,6 @@ func usageApp(flag string) string {
 	return flag
 }
 
-// leaveQuickly runs an orderly end, and stops waiting for it after a moment: the process ends anyway.
-func leaveQuickly(end func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		end()
-	}()
-	timer := time.NewTimer(leaveTimeout)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	}
-}
-
-// leaveTimeout lets the goodbyes be sent; their answers are of no use.
-const leaveTimeout = 80 * time.Millisecond
-
 // logToFile makes --verbose log to a file of the folder; "" leaves everything as it is.
 func (a *app) logToFile(dir string) (closer func(), err error) {
 	if dir == "" {
@@ -227,54 +217,19 @@ func (a *app) logToFile(dir string) (closer func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// waitStartup waits for the agent's startup scripts where the flags or the template say so.
-func (a *app) waitStartup(ctx context.Context, t *target, o *sshOptions) error {
-	wanted := o.wait == "yes" || o.wait == "auto" && t.agent.StartupScriptBehavior == sdk.StartupBlocking
-	if !wanted {
-		return nil
+// startBridge begins to speak SSH with OpenSSH on the standard streams.
+func (a *app) startBridge(o *sshOptions, host string) (*bridge.Bridge, error) {
+	dir, err := a.config()
+	if err != nil {
+		return nil, err
 	}
-	p := a.streams().Progress()
-	ok := false
-	defer func() { p.Stop(ok) }()
-	tick := time.NewTicker(agentLook)
-	defer tick.Stop()
-	agent := t.agent
-	var shown int64
-	for {
-		// The state that came with the workspace may be older than the agent's connection.
-		if agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() {
-			break
-		}
-		p.Stage("Waiting for the startup scripts (--wait=no skips this)")
-		lines, err := t.client.AgentLogs(ctx, agent.ID, shown)
-		for _, line := range lines {
-			shown = max(shown, line.ID)
-			p.Line(a.streams().Dim(line.Output))
-		}
-		if err == nil {
-			agent, err = t.client.Agent(ctx, agent.ID)
-		}
-		if err != nil && fault.CodeOf(err) != fault.Unavailable {
-			return err
-		}
-		if err == nil && agent.LifecycleState.ShuttingDown() {
-			return t.whyLost(ctx, fault.New(fault.Unavailable, "the workspace %s is shutting down", fullName(t.workspace)))
-		}
-		if agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-	ok = agent.LifecycleState == sdk.LifecycleReady
-	switch agent.LifecycleState {
-	case sdk.LifecycleStartError:
-		fmt.Fprintf(a.streams().Err, "A startup script failed; the workspace may be incomplete. See: coder logs %s\n", fullName(t.workspace))
-	case sdk.LifecycleStartTimeout:
-		fmt.Fprintf(a.streams().Err, "A startup script takes longer than its template allows. See: coder logs %s\n", fullName(t.workspace))
-	}
-	return nil
+	return startBridge(a.streams(), a.logger(), dir, o.knownHosts, host)
+}
+
+// reachOptions are what the global flags say about reaching a workspace.
+func (a *app) reachOptions(ctx context.Context, name workspaceName) (reachOptions, error) {
+	client, err := a.client(ctx)
+	return reachOptions{
+		client: client, streams: a.streams(), logger: a.logger(), relayOnly: a.disableDirect, verbose: a.verbose, name: name,
+	}, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/sshmux"
 )
 
@@ -23,11 +25,29 @@ func dialSSH(conn net.Conn) *ssh.Client {
 	return sshmux.Client(conn, sshmux.Options{Wide: true})
 }
 
-// session runs a shell or a command and returns its exit status as an *ExitError, nil for 0.
-func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []string, o *sshOptions) error {
+// session is what a person, or OpenSSH, does in a workspace over a target's connections.
+type session struct {
+	target  *target
+	streams *tty.Streams
+	logger  *slog.Logger
+}
+
+// sessionOptions are what a shell or a command has besides its streams.
+type sessionOptions struct {
+	tty           bool     // a terminal, also for a command
+	env           []string // NAME=value
+	forwardAgent  bool     // the workspace may use this machine's SSH agent
+	identityAgent string   // the socket of that agent; "" means $SSH_AUTH_SOCK
+	remoteForward []string // as for parseRemoteForward
+}
+
+// run runs a shell, or a command, on a connection to the agent's port for sessions. It returns the exit status as an *ExitError, nil
+// for 0.
+func (s *session) run(ctx context.Context, conn net.Conn, command []string, opts sessionOptions) error {
+	t := s.target
 	client := dialSSH(conn)
 	defer client.Close()
-	a.logger().Debug("ssh connection stands")
+	s.logger.Debug("ssh connection stands")
 	session, err := client.NewSession()
 	if err != nil {
 		return t.whyLost(ctx, fault.New(fault.Unavailable, "no session can be opened in the workspace: %w", err))
@@ -36,24 +56,24 @@ func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []s
 	var forwards sync.WaitGroup
 	defer forwards.Wait()
 	defer client.Close()
-	if err := a.prepareSession(ctx, client, session, o, &forwards); err != nil {
+	if err := s.prepare(ctx, client, session, opts, &forwards); err != nil {
 		return err
 	}
 	watch, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		if err := t.watch(watch, a.noteInSession); err != nil {
+		if err := t.watch(watch, s.note); err != nil {
 			stop(err)
 			client.Close()
 		}
 	})
-	status, err := a.runSession(ctx, client, session, command, o)
+	status, err := s.stream(ctx, client, session, command, opts)
 	stop(nil)
 	watching.Wait()
 	if cause := context.Cause(watch); err != nil && ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
-	a.logger().Debug("ssh session ended", "status", status, "err", err)
+	s.logger.Debug("ssh session ended", "status", status, "err", err)
 	switch {
 	case err == nil && status == 0:
 		return nil
@@ -66,54 +86,53 @@ func (a *app) session(ctx context.Context, t *target, conn net.Conn, command []s
 	}
 	client.Close()
 	if ended := client.Wait(); errors.Is(ended, sshmux.ErrVersion) {
-		err = t.broken(ended)
+		err = broken(t, ended)
 	}
 	return t.whyLost(ctx, err)
 }
 
-// noteInSession tells something beside a session's output. The terminal may be in raw mode.
-func (a *app) noteInSession(text string) { fmt.Fprintf(a.streams().Err, "\r\n%s\r\n", text) }
+// note tells something beside a session's output. The terminal may be in raw mode.
+func (s *session) note(text string) { fmt.Fprintf(s.streams.Err, "\r\n%s\r\n", text) }
 
-// prepareSession asks for everything that a session may have besides a terminal.
-func (a *app) prepareSession(ctx context.Context, client *ssh.Client, session *ssh.Session, o *sshOptions, forwards *sync.WaitGroup) error {
-	for _, pair := range o.env {
+// prepare asks for everything that a session may have besides a terminal.
+func (s *session) prepare(ctx context.Context, client *ssh.Client, session *ssh.Session, opts sessionOptions, forwards *sync.WaitGroup) error {
+	for _, pair := range opts.env {
 		key, value, _ := strings.Cut(pair, "=")
 		// No answer is waited for: a round trip per variable would be too much.
 		if _, err := session.SendRequest("env", false, ssh.Marshal(struct{ Name, Value string }{key, value})); err != nil {
 			return fault.New(fault.Unavailable, "the environment cannot be passed: %w", err)
 		}
 	}
-	if o.forwardAgent {
-		if err := forwardAgent(client, session, o.identityAgent); err != nil {
+	if opts.forwardAgent {
+		if err := forwardAgent(client, session, opts.identityAgent); err != nil {
 			return err
 		}
 	}
-	for _, spec := range o.remoteForward {
-		if err := a.remoteForward(ctx, client, spec, forwards); err != nil {
+	for _, spec := range opts.remoteForward {
+		if err := s.remoteForward(ctx, client, spec, forwards); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runSession runs the command, or a shell, on the standard streams.
-func (a *app) runSession(ctx context.Context, client *ssh.Client, session *ssh.Session, command []string, o *sshOptions) (status int, err error) {
-	s := a.streams()
+// stream runs the command, or a shell, on the standard streams.
+func (s *session) stream(ctx context.Context, client *ssh.Client, session *ssh.Session, command []string, opts sessionOptions) (status int, err error) {
 	stdin, err := session.StdinPipe()
 	if err != nil {
 		return 0, fmt.Errorf("open session's input: %w", err)
 	}
-	session.Stdout, session.Stderr = s.Out, s.Err
-	in := s.In
+	session.Stdout, session.Stderr = s.streams.Out, s.streams.Err
+	in := s.streams.In
 	lost := make(chan struct{})
-	if o.tty || len(command) == 0 && s.InTTY {
-		restore, err := a.terminal(ctx, session, o.tty)
+	if opts.tty || len(command) == 0 && s.streams.InTTY {
+		restore, err := s.terminal(ctx, session)
 		if err != nil {
 			return 0, err
 		}
 		defer restore()
-		if s.InTTY {
-			in = &escape{r: s.In, lost: func() { close(lost) }}
+		if s.streams.InTTY {
+			in = &escape{r: s.streams.In, lost: func() { close(lost) }}
 		}
 	}
 	// The input does not wait until the program is known to run, which takes a round trip. Nothing waits for its end: a read of
@@ -166,9 +185,9 @@ func exitStatus(err error) (int, error) {
 }
 
 // terminal asks for a remote terminal of the local one's size, and puts the local one into raw mode until restore.
-func (a *app) terminal(ctx context.Context, session *ssh.Session, forced bool) (restore func(), err error) {
+func (s *session) terminal(ctx context.Context, session *ssh.Session) (restore func(), err error) {
 	width, height := 80, 24
-	in, isFile := a.streams().In.(*os.File)
+	in, isFile := s.streams.In.(*os.File)
 	local := isFile && term.IsTerminal(int(in.Fd()))
 	if local {
 		if w, h, err := term.GetSize(int(in.Fd())); err == nil && w > 0 && h > 0 {
@@ -206,39 +225,11 @@ func (a *app) terminal(ctx context.Context, session *ssh.Session, forced bool) (
 	}, nil
 }
 
-// escape passes what is typed on, but for "~." at the start of a line: that calls lost, once, and ends the input.
-type escape struct {
-	r     io.Reader
-	lost  func()
-	state int // 0 inside a line, 1 at its start, 2 after a tilde there
-	begun bool
-}
-
-func (e *escape) Read(b []byte) (int, error) {
-	if len(b) < 2 { // one more than is read: a tilde may have been held back
-		return 0, io.ErrShortBuffer
+// broken is the error for a connection to the target's agent that has ended with err.
+func broken(t *target, err error) error {
+	if errors.Is(err, sshmux.ErrVersion) {
+		return Try(fault.New(fault.Unavailable, "this program and the agent of %s do not understand each other: %w", t.workspace.FullName(), err),
+			"coder restart %s, or a newer coder", t.workspace.FullName())
 	}
-	if !e.begun {
-		e.begun, e.state = true, 1
-	}
-	n, err := e.r.Read(b[1:])
-	out := b[:0]
-	for _, c := range b[1 : 1+n] {
-		switch {
-		case e.state == 1 && c == '~':
-			e.state = 2
-			continue
-		case e.state == 2 && c == '.':
-			e.lost()
-			return 0, io.EOF
-		case e.state == 2 && c != '~': // "~~" is one tilde
-			out = append(out, '~')
-		}
-		out = append(out, c)
-		e.state = 0
-		if c == '\r' || c == '\n' {
-			e.state = 1
-		}
-	}
-	return len(out), err
+	return fault.New(fault.Unavailable, "the connection to %s was lost: %w", t.workspace.FullName(), err)
 }

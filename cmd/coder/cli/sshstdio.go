@@ -4,29 +4,29 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/sshmux/bridge"
 )
 
-// startBridge begins to speak SSH with OpenSSH on the standard streams. The handshake goes on while the workspace is being reached.
-func (a *app) startBridge(o *sshOptions, host string) (*bridge.Bridge, error) {
-	key, err := a.hostKey()
+// startBridge begins to speak SSH with OpenSSH on the standard streams, with the host key of the configuration folder. The handshake goes
+// on while the workspace is being reached. The file of known hosts, unless it is "", is made to name the key for host.
+func startBridge(streams *tty.Streams, logger *slog.Logger, dir configDir, knownHosts, host string) (*bridge.Bridge, error) {
+	key, err := hostKey(dir, streams.Err)
 	if err != nil {
 		return nil, err
 	}
-	if o.knownHosts != "" { // OpenSSH reads it once it has heard from us
-		if err := rememberHost(o.knownHosts, host, key.PublicKey()); err != nil {
+	if knownHosts != "" { // OpenSSH reads it once it has heard from us
+		if err := rememberHost(knownHosts, host, key.PublicKey()); err != nil {
 			return nil, err
 		}
 	}
-	s := a.streams()
-	widenPipe(s.In)
-	widenPipe(s.Out)
-	return bridge.Start(standardStreams{s.In, s.Out}, bridge.Options{HostKey: key, Logger: a.logger()}), nil
+	widenPipe(streams.In)
+	widenPipe(streams.Out)
+	return bridge.Start(standardStreams{streams.In, streams.Out}, bridge.Options{HostKey: key, Logger: logger}), nil
 }
 
 // standardStreams are standard input and output as one connection.
@@ -47,11 +47,12 @@ func (s standardStreams) Close() error {
 }
 
 // stdio passes OpenSSH's channels on to the workspace, until OpenSSH leaves or the workspace cannot be reached any more.
-func (a *app) stdio(ctx context.Context, t *target, local *bridge.Bridge, conn net.Conn) error {
+func (s *session) stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn) error {
+	t := s.target
 	watch, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		if err := t.watch(watch, a.noteInSession); err != nil {
+		if err := t.watch(watch, s.note); err != nil {
 			stop(err)
 		}
 	})
@@ -68,14 +69,5 @@ func (a *app) stdio(ctx context.Context, t *target, local *bridge.Bridge, conn n
 	case err == nil:
 		return nil // OpenSSH has left
 	}
-	return t.whyLost(ctx, t.broken(err))
-}
-
-// broken is the error for a connection to the target's agent that has ended with err.
-func (t *target) broken(err error) error {
-	if errors.Is(err, sshmux.ErrVersion) {
-		return Try(fault.New(fault.Unavailable, "this program and the agent of %s do not understand each other: %w", fullName(t.workspace), err),
-			"coder restart %s, or a newer coder", fullName(t.workspace))
-	}
-	return fault.New(fault.Unavailable, "the connection to %s was lost: %w", fullName(t.workspace), err)
+	return t.whyLost(ctx, broken(t, err))
 }

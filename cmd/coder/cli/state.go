@@ -22,7 +22,7 @@ func (a *app) stateCmd() *cobra.Command {
 
 // build finds the numbered build of the workspace that text names; 0 is the latest, below it counts back from there.
 func (a *app) build(cmd *cobra.Command, client *sdk.Client, text string, number int) (sdk.Workspace, sdk.WorkspaceBuild, error) {
-	ws, _, err := a.workspace(cmd.Context(), client, text)
+	ws, _, err := findWorkspace(cmd.Context(), client, text)
 	if err != nil {
 		return ws, sdk.WorkspaceBuild{}, err
 	}
@@ -106,7 +106,7 @@ func (a *app) statePushCmd() *cobra.Command {
 			if noBuild {
 				return client.UpdateBuildState(cmd.Context(), build.ID, sdk.UpdateStateRequest{State: state})
 			}
-			if err := a.confirm(cmd, yes, fmt.Sprintf("Build %s from the given state?", fullName(ws)), true); err != nil {
+			if err := a.confirm(cmd, yes, fmt.Sprintf("Build %s from the given state?", ws.FullName()), true); err != nil {
 				return err
 			}
 			next, err := client.CreateBuild(cmd.Context(), ws.ID, sdk.CreateBuildRequest{
@@ -115,7 +115,7 @@ func (a *app) statePushCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.followBuild(cmd.Context(), client, ws, next)
+			return a.follower(client).followBuild(cmd.Context(), ws, next)
 		},
 	}
 	f := cmd.Flags()

@@ -144,7 +144,7 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 		return // there is no such workspace
 	}
 	ask(ctx, b, "workspace/build-log", func(ctx context.Context) ([]sdk.JobLog, error) { return client.BuildLogs(ctx, ws.LatestBuild.ID, 0) })
-	for _, agent := range agentsOf(ws.LatestBuild) {
+	for _, agent := range ws.LatestBuild.Agents() {
 		ask(ctx, b, "workspace/agent-"+filepath.Base(agent.Name)+"-log", func(ctx context.Context) ([]sdk.AgentLog, error) {
 			return client.AgentLogs(ctx, agent.ID, 0)
 		})

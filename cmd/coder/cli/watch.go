@@ -36,8 +36,8 @@ func (t *target) watch(ctx context.Context, note func(string)) error {
 			key, known = now, true
 			left, noted = time.Time{}, false
 		case ok:
-			return t.whyLost(ctx, Try(fault.New(fault.Unavailable, "the agent of %s was started anew", fullName(t.workspace)),
-				"coder show %s", fullName(t.workspace)))
+			return t.whyLost(ctx, Try(fault.New(fault.Unavailable, "the agent of %s was started anew", t.workspace.FullName()),
+				"coder show %s", t.workspace.FullName()))
 		case time.Since(asked) >= askEvery:
 			asked = time.Now()
 			if left.IsZero() {
@@ -49,7 +49,7 @@ func (t *target) watch(ctx context.Context, note func(string)) error {
 			}
 			if away && !noted && time.Since(left) > awayPatience {
 				noted = true
-				note("The agent of " + fullName(t.workspace) + " has lost its connection. This goes on when it is back.")
+				note("The agent of " + t.workspace.FullName() + " has lost its connection. This goes on when it is back.")
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (t *target) replaced(ctx context.Context) (away bool, err error) {
 	ws, err := t.client.Workspace(ctx, t.workspace.ID)
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
-		return false, Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may not see it any more", fullName(t.workspace)), "coder list")
+		return false, Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may not see it any more", t.workspace.FullName()), "coder list")
 	case fault.CodeOf(err) == fault.Unauthenticated:
 		return false, t.signedOut()
 	case err != nil: // the server will answer again
@@ -73,7 +73,7 @@ func (t *target) replaced(ctx context.Context) (away bool, err error) {
 	case ws.LatestBuild.ID != t.workspace.LatestBuild.ID:
 		return false, restarted(ws)
 	}
-	for _, agent := range agentsOf(ws.LatestBuild) {
+	for _, agent := range ws.LatestBuild.Agents() {
 		away = away || agent.ID == t.agent.ID && agent.Status == sdk.AgentDisconnected
 	}
 	return away, nil
@@ -91,5 +91,5 @@ func (t *target) signedOut() error {
 }
 
 func restarted(ws sdk.Workspace) error {
-	return Try(fault.New(fault.Unavailable, "the workspace %s was restarted", fullName(ws)), "coder ssh %s", fullName(ws))
+	return Try(fault.New(fault.Unavailable, "the workspace %s was restarted", ws.FullName()), "coder ssh %s", ws.FullName())
 }

@@ -23,7 +23,7 @@ func (a *app) renameCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			ws, _, err := findWorkspace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -60,14 +60,14 @@ func (a *app) favoriteOf(name, short string, set func(*sdk.Client, context.Conte
 			if err != nil {
 				return err
 			}
-			ws, _, err := a.workspace(cmd.Context(), client, args[0])
+			ws, _, err := findWorkspace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
 			if err := set(client, cmd.Context(), ws.ID); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.streams().Err, "%s %s.\n", fullName(ws), done)
+			fmt.Fprintf(a.streams().Err, "%s %s.\n", ws.FullName(), done)
 			return nil
 		},
 	}

@@ -1,0 +1,21 @@
+package cli
+
+import "time"
+
+// leaveQuickly runs an orderly end, and stops waiting for it after a moment: the process ends anyway.
+func leaveQuickly(end func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		end()
+	}()
+	timer := time.NewTimer(leaveTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// leaveTimeout lets the goodbyes be sent; their answers are of no use.
+const leaveTimeout = 80 * time.Millisecond
