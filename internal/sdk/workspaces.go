@@ -141,6 +141,21 @@ func (c *Client) Workspaces(ctx context.Context, q WorkspacesQuery) (WorkspacesR
 	return get[WorkspacesResponse](ctx, c, "workspaces"+page(q.Q, q.Limit, q.Offset))
 }
 
+// AllWorkspaces reads every page of the workspaces that match q.
+func (c *Client) AllWorkspaces(ctx context.Context, q string) ([]Workspace, error) {
+	var all []Workspace
+	for {
+		page, err := c.Workspaces(ctx, WorkspacesQuery{Q: q, Limit: 100, Offset: len(all)})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Workspaces...)
+		if len(page.Workspaces) == 0 || len(all) >= page.Count {
+			return all, nil
+		}
+	}
+}
+
 func (c *Client) Workspace(ctx context.Context, id uuid.UUID) (Workspace, error) {
 	return get[Workspace](ctx, c, "workspaces/"+id.String())
 }

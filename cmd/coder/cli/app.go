@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -44,8 +45,7 @@ func newApp(streams *tty.Streams) *app {
 }
 
 // globalFlags are understood by every command.
-func (a *app) globalFlags(root *cobra.Command) {
-	f := root.PersistentFlags()
+func (a *app) globalFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.url, "url", "", "server, for example https://coder.example.com")
 	f.StringVar(&a.token, "token", "", "session token instead of the stored one")
 	f.StringVar(&a.configDir, "global-config", "", "folder with the stored session (default $XDG_CONFIG_HOME/coderv2)")
@@ -61,30 +61,6 @@ func (a *app) globalFlags(root *cobra.Command) {
 	for flag, env := range map[string]string{"token": "CODER_SESSION_TOKEN", "global-config": "CODER_CONFIG_DIR"} {
 		SetEnv(f.Lookup(flag), env)
 	}
-}
-
-// prepare runs before every command: flags that were not given take their value from the environment.
-func (a *app) prepare(cmd *cobra.Command, _ []string) error {
-	cmd.SetContext(context.WithValue(cmd.Context(), appKey{}, a))
-	if err := bindEnv(cmd); err != nil {
-		return err
-	}
-	if cmd.Annotations[keepMemory] == "" {
-		boundMemory()
-	}
-	return nil
-}
-
-// keepMemory marks a command that bounds its memory itself: it is no client.
-const keepMemory = "memory"
-
-// Daemon marks a command as one that runs for long and bounds its memory itself.
-func Daemon(cmd *cobra.Command) *cobra.Command {
-	if cmd.Annotations == nil {
-		cmd.Annotations = map[string]string{}
-	}
-	cmd.Annotations[keepMemory] = "own"
-	return cmd
 }
 
 // streams are made late: --force-tty decides over them.
@@ -151,6 +127,9 @@ func (a *app) client(ctx context.Context) (*sdk.Client, error) {
 	a.made, err = a.clientFor(ctx, server, token)
 	return a.made, err
 }
+
+// use makes client the answer of client.
+func (a *app) use(client *sdk.Client) { a.made = client }
 
 // sessionToken is the flag's, else the stored one; empty when nobody is signed in.
 func (a *app) sessionToken() (secret.Token, error) {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -40,7 +39,7 @@ func group(cmd *cobra.Command, args []string) error {
 
 // explainArguments replaces cobra's own errors, which count arguments and name none.
 func explainArguments(cmd *cobra.Command, args []string, err error) error {
-	if err == nil || fault.As(err) != nil || errors.As(err, new(hinted)) {
+	if _, hinted := hintOf(err); err == nil || fault.As(err) != nil || hinted {
 		return err
 	}
 	got := "no arguments"

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"archive/tar"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -81,7 +79,7 @@ func run(t *testing.T, dir, typed string, args ...string) result {
 	}
 	var out, errs bytes.Buffer
 	a := newApp(&tty.Streams{In: strings.NewReader(typed), Out: &out, Err: &errs, InTTY: typed != ""})
-	root := a.root(nil)
+	root := root(a, nil)
 	root.SetArgs(append([]string{"--global-config", dir}, args...))
 	root.SetOut(&out)
 	root.SetErr(&errs)
@@ -154,12 +152,17 @@ func TestLoginToken(t *testing.T) {
 	}
 }
 
+// hintText is what an error suggests to try.
+func hintText(err error) string {
+	hint, _ := hintOf(err)
+	return hint
+}
+
 func TestNotSignedIn(t *testing.T) {
 	t.Parallel()
 	r := run(t, "", "", "list")
-	var h hinted
-	if fault.CodeOf(r.fault) != fault.Unauthenticated || !errors.As(r.fault, &h) || !strings.HasPrefix(h.hint, "coder login") {
-		t.Errorf("got %v, hint %q", r.fault, h.hint)
+	if fault.CodeOf(r.fault) != fault.Unauthenticated || !strings.HasPrefix(hintText(r.fault), "coder login") {
+		t.Errorf("got %v, hint %q", r.fault, hintText(r.fault))
 	}
 }
 
@@ -268,9 +271,8 @@ func TestStopFollows(t *testing.T) {
 	answers["GET workspacebuilds/"+build.ID.String()] = failed
 	srv = newAPI(t, answers)
 	r = run(t, "", "", "--url", srv.url, "--token", "t", "stop", "dev", "-y")
-	var h hinted
-	if r.fault == nil || !strings.Contains(r.fault.Error(), "main.tf:3: no such thing") || !errors.As(r.fault, &h) || h.hint != "coder logs ada/dev -n 4" {
-		t.Errorf("failed build: got %v, hint %q", r.fault, h.hint)
+	if r.fault == nil || !strings.Contains(r.fault.Error(), "main.tf:3: no such thing") || hintText(r.fault) != "coder logs ada/dev -n 4" {
+		t.Errorf("failed build: got %v, hint %q", r.fault, hintText(r.fault))
 	}
 }
 
@@ -282,7 +284,7 @@ func TestCreateWithoutTerminal(t *testing.T) {
 		"POST templateversions/" + template.ActiveVersionID.String() + "/dynamic-parameters/evaluate": sdk.EvaluateParametersResponse{Parameters: []sdk.PreviewParameter{
 			{Name: "region", Type: "string", Required: true, Options: []sdk.PreviewOption{{Name: "Europe", Value: sdk.PreviewValue{Value: "eu", Valid: true}}}},
 			{Name: "cpu", Type: "number", Mutable: true, DefaultValue: sdk.PreviewValue{Value: "2", Valid: true}, Value: sdk.PreviewValue{Value: "2", Valid: true},
-				Validations: []sdk.ParameterValidation{{Min: ptr(int64(1)), Max: ptr(int64(8))}}},
+				Validations: []sdk.ParameterValidation{{Min: new(int64(1)), Max: new(int64(8))}}},
 		}},
 		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth": []sdk.TemplateVersionExternalAuth{},
 		"GET templateversions/" + template.ActiveVersionID.String() + "/presets":       []sdk.Preset{},
@@ -390,79 +392,6 @@ func TestExtraCommands(t *testing.T) {
 	}
 }
 
-func TestPackUnpack(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"main.tf": "x", "sub/run.sh": "#!/bin/sh", ".git/config": "no", ".terraform/big": "no", "terraform.tfstate": "no", "a.tfstate.backup": "no",
-		".terraform.lock.hcl": "lock", "sub/.terraform/x": "no",
-	} {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(os.Chmod(filepath.Join(dir, "sub/run.sh"), 0o755), os.Symlink("main.tf", filepath.Join(dir, "link.tf"))); err != nil {
-		t.Fatal(err)
-	}
-	var first, second bytes.Buffer
-	if err := pack(&first, dir); err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now().Add(time.Hour)
-	if err := errors.Join(os.Chtimes(filepath.Join(dir, "main.tf"), now, now), pack(&second, dir)); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("the same files made different bytes")
-	}
-	to := t.TempDir()
-	if err := unpack(&first, to); err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]string{}
-	err := filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			name, _ := filepath.Rel(to, path)
-			data, _ := os.ReadFile(path)
-			got[filepath.ToSlash(name)] = string(data)
-		}
-		return err
-	})
-	want := map[string]string{"main.tf": "x", "link.tf": "x", "sub/run.sh": "#!/bin/sh", ".terraform.lock.hcl": "lock"}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if info, err := os.Stat(filepath.Join(to, "sub/run.sh")); err != nil || info.Mode()&0o100 == 0 {
-		t.Errorf("run.sh is not executable: %v", err)
-	}
-
-	if err := pack(io.Discard, t.TempDir()); fault.CodeOf(err) != fault.Invalid {
-		t.Errorf("a folder without Terraform: got %v", err)
-	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "evil")); err != nil {
-		t.Fatal(err)
-	}
-	if err := pack(io.Discard, dir); fault.CodeOf(err) != fault.Invalid {
-		t.Errorf("a link out of the folder: got %v", err)
-	}
-}
-
-func TestUnpackStaysInside(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"../x", "/etc/x", "a/../../x"} {
-		var archive bytes.Buffer
-		w := tar.NewWriter(&archive)
-		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 1}), func() error { _, err := w.Write([]byte("x")); return err }(), w.Close()); err != nil {
-			t.Fatal(err)
-		}
-		dir := filepath.Join(t.TempDir(), "in")
-		if err := unpack(&archive, dir); fault.CodeOf(err) != fault.Invalid {
-			t.Errorf("%s: got %v, want an invalid fault", name, err)
-		}
-	}
-}
-
 func TestTemplatesInit(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "mine")
@@ -481,41 +410,6 @@ func TestTemplatesInit(t *testing.T) {
 	if r := run(t, "", "", "templates", "init"); fault.CodeOf(r.fault) != fault.Invalid {
 		t.Errorf("no starter: got %v", r.fault)
 	}
-}
-
-func TestEscape(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		in, want string
-		lost     bool
-	}{
-		{"ls\r", "ls\r", false}, {"~.", "", true}, {"ls\r~.", "ls\r", true}, {"a~.b", "a~.b", false}, {"~~.x", "~.x", false},
-		{"~x", "~x", false}, {"\r~/bin\r", "\r~/bin\r", false},
-	} {
-		for _, size := range []int{1, 64} { // a byte at a time, as people type, and at once
-			lost := false
-			e := &escape{r: &chunks{text: tt.in, size: size}, lost: func() { lost = true }}
-			got, err := io.ReadAll(e)
-			// What came in the same read as the escape goes with the connection.
-			if err != nil || lost != tt.lost || string(got) != tt.want && !(lost && strings.HasPrefix(tt.want, string(got))) {
-				t.Errorf("%q by %d: got %q, lost %v, %v; want %q, %v", tt.in, size, got, lost, err, tt.want, tt.lost)
-			}
-		}
-	}
-}
-
-type chunks struct {
-	text string
-	size int
-}
-
-func (c *chunks) Read(b []byte) (int, error) {
-	if c.text == "" {
-		return 0, io.EOF
-	}
-	n := copy(b[:min(len(b), c.size)], c.text)
-	c.text = c.text[n:]
-	return n, nil
 }
 
 func TestReport(t *testing.T) {

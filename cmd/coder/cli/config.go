@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/spf13/cobra"
 )
 
 // Files of the configuration folder. Other programs read them too.
@@ -33,26 +31,6 @@ func openConfig(flag string) (configDir, error) {
 		return "", fmt.Errorf("find the configuration folder (set CODER_CONFIG_DIR): %w", err)
 	}
 	return configDir(filepath.Join(base, "coderv2")), nil
-}
-
-// ConfigDir is the configuration folder that a command's global flags name. Call it from the command's run. An empty result
-// means that the system has no place for one.
-func ConfigDir(cmd *cobra.Command) string {
-	dir, err := openConfig(globalString(cmd, "global-config"))
-	if err != nil {
-		return ""
-	}
-	return string(dir)
-}
-
-// Verbose says whether a command's global flags ask for more logs. Call it from the command's run.
-func Verbose(cmd *cobra.Command) bool { return globalString(cmd, "verbose") == "true" }
-
-func globalString(cmd *cobra.Command, name string) string {
-	if flag := cmd.Root().PersistentFlags().Lookup(name); flag != nil {
-		return flag.Value.String()
-	}
-	return ""
 }
 
 // read returns a file's text, "" when it does not exist.

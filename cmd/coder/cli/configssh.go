@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -131,7 +132,7 @@ func (a *app) sshSection(ctx context.Context, client *sdk.Client, o *configSSHOp
 	o.suffix = strings.TrimPrefix(o.suffix, ".")
 	var names []string
 	if o.noWildcard {
-		workspaces, err := allWorkspaces(ctx, client, "owner:me")
+		workspaces, err := client.AllWorkspaces(ctx, "owner:me")
 		if err != nil {
 			return "", err
 		}
@@ -220,7 +221,7 @@ func sshOptionLines(defaults []string, server map[string]string, own []string) (
 		key, value, _ := strings.Cut(line, " ")
 		add(key, value)
 	}
-	for _, key := range sortedKeys(server) {
+	for _, key := range slices.Sorted(maps.Keys(server)) {
 		add(key, server[key])
 	}
 	for _, pair := range own {

@@ -101,7 +101,7 @@ func (a *app) create(cmd *cobra.Command, args []string, o *createOptions) error 
 		req.AutostartSchedule = &o.startAt
 	}
 	if name.Owner == sdk.Me { // the server looks at another owner's logins
-		if err := a.awaitLogins(ctx, client, version); err != nil {
+		if err := awaitLogins(ctx, client, a.streams(), version); err != nil {
 			return err
 		}
 	}

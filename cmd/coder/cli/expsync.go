@@ -14,18 +14,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// expCmd has what may still change.
-func (a *app) expCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "exp",
-		Short:   "Experimental commands",
-		Example: "  coder exp sync start tools",
-		Args:    cobra.NoArgs,
-	}
-	cmd.AddCommand(a.syncCmd(), a.rptyCmd())
-	return cmd
-}
-
 type syncOptions struct {
 	socket  string
 	timeout time.Duration

@@ -44,3 +44,23 @@ func FindServer(ctx context.Context, cmd *cobra.Command) (s Server, err error) {
 	s.RelayOnly = a.disableDirect
 	return s, err
 }
+
+// ConfigDir is the configuration folder that a command's global flags name. Call it from the command's run. An empty result
+// means that the system has no place for one.
+func ConfigDir(cmd *cobra.Command) string {
+	dir, err := openConfig(globalString(cmd, "global-config"))
+	if err != nil {
+		return ""
+	}
+	return string(dir)
+}
+
+// Verbose says whether a command's global flags ask for more logs. Call it from the command's run.
+func Verbose(cmd *cobra.Command) bool { return globalString(cmd, "verbose") == "true" }
+
+func globalString(cmd *cobra.Command, name string) string {
+	if flag := cmd.Root().PersistentFlags().Lookup(name); flag != nil {
+		return flag.Value.String()
+	}
+	return ""
+}

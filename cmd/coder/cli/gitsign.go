@@ -82,8 +82,8 @@ func (a *app) gitSign(ctx context.Context, args []string) error {
 	s := a.streams()
 	run.Env, run.Stdin, run.Stdout, run.Stderr = env, s.In, s.Out, s.Err
 	err = run.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return &ExitError{Code: max(exit.ExitCode(), 1)}
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+		return &ExitError{Code: max(ended.ExitCode(), 1)}
 	}
 	return err
 }

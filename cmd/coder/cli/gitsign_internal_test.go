@@ -56,7 +56,7 @@ func TestGitSign(t *testing.T) { // not parallel: the environment
 
 	sign := func(args ...string) (string, error) {
 		var out bytes.Buffer
-		root := newApp(&tty.Streams{In: strings.NewReader(""), Out: &out, Err: &out}).root(nil)
+		root := root(newApp(&tty.Streams{In: strings.NewReader(""), Out: &out, Err: &out}), nil)
 		root.SetArgs(args)
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err

@@ -63,11 +63,11 @@ func (a *app) gitSSH(ctx context.Context, args []string) error {
 	s := a.streams()
 	run.Stdin, run.Stdout, run.Stderr = s.In, s.Out, s.Err
 	err = run.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		if exit.ExitCode() == exitSSH {
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+		if ended.ExitCode() == exitSSH {
 			a.explainGitKey(ctx, socket)
 		}
-		return &ExitError{Code: max(exit.ExitCode(), 1)}
+		return &ExitError{Code: max(ended.ExitCode(), 1)}
 	}
 	return err
 }

@@ -1,6 +1,9 @@
 package cli
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // leaveQuickly runs an orderly end, and stops waiting for it after a moment: the process ends anyway.
 func leaveQuickly(end func()) {
@@ -19,3 +22,15 @@ func leaveQuickly(end func()) {
 
 // leaveTimeout lets the goodbyes be sent; their answers are of no use.
 const leaveTimeout = 80 * time.Millisecond
+
+// sleep returns false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -96,7 +96,7 @@ func (a *app) listCmd() *cobra.Command {
 			} else {
 				pathsErr <- nil
 			}
-			workspaces, err := allWorkspaces(ctx, client, search)
+			workspaces, err := client.AllWorkspaces(ctx, search)
 			if err != nil {
 				return err
 			}
@@ -125,21 +125,6 @@ func (a *app) listCmd() *cobra.Command {
 	cmd.Flags().StringVar(&search, "search", search, "only those that match: owner:me name:x template:y status:running")
 	out.flags(cmd)
 	return cmd
-}
-
-// allWorkspaces reads every page.
-func allWorkspaces(ctx context.Context, client *sdk.Client, q string) ([]sdk.Workspace, error) {
-	var all []sdk.Workspace
-	for {
-		page, err := client.Workspaces(ctx, sdk.WorkspacesQuery{Q: q, Limit: 100, Offset: len(all)})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Workspaces...)
-		if len(page.Workspaces) == 0 || len(all) >= page.Count {
-			return all, nil
-		}
-	}
 }
 
 func (a *app) showCmd() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"net/mail"
 	"net/url"
 	"os"
+	"regexp"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -130,7 +131,7 @@ func (a *app) storeSession(ctx context.Context, client *sdk.Client) error {
 	if err := errors.Join(dir.write(fileSession, client.Token().Reveal()), dir.write(fileURL, client.URL().String())); err != nil {
 		return err
 	}
-	a.made = client
+	a.use(client)
 	fmt.Fprintf(a.streams().Err, "Welcome, %s. You are signed in to %s.\n", user.Username, client.URL())
 	return nil
 }
@@ -223,8 +224,11 @@ func (a *app) askCredentials(ctx context.Context, server *url.URL, o *loginOptio
 	return nil
 }
 
+// userName is the form of a user name.
+var userName = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
+
 func checkUsername(name string) error {
-	if len(name) > 32 || !validPart.MatchString(name) {
+	if len(name) > 32 || !userName.MatchString(name) {
 		return errors.New("A user name has at most 32 letters, digits and single dashes.")
 	}
 	return nil

@@ -21,7 +21,7 @@ type workspaceName struct {
 
 func (n workspaceName) String() string {
 	text := n.Name
-	if n.Owner != sdk.Me {
+	if n.Owner != sdk.Me && n.Owner != "" {
 		text = n.Owner + "/" + text
 	}
 	if n.Agent != "" {

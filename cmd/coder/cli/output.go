@@ -124,3 +124,6 @@ func short(d time.Duration) string {
 		return fmt.Sprintf("%dd", int(d.Hours()/24))
 	}
 }
+
+// latency is a round trip as a person reads it.
+func latency(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }

@@ -12,12 +12,10 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 var testParams = []sdk.TemplateVersionParameter{
 	{Name: "region", Type: "string", Required: true, Mutable: false,
 		Options: []sdk.TemplateVersionParamOption{{Name: "Europe", Value: "eu"}, {Name: "Asia", Value: "as"}}},
-	{Name: "cpu", Type: "number", DefaultValue: "2", Mutable: true, ValidationMin: ptr(int64(1)), ValidationMax: ptr(int64(8)),
+	{Name: "cpu", Type: "number", DefaultValue: "2", Mutable: true, ValidationMin: new(int64(1)), ValidationMax: new(int64(8)),
 		ValidationError: "{value} is not in {min} to {max}"},
 	{Name: "reset", Type: "bool", DefaultValue: "false", Ephemeral: true, Mutable: true},
 }
@@ -208,8 +206,8 @@ func TestCheckParameter(t *testing.T) {
 		{multi, `["a"]`, true}, {multi, `["a","c"]`, false}, {whole, `["a","b"]`, true}, {whole, `["a"]`, false},
 		{regex, "abc", true}, {regex, "a1", false},
 		{sdk.TemplateVersionParameter{Type: "bool"}, "true", true}, {sdk.TemplateVersionParameter{Type: "bool"}, "yes", false},
-		{sdk.TemplateVersionParameter{Type: "number", ValidationMin: ptr(int64(3))}, "2", false},
-		{sdk.TemplateVersionParameter{Type: "number", ValidationMax: ptr(int64(3))}, "2.5", true},
+		{sdk.TemplateVersionParameter{Type: "number", ValidationMin: new(int64(3))}, "2", false},
+		{sdk.TemplateVersionParameter{Type: "number", ValidationMax: new(int64(3))}, "2.5", true},
 		{sdk.TemplateVersionParameter{Type: "string"}, "", true},
 	} {
 		if err := checkParameter(tt.def, tt.value); (err == nil) != tt.fine {
@@ -275,7 +273,7 @@ func TestMaskedParameter(t *testing.T) {
 	t.Parallel()
 	def := shownAs(sdk.PreviewParameter{
 		Name: "key", Type: "string", Mutable: true, Required: true, Styling: []byte(`{"mask_input":true}`),
-		Validations: []sdk.ParameterValidation{{Regex: ptr("^sk-"), Error: "{value} is not a key"}},
+		Validations: []sdk.ParameterValidation{{Regex: new("^sk-"), Error: "{value} is not a key"}},
 	})
 	form := func(map[string]string) ([]parameter, error) { return []parameter{def}, nil }
 	_, err := paramQuery{form: form, values: map[string]string{"key": "hunter2"}}.resolve()

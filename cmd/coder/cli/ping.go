@@ -106,11 +106,11 @@ func (a *app) pinged(ctx context.Context, text string, provisioner bool) (pinged
 
 // reachProvisioner is reach for a provisioner. found is false where there is none with the name.
 func (a *app) reachProvisioner(ctx context.Context, name string) (p pinged, found bool, err error) {
-	client, err := a.client(ctx)
+	opts, err := a.reachOptions(ctx, workspaceName{})
 	if err != nil {
 		return p, false, err
 	}
-	daemons, err := client.ProvisionerDaemons(ctx, sdk.DefaultOrganization)
+	daemons, err := opts.client.ProvisionerDaemons(ctx, sdk.DefaultOrganization)
 	if err != nil {
 		return p, false, err
 	}
@@ -122,7 +122,7 @@ func (a *app) reachProvisioner(ctx context.Context, name string) (p pinged, foun
 	if d.Status == sdk.ProvisionerOffline {
 		return p, true, Try(fault.New(fault.Unavailable, "the provisioner %s is offline, last seen %s", name, agoPtr(d.LastSeenAt)), "coder provisioner list")
 	}
-	mesh := a.joinMesh(client)
+	mesh := joinMesh(opts)
 	wait, cancel := context.WithTimeout(ctx, introduceTimeout)
 	defer cancel()
 	if err := mesh.Introduce(wait, d.ID); err != nil {
@@ -184,8 +184,6 @@ func pathWords(p tailnet.Pong) string {
 	return fmt.Sprintf("proxied via relay %q", p.Region)
 }
 
-func latency(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
-
 func (a *app) pingSummary(p pinged, sent int, got []tailnet.Pong) error {
 	if sent == 0 {
 		return nil
@@ -208,68 +206,4 @@ func (a *app) pingSummary(p pinged, sent int, got []tailnet.Pong) error {
 	table.Add(row...)
 	fmt.Fprintln(a.streams().Out)
 	return table.Write(a.streams().Out)
-}
-
-// sleep returns false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (a *app) netcheckCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:     "netcheck",
-		Short:   "Print what this machine's network allows, as JSON",
-		Example: `  coder netcheck`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
-			defer cancel()
-			client, err := a.client(ctx)
-			if err != nil {
-				return err
-			}
-			report, err := a.netcheck(ctx, client)
-			if err != nil {
-				return err
-			}
-			return printJSON(a.streams().Out, report)
-		},
-	}
-}
-
-// networkReport is what this machine's network allows. Other programs read these names.
-type networkReport struct {
-	Server string         `json:"server"`
-	Report tailnet.Report `json:"report"`
-	Node   tailnet.Status `json:"node"`
-}
-
-// netcheck joins the mesh to learn of the relays, and measures.
-func (a *app) netcheck(ctx context.Context, client *sdk.Client) (networkReport, error) {
-	mesh := a.joinMesh(client)
-	defer leaveQuickly(mesh.Leave)
-	if _, err := mesh.Joined(ctx); err != nil {
-		return networkReport{}, err
-	}
-	node, err := mesh.Node()
-	if err != nil {
-		return networkReport{}, err
-	}
-	report, err := node.Netcheck(ctx)
-	if err != nil {
-		return networkReport{}, fault.New(fault.Unavailable, "the network cannot be checked: %w", err)
-	}
-	return networkReport{client.URL().String(), report, node.Status()}, nil
-}
-
-// joinMesh begins to join the mesh, to measure.
-func (a *app) joinMesh(client *sdk.Client) *meshclient.Client {
-	return joinMesh(reachOptions{client: client, logger: a.logger(), relayOnly: a.disableDirect})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ func (a *app) provisionerCmd() *cobra.Command {
 // tagWords leaves out what every provisioner and job for everybody has.
 func tagWords(tags map[string]string) string {
 	var words []string
-	for _, key := range sortedKeys(tags) {
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		if key == "owner" && tags[key] == "" || key == "scope" && tags[key] == "organization" {
 			continue
 		}

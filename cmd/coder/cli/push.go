@@ -170,7 +170,7 @@ func (a *app) upload(ctx context.Context, client *sdk.Client, name, dir string) 
 func (a *app) importVersion(ctx context.Context, client *sdk.Client, req sdk.CreateTemplateVersionRequest, variables map[string]string, name string) (sdk.TemplateVersion, error) {
 	for {
 		req.UserVariableValues = nil
-		for _, key := range sortedKeys(variables) {
+		for _, key := range slices.Sorted(maps.Keys(variables)) {
 			req.UserVariableValues = append(req.UserVariableValues, sdk.VariableValue{Name: key, Value: variables[key]})
 		}
 		version, err := client.CreateTemplateVersion(ctx, sdk.DefaultOrganization, req)

@@ -63,8 +63,8 @@ when the connection is lost or the agent is restarted: the same name, here or on
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := a.ssh(cmd.Context(), args, &o)
-			var exit *ExitError
-			if err == nil || errors.As(err, &exit) {
+			var ended *ExitError
+			if err == nil || errors.As(err, &ended) {
 				return err
 			}
 			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
@@ -123,12 +123,12 @@ func (a *app) ssh(ctx context.Context, args []string, o *sshOptions) (err error)
 			}
 		}()
 	}
-	opts, err := a.reachOptions(ctx, name)
+	reachOpts, err := a.reachOptions(ctx, name)
 	if err != nil {
 		return err
 	}
-	opts.autostart, opts.reason = !o.noAutostart, sdk.ReasonSSH
-	t, err := reach(ctx, opts)
+	reachOpts.autostart, reachOpts.reason = !o.noAutostart, sdk.ReasonSSH
+	t, err := reach(ctx, reachOpts)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -81,5 +79,3 @@ func sectionDiff(path, before, after string) string {
 	}
 	return b.String()
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

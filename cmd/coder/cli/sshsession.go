@@ -81,7 +81,7 @@ func (s *session) run(ctx context.Context, conn net.Conn, command []string, opts
 		return &ExitError{Code: status}
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.As(err, new(hinted)), errors.As(err, new(*ExitError)):
+	case explained(err):
 		return err // it has its reason
 	}
 	client.Close()
@@ -172,8 +172,8 @@ func exitStatus(err error) (int, error) {
 	if err == nil {
 		return 0, nil
 	}
-	if exit, ok := errors.AsType[*ssh.ExitError](err); ok {
-		if status := exit.ExitStatus(); status != 0 {
+	if ended, ok := errors.AsType[*ssh.ExitError](err); ok {
+		if status := ended.ExitStatus(); status != 0 {
 			return status, nil
 		}
 		return exitSSH, nil // ended by a signal that has no number here
@@ -232,4 +232,10 @@ func broken(t *target, err error) error {
 			"coder restart %s, or a newer coder", t.workspace.FullName())
 	}
 	return fault.New(fault.Unavailable, "the connection to %s was lost: %w", t.workspace.FullName(), err)
+}
+
+// explained reports whether an error already has its reason, or is an exit status.
+func explained(err error) bool {
+	_, hinted := hintOf(err)
+	return hinted || errors.As(err, new(*ExitError))
 }

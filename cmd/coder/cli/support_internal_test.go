@@ -1,15 +1,8 @@
 package cli
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/codermesh/codermesh/internal/buildinfo"
-	"github.com/codermesh/codermesh/internal/tty"
 )
 
 func TestRedact(t *testing.T) {
@@ -60,72 +53,5 @@ func TestEnvironmentWithoutSecrets(t *testing.T) {
 		if got[name] != value {
 			t.Errorf("%s: got %q, want %q", name, got[name], value)
 		}
-	}
-}
-
-// doctor runs "coder doctor -o json" against a server, and returns its findings and exit status.
-func doctor(t *testing.T, server string, args ...string) (found map[string]finding, status int) {
-	t.Helper()
-	var out strings.Builder
-	status = runMain(t, &out, append([]string{"doctor", "-o", "json", "--global-config", t.TempDir(), "--url", server}, args...)...)
-	var list []finding
-	if err := json.Unmarshal([]byte(out.String()), &list); err != nil {
-		t.Fatalf("%v in %q", err, out.String())
-	}
-	found = make(map[string]finding)
-	for _, f := range list {
-		found[f.Check] = f
-		if f.Status != passed && f.Status != skipped && f.Remedy == "" {
-			t.Errorf("%s: %s without a remedy: %s", f.Check, f.Status, f.Detail)
-		}
-	}
-	return found, status
-}
-
-func runMain(t *testing.T, out *strings.Builder, args ...string) int {
-	t.Helper()
-	root := newApp(&tty.Streams{In: strings.NewReader(""), Out: out, Err: t.Output()}).root(nil)
-	root.SetArgs(args)
-	root.SetContext(t.Context())
-	root.SetErr(t.Output())
-	if err := root.Execute(); err != nil {
-		return 1
-	}
-	return 0
-}
-
-func TestDoctorFindsWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
-	})
-	mux.HandleFunc("/api/v2/buildinfo", func(w http.ResponseWriter, _ *http.Request) {
-		json.NewEncoder(w).Encode(map[string]string{"version": buildinfo.Version()})
-	})
-	server := httptest.NewTLSServer(mux)
-	defer server.Close()
-
-	found, status := doctor(t, server.URL)
-	if status != 1 || found["connection"].Status != passed || found["tls"].Status != failed || found["session"].Status != skipped ||
-		!strings.Contains(found["tls"].Remedy, "--client-tls-ca-file") {
-		t.Errorf("unknown authority: got status %d, %+v", status, found)
-	}
-
-	bare := httptest.NewServer(mux)
-	defer bare.Close()
-	found, status = doctor(t, bare.URL)
-	if status != 1 || found["server"].Status != passed || found["clock"].Status != failed || found["version"].Status != passed ||
-		found["session"].Status != failed || found["websocket"].Status != skipped || found["mtu"].Status != passed {
-		t.Errorf("a clock an hour off, nobody signed in: got status %d, %+v", status, found)
-	}
-
-	bare.Close()
-	found, status = doctor(t, bare.URL)
-	if status != 1 || found["connection"].Status != failed || found["server"].Status != skipped {
-		t.Errorf("a server that is not there: got status %d, %+v", status, found)
-	}
-	if found, _ = doctor(t, "ftp://nonsense"); found["url"].Status != failed || found["connection"].Status != skipped {
-		t.Errorf("no URL at all: %+v", found)
 	}
 }

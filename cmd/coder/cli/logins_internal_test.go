@@ -3,15 +3,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net"
-	"net/http"
-	"net/url"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -19,53 +14,7 @@ import (
 	"github.com/codermesh/codermesh/agent/login"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/tty"
 )
-
-func TestParsePrompt(t *testing.T) {
-	t.Parallel()
-	for prompt, want := range map[string]struct {
-		password bool
-		url      string
-	}{
-		"Username for 'https://git.example.com': ":                   {false, "https://git.example.com"},
-		"Password for 'https://oauth2@git.example.com': ":            {true, "https://git.example.com"},
-		"Password for 'https://git.example.com:8443/a/b.git': ":      {true, "https://git.example.com:8443/a/b.git"},
-		"Password for 'http://me%40x@127.0.0.1:80': ":                {true, "http://127.0.0.1:80"},
-		"Password for 'https://git.example.com/@evil.example': ":     {true, "https://evil.example"}, // a user with a slash
-		"Password for 'https://a@git.example.com/@evil.example/x': ": {true, "https://evil.example/x"},
-	} {
-		password, url, ok := parsePrompt(prompt)
-		if !ok || password != want.password || url != want.url {
-			t.Errorf("%q: got %t %q %t, want %+v", prompt, password, url, ok, want)
-		}
-	}
-	for _, prompt := range []string{
-		"", "Username: ", "Password for 'git.example.com': ", "Username for 'https://': ", "Username for 'https://git.example.com'", "Passphrase for key 'x': ",
-		"Username for 'https://a' and 'https://b': ", "Are you sure you want to continue connecting (yes/no)? ", "Username for 'https://me@': ",
-	} {
-		if _, url, ok := parsePrompt(prompt); ok {
-			t.Errorf("%q: got %q, want no URL", prompt, url)
-		}
-	}
-}
-
-// Whatever git asks, the host is the last thing that could be one.
-func FuzzParsePrompt(f *testing.F) {
-	f.Add("Username for 'https://git.example.com': ")
-	f.Add("Password for 'https://a/@b': ")
-	f.Add("Password for 'https://a@b@c/d': ")
-	f.Fuzz(func(t *testing.T, prompt string) {
-		_, url, ok := parsePrompt(prompt)
-		if !ok {
-			return
-		}
-		scheme, rest, found := strings.Cut(url, "://")
-		if !found || rest == "" || strings.ContainsRune(rest, '@') || !strings.HasSuffix(prompt, rest+"': ") || !strings.Contains(prompt, " for '"+scheme+"://") {
-			t.Errorf("%q gives %q", prompt, url)
-		}
-	})
-}
 
 // loginSocket is an agent that answers on a socket.
 func loginSocket(t *testing.T, find func(login.Request) login.Answer) (path string) {
@@ -154,35 +103,16 @@ func TestLogins(t *testing.T) { // not parallel: the environment
 func TestCreateNeedsLogin(t *testing.T) {
 	t.Parallel()
 	template := sdk.Template{ID: uuid.New(), Name: "needs", ActiveVersionID: uuid.New()}
-	var looked atomic.Int32
-	nobodys := uuid.New()
 	const page = "http://server/external-auth/forge"
 	srv := newAPI(t, map[string]any{
-		"GET templateversions/" + nobodys.String() + "/external-auth": []sdk.TemplateVersionExternalAuth{{ID: "nobodys", DisplayName: "nobodys"}},
-		"GET organizations/default/templates/needs":                   template,
-		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_ = json.NewEncoder(w).Encode([]sdk.TemplateVersionExternalAuth{
-				{ID: "forge", Type: "custom", DisplayName: "The Forge", AuthenticateURL: page, Authenticated: looked.Add(1) > 2},
-				{ID: "other", DisplayName: "Another", Optional: true},
-			})
-		}),
+		"GET organizations/default/templates/needs": template,
+		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth": []sdk.TemplateVersionExternalAuth{
+			{ID: "forge", Type: "custom", DisplayName: "The Forge", AuthenticateURL: page},
+			{ID: "other", DisplayName: "Another", Optional: true},
+		},
 	})
 	r := run(t, "", "", "--url", srv.url, "--token", "abcdefghij-0123456789012345678901", "create", "dev", "-t", "needs", "--yes")
 	if f := fault.As(r.fault); f == nil || f.Code != fault.Conflict || !strings.Contains(f.Error(), page) || strings.Contains(f.Error(), "Another") {
 		t.Errorf("without a terminal: %v", r.fault)
-	}
-	var out, errs bytes.Buffer
-	a := newApp(&tty.Streams{In: strings.NewReader(""), Out: &out, Err: &errs, InTTY: true, ErrTTY: true})
-	base, err := url.Parse(srv.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := sdk.New(base, "abcdefghij-0123456789012345678901", sdk.Options{})
-	t.Cleanup(client.HTTP().CloseIdleConnections)
-	if err := a.awaitLogins(t.Context(), client, template.ActiveVersionID); err != nil || !strings.Contains(errs.String(), page) || looked.Load() != 3 {
-		t.Errorf("on a terminal: %v after %d looks, %q", err, looked.Load(), errs.String())
-	}
-	if err := a.awaitLogins(t.Context(), client, nobodys); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "does not know") {
-		t.Errorf("a login that is not configured: %v", err)
 	}
 }
