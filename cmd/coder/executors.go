@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
@@ -50,12 +50,12 @@ func (o *terraformOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker's socket, given to templates that use a docker provider; empty for none")
 	jobLimitFlags(f, &o.limits)
 	f.StringArrayVar(&o.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
-	cli.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
-	cli.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
-	cli.SetEnv(f.Lookup("cache-dir"), "CODER_CACHE_DIRECTORY", "CACHE_DIRECTORY")
-	cli.SetEnv(f.Lookup("provisioner-isolation"), "CODER_PROVISIONER_ISOLATION")
-	cli.SetEnv(f.Lookup("provisioner-docker-socket"), "CODER_PROVISIONER_DOCKER_SOCKET")
-	cli.SetEnv(f.Lookup("provisioner-env"), "CODER_PROVISIONER_ENV")
+	flags.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
+	flags.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
+	flags.SetEnv(f.Lookup("cache-dir"), "CODER_CACHE_DIRECTORY", "CACHE_DIRECTORY")
+	flags.SetEnv(f.Lookup("provisioner-isolation"), "CODER_PROVISIONER_ISOLATION")
+	flags.SetEnv(f.Lookup("provisioner-docker-socket"), "CODER_PROVISIONER_DOCKER_SOCKET")
+	flags.SetEnv(f.Lookup("provisioner-env"), "CODER_PROVISIONER_ENV")
 }
 
 // errNoConfigDir: a daemon has data to keep.

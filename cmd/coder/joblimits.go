@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
@@ -24,7 +24,7 @@ func jobLimitFlags(f *pflag.FlagSet, l *terraform.JobLimits) {
 		"provisioner-job-cpus": "CODER_PROVISIONER_JOB_CPUS", "provisioner-job-disk": "CODER_PROVISIONER_JOB_DISK",
 		"provisioner-job-timeout": "CODER_PROVISIONER_JOB_TIMEOUT",
 	} {
-		cli.SetEnv(f.Lookup(name), variable)
+		flags.SetEnv(f.Lookup(name), variable)
 	}
 	f.Lookup("provisioner-job-memory").DefValue = "" // it depends on the machine
 }

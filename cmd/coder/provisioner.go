@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd"
@@ -76,10 +77,10 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon or it could n
 	f.IntVar(&o.concurrency, "concurrency", 1, "how many jobs run at once, each in a folder and with a Terraform of its own")
 	f.DurationVar(&o.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to end in order before it is killed")
 	f.StringVar(&o.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
-	cli.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")
+	flags.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")
 	o.terraform.flags(f)
 	o.logs.flags(f)
-	cli.SetEnvPrefix(cmd, "CODER_PROVISIONER_DAEMON_")
+	flags.SetEnvPrefix(cmd, "CODER_PROVISIONER_DAEMON_")
 	return cli.Daemon(cmd)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/database"
@@ -109,8 +110,8 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 	f.StringVar(&o.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on, without authentication: keep it private")
 	o.terraform.flags(f)
 	o.logs.flags(f)
-	cli.SetEnvPrefix(cmd, "CODER_")
-	cli.SetEnv(f.Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
+	flags.SetEnvPrefix(cmd, "CODER_")
+	flags.SetEnv(f.Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
 	cmd.AddCommand(serverAdminCmds()...)
 	return cli.Daemon(cmd)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 	"github.com/codermesh/codermesh/coderd/users"
@@ -34,8 +35,8 @@ type adminDatabase struct{ url string }
 
 func (d *adminDatabase) flag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.url, "postgres-url", "", "the server's database (default: the server's own PostgreSQL)")
-	cli.SetEnvPrefix(cmd, "CODER_")
-	cli.SetEnv(cmd.Flags().Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
+	flags.SetEnvPrefix(cmd, "CODER_")
+	flags.SetEnv(cmd.Flags().Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
 }
 
 // attach returns the address of the server's own PostgreSQL, which runs until detach.

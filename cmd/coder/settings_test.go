@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 )
 
 var update = flag.Bool("update", false, "rewrite the tables of settings in docs/operating.md")
@@ -32,7 +33,7 @@ func commands(visit func(*cobra.Command)) {
 // Every flag's help names the variable that sets it.
 func TestHelpNamesVariables(t *testing.T) {
 	t.Parallel()
-	flags := 0
+	documented := 0
 	commands(func(cmd *cobra.Command) {
 		var help bytes.Buffer
 		cmd.SetOut(&help)
@@ -40,18 +41,18 @@ func TestHelpNamesVariables(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			names := cli.EnvNames(cmd, f)
+			names := flags.EnvNames(cmd, f)
 			if f.Hidden || len(names) == 0 {
 				return
 			}
-			flags++
+			documented++
 			if want := "[$" + strings.Join(names, ", $") + "]"; strings.Count(help.String(), want) != 1 {
 				t.Errorf("%s --help does not say once that %s sets --%s:\n%s", cmd.CommandPath(), want, f.Name, help.String())
 			}
 		})
 	})
-	if flags < 300 {
-		t.Errorf("only %d flags were looked at", flags)
+	if documented < 300 {
+		t.Errorf("only %d flags were looked at", documented)
 	}
 }
 
@@ -78,7 +79,7 @@ func TestVariablesSetFlags(t *testing.T) {
 		}
 		listed := find()
 		listed.Flags().VisitAll(func(f *pflag.Flag) {
-			for _, name := range cli.EnvNames(listed, f) {
+			for _, name := range flags.EnvNames(listed, f) {
 				value, ok := values[f.Value.Type()]
 				if !ok {
 					value = "7"
@@ -141,7 +142,7 @@ func settings(cmd *cobra.Command) string {
 	var out strings.Builder
 	out.WriteString("| flag | variable | sets |\n|---|---|---|\n")
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		names := cli.EnvNames(cmd, f)
+		names := flags.EnvNames(cmd, f)
 		if f.Hidden || len(names) == 0 {
 			return
 		}

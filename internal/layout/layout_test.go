@@ -104,7 +104,48 @@ var law = map[string]rule{
 		tests:   []string{"coordinator", "tailnet", "provisionerd/echo"},
 	},
 
-	"cmd":       {imports: []string{"agent/...", "coderd/...", "coordinator", "meshclient", "provisionerd/...", "sshmux/...", "tailnet", "site"}},
+	// The command line, from the ground up: what commands share, the global flags, the commands by what they are for.
+	"cmd/coder/cli/exit":    {},
+	"cmd/coder/cli/config":  {},
+	"cmd/coder/cli/output":  {},
+	"cmd/coder/cli/flags":   {imports: []string{"cmd/coder/cli/exit"}},
+	"cmd/coder/cli/follow":  {imports: []string{"cmd/coder/cli/exit"}},
+	"cmd/coder/cli/form":    {imports: []string{"cmd/coder/cli/flags"}},
+	"cmd/coder/cli/forward": {imports: []string{"agent", "cmd/coder/cli/exit"}},
+	"cmd/coder/cli/target":  {imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/follow", "cmd/coder/cli/output", "meshclient"}},
+	"cmd/coder/cli/session": {
+		imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/forward", "cmd/coder/cli/target", "sshmux", "tailnet"},
+	},
+	"cmd/coder/cli/global": {imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow"}},
+	"cmd/coder/cli/account": {
+		imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/output"},
+	},
+	"cmd/coder/cli/provisioners": {imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/output"}},
+	"cmd/coder/cli/inside": {
+		imports: []string{"agent", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/output"},
+	},
+	"cmd/coder/cli/templates": {
+		imports: []string{
+			"cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/output",
+		},
+	},
+	"cmd/coder/cli/workspaces": {
+		imports: []string{
+			"cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/output", "cmd/coder/cli/target",
+		},
+	},
+	"cmd/coder/cli/diagnose": {
+		imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/global", "cmd/coder/cli/output", "cmd/coder/cli/target", "meshclient", "tailnet"},
+	},
+	"cmd/coder/cli/connect": {
+		imports: []string{
+			"agent", "cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/forward", "cmd/coder/cli/global",
+			"cmd/coder/cli/output", "cmd/coder/cli/session", "cmd/coder/cli/target", "meshclient", "sshmux", "tailnet",
+		},
+	},
+	"cmd/coder/cli": {imports: []string{"agent", "cmd/coder/cli/..."}},
+
+	"cmd":       {imports: []string{"cmd/coder/cli", "cmd/coder/cli/flags", "coderd/...", "provisionerd/..."}},
 	"e2e":       {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
 	"bench":     {},
 	"site":      {},
@@ -128,6 +169,16 @@ var unknown = map[string]struct {
 	"agent/terminal":                  {"knows neither the mesh nor the server", []string{"coderd", "coordinator", "tailnet"}},
 	"agent/usage":                     {"knows neither workspaces nor agents", []string{"coderd", "agent/agentpb"}},
 	"cmd/coder/cli":                   {"this package must not know them", []string{"coderd", "provisionerd"}},
+	"cmd/coder/cli/config":            {"knows no server", []string{"internal/sdk"}},
+	"cmd/coder/cli/exit":              {"knows no server", []string{"internal/sdk"}},
+	"cmd/coder/cli/flags":             {"knows no server", []string{"internal/sdk"}},
+	"cmd/coder/cli/follow":            {"knows neither the mesh nor the global flags", []string{"meshclient", "tailnet", "cmd/coder/cli/global"}},
+	"cmd/coder/cli/form":              {"knows neither the mesh nor the global flags", []string{"meshclient", "tailnet", "cmd/coder/cli/global"}},
+	"cmd/coder/cli/forward":           {"knows neither workspaces nor the mesh", []string{"internal/sdk", "meshclient", "tailnet"}},
+	"cmd/coder/cli/global":            {"must not know the mesh", []string{"meshclient", "tailnet"}},
+	"cmd/coder/cli/output":            {"knows no server", []string{"internal/sdk"}},
+	"cmd/coder/cli/session":           {"must not know the global flags", []string{"cmd/coder/cli/global"}},
+	"cmd/coder/cli/target":            {"must not know what is done over its connections, nor the global flags", []string{"cmd/coder/cli/session", "cmd/coder/cli/forward", "cmd/coder/cli/global"}},
 	"coderd/agents":                   {"must not know how builds are made, nor how the mesh carries its RPCs", []string{"coderd/jobs", "coderd/workspaces", "coderd/templates", "coderd/mesh", "coordinator"}},
 	"coderd/database":                 {"knows no feature and no HTTP", []string{"coderd/httpapi", "internal/sdk"}},
 	"coderd/extauth":                  {"knows nothing of workspaces and agents", []string{"coderd/workspaces", "coderd/agents"}},
@@ -311,7 +362,10 @@ func TestMay(t *testing.T) {
 		{"coderd", "provisionerd/terraform", false},
 		{"tailnet", "internal/sdk", true},
 		{"tailnet", "internal/layout", false},
-		{"cmd", "agent/sshd", true},
+		{"cmd/coder/cli", "agent/sshd", true},
+		{"cmd/coder/cli/target", "cmd/coder/cli/session", false},
+		{"cmd/coder/cli/workspaces", "cmd/coder/cli/connect", false},
+		{"cmd/coder/cli/session", "cmd/coder/cli/global", false},
 	} {
 		if got := may(c.from, law[c.from].imports, c.to); got != c.want {
 			t.Errorf("may %s import %s: %t", c.from, c.to, got)

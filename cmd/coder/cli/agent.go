@@ -14,6 +14,9 @@ import (
 
 	"github.com/codermesh/codermesh/agent"
 	"github.com/codermesh/codermesh/agent/keeper"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/scratch"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -24,8 +27,8 @@ type agentOptions struct {
 	stateDir, logDir      string
 }
 
-func (a *app) agentCmd() *cobra.Command {
-	var o agentOptions
+func agentCmd(g *global.Flags) *cobra.Command {
+	var opts agentOptions
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run a workspace's agent",
@@ -33,26 +36,26 @@ func (a *app) agentCmd() *cobra.Command {
 workspace's scripts. The workspace's start script runs it; the server's URL and the token are in its environment.`,
 		Example: `  CODER_AGENT_URL=https://coder.example.com CODER_AGENT_TOKEN=… coder agent`,
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.agent(cmd.Context(), o) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), g, opts) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.url, "agent-url", "", "server (default --url)")
-	f.StringVar(&o.token, "agent-token", "", "the agent's token (default --token)")
-	f.StringVar(&o.tokenFile, "agent-token-file", "", "file with the agent's token")
-	f.StringVar(&o.stateDir, "state-dir", "", "folder for what is kept between runs (default in the account's state folder)")
-	f.StringVar(&o.logDir, "log-dir", "", "folder for the scripts' logs (default the temporary folder)")
-	SetEnvPrefix(cmd, "CODER_AGENT_")
-	SetEnv(f.Lookup("agent-url"), "CODER_AGENT_URL")
-	SetEnv(f.Lookup("agent-token"), "CODER_AGENT_TOKEN")
-	SetEnv(f.Lookup("agent-token-file"), "CODER_AGENT_TOKEN_FILE")
+	f.StringVar(&opts.url, "agent-url", "", "server (default --url)")
+	f.StringVar(&opts.token, "agent-token", "", "the agent's token (default --token)")
+	f.StringVar(&opts.tokenFile, "agent-token-file", "", "file with the agent's token")
+	f.StringVar(&opts.stateDir, "state-dir", "", "folder for what is kept between runs (default in the account's state folder)")
+	f.StringVar(&opts.logDir, "log-dir", "", "folder for the scripts' logs (default the temporary folder)")
+	flags.SetEnvPrefix(cmd, "CODER_AGENT_")
+	flags.SetEnv(f.Lookup("agent-url"), "CODER_AGENT_URL")
+	flags.SetEnv(f.Lookup("agent-token"), "CODER_AGENT_TOKEN")
+	flags.SetEnv(f.Lookup("agent-token-file"), "CODER_AGENT_TOKEN_FILE")
 	return Daemon(cmd)
 }
 
-func (a *app) agent(ctx context.Context, o agentOptions) error {
+func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	if !keeper.IsChild() && runtime.GOOS == "linux" {
-		return a.keepAgent(o)
+		return keepAgent(g, opts)
 	}
-	server, err := a.agentURL(o)
+	server, err := agentURL(g, opts)
 	if err != nil {
 		return err
 	}
@@ -67,33 +70,33 @@ func (a *app) agent(ctx context.Context, o agentOptions) error {
 		<-kept.Lost()
 		stop()
 	}()
-	header, err := a.requestHeader(ctx, server)
+	header, err := g.Header(ctx, server)
 	if err != nil {
 		return err
 	}
-	tlsConfig, err := a.tlsConfig()
+	tlsConfig, err := g.TLSConfig()
 	if err != nil {
 		return err
 	}
 	level := slog.LevelInfo
-	if a.verbose {
+	if g.Verbose {
 		level = slog.LevelDebug
 	}
 	// The agent decides itself which signals end it, and how: a closed terminal must not.
 	err = agent.Run(ctx, agent.Options{
-		Logger: slog.New(slog.NewTextHandler(a.streams().Err, &slog.HandlerOptions{Level: level})),
-		URL:    server, Token: kept.Token(), StateDir: o.stateDir, LogDir: o.logDir, TLS: tlsConfig, Header: header,
-		RelayOnly: a.disableDirect, OwnProcess: true, Terminals: kept,
+		Logger: slog.New(slog.NewTextHandler(g.Streams().Err, &slog.HandlerOptions{Level: level})),
+		URL:    server, Token: kept.Token(), StateDir: opts.stateDir, LogDir: opts.logDir, TLS: tlsConfig, Header: header,
+		RelayOnly: g.RelayOnly, OwnProcess: true, Terminals: kept,
 	})
 	if errors.Is(err, agent.ErrRestart) {
-		return &ExitError{Code: keeper.RestartCode}
+		return &exit.Error{Code: keeper.RestartCode}
 	}
 	return err
 }
 
 // keepAgent is the process above the agent's. It checks what the agent will need, so that a person hears of it once.
-func (a *app) keepAgent(o agentOptions) error {
-	if _, err := a.agentURL(o); err != nil {
+func keepAgent(g *global.Flags, opts agentOptions) error {
+	if _, err := agentURL(g, opts); err != nil {
 		return err
 	}
 	token, err := keeper.Token()
@@ -101,20 +104,20 @@ func (a *app) keepAgent(o agentOptions) error {
 		return err
 	}
 	if token == "" {
-		if token, err = a.agentToken(o); err != nil {
+		if token, err = agentToken(g, opts); err != nil {
 			return err
 		}
 		if err := keeper.Scrub(token); err != nil {
 			return err
 		}
 	}
-	log := slog.New(slog.NewTextHandler(a.streams().Err, nil))
+	log := slog.New(slog.NewTextHandler(g.Streams().Err, nil))
 	defer holdProgram(log)()
 	code, err := keeper.Run(keeper.Options{Logger: log, Token: token})
 	if err != nil || code == 0 {
 		return err
 	}
-	return &ExitError{Code: code}
+	return &exit.Error{Code: code}
 }
 
 // scriptPipe is the descriptor that the start script leaves open for the folder of this program.
@@ -141,31 +144,31 @@ func holdProgram(log *slog.Logger) func() {
 	}
 }
 
-func (a *app) agentURL(o agentOptions) (*url.URL, error) {
-	text := o.url
+func agentURL(g *global.Flags, opts agentOptions) (*url.URL, error) {
+	text := opts.url
 	if text == "" {
-		text = a.url
+		text = g.URL
 	}
 	if text == "" {
-		return nil, Try(fault.New(fault.Invalid, "the server's URL is missing: --agent-url or $CODER_AGENT_URL"), "coder agent --help")
+		return nil, exit.Try(fault.New(fault.Invalid, "the server's URL is missing: --agent-url or $CODER_AGENT_URL"), "coder agent --help")
 	}
-	return parseURL(text)
+	return global.ParseURL(text)
 }
 
-func (a *app) agentToken(o agentOptions) (secret.Token, error) {
-	token := o.token
-	if token == "" && o.tokenFile != "" {
-		data, err := os.ReadFile(o.tokenFile)
+func agentToken(g *global.Flags, opts agentOptions) (secret.Token, error) {
+	token := opts.token
+	if token == "" && opts.tokenFile != "" {
+		data, err := os.ReadFile(opts.tokenFile)
 		if err != nil {
 			return "", fault.New(fault.Invalid, "the agent's token cannot be read: %w", err)
 		}
 		token = string(data)
 	}
 	if token == "" {
-		token = a.token
+		token = g.Token
 	}
 	if token = strings.TrimSpace(token); token == "" {
-		return "", Try(fault.New(fault.Invalid, "the agent's token is missing: --agent-token, --agent-token-file or $CODER_AGENT_TOKEN"), "coder agent --help")
+		return "", exit.Try(fault.New(fault.Invalid, "the agent's token is missing: --agent-token, --agent-token-file or $CODER_AGENT_TOKEN"), "coder agent --help")
 	}
 	return secret.Token(token), nil
 }

@@ -18,6 +18,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tty"
@@ -78,8 +82,8 @@ func run(t *testing.T, dir, typed string, args ...string) result {
 		dir = t.TempDir()
 	}
 	var out, errs bytes.Buffer
-	a := newApp(&tty.Streams{In: strings.NewReader(typed), Out: &out, Err: &errs, InTTY: typed != ""})
-	root := root(a, nil)
+	g := global.New(&tty.Streams{In: strings.NewReader(typed), Out: &out, Err: &errs, InTTY: typed != ""})
+	root := root(g, nil)
 	root.SetArgs(append([]string{"--global-config", dir}, args...))
 	root.SetOut(&out)
 	root.SetErr(&errs)
@@ -98,7 +102,7 @@ func TestLoginFirstUser(t *testing.T) {
 	if r.fault != nil {
 		t.Fatal(r.fault)
 	}
-	for name, want := range map[string]string{fileSession: "abcdefghij-0123456789012345678901", fileURL: srv.url} {
+	for name, want := range map[string]string{config.FileSession: "abcdefghij-0123456789012345678901", config.FileURL: srv.url} {
 		path := filepath.Join(r.dir, name)
 		data, err := os.ReadFile(path)
 		if err != nil || string(data) != want {
@@ -136,11 +140,11 @@ func TestLoginToken(t *testing.T) {
 		"POST users/me/keys": sdk.CreateTokenResponse{Key: "new-session"},
 	})
 	r := run(t, "", "", "login", srv.url, "--token", "given")
-	if data, _ := os.ReadFile(filepath.Join(r.dir, fileSession)); r.fault != nil || string(data) != "new-session" {
+	if data, _ := os.ReadFile(filepath.Join(r.dir, config.FileSession)); r.fault != nil || string(data) != "new-session" {
 		t.Errorf("--token: %v, session %q", r.fault, data)
 	}
 	r = run(t, "", "", "--token", "given", "login", "--use-token-as-session", srv.url)
-	if data, _ := os.ReadFile(filepath.Join(r.dir, fileSession)); r.fault != nil || string(data) != "given" {
+	if data, _ := os.ReadFile(filepath.Join(r.dir, config.FileSession)); r.fault != nil || string(data) != "given" {
 		t.Errorf("--use-token-as-session: %v, session %q", r.fault, data)
 	}
 	if r := run(t, "", "", "login", srv.url); r.fault == nil || !strings.Contains(r.fault.Error(), "--token") {
@@ -154,7 +158,7 @@ func TestLoginToken(t *testing.T) {
 
 // hintText is what an error suggests to try.
 func hintText(err error) string {
-	hint, _ := hintOf(err)
+	hint, _ := exit.Hint(err)
 	return hint
 }
 
@@ -345,7 +349,7 @@ func TestEnvNames(t *testing.T) {
 		if flag == nil {
 			flag = root.PersistentFlags().Lookup(tt.flag)
 		}
-		if got := EnvNames(cmd, flag); got[0] != tt.want {
+		if got := flags.EnvNames(cmd, flag); got[0] != tt.want {
 			t.Errorf("%s --%s: got %q, want %s", tt.command, tt.flag, got, tt.want)
 		}
 	}
@@ -418,7 +422,7 @@ func TestReport(t *testing.T) {
 		err  error
 		want string
 	}{
-		{Try(fault.New(fault.NotFound, "no such\nthing"), "coder list"), "error: no such thing\nTry: coder list\n"},
+		{exit.Try(fault.New(fault.NotFound, "no such\nthing"), "coder list"), "error: no such thing\nTry: coder list\n"},
 		{fault.New(fault.Unauthenticated, "who are you"), "error: who are you\nTry: coder login\n"},
 		{fault.New(fault.Invalid, "refused").WithField("name", "too long"), "error: refused; name: too long\nTry: coder ssh --help\n"},
 		{errors.New("plain"), "error: plain\nTry: coder ssh --help\n"},

@@ -1,5 +1,14 @@
-// Package cli is the command line: one file per command, each with its options, its constructor and its run. Data goes to
-// standard output, everything else to standard error; nothing is asked when standard input is no terminal.
+// Package cli is the command line: it assembles the commands, and turns their errors into two lines and an exit code. Data goes to standard
+// output, everything else to standard error; nothing is asked when standard input is not a terminal.
+//
+// Commands are in packages by what they are for: workspaces, connect, diagnose, templates, account, provisioners, inside. A command has an
+// options struct and a run function, and gets the global flags (package global). What commands share does not know the global flags: it is
+// handed streams, a client and a logger.
+//
+//	exit, flags, config, output      how a command ends, what it takes, stores and prints
+//	follow                           builds and imports as they go on
+//	form                             the parameters of a build
+//	target, forward, session         reaching an agent; ports; shells and terminals
 //
 // Nothing is built before a command needs it: --help and version read no file and make no connection.
 //

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/tty"
 )
@@ -36,7 +37,7 @@ func doctor(t *testing.T, server string, args ...string) (found map[string]docto
 
 func runMain(t *testing.T, out *strings.Builder, args ...string) int {
 	t.Helper()
-	root := root(newApp(&tty.Streams{In: strings.NewReader(""), Out: out, Err: t.Output()}), nil)
+	root := root(global.New(&tty.Streams{In: strings.NewReader(""), Out: out, Err: t.Output()}), nil)
 	root.SetArgs(args)
 	root.SetContext(t.Context())
 	root.SetErr(t.Output())

@@ -1,15 +1,21 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/connect"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/inside"
+)
 
 // expCmd holds the experimental commands.
-func expCmd(a *app) *cobra.Command {
+func expCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "exp",
 		Short:   "Experimental commands",
 		Example: "  coder exp sync start tools",
 		Args:    cobra.NoArgs,
 	}
-	cmd.AddCommand(a.syncCmd(), a.rptyCmd())
+	cmd.AddCommand(inside.SyncCmd(g), connect.RptyCmd(g))
 	return cmd
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -16,7 +18,7 @@ import (
 type appKey struct{}
 
 // appOf is the run that a command belongs to.
-func appOf(cmd *cobra.Command) *app { return cmd.Context().Value(appKey{}).(*app) }
+func appOf(cmd *cobra.Command) *global.Flags { return cmd.Context().Value(appKey{}).(*global.Flags) }
 
 // Server is how the global flags say to reach the server.
 type Server struct {
@@ -30,25 +32,25 @@ type Server struct {
 
 // FindServer reads the flags and the stored session.
 func FindServer(ctx context.Context, cmd *cobra.Command) (s Server, err error) {
-	a := appOf(cmd)
-	if s.URL, err = a.serverURL(); err != nil {
+	g := appOf(cmd)
+	if s.URL, err = g.ServerURL(); err != nil {
 		return s, err
 	}
-	if s.Token, err = a.sessionToken(); err != nil {
+	if s.Token, err = g.SessionToken(); err != nil {
 		return s, err
 	}
-	if s.Header, err = a.requestHeader(ctx, s.URL); err != nil {
+	if s.Header, err = g.Header(ctx, s.URL); err != nil {
 		return s, err
 	}
-	s.TLS, err = a.tlsConfig()
-	s.RelayOnly = a.disableDirect
+	s.TLS, err = g.TLSConfig()
+	s.RelayOnly = g.RelayOnly
 	return s, err
 }
 
 // ConfigDir is the configuration folder that a command's global flags name. Call it from the command's run. An empty result
 // means that the system has no place for one.
 func ConfigDir(cmd *cobra.Command) string {
-	dir, err := openConfig(globalString(cmd, "global-config"))
+	dir, err := config.Open(globalString(cmd, "global-config"))
 	if err != nil {
 		return ""
 	}

@@ -16,6 +16,8 @@ import (
 	sshagent "golang.org/x/crypto/ssh/agent"
 
 	"github.com/codermesh/codermesh/agent"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/inside"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -56,7 +58,7 @@ func TestGitSign(t *testing.T) { // not parallel: the environment
 
 	sign := func(args ...string) (string, error) {
 		var out bytes.Buffer
-		root := root(newApp(&tty.Streams{In: strings.NewReader(""), Out: &out, Err: &out}), nil)
+		root := root(global.New(&tty.Streams{In: strings.NewReader(""), Out: &out, Err: &out}), nil)
 		root.SetArgs(args)
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
@@ -90,7 +92,7 @@ func TestGitSign(t *testing.T) { // not parallel: the environment
 		if err := os.WriteFile(text, []byte("commit"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		args, ok := signArgs([]string{"-Y", "sign", "-n", "git", "-f", key, text})
+		args, ok := inside.SignArgs([]string{"-Y", "sign", "-n", "git", "-f", key, text})
 		if !ok {
 			t.Fatal("git's call was not recognized")
 		}
@@ -119,12 +121,12 @@ func TestGitSign(t *testing.T) { // not parallel: the environment
 		t.Errorf("own program: %q, %v", out, err)
 	}
 	for _, args := range [][]string{{"-Y"}, {"ssh", "-Y", "x"}, {}} {
-		if _, ok := signArgs(args); ok {
+		if _, ok := inside.SignArgs(args); ok {
 			t.Errorf("%q was taken for git's call", args)
 		}
 	}
 	t.Setenv(agent.GitAgentEnv, "")
-	if _, ok := signArgs([]string{"-Y", "sign"}); ok {
+	if _, ok := inside.SignArgs([]string{"-Y", "sign"}); ok {
 		t.Error("outside a workspace, git's call was recognized")
 	}
 }

@@ -4,16 +4,18 @@ package cli
 
 import (
 	"encoding/json"
-	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/codermesh/codermesh/agent/units"
 	"github.com/codermesh/codermesh/agent/usage"
+	"github.com/codermesh/codermesh/internal/connset"
 )
 
 func TestStat(t *testing.T) {
@@ -45,11 +47,20 @@ func TestStat(t *testing.T) {
 func TestSync(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
-	server, err := units.Serve(socket, units.New("", 1), slog.New(slog.DiscardHandler))
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { server.Close() })
+	graph := units.New("", 1)
+	conns := connset.New(connset.Options{})
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		_ = conns.Serve(listener, func(conn net.Conn) { _ = units.Serve(t.Context(), conn, graph) }) // a client may give up
+	})
+	t.Cleanup(func() {
+		conns.Close()
+		serving.Wait()
+	})
 	sync := func(args ...string) result {
 		return run(t, "", "", append([]string{"exp", "sync", "--socket-path", socket}, args...)...)
 	}

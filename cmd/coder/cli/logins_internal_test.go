@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/agent/login"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/inside"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -76,17 +78,17 @@ func TestLogins(t *testing.T) { // not parallel: the environment
 		if r.fault != nil {
 			said += r.fault.Error()
 		}
-		exit, isExit := r.fault.(*ExitError)
+		exit, isExit := r.fault.(*exit.Error)
 		if r.out != tc.out || !strings.Contains(said, tc.err) || (tc.code == 0) != (r.fault == nil) || tc.code > 0 && (!isExit || exit.Code != tc.code) ||
 			strings.Count(r.err, "\n") > 1 {
 			t.Errorf("%q: got %q, %q, %v", tc.args, r.out, r.err, r.fault)
 		}
 	}
-	if args, ok := askpassArgs([]string{"Username for 'https://git.example.com': "}); !ok || len(args) != 2 || args[0] != "gitaskpass" {
+	if args, ok := inside.AskpassArgs([]string{"Username for 'https://git.example.com': "}); !ok || len(args) != 2 || args[0] != "gitaskpass" {
 		t.Errorf("called by git: got %q, %t", args, ok)
 	}
 	for _, args := range [][]string{{"ssh"}, {}, {"Username for 'https://a': ", "x"}, {"gitaskpass", "Username for 'https://a': "}} {
-		if got, ok := askpassArgs(args); ok {
+		if got, ok := inside.AskpassArgs(args); ok {
 			t.Errorf("%q passes for a call by git: %q", args, got)
 		}
 	}
@@ -94,7 +96,7 @@ func TestLogins(t *testing.T) { // not parallel: the environment
 	if r := run(t, "", "", "external-auth", "access-token", "forge"); fault.CodeOf(r.fault) != fault.Invalid {
 		t.Errorf("outside of a workspace: %v", r.fault)
 	}
-	if _, ok := askpassArgs([]string{"Username for 'https://git.example.com': "}); ok {
+	if _, ok := inside.AskpassArgs([]string{"Username for 'https://git.example.com': "}); ok {
 		t.Error("outside of a workspace git's question is answered")
 	}
 }

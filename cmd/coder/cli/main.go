@@ -12,6 +12,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/account"
+	"github.com/codermesh/codermesh/cmd/coder/cli/connect"
+	"github.com/codermesh/codermesh/cmd/coder/cli/diagnose"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/inside"
+	"github.com/codermesh/codermesh/cmd/coder/cli/provisioners"
+	"github.com/codermesh/codermesh/cmd/coder/cli/templates"
+	"github.com/codermesh/codermesh/cmd/coder/cli/workspaces"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/tty"
@@ -27,30 +37,30 @@ func Main(extra ...*cobra.Command) int {
 	// The first signal asks for an orderly end; after it a second one ends the program at once.
 	defer context.AfterFunc(ctx, stop)()
 
-	a := newApp(nil)
-	program := root(a, extra)
-	if args, ok := askpassArgs(os.Args[1:]); ok {
+	g := global.New(nil)
+	program := root(g, extra)
+	if args, ok := inside.AskpassArgs(os.Args[1:]); ok {
 		program.SetArgs(args)
-	} else if args, ok := signArgs(os.Args[1:]); ok {
+	} else if args, ok := inside.SignArgs(os.Args[1:]); ok {
 		program.SetArgs(args)
 	}
 	cmd, err := program.ExecuteContextC(ctx)
 	if err == nil {
-		a.warnVersion()
+		g.WarnVersion()
 		return 0
 	}
-	var ended *ExitError
+	var ended *exit.Error
 	if errors.As(err, &ended) {
 		if ended.Err != nil {
-			report(a.streams(), cmd, ended.Err)
+			report(g.Streams(), cmd, ended.Err)
 		}
 		return ended.Code
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
-		return exitInterrupted
+		return exit.Interrupted
 	}
-	report(a.streams(), cmd, err)
-	return exitFailed
+	report(g.Streams(), cmd, err)
+	return exit.Failed
 }
 
 // endings are the signals that end a command. One that was ignored from the start, as by nohup, stays so.
@@ -65,12 +75,12 @@ func endings() []os.Signal {
 }
 
 // New is the program as a command, for tests and for documentation. extra are the commands that only some programs have.
-func New(extra ...*cobra.Command) *cobra.Command { return root(newApp(nil), extra) }
+func New(extra ...*cobra.Command) *cobra.Command { return root(global.New(nil), extra) }
 
 // prepare runs before every command: flags that were not given take their value from the environment.
-func prepare(cmd *cobra.Command, a *app) error {
-	cmd.SetContext(context.WithValue(cmd.Context(), appKey{}, a))
-	if err := bindEnv(cmd); err != nil {
+func prepare(cmd *cobra.Command, g *global.Flags) error {
+	cmd.SetContext(context.WithValue(cmd.Context(), appKey{}, g))
+	if err := flags.BindEnv(cmd); err != nil {
 		return err
 	}
 	if cmd.Annotations[keepMemory] == "" {
@@ -81,7 +91,7 @@ func prepare(cmd *cobra.Command, a *app) error {
 
 // root builds the command tree. It sets none of cobra's templates: with one text/template is linked, whose look-ups by name
 // keep every exported method of the program, 7 of 28 MB of the slim binary.
-func root(a *app, extra []*cobra.Command) *cobra.Command {
+func root(g *global.Flags, extra []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "coder",
 		Short: "Development workspaces on a peer-to-peer mesh",
@@ -94,11 +104,11 @@ func root(a *app, extra []*cobra.Command) *cobra.Command {
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		Version:           buildinfo.Version(),
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return prepare(cmd, a) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return prepare(cmd, g) },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	a.globalFlags(root.PersistentFlags())
-	showEnv(root)
+	g.Add(root.PersistentFlags())
+	flags.ShowEnv(root)
 	root.AddGroup(
 		&cobra.Group{ID: groupWorkspaces, Title: "Workspaces:"},
 		&cobra.Group{ID: groupConnect, Title: "Reach a workspace:"},
@@ -106,23 +116,26 @@ func root(a *app, extra []*cobra.Command) *cobra.Command {
 		&cobra.Group{ID: groupInside, Title: "Inside a workspace:"},
 		&cobra.Group{ID: groupServer, Title: "Run the server and its parts:"},
 	)
-	for id, commands := range map[string][]*cobra.Command{
-		groupWorkspaces: workspacesCommands(a),
-		groupConnect:    slices.Concat(connectCommands(a), diagnoseCommands(a)),
-		groupDeployment: append(accountCommands(a), a.templatesCmd(), a.provisionerCmd()),
-		groupInside:     append(insideCommands(a), expCmd(a)),
-		groupServer:     {a.agentCmd()},
-		"":              append(loginCommands(a), a.versionCmd(), a.completionCmd()),
+	for _, group := range []struct {
+		id       string
+		commands []*cobra.Command
+	}{
+		{groupWorkspaces, workspaces.Commands(g)},
+		{groupConnect, slices.Concat(connect.Commands(g), diagnose.Commands(g))},
+		{groupDeployment, append(account.Commands(g), templates.Command(g), provisioners.Command(g))},
+		{groupInside, append(inside.Commands(g), expCmd(g))},
+		{groupServer, []*cobra.Command{agentCmd(g)}},
+		{"", append(account.LoginCommands(g), versionCmd(g), completionCmd(g))},
 	} {
-		for _, cmd := range commands {
-			cmd.GroupID = id
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.id
 			root.AddCommand(cmd)
 		}
 	}
 	for _, cmd := range extra {
 		adopt(root, cmd)
 	}
-	checkArguments(root)
+	flags.CheckArguments(root)
 	return root
 }
 
@@ -171,7 +184,7 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	if cmd != nil {
 		hint = cmd.CommandPath() + " --help"
 	}
-	own, hinted := hintOf(err)
+	own, hinted := exit.Hint(err)
 	switch {
 	case hinted:
 		hint = own

@@ -6,10 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 )
 
-func (a *app) versionCmd() *cobra.Command {
+func versionCmd(g *global.Flags) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -18,32 +21,32 @@ func (a *app) versionCmd() *cobra.Command {
   coder version --output json`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			out := a.streams().Out
+			out := g.Streams().Out
 			switch format {
 			case "json":
-				return printJSON(out, map[string]any{
+				return output.JSON(out, map[string]any{
 					"version": buildinfo.Version(), "revision": buildinfo.Revision(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
 			case "text":
 				_, err := fmt.Fprintf(out, "coder %s %s/%s\n", buildinfo.Version(), runtime.GOOS, runtime.GOARCH)
 				return err
 			}
-			return badFormat(format, "text or json")
+			return output.BadFormat(format, "text or json")
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
 	return cmd
 }
 
-func (a *app) completionCmd() *cobra.Command {
+func completionCmd(g *global.Flags) *cobra.Command {
 	return &cobra.Command{
 		Use:       "completion {bash|zsh|fish|powershell}",
 		Short:     "Print a completion script for a shell",
 		Example:   `  coder completion bash >~/.local/share/bash-completion/completions/coder`,
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
-		Args:      cobra.MatchAll(argument("shell"), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(flags.Argument("shell"), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, root := a.streams().Out, cmd.Root()
+			out, root := g.Streams().Out, cmd.Root()
 			switch args[0] {
 			case "bash":
 				return root.GenBashCompletionV2(out, true)

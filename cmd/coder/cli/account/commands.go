@@ -1,0 +1,18 @@
+// Package account holds the commands for sessions, users and their credentials, one file for each.
+package account
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+)
+
+// Commands returns the commands that manage users and their credentials.
+func Commands(g *global.Flags) []*cobra.Command {
+	return []*cobra.Command{usersCmd(g), tokensCmd(g), publicKeyCmd(g)}
+}
+
+// LoginCommands returns the commands that begin and end a session.
+func LoginCommands(g *global.Flags) []*cobra.Command {
+	return []*cobra.Command{loginCmd(g), logoutCmd(g), whoamiCmd(g)}
+}

@@ -1,0 +1,329 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/mail"
+	"net/url"
+	"os"
+	"regexp"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+type loginOptions struct {
+	first        sdk.CreateFirstUserRequest
+	email        string
+	password     string
+	useAsSession bool
+}
+
+func loginCmd(g *global.Flags) *cobra.Command {
+	var opts loginOptions
+	cmd := &cobra.Command{
+		Use:   "login [url]",
+		Short: "Sign in to a server",
+		Long: `Sign in to a server and store the session in the configuration folder, readable by its owner only.
+
+On a server without users the first user is created: the --first-user-* flags, or questions on a terminal. Otherwise the session comes
+from --token (or $CODER_SESSION_TOKEN), from --email and --password, or from questions on a terminal. With a token, a session of its own is
+made from it; --use-token-as-session stores the token itself.`,
+		Example: `  coder login https://coder.example.com
+  coder login https://coder.example.com --token "$TOKEN"
+  coder login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password "$PASSWORD"`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return runLogin(g, cmd, args, opts) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.first.Username, "first-user-username", "", "name of the first user")
+	f.StringVar(&opts.first.Email, "first-user-email", "", "e-mail address of the first user")
+	f.StringVar(&opts.first.Password, "first-user-password", "", "password of the first user")
+	f.StringVar(&opts.first.Name, "first-user-full-name", "", "full name of the first user")
+	f.BoolVar(&opts.first.Trial, "first-user-trial", false, "has no effect: every feature is free")
+	f.StringVar(&opts.email, "email", "", "e-mail address to sign in with")
+	f.StringVar(&opts.password, "password", "", "password to sign in with")
+	f.BoolVar(&opts.useAsSession, "use-token-as-session", false, "store the given token instead of making a session from it")
+	for _, name := range []string{"username", "email", "password", "full-name", "trial"} {
+		flags.SetEnv(f.Lookup("first-user-"+name), "CODER_FIRST_USER_"+flags.EnvWord(name))
+	}
+	cmd.AddCommand(loginTokenCmd(g))
+	return cmd
+}
+
+func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOptions) error {
+	ctx := cmd.Context()
+	if len(args) == 1 {
+		g.URL = args[0]
+	}
+	server, err := g.ServerURL()
+	if err != nil {
+		return err
+	}
+	client, err := g.ClientFor(ctx, server, "")
+	if err != nil {
+		return err
+	}
+	if g.Token != "" {
+		return loginWithToken(ctx, g, client.WithToken(secret.Token(g.Token)), opts.useAsSession)
+	}
+	if opts.useAsSession {
+		return exit.Try(fault.New(fault.Invalid, "--use-token-as-session needs a token"), "CODER_SESSION_TOKEN=… %s --use-token-as-session", cmd.CommandPath())
+	}
+	exists, err := client.HasFirstUser(ctx)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		if err := createFirstUser(ctx, g, client, &opts); err != nil {
+			return err
+		}
+		opts.email, opts.password = opts.first.Email, opts.first.Password
+	}
+	if err := askCredentials(ctx, g, server, &opts); err != nil {
+		return err
+	}
+	session, err := client.Login(ctx, sdk.LoginRequest{Email: opts.email, Password: opts.password})
+	if fault.CodeOf(err) == fault.Unauthenticated && err != nil {
+		return exit.Try(err, "coder login %s", server)
+	}
+	if err != nil {
+		return err
+	}
+	return storeSession(ctx, g, client.WithToken(secret.Token(session.SessionToken)))
+}
+
+// loginWithToken checks the token and stores it, or a session made from it.
+func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, asIs bool) error {
+	if _, err := client.User(ctx, sdk.Me); err != nil {
+		if fault.CodeOf(err) == fault.Unauthenticated {
+			return exit.Try(fault.New(fault.Unauthenticated, "%s does not know the token: it is wrong, or has expired", client.URL()),
+				"coder login %s", client.URL())
+		}
+		return err
+	}
+	if !asIs {
+		key, err := client.CreateAPIKey(ctx, sdk.Me)
+		if err != nil {
+			return err
+		}
+		client = client.WithToken(secret.Token(key.Key))
+	}
+	return storeSession(ctx, g, client)
+}
+
+// storeSession writes the client's session and server to the configuration folder and greets the user.
+func storeSession(ctx context.Context, g *global.Flags, client *sdk.Client) error {
+	user, err := client.User(ctx, sdk.Me)
+	if err != nil {
+		return err
+	}
+	dir, err := g.Config()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.Write(config.FileSession, client.Token().Reveal()), dir.Write(config.FileURL, client.URL().String())); err != nil {
+		return err
+	}
+	g.Use(client)
+	fmt.Fprintf(g.Streams().Err, "Welcome, %s. You are signed in to %s.\n", user.Username, client.URL())
+	return nil
+}
+
+// createFirstUser makes the first user from the flags, asking for what they lack.
+func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, opts *loginOptions) error {
+	s := g.Streams()
+	fields := []struct {
+		value *string
+		flag  string
+		q     tty.Question
+	}{
+		{&opts.first.Username, "first-user-username", tty.Question{Text: "User name", Default: os.Getenv("USER"), Check: checkUsername}},
+		{&opts.first.Email, "first-user-email", tty.Question{Text: "E-mail address", Check: checkEmail}},
+		{&opts.first.Password, "first-user-password", tty.Question{Text: "Password", Secret: true}},
+	}
+	if s.InTTY {
+		fmt.Fprintf(s.Err, "%s has no users yet. Create the first one, who owns the server.\n", client.URL())
+	}
+	for _, field := range fields {
+		if *field.value != "" {
+			continue
+		}
+		ask := func() (string, error) { return s.Ask(ctx, field.q) }
+		if field.q.Secret {
+			ask = func() (string, error) { return askPassword(ctx, g) }
+		}
+		answer, err := ask()
+		if errors.Is(err, tty.ErrNotTerminal) {
+			return exit.Try(fault.New(fault.Invalid, "%s has no users yet, and --%s is missing to create the first", client.URL(), field.flag),
+				"coder login %s --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", client.URL())
+		}
+		if err != nil {
+			return err
+		}
+		*field.value = answer
+	}
+	_, err := client.CreateFirstUser(ctx, opts.first)
+	return err
+}
+
+// minPassword is the server's minimum, checked here so that nothing has to be typed twice.
+const minPassword = 8
+
+// askPassword asks for a new password twice, and again for both when they differ.
+func askPassword(ctx context.Context, g *global.Flags) (string, error) {
+	s := g.Streams()
+	for {
+		password, err := s.Ask(ctx, tty.Question{Text: "Password", Secret: true, Check: func(password string) error {
+			if utf8.RuneCountInString(password) < minPassword {
+				return fmt.Errorf("The password must have at least %d characters.", minPassword)
+			}
+			return nil
+		}})
+		if err != nil {
+			return "", err
+		}
+		again, err := s.Ask(ctx, tty.Question{Text: "Password again", Secret: true})
+		if err != nil {
+			return "", err
+		}
+		if again == password {
+			return password, nil
+		}
+		fmt.Fprintln(s.Err, s.Red("The passwords do not match."))
+	}
+}
+
+// askCredentials asks for what the flags lack of e-mail address and password.
+func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts *loginOptions) error {
+	for _, field := range []struct {
+		value *string
+		q     tty.Question
+	}{
+		{&opts.email, tty.Question{Text: "E-mail address", Check: checkEmail}},
+		{&opts.password, tty.Question{Text: "Password", Secret: true}},
+	} {
+		if *field.value != "" {
+			continue
+		}
+		answer, err := g.Streams().Ask(ctx, field.q)
+		if errors.Is(err, tty.ErrNotTerminal) {
+			return exit.Try(fault.New(fault.Invalid, "signing in without a terminal needs --token"), "coder login %s --token TOKEN", server)
+		}
+		if err != nil {
+			return err
+		}
+		*field.value = answer
+	}
+	return nil
+}
+
+// userName is the form of a user name.
+var userName = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
+
+func checkUsername(name string) error {
+	if len(name) > 32 || !userName.MatchString(name) {
+		return errors.New("A user name has at most 32 letters, digits and single dashes.")
+	}
+	return nil
+}
+
+func checkEmail(address string) error {
+	if parsed, err := mail.ParseAddress(address); err != nil || parsed.Address != address {
+		return errors.New("That is not an e-mail address.")
+	}
+	return nil
+}
+
+func loginTokenCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "token",
+		Short:   "Print the stored session token",
+		Example: `  coder login token --url https://coder.example.com`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(g.Streams().Out, client.Token().Reveal())
+			return err
+		},
+	}
+}
+
+func logoutCmd(g *global.Flags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "logout",
+		Short:   "End the stored session",
+		Example: `  coder logout --yes`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := g.Confirm(cmd, yes, "End the session at "+client.URL().String()+"?", true); err != nil {
+				return err
+			}
+			// A session that the server does not know any more is as good as ended.
+			if err := client.Logout(cmd.Context()); err != nil && fault.CodeOf(err) != fault.Unauthenticated {
+				return err
+			}
+			dir, err := g.Config()
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(dir.Remove(config.FileSession), dir.Remove(config.FileURL)); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "You are signed out of %s.\n", client.URL())
+			return nil
+		},
+	}
+	flags.Yes(cmd, &yes)
+	return cmd
+}
+
+func whoamiCmd(g *global.Flags) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "whoami",
+		Short:   "Show who is signed in, and where",
+		Example: `  coder whoami`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			user, err := client.User(cmd.Context(), sdk.Me)
+			if err != nil {
+				return err
+			}
+			out := g.Streams().Out
+			switch format {
+			case "json":
+				return output.JSON(out, []any{map[string]any{"url": client.URL().String(), "username": user.Username, "id": user.ID, "roles": user.Roles}})
+			case "text":
+				_, err = fmt.Fprintf(out, "You are %s at %s.\n", user.Username, client.URL())
+				return err
+			}
+			return output.BadFormat(format, "text or json")
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	return cmd
+}

@@ -1,0 +1,246 @@
+package account
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+func usersCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{Use: "users", Aliases: []string{"user"}, Short: "Manage users", Example: "  coder users create --username grace --email grace@example.com"}
+	cmd.AddCommand(usersCreateCmd(g), usersListCmd(g), usersShowCmd(g), usersStatusCmd(g, "suspend"), usersStatusCmd(g, "activate"),
+		usersDeleteCmd(g), usersRolesCmd(g))
+	return cmd
+}
+
+func usersCreateCmd(g *global.Flags) *cobra.Command {
+	var req sdk.CreateUserRequest
+	cmd := &cobra.Command{
+		Use:     "create",
+		Short:   "Create a user",
+		Example: `  coder users create --username grace --email grace@example.com --password "$PASSWORD"`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, field := range []struct {
+				value *string
+				flag  string
+				q     tty.Question
+			}{
+				{&req.Username, "username", tty.Question{Text: "User name", Check: checkUsername}},
+				{&req.Email, "email", tty.Question{Text: "E-mail address", Check: checkEmail}},
+				{&req.Password, "password", tty.Question{Text: "Password", Secret: true}},
+			} {
+				if *field.value != "" || field.flag == "password" && req.LoginType == sdk.LoginNone {
+					continue
+				}
+				*field.value, err = g.Streams().Ask(cmd.Context(), field.q)
+				if errors.Is(err, tty.ErrNotTerminal) {
+					return exit.Try(fault.New(fault.Invalid, "--%s is missing", field.flag), "%s --username NAME --email ADDRESS --password PASSWORD", cmd.CommandPath())
+				}
+				if err != nil {
+					return err
+				}
+			}
+			user, err := client.CreateUser(cmd.Context(), req)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "The user %s has been created.\n", user.Username)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&req.Username, "username", "u", "", "name")
+	f.StringVarP(&req.Email, "email", "e", "", "e-mail address")
+	f.StringVarP(&req.Name, "full-name", "n", "", "full name")
+	f.StringVarP(&req.Password, "password", "p", "", "password")
+	f.StringVar((*string)(&req.LoginType), "login-type", "", "password, or none for users that only hold tokens")
+	return cmd
+}
+
+var userColumns = []output.Column[sdk.User]{
+	output.Col("username", func(u sdk.User) string { return u.Username }),
+	output.Col("email", func(u sdk.User) string { return u.Email }),
+	output.Col("name", func(u sdk.User) string { return u.Name }),
+	output.Col("roles", func(u sdk.User) string { return roleNames(u.Roles) }),
+	output.Col("status", func(u sdk.User) string { return string(u.Status) }),
+	output.Col("last seen", func(u sdk.User) string { return output.AgoPtr(u.LastSeenAt) }),
+	output.Col("created at", func(u sdk.User) string { return output.Ago(u.CreatedAt) }),
+	output.Col("id", func(u sdk.User) string { return u.ID.String() }),
+}
+
+func roleNames(roles []sdk.Role) string {
+	names := []string{}
+	for _, r := range roles {
+		names = append(names, r.Name)
+	}
+	if len(names) == 0 {
+		return "member"
+	}
+	return strings.Join(names, ",")
+}
+
+func usersListCmd(g *global.Flags) *cobra.Command {
+	out := output.List[sdk.User]{Columns: userColumns, Initial: []string{"username", "email", "roles", "status", "created at"}}
+	var search string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List users",
+		Example: `  coder users list -o json`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var users []sdk.User
+			for {
+				page, err := client.Users(cmd.Context(), sdk.UsersQuery{Q: search, Limit: 100, Offset: len(users)})
+				if err != nil {
+					return err
+				}
+				users = append(users, page.Users...)
+				if len(page.Users) == 0 || len(users) >= page.Count {
+					return out.Print(g.Streams().Out, users)
+				}
+			}
+		},
+	}
+	out.Flags(cmd)
+	cmd.Flags().StringVar(&search, "search", "", "only users that match, for example status:active")
+	return cmd
+}
+
+func usersShowCmd(g *global.Flags) *cobra.Command {
+	out := output.List[sdk.User]{Columns: userColumns}
+	cmd := &cobra.Command{
+		Use:     "show {user|me}",
+		Short:   "Show a user",
+		Example: `  coder users show me`,
+		Args:    flags.Argument("user"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			user, err := client.User(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if out.Format == "json" {
+				return output.JSON(g.Streams().Out, user)
+			}
+			return out.Print(g.Streams().Out, []sdk.User{user})
+		},
+	}
+	out.Flags(cmd)
+	return cmd
+}
+
+func usersStatusCmd(g *global.Flags, verb string) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     verb + " USER",
+		Short:   map[string]string{"suspend": "End a user's access without deleting anything", "activate": "Give a user access again"}[verb],
+		Example: "  coder users " + verb + " grace",
+		Args:    flags.Argument("user"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := g.Confirm(cmd, yes || verb == "activate", "Suspend "+args[0]+"?", false); err != nil {
+				return err
+			}
+			change := client.ActivateUser
+			if verb == "suspend" {
+				change = client.SuspendUser
+			}
+			user, err := change(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "The user %s is %s.\n", user.Username, user.Status)
+			return nil
+		},
+	}
+	flags.Yes(cmd, &yes)
+	return cmd
+}
+
+func usersDeleteCmd(g *global.Flags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "delete USER",
+		Aliases: []string{"rm"},
+		Short:   "Delete a user who has no workspaces",
+		Example: `  coder users delete grace`,
+		Args:    flags.Argument("user"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := g.Confirm(cmd, yes, "Delete "+args[0]+"?", false); err != nil {
+				return err
+			}
+			if err := client.DeleteUser(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "The user %s has been deleted.\n", args[0])
+			return nil
+		},
+	}
+	flags.Yes(cmd, &yes)
+	return cmd
+}
+
+func usersRolesCmd(g *global.Flags) *cobra.Command {
+	var roles []string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "edit-roles USER",
+		Short:   "Replace a user's roles",
+		Example: `  coder users edit-roles grace --roles template-admin`,
+		Args:    flags.Argument("user"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("roles") {
+				return exit.Try(fault.New(fault.Invalid, "--roles is missing"), "%s %s --roles template-admin", cmd.CommandPath(), args[0])
+			}
+			// "member" is what everyone is: it is no role that could be given.
+			roles = slices.DeleteFunc(roles, func(r string) bool { return r == "member" || r == "" })
+			if err := g.Confirm(cmd, yes, fmt.Sprintf("Set the roles of %s to %q?", args[0], roles), true); err != nil {
+				return err
+			}
+			user, err := client.UpdateUserRoles(cmd.Context(), args[0], sdk.UpdateRolesRequest{Roles: roles})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "The roles of %s are now: %s.\n", user.Username, roleNames(user.Roles))
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&roles, "roles", nil, "roles: owner, template-admin; empty for none")
+	flags.Yes(cmd, &yes)
+	return cmd
+}

@@ -1,0 +1,81 @@
+// Package config is the configuration folder: the stored session and files beside it, each written whole or not at all. It knows no
+// server.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Files of the configuration folder. Other programs read them too.
+const (
+	FileURL     = "url"
+	FileSession = "session"
+)
+
+// Dir is the folder that holds the stored session.
+type Dir string
+
+// Open names the folder; it need not exist yet.
+func Open(flag string) (Dir, error) {
+	if flag != "" {
+		return Dir(flag), nil
+	}
+	if base := os.Getenv("XDG_CONFIG_HOME"); base != "" {
+		return Dir(filepath.Join(base, "coderv2")), nil
+	}
+	base, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("find the configuration folder (set CODER_CONFIG_DIR): %w", err)
+	}
+	return Dir(filepath.Join(base, "coderv2")), nil
+}
+
+// Read returns a file's text, "" when it does not exist.
+func (d Dir) Read(name string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(string(d), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read stored %s: %w", name, err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// Write stores a file, whole or not at all, readable by its owner only.
+func (d Dir) Write(name, text string) error {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return fmt.Errorf("make the configuration folder: %w", err)
+	}
+	return WriteFile(filepath.Join(string(d), name), []byte(text), 0o600)
+}
+
+// Remove deletes a file. One that does not exist is fine.
+func (d Dir) Remove(name string) error {
+	if err := os.Remove(filepath.Join(string(d), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove stored %s: %w", name, err)
+	}
+	return nil
+}
+
+// WriteFile replaces a file, whole or not at all.
+func WriteFile(path string, data []byte, mode fs.FileMode) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(temp.Name()) // nothing is there after the rename
+	_, err = temp.Write(data)
+	if err := errors.Join(err, temp.Chmod(mode), temp.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

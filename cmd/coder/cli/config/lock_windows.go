@@ -1,0 +1,12 @@
+package config
+
+import (
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// Lock blocks until the file is this process's alone. Closing it unlocks it.
+func Lock(f *os.File) error {
+	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, new(windows.Overlapped))
+}

@@ -1,0 +1,13 @@
+// Package connect holds the commands that reach a workspace, one file for each.
+package connect
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+)
+
+// Commands returns the commands that reach a workspace.
+func Commands(g *global.Flags) []*cobra.Command {
+	return []*cobra.Command{sshCmd(g), configSSHCmd(g), portForwardCmd(g), pingCmd(g), speedtestCmd(g)}
+}

@@ -1,0 +1,301 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/session"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+type configSSHOptions struct {
+	file       string
+	dryRun     bool
+	yes        bool
+	options    []string
+	suffix     string
+	prefix     string
+	binary     string
+	wait       string
+	noWildcard bool
+}
+
+func configSSHCmd(g *global.Flags) *cobra.Command {
+	var opts configSSHOptions
+	cmd := &cobra.Command{
+		Use:   "config-ssh",
+		Short: "Let OpenSSH reach workspaces by name: ssh coder.dev",
+		Long: `Write a section to OpenSSH's configuration that carries "ssh coder.dev" and "ssh dev.coder" through this program. Everything
+outside of the section stays as it is; running the command again replaces the section.`,
+		Example: `  coder config-ssh
+  coder config-ssh --dry-run
+  coder config-ssh -o ForwardAgent=yes -y`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runConfigSSH(g, cmd, &opts) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.file, "ssh-config-file", filepath.Join("~", ".ssh", "config"), "OpenSSH's configuration file")
+	f.BoolVarP(&opts.dryRun, "dry-run", "n", false, "show what would change, and change nothing")
+	f.StringArrayVarP(&opts.options, "ssh-option", "o", nil, "further OpenSSH option Key=value for workspaces; may be repeated")
+	f.StringVar(&opts.suffix, "hostname-suffix", "", "suffix of workspaces' host names (default the server's)")
+	f.StringVar(&opts.prefix, "ssh-host-prefix", "", "prefix of workspaces' host names (default the server's)")
+	f.StringVar(&opts.binary, "coder-binary-path", "", "this program, as OpenSSH finds it (default where it runs from)")
+	f.StringVar(&opts.wait, "wait", "auto", "whether sessions wait for startup scripts: yes, no or auto")
+	f.BoolVar(&opts.noWildcard, "no-wildcard", false, "name each of your workspaces instead of a pattern")
+	flags.SetEnv(f.Lookup("ssh-config-file"), "CODER_SSH_CONFIG_FILE")
+	flags.SetEnv(f.Lookup("ssh-option"), "CODER_SSH_CONFIG_OPTS")
+	flags.Yes(cmd, &opts.yes)
+	return cmd
+}
+
+func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) error {
+	ctx := cmd.Context()
+	if opts.wait != "yes" && opts.wait != "no" && opts.wait != "auto" {
+		return fault.New(fault.Invalid, "--wait is yes, no or auto, not %q", opts.wait)
+	}
+	client, err := g.Client(ctx)
+	if err != nil {
+		return err
+	}
+	section, err := sshSection(ctx, g, client, opts)
+	if err != nil {
+		return err
+	}
+	path, err := realPath(opts.file)
+	if err != nil {
+		return err
+	}
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Invalid, "OpenSSH's configuration cannot be read: %w", err)
+	}
+	after, err := replaceSection(string(before), section)
+	if err != nil {
+		return exit.Try(fault.New(fault.Invalid, "%s cannot be edited: %w", path, err), "removing the marked lines by hand")
+	}
+	if after == string(before) {
+		fmt.Fprintf(g.Streams().Err, "%s is up to date.\n", path)
+		return nil
+	}
+	if opts.dryRun {
+		_, err := fmt.Fprint(g.Streams().Out, sectionDiff(path, string(before), after))
+		return err
+	}
+	if g.Streams().InTTY && !opts.yes {
+		fmt.Fprint(g.Streams().Err, sectionDiff(path, string(before), after))
+	}
+	if err := g.Confirm(cmd, opts.yes, "Write "+path+"?", true); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fault.New(fault.Invalid, "the folder of OpenSSH's configuration cannot be made: %w", err)
+	}
+	mode := fs.FileMode(0o600)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	if err := config.WriteFile(path, []byte(after), mode); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.Streams().Err, "%s has been written. Try: ssh %s\n", path, opts.example())
+	return nil
+}
+
+// example is a host name that works now.
+func (opts *configSSHOptions) example() string { return opts.prefix + "WORKSPACE" }
+
+// sshSection makes the section's lines, markers not included. It sets the options that the server decides.
+func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *configSSHOptions) (string, error) {
+	server, err := client.SSHConfig(ctx)
+	if err != nil && fault.CodeOf(err) != fault.NotFound {
+		return "", err
+	}
+	if opts.prefix == "" {
+		opts.prefix = server.HostnamePrefix
+	}
+	if opts.prefix == "" {
+		opts.prefix = "coder."
+	}
+	if opts.suffix == "" {
+		opts.suffix = server.HostnameSuffix
+	}
+	opts.suffix = strings.TrimPrefix(opts.suffix, ".")
+	var names []string
+	if opts.noWildcard {
+		workspaces, err := client.AllWorkspaces(ctx, "owner:me")
+		if err != nil {
+			return "", err
+		}
+		for _, ws := range workspaces {
+			names = append(names, ws.Name)
+		}
+		slices.Sort(names)
+	}
+	dir, err := g.Config()
+	if err != nil {
+		return "", err
+	}
+	full, err := filepath.Abs(string(dir))
+	if err != nil {
+		return "", fmt.Errorf("find the configuration folder: %w", err)
+	}
+	known := filepath.Join(full, session.FileKnownHosts)
+	proxy, err := proxyCommand(g, opts, full, known)
+	if err != nil {
+		return "", err
+	}
+	options, err := sshOptionLines(sshDefaults(known), server.SSHConfigOptions, opts.options)
+	if err != nil {
+		return "", err
+	}
+	return renderSection(opts.prefix, opts.suffix, names, opts.noWildcard, options, proxy), nil
+}
+
+// renderSection makes the section of host blocks. With listed, names are named instead of a pattern.
+func renderSection(prefix, suffix string, names []string, listed bool, options []string, proxy string) string {
+	var b strings.Builder
+	block := func(host func(string) string, flag, value string) {
+		hosts := []string{"*"}
+		if listed {
+			hosts = names
+		}
+		if len(hosts) == 0 {
+			return
+		}
+		b.WriteString("Host")
+		for _, name := range hosts {
+			b.WriteString(" " + host(name))
+		}
+		b.WriteString("\n")
+		for _, line := range options {
+			b.WriteString("\t" + line + "\n")
+		}
+		fmt.Fprintf(&b, "\tProxyCommand %s %s %s %%h\n", proxy, flag, value)
+	}
+	block(func(n string) string { return prefix + n }, "--ssh-host-prefix", prefix)
+	if suffix != "" {
+		b.WriteString("\n")
+		block(func(n string) string { return n + "." + suffix }, "--hostname-suffix", suffix)
+	}
+	return b.String()
+}
+
+// sshDefaults are options of every workspace's block. The file of known hosts is kept by the ProxyCommand, so the check needs
+// no person. AES-GCM comes first: OpenSSH prefers what is slower where the processor has instructions for AES. The list is
+// written out because older releases cannot put one cipher before their defaults.
+func sshDefaults(knownHosts string) []string {
+	return []string{
+		"ConnectTimeout 0", "StrictHostKeyChecking yes", "UserKnownHostsFile " + quoteConfig(knownHosts), "LogLevel ERROR",
+		"Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr",
+	}
+}
+
+// quoteConfig quotes a path for OpenSSH's configuration.
+func quoteConfig(path string) string {
+	return `"` + strings.NewReplacer("%", "%%", `"`, `\"`).Replace(filepath.ToSlash(path)) + `"`
+}
+
+// sshOptionLines merges the defaults, the server's options and the person's: a later one replaces an earlier one of its name.
+func sshOptionLines(defaults []string, server map[string]string, own []string) ([]string, error) {
+	type option struct{ key, value string }
+	var all []option
+	add := func(key, value string) {
+		i := slices.IndexFunc(all, func(o option) bool { return strings.EqualFold(o.key, key) })
+		if i >= 0 {
+			all[i] = option{key, value}
+			return
+		}
+		all = append(all, option{key, value})
+	}
+	for _, line := range defaults {
+		key, value, _ := strings.Cut(line, " ")
+		add(key, value)
+	}
+	for _, key := range slices.Sorted(maps.Keys(server)) {
+		add(key, server[key])
+	}
+	for _, pair := range own {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			key, value, ok = strings.Cut(pair, " ")
+		}
+		if key, value = strings.TrimSpace(key), strings.TrimSpace(value); !ok || key == "" || value == "" {
+			return nil, fault.New(fault.Invalid, "--ssh-option %q is not Key=value", pair)
+		}
+		add(key, value)
+	}
+	var lines []string
+	for _, o := range all {
+		if strings.ContainsAny(o.key+o.value, "\r\n") {
+			return nil, fault.New(fault.Invalid, "the SSH option %q spans lines", o.key)
+		}
+		lines = append(lines, o.key+" "+o.value)
+	}
+	return lines, nil
+}
+
+// proxyCommand is this program with the flags that find the same session again.
+func proxyCommand(g *global.Flags, opts *configSSHOptions, dir, knownHosts string) (string, error) {
+	binary := opts.binary
+	if binary == "" {
+		var err error
+		if binary, err = os.Executable(); err != nil {
+			return "", fmt.Errorf("find this program (name it with --coder-binary-path): %w", err)
+		}
+	}
+	words := []string{quoteProxy(binary), "--global-config", quoteProxy(dir)}
+	for _, h := range g.Headers {
+		words = append(words, "--header", quoteProxy(h))
+	}
+	if g.HeaderCommand != "" {
+		words = append(words, "--header-command", quoteProxy(g.HeaderCommand))
+	}
+	words = append(words, "ssh", "--stdio", "--known-hosts", quoteProxy(knownHosts))
+	if opts.wait != "auto" {
+		words = append(words, "--wait="+opts.wait)
+	}
+	return strings.Join(words, " "), nil
+}
+
+// quoteProxy quotes a word for ProxyCommand, which a shell reads after OpenSSH has replaced its % sequences.
+func quoteProxy(word string) string {
+	word = strings.ReplaceAll(word, "%", "%%")
+	if runtime.GOOS != "windows" {
+		word = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(word)
+	}
+	return `"` + word + `"`
+}
+
+// realPath expands ~ and follows a link, so that it is its target that is replaced.
+func realPath(path string) (string, error) {
+	if rest, ok := strings.CutPrefix(path, "~"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the home folder: %w", err)
+		}
+		path = filepath.Join(home, rest)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", path, err)
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target, nil
+	}
+	return path, nil
+}

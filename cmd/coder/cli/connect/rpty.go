@@ -1,0 +1,62 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/session"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/ptywire"
+)
+
+// RptyCmd opens the terminals that browsers do.
+func RptyCmd(g *global.Flags) *cobra.Command {
+	var id string
+	cmd := &cobra.Command{
+		Use:   "rpty WORKSPACE [COMMAND]",
+		Short: "Open a terminal that lasts: the same id brings the same shell back, with what it printed",
+		Long: `Open a terminal that lasts. Its shell goes on when the connection ends, and when the server or the agent is restarted; the same
+id brings it back, here or in the dashboard. It ends with the shell, or a day after the last look at it.`,
+		Example: `  coder exp rpty dev                                               # prints its id
+  coder exp rpty dev --reconnect 6e8f3f5e-6f0f-4c1c-9d31-3d5b4a1f2b11`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error { return runRpty(cmd.Context(), g, args, id) },
+	}
+	cmd.Flags().StringVarP(&id, "reconnect", "r", "", "id of the terminal (default a new one)")
+	return cmd
+}
+
+func runRpty(ctx context.Context, g *global.Flags, args []string, id string) error {
+	req := ptywire.Request{ID: uuid.New()}
+	if id != "" {
+		var err error
+		if req.ID, err = uuid.Parse(id); err != nil {
+			return fault.New(fault.Invalid, "%q is no id of a terminal: --reconnect is a UUID", id)
+		}
+	}
+	if len(args) > 1 {
+		req.Command = args[1]
+	}
+	name, err := target.ParseName(args[0])
+	if err != nil {
+		return err
+	}
+	opts, err := targetOptions(ctx, g, name)
+	if err != nil {
+		return err
+	}
+	opts.Autostart = true
+	t, err := target.Reach(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer t.Mesh.Close()
+	fmt.Fprintf(g.Streams().Err, "Terminal %s\n", req.ID)
+	over := &session.Session{Target: t, Streams: g.Streams(), Logger: g.Logger()}
+	return over.Attach(ctx, req, fmt.Sprintf("coder exp rpty %s --reconnect %s", args[0], req.ID))
+}

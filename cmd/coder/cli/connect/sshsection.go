@@ -1,0 +1,81 @@
+package connect
+
+import (
+	"errors"
+	"strings"
+)
+
+// The lines that mark our section of OpenSSH's configuration. Sections that other programs of this family wrote are taken
+// over.
+const (
+	sectionStart = "# ------------START-CODER-----------"
+	sectionEnd   = "# ------------END-CODER------------"
+	sectionNote  = "# This section is written by `coder config-ssh`, which replaces it as a whole. Do not edit it.\n" +
+		"# ProxyCommand ends SSH on this machine, with a host key of its own that it writes to UserKnownHostsFile."
+)
+
+// findSection returns where the marked section begins and ends in text, with its last newline; start is -1 when there is
+// none.
+func findSection(text string) (start, end int, err error) {
+	start, end = -1, -1
+	offset := 0
+	for line := range strings.Lines(text) {
+		switch strings.TrimRight(line, "\r\n") {
+		case sectionStart:
+			if start >= 0 {
+				return 0, 0, errors.New("it has the section's first line twice")
+			}
+			start = offset
+		case sectionEnd:
+			if start < 0 || end >= 0 {
+				return 0, 0, errors.New("it has the section's last line without its first")
+			}
+			end = offset + len(line)
+		}
+		offset += len(line)
+	}
+	if start >= 0 && end < 0 {
+		return 0, 0, errors.New("it has the section's first line without its last")
+	}
+	return start, end, nil
+}
+
+// replaceSection puts body between the markers, in the place of the section that is there, or at the end. An empty body
+// removes the section. Everything else stays as it is.
+func replaceSection(text, body string) (string, error) {
+	start, end, err := findSection(text)
+	if err != nil {
+		return "", err
+	}
+	section := ""
+	if body != "" {
+		section = sectionStart + "\n" + sectionNote + "\n" + strings.TrimRight(body, "\n") + "\n" + sectionEnd + "\n"
+	}
+	if start >= 0 {
+		return text[:start] + section + text[end:], nil
+	}
+	switch {
+	case section == "" || text == "":
+	case !strings.HasSuffix(text, "\n"):
+		text += "\n\n"
+	case !strings.HasSuffix(text, "\n\n"):
+		text += "\n"
+	}
+	return text + section, nil
+}
+
+// sectionDiff shows the old section's lines and the new one's.
+func sectionDiff(path, before, after string) string {
+	var b strings.Builder
+	b.WriteString("--- " + path + "\n+++ " + path + "\n")
+	for _, side := range []struct{ mark, text string }{{"-", before}, {"+", after}} {
+		start, end, err := findSection(side.text)
+		if err != nil || start < 0 {
+			continue
+		}
+		for line := range strings.Lines(side.text[start:end]) {
+			b.WriteString(side.mark + strings.TrimRight(line, "\r\n") + "\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,13 @@
+// Package diagnose holds the commands that find out why something does not work, one file for each.
+package diagnose
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+)
+
+// Commands returns the commands that look for what is wrong.
+func Commands(g *global.Flags) []*cobra.Command {
+	return []*cobra.Command{netcheckCmd(g), doctorCmd(g), supportCmd(g)}
+}

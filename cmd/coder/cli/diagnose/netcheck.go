@@ -1,0 +1,68 @@
+package diagnose
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/meshclient"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+func netcheckCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "netcheck",
+		Short:   "Print what this machine's network allows, as JSON",
+		Example: `  coder netcheck`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			defer cancel()
+			client, err := g.Client(ctx)
+			if err != nil {
+				return err
+			}
+			report, err := netcheck(ctx, g, client)
+			if err != nil {
+				return err
+			}
+			return output.JSON(g.Streams().Out, report)
+		},
+	}
+}
+
+// networkReport is what this machine's network allows. Other programs read these names.
+type networkReport struct {
+	Server string         `json:"server"`
+	Report tailnet.Report `json:"report"`
+	Node   tailnet.Status `json:"node"`
+}
+
+// netcheck joins the mesh to learn of the relays, and measures.
+func netcheck(ctx context.Context, g *global.Flags, client *sdk.Client) (networkReport, error) {
+	mesh := joinMesh(g, client)
+	defer target.LeaveQuickly(mesh.Leave)
+	if _, err := mesh.Joined(ctx); err != nil {
+		return networkReport{}, err
+	}
+	node, err := mesh.Node()
+	if err != nil {
+		return networkReport{}, err
+	}
+	report, err := node.Netcheck(ctx)
+	if err != nil {
+		return networkReport{}, fault.New(fault.Unavailable, "the network cannot be checked: %w", err)
+	}
+	return networkReport{client.URL().String(), report, node.Status()}, nil
+}
+
+// joinMesh begins to join the mesh, to measure.
+func joinMesh(g *global.Flags, client *sdk.Client) *meshclient.Client {
+	return target.Join(target.Options{Client: client, Logger: g.Logger(), RelayOnly: g.RelayOnly})
+}

@@ -1,0 +1,256 @@
+package diagnose
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func supportCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{Use: "support", Short: "Collect diagnostics for support", Example: `  coder support bundle dev --yes`}
+	cmd.AddCommand(supportBundleCmd(g))
+	return cmd
+}
+
+func supportBundleCmd(g *global.Flags) *cobra.Command {
+	var file string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "bundle [WORKSPACE]",
+		Short: "Create a support bundle",
+		Long: `Write a zip file with what is needed to look into a problem: the findings of "coder doctor", what the network allows, versions, settings,
+the server's health where you may see it, and of the workspace, if one is named, its state, its last build's log and its agents' logs.
+
+Session tokens, passwords, keys and credentials in URLs are taken out. The logs of a workspace hold what its scripts printed: look
+at the file before you pass it on.`,
+		Example: `  coder support bundle
+  coder support bundle dev --output-file /tmp/dev.zip --yes`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file == "" {
+				file = "coder-support-" + time.Now().Format("20060102-150405") + ".zip"
+			}
+			workspace := ""
+			if len(args) > 0 {
+				workspace = args[0]
+			}
+			return runBundle(cmd.Context(), g, workspace, file, yes)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&file, "output-file", "O", "", "file to write, which must not exist (default coder-support-<time>.zip)")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func runBundle(ctx context.Context, g *global.Flags, workspace, file string, yes bool) error {
+	if !yes {
+		ok, err := g.Streams().Confirm(ctx, "Gather facts about this machine's network, the server and the workspace in "+file+"?", true)
+		if err != nil {
+			return exit.Try(err, "coder support bundle --yes")
+		}
+		if !ok {
+			return &exit.Error{Code: 1}
+		}
+	}
+	b := &bundle{app: g, files: map[string][]byte{}}
+	b.gather(ctx, workspace)
+	if err := b.write(file); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.Streams().Err, "Wrote %d files to %s. Look at them before you pass them on.\n", len(b.files), file)
+	return nil
+}
+
+// bundle is what a support bundle will hold.
+type bundle struct {
+	app   *global.Flags
+	files map[string][]byte
+}
+
+// add puts a value in as JSON, or why there is none.
+func (b *bundle) add(name string, value any, err error) {
+	if err != nil {
+		b.files[name+".error.txt"] = []byte(err.Error() + "\n")
+		return
+	}
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		b.files[name+".error.txt"] = []byte(err.Error() + "\n")
+		return
+	}
+	b.files[name+".json"] = append(data, '\n')
+}
+
+// supportTimeout bounds each of the server's answers.
+const supportTimeout = 15 * time.Second
+
+// ask adds an answer of the server.
+func ask[T any](ctx context.Context, b *bundle, name string, question func(context.Context) (T, error)) T {
+	limited, cancel := context.WithTimeout(ctx, supportTimeout)
+	defer cancel()
+	answer, err := question(limited)
+	b.add(name, answer, err)
+	return answer
+}
+
+func (b *bundle) gather(ctx context.Context, workspace string) {
+	b.add("program", map[string]any{
+		"version": buildinfo.Version(), "revision": buildinfo.Revision(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+		"time": time.Now(),
+	}, nil)
+	b.add("environment", environment(os.Environ()), nil)
+	examined, cancel := context.WithTimeout(ctx, doctorTimeout)
+	b.add("doctor", examine(examined, b.app), nil)
+	cancel()
+	client, err := b.app.Client(ctx)
+	if err != nil {
+		b.add("server/build", nil, err)
+		return
+	}
+	ask(ctx, b, "network", func(ctx context.Context) (any, error) { return netcheck(ctx, b.app, client) })
+	ask(ctx, b, "server/build", client.BuildInfo)
+	ask(ctx, b, "server/health", client.Health)
+	if workspace == "" {
+		return
+	}
+	name, err := target.ParseName(workspace)
+	if err != nil {
+		b.add("workspace/workspace", nil, err)
+		return
+	}
+	ws := ask(ctx, b, "workspace/workspace", func(ctx context.Context) (sdk.Workspace, error) {
+		return client.WorkspaceByName(ctx, name.Owner, name.Name)
+	})
+	if ws.ID == uuid.Nil {
+		return // there is no such workspace
+	}
+	ask(ctx, b, "workspace/build-log", func(ctx context.Context) ([]sdk.JobLog, error) { return client.BuildLogs(ctx, ws.LatestBuild.ID, 0) })
+	for _, agent := range ws.LatestBuild.Agents() {
+		ask(ctx, b, "workspace/agent-"+filepath.Base(agent.Name)+"-log", func(ctx context.Context) ([]sdk.AgentLog, error) {
+			return client.AgentLogs(ctx, agent.ID, 0)
+		})
+	}
+}
+
+// environment is what of the environment settings are read from: names and values, the latter without secrets.
+func environment(all []string) map[string]string {
+	kept := map[string]string{}
+	for _, pair := range all {
+		name, value, _ := strings.Cut(pair, "=")
+		upper := strings.ToUpper(name)
+		if !strings.HasPrefix(upper, "CODER_") && !slices.Contains([]string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG", "TERM", "SHELL"}, upper) {
+			continue
+		}
+		if secretName.MatchString(upper) && value != "" {
+			value = redacted
+		}
+		kept[name] = value
+	}
+	return kept
+}
+
+const redacted = "[taken out]"
+
+var (
+	secretName = regexp.MustCompile(`(?i)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|PSK|HEADER|PG_CONNECTION_URL|CREDENTIAL)`)
+	// secretPatterns find what is a secret by its form, wherever it stands. What is in parentheses stays.
+	secretPatterns = []*regexp.Regexp{
+		regexp.MustCompile(`()\b[A-Za-z0-9]{10}-[A-Za-z0-9]{22}\b`),                                             // session tokens
+		regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/\s:@"]*:[^/\s@"]*@`),                                       // user:password@ in URLs
+		regexp.MustCompile(`(?i)((?:token|secret|password|passwd|api_?key|psk)["']?\s*[:=]\s*["']?)[^\s"',}]+`), // assignments
+		regexp.MustCompile(`(?i)(bearer\s+)[A-Za-z0-9._~+/-]+=*`),
+		regexp.MustCompile(`()privkey:[0-9a-f]+`),
+		regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
+		regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----\\n.*?-----END [A-Z ]*PRIVATE KEY-----`), // in JSON
+	}
+)
+
+// redact takes secrets out: known ones by value, others by their form.
+func redact(data []byte, known []string) []byte {
+	for _, value := range known {
+		if len(value) >= 8 { // shorter ones are words
+			data = bytes.ReplaceAll(data, []byte(value), []byte(redacted))
+		}
+	}
+	for _, pattern := range secretPatterns {
+		data = pattern.ReplaceAll(data, []byte("${1}"+redacted))
+	}
+	return data
+}
+
+// known is the secrets that this program holds.
+func (b *bundle) known() []string {
+	var values []string
+	if token, err := b.app.SessionToken(); err == nil {
+		values = append(values, token.Reveal())
+	}
+	for _, header := range b.app.Headers {
+		if _, value, ok := strings.Cut(header, "="); ok {
+			values = append(values, value)
+		}
+	}
+	for _, pair := range os.Environ() {
+		if name, value, ok := strings.Cut(pair, "="); ok && secretName.MatchString(name) {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+// write makes the zip file, readable for its owner only.
+func (b *bundle) write(file string) error {
+	var packed bytes.Buffer
+	w := zip.NewWriter(&packed)
+	known := b.known()
+	names := make([]string, 0, len(b.files))
+	for name := range b.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		f, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Now()})
+		if err == nil {
+			_, err = f.Write(redact(b.files[name], known))
+		}
+		if err != nil {
+			return fmt.Errorf("pack %s: %w", name, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("pack: %w", err)
+	}
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return exit.Try(fault.New(fault.Conflict, "%s exists", file), "coder support bundle --output-file OTHER.zip")
+	}
+	if err != nil {
+		return fault.New(fault.Invalid, "the bundle cannot be written: %w", err)
+	}
+	_, err = out.Write(packed.Bytes())
+	if err := errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package flags
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// CheckArguments makes every command below root answer arguments that it does not take with an error in the program's own words and
+// a failing exit status. A group of commands that is called with an unknown one would otherwise print its help and succeed.
+func CheckArguments(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		CheckArguments(sub)
+	}
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE, cmd.DisableFlagsInUseLine = cobra.ArbitraryArgs, group, true
+		return
+	}
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return explainArguments(cmd, args, check(cmd, args)) }
+	}
+}
+
+// group runs a command that only holds others.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	err := fault.New(fault.Invalid, "%s has no command %q", cmd.CommandPath(), args[0])
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return exit.Try(err, "%s %s", cmd.CommandPath(), strings.Join(near, " or "+cmd.CommandPath()+" "))
+	}
+	return exit.Try(err, "%s --help", cmd.CommandPath())
+}
+
+// explainArguments replaces cobra's own errors, which count arguments and name none.
+func explainArguments(cmd *cobra.Command, args []string, err error) error {
+	if _, hinted := exit.Hint(err); err == nil || fault.As(err) != nil || hinted {
+		return err
+	}
+	got := "no arguments"
+	if len(args) > 0 {
+		got = fmt.Sprintf("%q", strings.Join(args, " "))
+	}
+	if _, takes, _ := strings.Cut(cmd.Use, " "); takes == "" {
+		return exit.Try(fault.New(fault.Invalid, "%s takes no arguments, but got %s", cmd.CommandPath(), got), "%s", cmd.UseLine())
+	}
+	return exit.Try(fault.New(fault.Invalid, "%s expects other arguments than %s", cmd.CommandPath(), got), "%s", cmd.UseLine())
+}

@@ -1,0 +1,112 @@
+// Package flags is what commands take: flags, the environment variables that set them, and arguments. It knows no server.
+package flags
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Every flag can be set in the environment: CODER_<FLAG> for the global ones, CODER_<COMMAND>_<FLAG> for those of a command
+// ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix give others. A flag on the
+// command line wins. EnvNames is the one place that knows the names: values are bound by it and help is written from it.
+
+const (
+	envAnnotation    = "codermesh_env"
+	envPrefixOfFlags = "codermesh_env_prefix"
+	envShown         = "codermesh_env_shown" // the flag's usage names its variables
+)
+
+// SetEnv names the environment variable of a flag, or several, of which the first that is set counts.
+func SetEnv(flag *pflag.Flag, names ...string) {
+	if flag.Annotations == nil {
+		flag.Annotations = map[string][]string{}
+	}
+	flag.Annotations[envAnnotation] = names
+}
+
+// SetEnvPrefix gives all flags of a command the prefix: "CODER_" makes --http-address CODER_HTTP_ADDRESS.
+func SetEnvPrefix(cmd *cobra.Command, prefix string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[envPrefixOfFlags] = prefix
+}
+
+// EnvNames returns the variables that set a flag of cmd, of which the first that is set counts. There are none for --help and
+// --version.
+func EnvNames(cmd *cobra.Command, flag *pflag.Flag) []string {
+	if flag.Name == "help" || flag.Name == "version" {
+		return nil
+	}
+	if names := flag.Annotations[envAnnotation]; len(names) > 0 {
+		return names
+	}
+	prefix := "CODER_"
+	if cmd.Root().PersistentFlags().Lookup(flag.Name) == flag {
+		return []string{prefix + EnvWord(flag.Name)}
+	}
+	if own, ok := cmd.Annotations[envPrefixOfFlags]; ok {
+		prefix = own
+	} else {
+		_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+		prefix += EnvWord(path) + "_"
+	}
+	return []string{prefix + EnvWord(flag.Name)}
+}
+
+func EnvWord(text string) string {
+	return strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(text))
+}
+
+// BindEnv gives flags that were not on the command line the value of their variable. An empty variable is no value.
+func BindEnv(cmd *cobra.Command) error {
+	var failed error
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed || failed != nil {
+			return
+		}
+		for _, name := range EnvNames(cmd, flag) {
+			value := os.Getenv(name)
+			if value == "" {
+				continue
+			}
+			values := []string{value}
+			if flag.Value.Type() == "stringArray" {
+				values = strings.Split(value, ",")
+			}
+			for _, v := range values {
+				if err := cmd.Flags().Set(flag.Name, v); err != nil {
+					failed = fault.New(fault.Invalid, "the environment variable %s cannot be used: %w", name, err)
+					return
+				}
+			}
+			return
+		}
+	})
+	return failed
+}
+
+// ShowEnv makes the help of root and its commands name each flag's variables.
+func ShowEnv(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		cmd.InheritedFlags() // merges them into Flags
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+			names := EnvNames(cmd, flag)
+			if _, done := flag.Annotations[envShown]; done || len(names) == 0 {
+				return
+			}
+			flag.Usage += " [$" + strings.Join(names, ", $") + "]"
+			if flag.Annotations == nil {
+				flag.Annotations = map[string][]string{}
+			}
+			flag.Annotations[envShown] = nil
+		})
+		help(cmd, args)
+	})
+}

@@ -1,0 +1,29 @@
+package flags
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// ParseDuration reads a Go duration or days; "" is 0.
+func ParseDuration(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	var d time.Duration
+	var err error
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n float64
+		n, err = strconv.ParseFloat(days, 64)
+		d = time.Duration(n * 24 * float64(time.Hour))
+	} else {
+		d, err = time.ParseDuration(text)
+	}
+	if err != nil || d <= 0 {
+		return 0, fault.New(fault.Invalid, "the duration %q is not like 30d or 12h", text)
+	}
+	return d, nil
+}

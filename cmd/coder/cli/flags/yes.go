@@ -1,0 +1,26 @@
+package flags
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Yes adds -y.
+func Yes(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
+}
+
+// Argument checks that exactly one argument is given, and names it when not.
+func Argument(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return exit.Try(fault.New(fault.Invalid, "the %s is missing", name), "%s", cmd.UseLine())
+		case len(args) > 1:
+			return exit.Try(fault.New(fault.Invalid, "expected one %s, got %q", name, args), "%s", cmd.UseLine())
+		}
+		return nil
+	}
+}

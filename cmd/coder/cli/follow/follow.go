@@ -1,0 +1,237 @@
+// Package follow shows how builds and imports go on, from their queue to their end. It knows neither the mesh nor the global flags.
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+const (
+	// queueLook is how often a job that has not begun is looked at.
+	queueLook = time.Second
+	// awayLimit is how long a server may be away before following it is given up; builds survive that long.
+	awayLimit = 10 * time.Minute
+	// cancelTimeout bounds the request that cancels a job when the person interrupts.
+	cancelTimeout = 10 * time.Second
+)
+
+// Follower shows how builds and imports go on.
+type Follower struct {
+	Client  *sdk.Client
+	Streams *tty.Streams
+	Verbose bool // with debug lines
+}
+
+// Job says how to follow one job.
+type Job struct {
+	What   string // for people: "the build"
+	Logs   func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error]
+	Get    func(context.Context) (sdk.ProvisionerJob, error)
+	Cancel func(context.Context) error
+}
+
+// Job shows a job's log, stage by stage, until the job ends, and returns the ended job. A server that goes away is
+// waited for. When ctx is canceled, the job is too.
+func (w Follower) Job(ctx context.Context, j Job) (sdk.ProvisionerJob, error) {
+	p := w.Streams.Progress()
+	job, err := w.watchJob(ctx, j, p)
+	p.Stop(err == nil && job.Status == sdk.JobSucceeded)
+	if errors.Is(err, context.Canceled) {
+		w.cancelJob(ctx, j)
+	}
+	return job, err
+}
+
+// cancelJob asks the server to cancel what the person does not want to wait for any more.
+func (w Follower) cancelJob(ctx context.Context, j Job) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer stop()
+	if err := j.Cancel(ctx); err != nil {
+		fmt.Fprintf(w.Streams.Err, "Interrupted; %s goes on, since it cannot be canceled: %v\n", j.What, err)
+		return
+	}
+	fmt.Fprintf(w.Streams.Err, "Interrupted; %s is being canceled.\n", j.What)
+}
+
+func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.ProvisionerJob, error) {
+	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
+	var last int64
+	var lost time.Time // when the server was first found away; zero while it is there
+	for {
+		err := w.showLogs(ctx, j, p, &last, &lost)
+		var job sdk.ProvisionerJob
+		if err == nil {
+			job, err = j.Get(ctx)
+		}
+		if err == nil && job.Status.Ended() {
+			return job, nil
+		}
+		if ctx.Err() != nil {
+			return job, ctx.Err()
+		}
+		if err != nil && fault.CodeOf(err) != fault.Unavailable {
+			return job, err
+		}
+		if err != nil {
+			if lost.IsZero() {
+				lost = time.Now()
+			}
+			if time.Since(lost) > awayLimit {
+				return job, err
+			}
+			p.Note("the server is away; " + j.What + " goes on, waiting for news")
+		}
+		if err := retry.Wait(ctx); err != nil {
+			return job, err
+		}
+	}
+}
+
+// showLogs prints the job's log lines after *last until the stream of them ends. While none has come it says why.
+func (w Follower) showLogs(ctx context.Context, j Job, p *tty.Progress, last *int64, lost *time.Time) error {
+	ctx, stop := context.WithCancel(ctx)
+	first := *last == 0
+	begun := make(chan struct{})
+	var queue sync.WaitGroup
+	if first {
+		queue.Go(func() { w.showQueue(ctx, j, p, begun) })
+	}
+	defer queue.Wait()
+	defer stop()
+	for line, err := range j.Logs(ctx, *last) {
+		if err != nil {
+			return err
+		}
+		if first {
+			first = false
+			close(begun)
+		}
+		*lost = time.Time{}
+		*last = max(*last, line.ID)
+		p.Stage(line.Stage)
+		w.showLine(p, line)
+	}
+	return nil
+}
+
+// showLine prints one line of a job's log. Elsewhere than on a terminal, and where it is bad news, every line is shown.
+func (w Follower) showLine(p *tty.Progress, line sdk.JobLog) {
+	s := w.Streams
+	switch {
+	case line.Output == "":
+	case line.Level == sdk.LogError:
+		p.Line(s.Red(line.Output))
+	case line.Level == sdk.LogDebug || line.Level == sdk.LogTrace:
+		if w.Verbose {
+			p.Line(s.Dim(line.Output))
+		}
+	default:
+		p.Line(s.Dim(line.Output))
+	}
+}
+
+// showQueue says what a job that has not begun waits for, until it begins.
+func (w Follower) showQueue(ctx context.Context, j Job, p *tty.Progress, begun <-chan struct{}) {
+	tick := time.NewTicker(queueLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-begun:
+			return
+		case <-tick.C:
+		}
+		job, err := j.Get(ctx)
+		if err != nil {
+			continue // the stream of logs, read at the same time, says what is wrong
+		}
+		if job.Status != sdk.JobPending {
+			return
+		}
+		p.Stage("Queued")
+		switch {
+		case job.WaitingReason != "":
+			p.Note(job.WaitingReason)
+		case job.QueuePosition > 0:
+			p.Note(fmt.Sprintf("position %d of %d", job.QueuePosition, job.QueueSize))
+		}
+	}
+}
+
+// Build shows a workspace build until it ends. A build that did not succeed is an error that says why and where its
+// log is.
+func (w Follower) Build(ctx context.Context, ws sdk.Workspace, build sdk.WorkspaceBuild) error {
+	what := "the " + string(build.Transition) + " of " + ws.FullName()
+	hint := fmt.Sprintf("coder logs %s -n %d", ws.FullName(), build.BuildNumber)
+	job, err := w.Job(ctx, Job{
+		What: what,
+		Logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
+			return w.Client.FollowBuildLogs(ctx, build.ID, after)
+		},
+		Get: func(ctx context.Context) (sdk.ProvisionerJob, error) {
+			b, err := w.Client.Build(ctx, build.ID)
+			return b.Job, err
+		},
+		Cancel: func(ctx context.Context) error { return w.Client.CancelBuild(ctx, build.ID) },
+	})
+	if err != nil {
+		return err
+	}
+	return JobError(job, what, hint)
+}
+
+// JobError is nil for a job that succeeded.
+func JobError(job sdk.ProvisionerJob, what, hint string) error {
+	switch job.Status {
+	case sdk.JobSucceeded:
+		return nil
+	case sdk.JobCanceled:
+		return exit.Try(fault.New(fault.Conflict, "%s was canceled", what), "%s", hint)
+	}
+	f := fault.New(fault.Conflict, "%s failed", what)
+	if job.Error != "" {
+		f.Detail = job.Error
+	}
+	return exit.Try(f, "%s", hint)
+}
+
+// Settle follows a build of the workspace that is still going on, whoever began it, and returns the workspace as it is
+// then.
+func (w Follower) Settle(ctx context.Context, ws sdk.Workspace) (sdk.Workspace, error) {
+	if ws.LatestBuild.Job.Status.Ended() {
+		return ws, nil
+	}
+	if err := w.waitBuild(ctx, ws); err != nil {
+		return ws, err
+	}
+	return w.Client.Workspace(ctx, ws.ID)
+}
+
+// waitBuild follows somebody else's build: it is not canceled with ctx, and its failure is not ours.
+func (w Follower) waitBuild(ctx context.Context, ws sdk.Workspace) error {
+	id := ws.LatestBuild.ID
+	p := w.Streams.Progress()
+	_, err := w.watchJob(ctx, Job{
+		What: "the build",
+		Logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
+			return w.Client.FollowBuildLogs(ctx, id, after)
+		},
+		Get: func(ctx context.Context) (sdk.ProvisionerJob, error) {
+			b, err := w.Client.Build(ctx, id)
+			return b.Job, err
+		},
+	}, p)
+	p.Stop(err == nil)
+	return err
+}

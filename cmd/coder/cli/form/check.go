@@ -1,0 +1,102 @@
+package form
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// checkParameter says whether a value fits a parameter's type, options and validation. Whether it may only grow or shrink is
+// the server's to judge.
+func checkParameter(def sdk.TemplateVersionParameter, value string) error {
+	switch def.Type {
+	case "number":
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a number", value)
+		}
+		low, high := def.ValidationMin, def.ValidationMax
+		if low != nil && n < float64(*low) || high != nil && n > float64(*high) {
+			return explain(def, "it must be "+bounds(low, high), map[string]string{"min": number(low), "max": number(high), "value": value})
+		}
+	case "bool":
+		if value != "true" && value != "false" {
+			return errors.New("it must be true or false")
+		}
+	case "list(string)":
+		return checkList(def, value)
+	}
+	if len(def.Options) > 0 {
+		return checkOption(def, value)
+	}
+	if def.ValidationRegex != "" && def.Type == "string" {
+		re, err := regexp.Compile(def.ValidationRegex)
+		if err == nil && !re.MatchString(value) {
+			return explain(def, "it must match "+def.ValidationRegex, map[string]string{"value": value})
+		}
+	}
+	return nil
+}
+
+func checkOption(def sdk.TemplateVersionParameter, value string) error {
+	var values []string
+	for _, o := range def.Options {
+		if o.Value == value {
+			return nil
+		}
+		values = append(values, o.Value)
+	}
+	return fmt.Errorf("it must be one of %s", strings.Join(values, ", "))
+}
+
+func checkList(def sdk.TemplateVersionParameter, value string) error {
+	var items []string
+	if err := json.Unmarshal([]byte(value), &items); err != nil {
+		return errors.New(`it must be a list of strings in JSON, for example ["a","b"]`)
+	}
+	// Options of a list are its members in multi-select forms, and whole lists otherwise.
+	if len(def.Options) == 0 || checkOption(def, value) == nil {
+		return nil
+	}
+	for _, item := range items {
+		if err := checkOption(def, item); err != nil {
+			return fmt.Errorf("%q is not possible: %w", item, err)
+		}
+	}
+	return nil
+}
+
+// explain is the template's own message with {min}, {max} and {value} filled in, or the fallback.
+func explain(def sdk.TemplateVersionParameter, fallback string, facts map[string]string) error {
+	if def.ValidationError == "" {
+		return errors.New(fallback)
+	}
+	text := def.ValidationError
+	for name, value := range facts {
+		text = strings.ReplaceAll(text, "{"+name+"}", value)
+	}
+	return errors.New(text)
+}
+
+func bounds(low, high *int64) string {
+	switch {
+	case low != nil && high != nil:
+		return fmt.Sprintf("between %d and %d", *low, *high)
+	case low != nil:
+		return fmt.Sprintf("at least %d", *low)
+	default:
+		return fmt.Sprintf("at most %d", *high)
+	}
+}
+
+func number(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}

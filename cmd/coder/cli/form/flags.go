@@ -1,0 +1,61 @@
+package form
+
+import (
+	"maps"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Flags are the flags that give values to a template's parameters.
+type Flags struct {
+	values    []string // name=value
+	defaults  []string
+	ephemeral []string
+	file      string
+}
+
+func (p *Flags) Add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&p.values, "parameter", nil, "parameter as name=value; may be repeated")
+	f.StringArrayVar(&p.defaults, "parameter-default", nil, "default of a parameter as name=value, instead of the template's; may be repeated")
+	f.StringArrayVar(&p.ephemeral, "ephemeral-parameter", nil, "parameter for this build only, as name=value; may be repeated")
+	f.StringVar(&p.file, "rich-parameter-file", "", "YAML or JSON file with a value per parameter")
+	flags.SetEnv(f.Lookup("parameter"), "CODER_RICH_PARAMETER")
+	flags.SetEnv(f.Lookup("parameter-default"), "CODER_RICH_PARAMETER_DEFAULT")
+	flags.SetEnv(f.Lookup("ephemeral-parameter"), "CODER_EPHEMERAL_PARAMETER")
+	flags.SetEnv(f.Lookup("rich-parameter-file"), "CODER_RICH_PARAMETER_FILE")
+}
+
+// Given is what the flags and the file say: values by name, and defaults by name.
+func (p *Flags) Given() (values, defaults map[string]string, err error) {
+	values = map[string]string{}
+	if p.file != "" {
+		data, err := os.ReadFile(p.file)
+		if err != nil {
+			return nil, nil, fault.New(fault.Invalid, "the parameter file cannot be read: %w", err)
+		}
+		if values, err = ParseValues(data); err != nil {
+			return nil, nil, fault.New(fault.Invalid, "the parameter file %s cannot be used: %w", p.file, err)
+		}
+	}
+	for _, list := range []struct {
+		flag  string
+		pairs []string
+	}{{"parameter", p.values}, {"ephemeral-parameter", p.ephemeral}} {
+		pairs, err := flags.Pairs(list.flag, list.pairs)
+		if err != nil {
+			return nil, nil, err
+		}
+		maps.Copy(values, pairs)
+	}
+	defaults, err = flags.Pairs("parameter-default", p.defaults)
+	return values, defaults, err
+}
+
+func (p *Flags) Empty() bool {
+	return len(p.values) == 0 && len(p.ephemeral) == 0 && p.file == "" && len(p.defaults) == 0
+}

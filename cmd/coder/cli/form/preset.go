@@ -1,0 +1,49 @@
+package form
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+const NoPreset = "none"
+
+// ChoosePreset finds the named preset of a template's version. For "" it is the template's default, which notes names; the zero preset
+// means none.
+func ChoosePreset(ctx context.Context, client *sdk.Client, version uuid.UUID, name string, notes io.Writer) (sdk.Preset, error) {
+	if name == NoPreset {
+		return sdk.Preset{}, nil
+	}
+	presets, err := client.TemplateVersionPresets(ctx, version)
+	if err != nil {
+		return sdk.Preset{}, err
+	}
+	if name == "" {
+		i := slices.IndexFunc(presets, func(p sdk.Preset) bool { return p.Default })
+		if i < 0 {
+			return sdk.Preset{}, nil
+		}
+		fmt.Fprintf(notes, "Using the template's default preset %s (--preset none to use none).\n", tty.Clean(presets[i].Name))
+		return presets[i], nil
+	}
+	var names []string
+	for _, p := range presets {
+		if strings.EqualFold(p.Name, name) {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	list := "it has none"
+	if len(names) > 0 {
+		list = "it has " + strings.Join(names, ", ")
+	}
+	return sdk.Preset{}, fault.New(fault.NotFound, "the template has no preset %q: %s", name, list)
+}

@@ -1,0 +1,245 @@
+// Package form fills in a template's form: it takes values from flags, files, presets, other workspaces and questions, and checks them
+// before a build is ordered. It knows neither the mesh nor the global flags.
+package form
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+// parameter is one as the form has it for the answers so far.
+type parameter struct {
+	sdk.TemplateVersionParameter
+	refused string // what the server finds wrong with its answer, "" for nothing
+	masked  bool   // the value is not shown
+}
+
+// Query is what is known of the parameters of a build to come.
+type Query struct {
+	// form asks the server which parameters there are for the answers so far, in order: whether there is one at all, and what its
+	// options and its default are, may depend on others.
+	Form     func(answers map[string]string) ([]parameter, error)
+	Values   map[string]string // wanted by the person: must be names of parameters
+	Copied   map[string]string // from another workspace: those that are none are left out
+	Preset   map[string]string // from a preset
+	Defaults map[string]string // from the person, instead of the template's
+	Previous map[string]string // of the build before, nil when there was none
+	Hidden   map[string]bool   // of the build before, with values that only the workspace's owner may read
+	Always   bool              // ask for those that have a value, too
+	// ask puts a question. Nil when nobody is there: then what lacks a value is an error that names the flag.
+	Ask func(tty.Question) (string, error)
+}
+
+// decision is the value of one parameter; found is false when it is left to the server.
+type decision struct {
+	value        string
+	found, asked bool
+}
+
+// Resolve decides each parameter's value. Those that the server knows itself (unchanged, or the template's default) are left
+// out unless they were given. After an answer that is not what the form has taken for granted, the rest of the form is asked
+// for anew.
+func (q Query) Resolve() ([]sdk.ParameterValue, error) {
+	answers := map[string]string{}
+	for _, known := range []map[string]string{q.Defaults, q.Previous, q.Preset, q.Copied, q.Values} {
+		maps.Copy(answers, known)
+	}
+	decided := map[string]decision{}
+	for {
+		form, err := q.Form(answers)
+		if err != nil {
+			return nil, err
+		}
+		changed := false
+		for _, def := range form {
+			d, ok := decided[def.Name]
+			if ok && d.asked && checkParameter(def.TemplateVersionParameter, d.value) == nil {
+				continue
+			}
+			if d, err = q.one(def); err != nil {
+				// What is wrong with a name may be the reason for what is wrong here.
+				return nil, cmp.Or(q.checkNames(form), err)
+			}
+			decided[def.Name] = d
+			if before, known := answers[def.Name]; d.asked && d.value != before && (known || d.value != def.DefaultValue) {
+				answers[def.Name], changed = d.value, true
+				break
+			}
+		}
+		if changed {
+			continue
+		}
+		if err := q.checkNames(form); err != nil {
+			return nil, err
+		}
+		var out []sdk.ParameterValue
+		for _, def := range form {
+			if d := decided[def.Name]; d.found {
+				out = append(out, sdk.ParameterValue{Name: def.Name, Value: d.value})
+			}
+		}
+		return out, nil
+	}
+}
+
+// checkNames refuses values for parameters that the template does not have.
+func (q Query) checkNames(form []parameter) error {
+	var known []string
+	for _, def := range form {
+		known = append(known, def.Name)
+	}
+	for _, given := range []map[string]string{q.Values, q.Defaults} {
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			if slices.Contains(known, name) {
+				continue
+			}
+			list := "it has none"
+			if len(known) > 0 {
+				list = "it has " + strings.Join(known, ", ")
+			}
+			return fault.New(fault.Invalid, "the template has no parameter %q: %s", name, list).WithField(name, "not a parameter of this template")
+		}
+	}
+	return nil
+}
+
+// one decides the value of one parameter.
+func (q Query) one(def parameter) (decision, error) {
+	previous, existed := q.Previous[def.Name]
+	if value, ok := q.Values[def.Name]; ok {
+		if existed && !def.Mutable && !def.Ephemeral && previous != value {
+			return decision{}, fault.New(fault.Invalid, "the parameter %q cannot be changed after the workspace was created", def.Name).
+				WithField(def.Name, "is immutable")
+		}
+		return decision{value: value, found: true}, def.check(value)
+	}
+	for _, given := range []map[string]string{q.Copied, q.Preset} {
+		if value, ok := given[def.Name]; ok {
+			return decision{value: value, found: true}, def.check(value)
+		}
+	}
+	if q.Hidden[def.Name] {
+		return decision{}, nil // the server keeps the value
+	}
+	if def.Ephemeral && !(def.Required && q.Previous == nil) {
+		return decision{}, nil
+	}
+	lost := existed && def.Mutable && def.refused != "" // the answer of before is none any more
+	if existed && !lost && !(q.Always && def.Mutable) {
+		return decision{}, nil
+	}
+	initial, has := def.DefaultValue, !def.Required
+	if own, ok := q.Defaults[def.Name]; ok {
+		initial, has = own, true
+	}
+	if existed && !lost {
+		initial, has = previous, true
+	}
+	if q.Ask != nil {
+		value, err := q.Ask(def.question(initial, has))
+		return decision{value: value, found: true, asked: true}, err
+	}
+	if _, own := q.Defaults[def.Name]; lost && !own {
+		return decision{}, fault.New(fault.Invalid, "the parameter %q cannot stay %s: %s", def.Name, def.shown(previous), def.hide(def.refused, previous)).
+			WithField(def.Name, "--parameter "+def.Name+"=… is missing")
+	}
+	if !has {
+		return decision{}, fault.New(fault.Invalid, "the parameter %q has no value: --parameter %s=… is missing", def.Name, def.Name).
+			WithField(def.Name, "--parameter "+def.Name+"=… is missing")
+	}
+	if _, own := q.Defaults[def.Name]; own {
+		if err := checkParameter(def.TemplateVersionParameter, initial); err != nil {
+			return decision{}, fault.New(fault.Invalid, "the default of the parameter %q cannot be %s: %s", def.Name, def.shown(initial), def.hide(err.Error(), initial))
+		}
+		return decision{value: initial, found: true}, nil
+	}
+	return decision{}, nil
+}
+
+// check says what is wrong with a value that the server has been told as an answer.
+func (p parameter) check(value string) error {
+	err := checkParameter(p.TemplateVersionParameter, value)
+	if err == nil && p.refused != "" {
+		err = errors.New(p.refused)
+	}
+	if err == nil {
+		return nil
+	}
+	problem := p.hide(err.Error(), value)
+	return fault.New(fault.Invalid, "the parameter %q cannot be %s: %s", p.Name, p.shown(value), problem).WithField(p.Name, problem)
+}
+
+// shown is a value as a message may quote it.
+func (p parameter) shown(value string) string {
+	if p.masked {
+		return "the masked value"
+	}
+	return strconv.Quote(value)
+}
+
+// hide replaces what is wrong with a masked value by a sentence without the value.
+func (p parameter) hide(problem, value string) string {
+	if p.masked && value != "" && strings.Contains(problem, value) {
+		return "it does not follow the template's rules"
+	}
+	return problem
+}
+
+// question asks for the parameter's value.
+func (p parameter) question(initial string, has bool) tty.Question {
+	def := p.TemplateVersionParameter
+	q := tty.Question{Text: def.DisplayName, Help: def.DescriptionPlaintext, Default: initial, HasDefault: has,
+		Check: func(value string) error {
+			if err := checkParameter(def, value); err != nil {
+				return errors.New(p.hide(err.Error(), value))
+			}
+			return nil
+		}}
+	if q.Text == "" {
+		q.Text = def.Name
+	}
+	if q.Help == "" {
+		q.Help = def.Description
+	}
+	switch {
+	case def.Type == "list(string)":
+		// A list is typed as JSON; its options, where it has some, are its possible members.
+		if q.Default == "" {
+			q.Default = "[]"
+		}
+		q.Text += ` (as JSON, for example ["a","b"])`
+		for _, o := range def.Options {
+			q.Help += "\n  " + o.Value
+		}
+	case len(def.Options) > 0:
+		for _, o := range def.Options {
+			q.Choices = append(q.Choices, tty.Choice{Label: o.Name, Help: o.Description, Value: o.Value})
+		}
+	case def.Type == "bool":
+		q.Choices = []tty.Choice{{Label: "yes", Value: "true"}, {Label: "no", Value: "false"}}
+	default:
+		q.Secret = p.masked
+	}
+	return q
+}
+
+// Previous splits a build's parameters into those with a readable value, never nil, and those whose value only the owner may read.
+func Previous(values []sdk.BuildParameter) (readable map[string]string, hidden map[string]bool) {
+	readable, hidden = map[string]string{}, map[string]bool{}
+	for _, v := range values {
+		if v.Masked && v.Value == "" {
+			hidden[v.Name] = true
+		} else {
+			readable[v.Name] = v.Value
+		}
+	}
+	return readable, hidden
+}

@@ -1,0 +1,303 @@
+// Package global holds the global flags, and what is built from them on demand: streams, the configuration folder, a client of the server.
+// It must not know the mesh.
+package global
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/follow"
+	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+// Flags is one run of the program: what the global flags said, and what was built from them on demand. Commands run on one
+// goroutine, so it has no locks.
+type Flags struct {
+	URL, Token, configDir     string
+	Headers                   []string
+	HeaderCommand             string
+	Verbose, noVersionWarning bool
+	RelayOnly, forceTTY       bool
+	tlsCA, tlsCert, tlsKey    string
+	io                        *tty.Streams // nil: the process's own, made on demand
+	made                      *sdk.Client  // nil until a command needs it
+	LogFile                   io.Writer    // nil: the log goes to standard error, when it is wanted
+}
+
+// New makes a run with the given streams; nil means the process's own.
+func New(streams *tty.Streams) *Flags {
+	return &Flags{io: streams}
+}
+
+// Add are understood by every command.
+func (g *Flags) Add(f *pflag.FlagSet) {
+	f.StringVar(&g.URL, "url", "", "server, for example https://coder.example.com")
+	f.StringVar(&g.Token, "token", "", "session token instead of the stored one")
+	f.StringVar(&g.configDir, "global-config", "", "folder with the stored session (default $XDG_CONFIG_HOME/coderv2)")
+	f.StringArrayVar(&g.Headers, "header", nil, "HTTP header key=value for every request; may be repeated")
+	f.StringVar(&g.HeaderCommand, "header-command", "", "command that prints more headers, one key=value per line")
+	f.BoolVarP(&g.Verbose, "verbose", "v", false, "log to standard error")
+	f.BoolVar(&g.RelayOnly, "disable-direct-connections", false, "reach workspaces through the relay only")
+	f.BoolVar(&g.noVersionWarning, "no-version-warning", false, "suppress the version mismatch warning")
+	f.BoolVar(&g.forceTTY, "force-tty", false, "treat the standard streams as terminals")
+	f.StringVar(&g.tlsCA, "client-tls-ca-file", "", "PEM file with more CA certificates to trust")
+	f.StringVar(&g.tlsCert, "client-tls-cert-file", "", "PEM file with a client certificate")
+	f.StringVar(&g.tlsKey, "client-tls-key-file", "", "PEM file with its key")
+	for flag, env := range map[string]string{"token": "CODER_SESSION_TOKEN", "global-config": "CODER_CONFIG_DIR"} {
+		flags.SetEnv(f.Lookup(flag), env)
+	}
+}
+
+// Streams are made late: --force-tty decides over them.
+func (g *Flags) Streams() *tty.Streams {
+	if g.io == nil {
+		g.io = tty.Std(g.forceTTY)
+	}
+	return g.io
+}
+
+// Logger writes to the log file where there is one, to standard error with --verbose, and nowhere otherwise.
+func (g *Flags) Logger() *slog.Logger {
+	level := slog.LevelInfo
+	if g.Verbose {
+		level = slog.LevelDebug
+	}
+	to := g.LogFile
+	if to == nil && g.Verbose {
+		to = g.Streams().Err
+	}
+	if to == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
+}
+
+// Config is where sessions are stored.
+func (g *Flags) Config() (config.Dir, error) { return config.Open(g.configDir) }
+
+// ServerURL is the server to talk to: the flag's, else the stored one.
+func (g *Flags) ServerURL() (*url.URL, error) {
+	text := g.URL
+	if text == "" {
+		dir, err := g.Config()
+		if err != nil {
+			return nil, err
+		}
+		if text, err = dir.Read(config.FileURL); err != nil {
+			return nil, err
+		}
+	}
+	if text == "" {
+		return nil, exit.Try(fault.New(fault.Unauthenticated, "you are not signed in"), "coder login https://coder.example.com")
+	}
+	return ParseURL(text)
+}
+
+// Client speaks to the server with the session of the flags, or the stored one. The first call reads the session.
+func (g *Flags) Client(ctx context.Context) (*sdk.Client, error) {
+	if g.made != nil {
+		return g.made, nil
+	}
+	server, err := g.ServerURL()
+	if err != nil {
+		return nil, err
+	}
+	token, err := g.SessionToken()
+	if err != nil {
+		return nil, err
+	}
+	if token == "" {
+		return nil, exit.Try(fault.New(fault.Unauthenticated, "you are not signed in to %s", server), "coder login %s", server)
+	}
+	g.made, err = g.ClientFor(ctx, server, token)
+	return g.made, err
+}
+
+// Use makes client the answer of client.
+func (g *Flags) Use(client *sdk.Client) { g.made = client }
+
+// SessionToken is the flag's, else the stored one; empty when nobody is signed in.
+func (g *Flags) SessionToken() (secret.Token, error) {
+	if g.Token != "" {
+		return secret.Token(strings.TrimSpace(g.Token)), nil
+	}
+	dir, err := g.Config()
+	if err != nil {
+		return "", err
+	}
+	token, err := dir.Read(config.FileSession)
+	return secret.Token(token), err
+}
+
+// ClientFor speaks to the given server; an empty token means without a session.
+func (g *Flags) ClientFor(ctx context.Context, server *url.URL, token secret.Token) (*sdk.Client, error) {
+	header, err := g.Header(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := g.TLSConfig()
+	if err != nil {
+		return nil, err
+	}
+	return sdk.New(server, token, sdk.Options{Header: header, TLS: tlsConfig, Logger: g.Logger()}), nil
+}
+
+// Follower shows how the server's jobs go on.
+func (g *Flags) Follower(client *sdk.Client) follow.Follower {
+	return follow.Follower{Client: client, Streams: g.Streams(), Verbose: g.Verbose}
+}
+
+// Header is what --header and --header-command ask to send.
+func (g *Flags) Header(ctx context.Context, server *url.URL) (http.Header, error) {
+	header := http.Header{}
+	lines := g.Headers
+	if g.HeaderCommand != "" {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		shell := []string{"sh", "-c"}
+		if runtime.GOOS == "windows" {
+			shell = []string{"cmd.exe", "/c"}
+		}
+		run := exec.CommandContext(ctx, shell[0], shell[1], g.HeaderCommand)
+		run.Env = append(os.Environ(), "CODER_URL="+server.String())
+		run.Stderr = g.Streams().Err
+		out, err := run.Output()
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "the header command %q failed: %w", g.HeaderCommand, err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if line = strings.TrimSpace(line); line != "" {
+				lines = append(lines, line)
+			}
+		}
+	}
+	for _, line := range lines {
+		key, value, ok := strings.Cut(line, "=")
+		if !ok || key == "" {
+			return nil, fault.New(fault.Invalid, "the header %q is not key=value", line)
+		}
+		header.Add(key, value)
+	}
+	return header, nil
+}
+
+// TLSConfig is nil when the flags ask for nothing special.
+func (g *Flags) TLSConfig() (*tls.Config, error) {
+	if g.tlsCA == "" && g.tlsCert == "" && g.tlsKey == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if g.tlsCA != "" {
+		roots, err := g.rootCAs()
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = roots
+	}
+	if g.tlsCert != "" || g.tlsKey != "" {
+		pair, err := tls.LoadX509KeyPair(g.tlsCert, g.tlsKey)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "the client certificate cannot be used: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// rootCAs are the system's authorities and those of --client-tls-ca-file; nil when the flag is not given.
+func (g *Flags) rootCAs() (*x509.CertPool, error) {
+	if g.tlsCA == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(g.tlsCA)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "the authorities cannot be read: %w", err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool() // where the system has none, the file's are all
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fault.New(fault.Invalid, "%s holds no certificate in PEM form", g.tlsCA)
+	}
+	return roots, nil
+}
+
+// Confirm asks before something that cannot be undone or costs something. Without a terminal it wants --yes.
+func (g *Flags) Confirm(cmd *cobra.Command, yes bool, text string, def bool) error {
+	if yes {
+		return nil
+	}
+	s := g.Streams()
+	if !s.InTTY {
+		return exit.Try(fault.New(fault.Invalid, "%q needs a confirmation, and there is no terminal to ask on", cmd.CommandPath()),
+			"%s --yes", cmd.CommandPath())
+	}
+	ok, err := s.Confirm(cmd.Context(), text, def)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return &exit.Error{Code: exit.Failed, Err: exit.Try(fault.New(fault.Invalid, "canceled"), "%s --help", cmd.CommandPath())}
+	}
+	return nil
+}
+
+// WarnVersion tells a person when the server is of another release: features may be missing on either side.
+func (g *Flags) WarnVersion() {
+	if g.made == nil || g.noVersionWarning || !g.Streams().ErrTTY {
+		return
+	}
+	server, own := g.made.ServerVersion(), buildinfo.Version()
+	if server == "" || Release(server) == Release(own) {
+		return
+	}
+	fmt.Fprintf(g.Streams().Err, "note: the server is %s, this program %s; %s/bin has the server's (--no-version-warning silences this)\n",
+		server, own, g.made.URL())
+}
+
+// Release is a version's first two numbers.
+func Release(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+// ParseURL reads a server's URL as people type it.
+func ParseURL(text string) (*url.URL, error) {
+	text = strings.TrimSpace(text)
+	if !strings.Contains(text, "://") {
+		scheme := "https://"
+		if host := strings.SplitN(text, "/", 2)[0]; strings.HasPrefix(host, "localhost") || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[::1]") {
+			scheme = "http://"
+		}
+		text = scheme + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, exit.Try(fault.New(fault.Invalid, "%q is not the URL of a server", text), "coder login https://coder.example.com")
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawQuery, u.Fragment = "", ""
+	return u, nil
+}

@@ -1,0 +1,161 @@
+package inside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/agent/units"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+type syncOptions struct {
+	socket  string
+	timeout time.Duration
+	format  string
+}
+
+// SyncCmd speaks with the agent of the workspace that it runs in, and needs no server.
+func SyncCmd(g *global.Flags) *cobra.Command {
+	var opts syncOptions
+	cmd := &cobra.Command{
+		Use:   "sync",
+		Short: "Let the scripts of this workspace wait for each other",
+		Long: `Let the scripts of a workspace wait for each other. Each names what it does, its unit, and what it wants to be complete before.
+These commands speak with the agent of the workspace that they run in.`,
+		Example: `  coder exp sync want ide clone     # before it starts, "ide" needs "clone" to be complete
+  coder exp sync start ide          # waits for that
+  coder exp sync complete ide       # lets those start that want "ide"
+  coder exp sync status ide`,
+		Args: cobra.NoArgs,
+	}
+	cmd.PersistentFlags().StringVar(&opts.socket, "socket-path", "", "the agent's socket (default the workspace's own)")
+	flags.SetEnv(cmd.PersistentFlags().Lookup("socket-path"), units.SocketEnv)
+	start := &cobra.Command{
+		Use: "start UNIT", Short: "Wait until everything that a unit wants is complete, and start it",
+		Example: "  coder exp sync start ide --timeout 10m", Args: flags.Argument("unit"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := askSync(cmd.Context(), opts, units.Request{Do: "start", Unit: args[0]})
+			return err
+		},
+	}
+	start.Flags().DurationVar(&opts.timeout, "timeout", 5*time.Minute, "how long to wait")
+	status := &cobra.Command{
+		Use: "status UNIT", Short: "Show a unit and what it waits for",
+		Example: "  coder exp sync status ide -o json", Args: flags.Argument("unit"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			u, err := askSync(cmd.Context(), opts, units.Request{Do: "status", Unit: args[0]})
+			if err != nil {
+				return err
+			}
+			return printUnit(g, u, opts.format)
+		},
+	}
+	status.Flags().StringVarP(&opts.format, "output", "o", "text", "text or json")
+	cmd.AddCommand(start, status,
+		&cobra.Command{
+			Use: "want UNIT OTHER...", Short: "Declare that a unit cannot start before others are complete",
+			Example: "  coder exp sync want ide clone tools", Args: cobra.MinimumNArgs(2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				_, err := askSync(cmd.Context(), opts, units.Request{Do: "want", Unit: args[0], Wants: args[1:]})
+				return err
+			},
+		},
+		&cobra.Command{
+			Use: "complete UNIT", Short: "Mark a unit complete",
+			Example: "  coder exp sync complete ide", Args: flags.Argument("unit"),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				_, err := askSync(cmd.Context(), opts, units.Request{Do: "complete", Unit: args[0]})
+				return err
+			},
+		},
+		&cobra.Command{
+			Use: "ping", Short: "Ask whether the agent answers", Example: "  coder exp sync ping", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				_, err := askSync(cmd.Context(), opts, units.Request{Do: "ping"})
+				return err
+			},
+		},
+	)
+	return cmd
+}
+
+const (
+	// syncAway is how long an agent that does not answer is asked again: it may be restarting.
+	syncAway = 30 * time.Second
+	// syncLate is how long after its time the agent's word on a start is waited for: only the agent knows whether the unit was
+	// started.
+	syncLate = 5 * time.Second
+)
+
+// askSync asks the workspace's agent, and again while it is away for a moment. A start has o.timeout for all of it.
+func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit, error) {
+	path := opts.socket
+	if path == "" {
+		return units.Unit{}, exit.Try(fault.New(fault.Invalid, "this is no workspace: $%s is not set", units.SocketEnv), "coder exp sync --help")
+	}
+	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
+	lost := time.Now()
+	until := lost.Add(opts.timeout)
+	start := r.Do == "start"
+	if start {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until.Add(syncLate))
+		defer cancel()
+	}
+	for {
+		asked := time.Now()
+		if start {
+			r.WaitMS = max(1, until.Sub(asked).Milliseconds())
+		}
+		u, err := units.Ask(ctx, path, r)
+		if time.Since(asked) > time.Second {
+			lost = time.Now() // it was there
+		}
+		switch {
+		case err == nil:
+			return u, nil
+		case ctx.Err() == context.DeadlineExceeded, start && errors.Is(err, units.ErrAway) && time.Now().After(until):
+			return u, exit.Try(fault.New(fault.Unavailable, "%s could not start in time", r.Unit), "coder exp sync status %s", r.Unit)
+		case ctx.Err() != nil:
+			return u, ctx.Err()
+		case !errors.Is(err, units.ErrAway):
+			return u, exit.Try(fault.New(fault.Conflict, "%w", err), "coder exp sync status %s", r.Unit)
+		case time.Since(lost) > syncAway:
+			return u, exit.Try(fault.New(fault.Unavailable, "the workspace's agent does not answer: %w", err), "coder exp sync ping")
+		}
+		if err := pause.Wait(ctx); err != nil {
+			return u, err
+		}
+	}
+}
+
+func printUnit(g *global.Flags, u units.Unit, format string) error {
+	switch format {
+	case "json":
+		return output.JSON(g.Streams().Out, u)
+	case "text":
+	default:
+		return output.BadFormat(format, "text or json")
+	}
+	text := u.Name + ": " + string(u.Status)
+	switch {
+	case !u.Known:
+		text = u.Name + ": nobody has named it yet"
+	case len(u.Waits) > 0:
+		text += ", waits for " + strings.Join(u.Waits, ", ")
+	case u.Ready:
+		text += ", may start"
+	}
+	_, err := fmt.Fprintln(g.Streams().Out, text)
+	return err
+}

@@ -1,0 +1,104 @@
+package inside
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/agent/login"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+func gitAskpassCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "gitaskpass PROMPT",
+		Short: "Answer git's question for a user name or a password, inside a workspace",
+		Long: `Answer git's question for a user name or a password with your login at the git host. Git calls this in a workspace, through
+GIT_ASKPASS, when it clones over HTTPS. The token stays with the server and is fetched when git asks. Where there is none, this says
+where to get one, and git goes on to ask you, if it has a terminal.
+
+Exit codes: 0 answered, 1 there is no answer.`,
+		Example: `  coder gitaskpass "Password for 'https://git.example.com': "`,
+		Args:    flags.Argument("prompt"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runGitAskpass(cmd.Context(), g, args[0]) },
+	}
+}
+
+// gitPrompt is the form of git's questions (credential.c, credential_ask_one): they are not translated.
+var gitPrompt = regexp.MustCompile(`^(Username|Password)(?: for '([^']*)')?: $`)
+
+// AskpassArgs are the arguments of a program that git has called with a prompt and nothing else.
+func AskpassArgs(args []string) ([]string, bool) {
+	if len(args) != 1 || os.Getenv(login.SocketEnv) == "" || !gitPrompt.MatchString(args[0]) {
+		return nil, false
+	}
+	return []string{"gitaskpass", args[0]}, true
+}
+
+// parsePrompt reads git's question: what it is for, and at which URL, without the user that may be in it.
+func parsePrompt(text string) (password bool, url string, ok bool) {
+	m := gitPrompt.FindStringSubmatch(text)
+	if m == nil {
+		return false, "", false
+	}
+	scheme, rest, found := strings.Cut(m[2], "://")
+	if !found {
+		return false, "", false
+	}
+	// Older versions of git do not encode a user name: one with a slash in it must not pass for a host. What follows the last @ is
+	// the host, and a path with an @ names a host that nobody knows.
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = rest[at+1:]
+	}
+	if rest == "" {
+		return false, "", false
+	}
+	return m[1] == "Password", scheme + "://" + rest, true
+}
+
+func runGitAskpass(ctx context.Context, g *global.Flags, prompt string) error {
+	password, url, ok := parsePrompt(prompt)
+	if !ok {
+		return noAnswer(g, "coder has no answer to %.200q: it knows what git asks about a URL.", prompt)
+	}
+	answer, err := askLogin(ctx, login.Request{URL: url})
+	switch {
+	case err != nil:
+		return err
+	case answer.Unknown:
+		return noAnswer(g, "Your server knows no login for %s.", url)
+	case answer.Token == "":
+		return noAnswer(g, "To let git in at %s, link your account of %s: open %s", url, answer.Name, answer.Page)
+	case password:
+		_, err = fmt.Fprintln(g.Streams().Out, answer.Secret().Reveal())
+	default:
+		_, err = fmt.Fprintln(g.Streams().Out, answer.Username)
+	}
+	return err
+}
+
+// noAnswer says why in one line, among git's own.
+func noAnswer(g *global.Flags, format string, args ...any) error {
+	fmt.Fprintf(g.Streams().Err, format+"\n", args...)
+	return &exit.Error{Code: exit.Failed}
+}
+
+// askLogin asks the agent of the workspace that this runs in.
+func askLogin(ctx context.Context, r login.Request) (login.Answer, error) {
+	socket := os.Getenv(login.SocketEnv)
+	if socket == "" {
+		return login.Answer{}, exit.Try(fault.New(fault.Invalid, "there are no logins here: $%s is not set", login.SocketEnv), "coder ssh WORKSPACE, and this there")
+	}
+	answer, err := login.Ask(ctx, socket, r)
+	if err != nil && ctx.Err() == nil {
+		return answer, exit.Try(fault.New(fault.Unavailable, "the login could not be fetched: %w", err), "the same again in a moment")
+	}
+	return answer, err
+}

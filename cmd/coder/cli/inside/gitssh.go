@@ -1,0 +1,180 @@
+package inside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
+	sshagent "golang.org/x/crypto/ssh/agent"
+
+	"github.com/codermesh/codermesh/agent"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/scratch"
+)
+
+func gitSSHCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gitssh -- SSH-ARGUMENTS",
+		Short: "Run ssh with your key for git, inside a workspace",
+		Long: `Run ssh with your key for git. Git calls this in a workspace, through GIT_SSH_COMMAND. The key stays with the server and is fetched
+when it is needed; keys of an SSH agent that you forwarded with -A are offered after it. "coder publickey" shows what to enter at
+your git host.`,
+		Example:            `  GIT_SSH_COMMAND="coder gitssh" git clone git@git.example.com:team/project.git`,
+		DisableFlagParsing: true, // all of them are ssh's
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+				return cmd.Help()
+			}
+			if len(args) > 0 && args[0] == "--" {
+				args = args[1:]
+			}
+			return runGitSSH(cmd.Context(), g, args)
+		},
+	}
+	return cmd
+}
+
+// runGitSSH runs ssh to its end and passes its exit status through.
+func runGitSSH(ctx context.Context, g *global.Flags, args []string) error {
+	socket := os.Getenv(agent.GitAgentEnv)
+	if socket == "" {
+		return exit.Try(fault.New(fault.Invalid, "there is no key for git here: $%s is not set", agent.GitAgentEnv), "coder ssh WORKSPACE, and git there")
+	}
+	program, err := exec.LookPath("ssh")
+	if err != nil {
+		return fault.New(fault.Invalid, "git over SSH needs OpenSSH's client, which this workspace does not have: %w", err)
+	}
+	if forwarded := os.Getenv("SSH_AUTH_SOCK"); forwarded != "" && forwarded != socket {
+		both, err := joinAgents(socket, forwarded)
+		if err != nil {
+			return fmt.Errorf("join SSH agents: %w", err)
+		}
+		defer both.Close()
+		socket = both.path
+	}
+	run := exec.CommandContext(ctx, program, append([]string{"-o", "IdentityAgent=" + socket}, args...)...)
+	s := g.Streams()
+	run.Stdin, run.Stdout, run.Stderr = s.In, s.Out, s.Err
+	err = run.Run()
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+		if ended.ExitCode() == exit.SSH {
+			explainGitKey(ctx, g, socket)
+		}
+		return &exit.Error{Code: max(ended.ExitCode(), 1)}
+	}
+	return err
+}
+
+// explainGitKey tells which key the git host may be missing, or that there is none.
+func explainGitKey(ctx context.Context, g *global.Flags, socket string) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err == nil {
+		defer conn.Close()
+		var keys []*sshagent.Key
+		if keys, err = sshagent.NewClient(conn).List(); err == nil && len(keys) > 0 {
+			fmt.Fprintf(g.Streams().Err, "If the git host refused the key, enter this one there:\n%s\n", keys[0])
+			return
+		}
+	}
+	fmt.Fprintf(g.Streams().Err, "Your key for git could not be fetched from the server.\n")
+}
+
+// joinedAgents is an SSH agent on a private socket that offers the keys of several others.
+type joinedAgents struct {
+	path     string
+	dir      *scratch.Folder
+	listener net.Listener
+	wg       sync.WaitGroup
+}
+
+func joinAgents(sockets ...string) (*joinedAgents, error) {
+	dir, err := scratch.Make("coder-git-")
+	if err != nil {
+		return nil, err
+	}
+	j := &joinedAgents{dir: dir, path: filepath.Join(dir.Path(), "agent.sock")}
+	if j.listener, err = net.Listen("unix", j.path); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	j.wg.Go(func() {
+		for {
+			conn, err := j.listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			// ssh has gone by the time of Close, and its connections with it.
+			j.wg.Go(func() {
+				defer conn.Close()
+				var rings keyrings
+				for _, socket := range sockets {
+					// One that does not answer offers no keys.
+					if to, err := net.Dial("unix", socket); err == nil {
+						defer to.Close()
+						rings = append(rings, sshagent.NewClient(to))
+					}
+				}
+				_ = sshagent.ServeAgent(rings, conn) // ends with the connection
+			})
+		}
+	})
+	return j, nil
+}
+
+// Close ends the agent.
+func (j *joinedAgents) Close() error {
+	err := j.listener.Close()
+	j.wg.Wait()
+	return errors.Join(err, j.dir.Close())
+}
+
+// keyrings are SSH agents of which all keys are offered, in order. They cannot be changed.
+type keyrings []sshagent.ExtendedAgent
+
+func (k keyrings) List() (keys []*sshagent.Key, err error) {
+	for _, ring := range k {
+		have, ringErr := ring.List()
+		if err = errors.Join(err, ringErr); ringErr == nil {
+			keys = append(keys, have...)
+		}
+	}
+	if len(keys) > 0 {
+		err = nil // some keys are better than none
+	}
+	return keys, err
+}
+
+func (k keyrings) Sign(key ssh.PublicKey, data []byte) (*ssh.Signature, error) {
+	return k.SignWithFlags(key, data, 0)
+}
+
+func (k keyrings) SignWithFlags(key ssh.PublicKey, data []byte, flags sshagent.SignatureFlags) (signature *ssh.Signature, err error) {
+	err = errors.New("no such key")
+	for _, ring := range k {
+		if signature, err = ring.SignWithFlags(key, data, flags); err == nil {
+			return signature, nil
+		}
+	}
+	return nil, err
+}
+
+func (k keyrings) Extension(string, []byte) ([]byte, error) {
+	return nil, sshagent.ErrExtensionUnsupported
+}
+
+var errReadOnly = errors.New("these keys cannot be changed here")
+
+func (k keyrings) Signers() ([]ssh.Signer, error) { return nil, errReadOnly }
+func (k keyrings) Add(sshagent.AddedKey) error    { return errReadOnly }
+func (k keyrings) Remove(ssh.PublicKey) error     { return errReadOnly }
+func (k keyrings) RemoveAll() error               { return errReadOnly }
+func (k keyrings) Lock([]byte) error              { return errReadOnly }
+func (k keyrings) Unlock([]byte) error            { return errReadOnly }

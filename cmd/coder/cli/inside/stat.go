@@ -1,0 +1,192 @@
+package inside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/agent/usage"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+type statOptions struct {
+	host   bool
+	format string
+	prefix string
+	path   string
+}
+
+// statCmd needs no server: metadata scripts run it.
+func statCmd(g *global.Flags) *cobra.Command {
+	var opts statOptions
+	cmd := &cobra.Command{
+		Use:   "stat",
+		Short: "Show how much of this workspace's processor, memory and disk is used",
+		Long: `Show what is used of the container that this command runs in, or of the whole machine where there is none. Templates use it
+in the scripts of their metadata.`,
+		Example: `  coder stat
+  coder stat cpu
+  coder stat mem --host --prefix Gi
+  coder stat disk --path /home/coder -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runStat(cmd.Context(), g, opts) },
+	}
+	statFormat(cmd, &opts)
+	cmd.AddCommand(
+		statOne(g, "cpu", "Processor cores in use", &opts, statCPU, false),
+		statOne(g, "mem", "Memory in use", &opts, statMemory, true),
+		statOne(g, "disk", "Space in use on a file system", &opts, statDisk, true),
+	)
+	return cmd
+}
+
+func statFormat(cmd *cobra.Command, opts *statOptions) {
+	cmd.Flags().StringVarP(&opts.format, "output", "o", "text", "text or json")
+}
+
+func statOne(g *global.Flags, name, short string, opts *statOptions, measure func(context.Context, *usage.Meter, statOptions) (usage.Amount, error), bytes bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     name,
+		Short:   short,
+		Example: "  coder stat " + name + " -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			amount, err := measure(cmd.Context(), usage.New(), *opts)
+			if err != nil {
+				return fault.New(fault.Unavailable, "this cannot be measured here: %w", err)
+			}
+			switch opts.format {
+			case "json":
+				return output.JSON(g.Streams().Out, amount)
+			case "text":
+			default:
+				return output.BadFormat(opts.format, "text or json")
+			}
+			text, err := statText(amount, opts.prefix)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(g.Streams().Out, text)
+			return err
+		},
+	}
+	statFormat(cmd, opts)
+	if name != "disk" {
+		cmd.Flags().BoolVar(&opts.host, "host", false, "of the machine, also inside a container")
+	} else {
+		cmd.Flags().StringVar(&opts.path, "path", "/", "a file or folder on the file system")
+	}
+	if bytes {
+		cmd.Flags().StringVar(&opts.prefix, "prefix", "", "unit of the text: Ki, Mi, Gi or Ti (default the one that fits)")
+	}
+	return cmd
+}
+
+func statCPU(ctx context.Context, m *usage.Meter, opts statOptions) (usage.Amount, error) {
+	if !opts.host {
+		if amount, err := m.ContainerCPU(ctx); !errors.Is(err, usage.ErrNoContainer) {
+			return amount, err
+		}
+	}
+	return m.HostCPU(ctx)
+}
+
+func statMemory(_ context.Context, m *usage.Meter, opts statOptions) (usage.Amount, error) {
+	if !opts.host {
+		if amount, err := m.ContainerMemory(); !errors.Is(err, usage.ErrNoContainer) {
+			return amount, err
+		}
+	}
+	return m.HostMemory()
+}
+
+func statDisk(_ context.Context, m *usage.Meter, opts statOptions) (usage.Amount, error) {
+	return m.Disk(opts.path)
+}
+
+// statText is "1.2/8 cores (15%)", without the rest where there is no limit.
+func statText(a usage.Amount, prefix string) (string, error) {
+	unit, scale := a.Unit, 1.0
+	if a.Unit == "B" {
+		largest := a.Used
+		if a.Total != nil {
+			largest = *a.Total
+		}
+		var err error
+		if unit, scale, err = statScale(prefix, largest); err != nil {
+			return "", err
+		}
+	}
+	if a.Total == nil {
+		return fmt.Sprintf("%.1f %s", a.Used/scale, unit), nil
+	}
+	text := fmt.Sprintf("%.1f/%s %s", a.Used/scale, strings.TrimSuffix(fmt.Sprintf("%.1f", *a.Total/scale), ".0"), unit)
+	if *a.Total > 0 {
+		text += fmt.Sprintf(" (%.0f%%)", math.Round(a.Used / *a.Total * 100))
+	}
+	return text, nil
+}
+
+// statScale is the unit that a person reads, by name or by the size of a number of bytes.
+func statScale(prefix string, largest float64) (unit string, scale float64, err error) {
+	prefixes := []string{"", "Ki", "Mi", "Gi", "Ti"}
+	scale = 1
+	for i, p := range prefixes {
+		if prefix != "" && strings.EqualFold(p, strings.TrimSuffix(prefix, "B")) || prefix == "" && (largest < 1024*scale || i == len(prefixes)-1) {
+			return p + "B", scale, nil
+		}
+		scale *= 1024
+	}
+	return "", 0, fault.New(fault.Invalid, "the prefix %q is not known: --prefix is Ki, Mi, Gi or Ti", prefix)
+}
+
+// runStat shows everything that can be measured.
+func runStat(ctx context.Context, g *global.Flags, opts statOptions) error {
+	m := usage.New()
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	all := []struct {
+		name    string
+		measure func() (usage.Amount, error)
+	}{
+		{"container cpu", func() (usage.Amount, error) { return m.ContainerCPU(ctx) }},
+		{"container memory", m.ContainerMemory},
+		{"host cpu", func() (usage.Amount, error) { return m.HostCPU(ctx) }},
+		{"host memory", m.HostMemory},
+		{"home disk", func() (usage.Amount, error) { return m.Disk(home) }},
+	}
+	out := map[string]usage.Amount{}
+	table := tty.Table{Header: []string{"what", "used"}}
+	for _, item := range all {
+		amount, err := item.measure()
+		if errors.Is(err, usage.ErrNoContainer) {
+			continue
+		}
+		if err != nil {
+			return fault.New(fault.Unavailable, "%s cannot be measured here: %w", item.name, err)
+		}
+		text, err := statText(amount, "")
+		if err != nil {
+			return err
+		}
+		out[strings.ReplaceAll(item.name, " ", "_")] = amount
+		table.Add(item.name, text)
+	}
+	switch opts.format {
+	case "json":
+		return output.JSON(g.Streams().Out, out)
+	case "text":
+		return table.Write(g.Streams().Out)
+	}
+	return output.BadFormat(opts.format, "text or json")
+}

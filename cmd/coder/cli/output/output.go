@@ -1,0 +1,133 @@
+// Package output prints what commands answer: lists as tables or JSON, times and durations as people read them. It knows no server.
+package output
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+// Column is one column of a table of Ts.
+type Column[T any] struct {
+	name string
+	text func(T) string
+}
+
+// Col is a column with a name in lower case and what it holds of an item.
+func Col[T any](name string, text func(T) string) Column[T] { return Column[T]{name, text} }
+
+// List prints a list as a table or as JSON.
+type List[T any] struct {
+	Format  string
+	Chosen  []string
+	Columns []Column[T]
+	Initial []string // shown when nothing is chosen; nil: all
+}
+
+// Flags adds -o and -c.
+func (o *List[T]) Flags(cmd *cobra.Command) {
+	names := make([]string, len(o.Columns))
+	for i, c := range o.Columns {
+		names[i] = c.name
+	}
+	if o.Initial == nil {
+		o.Initial = names
+	}
+	cmd.Flags().StringVarP(&o.Format, "output", "o", "table", "table or json")
+	cmd.Flags().StringSliceVarP(&o.Chosen, "column", "c", nil, "columns of the table, of: "+strings.Join(names, ", "))
+}
+
+func (o *List[T]) Print(w io.Writer, items []T) error {
+	switch o.Format {
+	case "json":
+		if items == nil {
+			items = []T{}
+		}
+		return JSON(w, items)
+	case "table":
+	default:
+		return BadFormat(o.Format, "table or json")
+	}
+	chosen := o.Chosen
+	if len(chosen) == 0 {
+		chosen = o.Initial
+	}
+	var columns []Column[T]
+	table := tty.Table{}
+	for _, name := range chosen {
+		i := slices.IndexFunc(o.Columns, func(c Column[T]) bool { return strings.EqualFold(c.name, strings.TrimSpace(name)) })
+		if i < 0 {
+			return fault.New(fault.Invalid, "there is no column %q", name)
+		}
+		columns = append(columns, o.Columns[i])
+		table.Header = append(table.Header, o.Columns[i].name)
+	}
+	for _, item := range items {
+		row := make([]string, len(columns))
+		for i, c := range columns {
+			row[i] = c.text(item)
+		}
+		table.Add(row...)
+	}
+	return table.Write(w)
+}
+
+func JSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func BadFormat(got, want string) error {
+	return fault.New(fault.Invalid, "the output format %q is not known: --output is %s", got, want)
+}
+
+// Ago is a time as a person reads it.
+func Ago(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := time.Since(t)
+	switch {
+	case d < 0:
+		return "in " + short(-d)
+	case d < time.Second:
+		return "now"
+	default:
+		return short(d) + " ago"
+	}
+}
+
+// AgoPtr is ago of a time that may be missing.
+func AgoPtr(t *time.Time) string {
+	if t == nil {
+		return "never"
+	}
+	return Ago(*t)
+}
+
+// short is a duration in its largest unit.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
+// Latency is a round trip as a person reads it.
+func Latency(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package cli
-
-// widenPipe does something on Linux only.
-func widenPipe(any) {}

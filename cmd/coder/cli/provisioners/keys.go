@@ -1,0 +1,114 @@
+package provisioners
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func provisionerKeysCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "keys", Aliases: []string{"key"}, Short: "Manage provisioner keys",
+		Long: `Look after the keys with which provisioners join. A key has a name and fixed tags: its provisioners have those and no others. The server
+keeps only its hash.`,
+		Example: "  coder provisioner keys create chicago --tag environment=on_prem --tag data_center=chicago",
+	}
+	cmd.AddCommand(keysCreateCmd(g), keysListCmd(g), keysDeleteCmd(g))
+	return cmd
+}
+
+func keysCreateCmd(g *global.Flags) *cobra.Command {
+	var tags []string
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a key and print it, once",
+		Long: `Make a key and print it on standard output. Nobody can read it again. A machine becomes a provisioner with it:
+CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url URL`,
+		Example: `  coder provisioner keys create chicago --tag environment=on_prem --tag data_center=chicago
+  coder provisioner keys create ci > key`,
+		Args: flags.Argument("key's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wanted, err := flags.Pairs("tag", tags)
+			if err != nil {
+				return err
+			}
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			made, err := client.CreateProvisionerKey(cmd.Context(), sdk.DefaultOrganization, sdk.CreateProvisionerKeyRequest{Name: args[0], Tags: wanted})
+			if err != nil {
+				return exit.Try(err, "coder provisioner keys list")
+			}
+			fmt.Fprintf(g.Streams().Err, "Created the key %s. It is not shown again:\n", args[0])
+			_, err = fmt.Fprintln(g.Streams().Out, made.Key)
+			return err
+		},
+	}
+	cmd.Flags().StringArrayVarP(&tags, "tag", "t", nil, "tag key=value of the key's provisioners; may be repeated")
+	return cmd
+}
+
+func keysListCmd(g *global.Flags) *cobra.Command {
+	out := output.List[sdk.ProvisionerKey]{Columns: []output.Column[sdk.ProvisionerKey]{
+		output.Col("name", func(k sdk.ProvisionerKey) string { return k.Name }),
+		output.Col("tags", func(k sdk.ProvisionerKey) string { return tagWords(k.Tags) }),
+		output.Col("created at", func(k sdk.ProvisionerKey) string { return output.Ago(k.CreatedAt) }),
+		output.Col("id", func(k sdk.ProvisionerKey) string { return k.ID.String() }),
+	}, Initial: []string{"name", "tags", "created at"}}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List keys",
+		Example: `  coder provisioner keys list`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			keys, err := client.ProvisionerKeys(cmd.Context(), sdk.DefaultOrganization)
+			if err != nil {
+				return err
+			}
+			return out.Print(g.Streams().Out, keys)
+		},
+	}
+	out.Flags(cmd)
+	return cmd
+}
+
+func keysDeleteCmd(g *global.Flags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "delete NAME",
+		Aliases: []string{"rm", "remove"},
+		Short:   "Delete a key and disconnect its provisioners",
+		Long: `Delete a key and disconnect its provisioners at once. What they run is interrupted, and those builds fail with the state that they
+have reached.`,
+		Example: `  coder provisioner keys delete chicago`,
+		Args:    flags.Argument("key's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := g.Confirm(cmd, yes, "Delete the key "+args[0]+" and disconnect its provisioners?", false); err != nil {
+				return err
+			}
+			if err := client.DeleteProvisionerKey(cmd.Context(), sdk.DefaultOrganization, args[0]); err != nil {
+				return exit.Try(err, "coder provisioner keys list")
+			}
+			fmt.Fprintf(g.Streams().Err, "The key %s has been deleted.\n", args[0])
+			return nil
+		},
+	}
+	flags.Yes(cmd, &yes)
+	return cmd
+}

@@ -1,0 +1,90 @@
+package session
+
+import (
+	"crypto/ed25519"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// fileHostKey holds this machine's SSH host key, in the configuration folder. "coder ssh --stdio" shows it to OpenSSH for every
+// workspace: OpenSSH speaks with a process of its own machine, and the mesh knows the workspace by its node key.
+const fileHostKey = "ssh_host_ed25519_key"
+
+// hostKey is this machine's host key. The first call makes it. Where it cannot be kept a person is told on notes, and it serves this
+// process alone.
+func hostKey(dir config.Dir, notes io.Writer) (ssh.Signer, error) {
+	key, err := storedHostKey(dir)
+	if fault.CodeOf(err) == fault.Unavailable {
+		fmt.Fprintf(notes, "OpenSSH will see another host key each time: %v\n", err)
+		text, newErr := newHostKey()
+		if newErr != nil {
+			return nil, newErr
+		}
+		return ssh.ParsePrivateKey(text)
+	}
+	return key, err
+}
+
+// storedHostKey reads the host key, and makes it if there is none. The error's code is Unavailable if it cannot be stored.
+func storedHostKey(d config.Dir) (ssh.Signer, error) {
+	path := filepath.Join(string(d), fileHostKey)
+	text, err := d.Read(fileHostKey)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "the SSH host key cannot be read: %w", err)
+	}
+	if text == "" {
+		if text, err = makeHostKey(d, path); err != nil {
+			return nil, fault.New(fault.Unavailable, "the SSH host key cannot be stored: %w", err)
+		}
+	}
+	key, err := ssh.ParsePrivateKey([]byte(text + "\n"))
+	if err != nil {
+		return nil, exit.Try(fault.New(fault.Invalid, "%s is not an SSH host key: %w", path, err), "remove the file; the next connection makes a new one")
+	}
+	return key, nil
+}
+
+// makeHostKey stores a new key, unless another process has.
+func makeHostKey(d config.Dir, path string) (string, error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // unlocks
+	if err := config.Lock(lock); err != nil {
+		return "", fmt.Errorf("lock %s: %w", path, err)
+	}
+	if text, err := d.Read(fileHostKey); err != nil || text != "" {
+		return text, err
+	}
+	text, err := newHostKey()
+	if err != nil {
+		return "", err
+	}
+	return string(text), config.WriteFile(path, text, 0o600)
+}
+
+// newHostKey makes a key in OpenSSH's form.
+func newHostKey() ([]byte, error) {
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, fmt.Errorf("make SSH host key: %w", err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "codermesh")
+	if err != nil {
+		return nil, fmt.Errorf("encode SSH host key: %w", err)
+	}
+	return pem.EncodeToMemory(block), nil
+}

@@ -1,0 +1,95 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+// networkInfo is what IDE plugins show about a connection.
+type networkInfo struct {
+	P2P              bool               `json:"p2p"`
+	Latency          float64            `json:"latency"`        // milliseconds
+	PreferredDERP    string             `json:"preferred_derp"` // code of the home relay
+	DERPLatency      map[string]float64 `json:"derp_latency"`   // milliseconds
+	UploadBytesSec   int64              `json:"upload_bytes_sec"`
+	DownloadBytesSec int64              `json:"download_bytes_sec"`
+	UsingConnect     bool               `json:"using_coder_connect"` // there is no such thing here
+}
+
+// WriteNetworkInfo writes dir/<parent's pid>.json again and again until ctx ends, and removes it then.
+func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.Duration) {
+	log, t := s.Logger, s.Target
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		log.Warn("network information not written", "err", err)
+		return
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%d.json", os.Getppid()))
+	defer os.Remove(path) // what it said is over
+	node, err := t.Mesh.Node()
+	if err != nil {
+		return
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var before tailnet.PeerStatus
+	at := time.Now()
+	for {
+		status, now := node.Status(), time.Now()
+		info, peer := describe(status, t, before, now.Sub(at))
+		before, at = peer, now
+		probe, cancel := context.WithTimeout(ctx, every)
+		if pong, err := t.Mesh.Ping(probe, t.Agent.ID); err == nil {
+			info.P2P = pong.Direct
+			info.Latency = millis(pong.Latency)
+		}
+		cancel()
+		data, err := json.Marshal(info)
+		if err == nil {
+			err = config.WriteFile(path, data, 0o600)
+		}
+		if err != nil {
+			log.Warn("network information not written", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// describe makes the facts of a snapshot. before and elapsed give the rates.
+func describe(status tailnet.Status, t *target.Target, before tailnet.PeerStatus, elapsed time.Duration) (networkInfo, tailnet.PeerStatus) {
+	info := networkInfo{DERPLatency: map[string]float64{}}
+	for _, relay := range status.Relays {
+		if relay.ID == status.Region {
+			info.PreferredDERP = relay.Code
+		}
+		if relay.Latency > 0 {
+			info.DERPLatency[relay.Code] = millis(relay.Latency)
+		}
+	}
+	for _, peer := range status.Peers {
+		if peer.ID != t.Agent.ID {
+			continue
+		}
+		info.P2P = peer.Path == tailnet.PathDirect
+		// Counters begin anew with each WireGuard session.
+		if before.ID == peer.ID && elapsed > 0 {
+			info.UploadBytesSec = int64(float64(max(peer.Tx-before.Tx, 0)) / elapsed.Seconds())
+			info.DownloadBytesSec = int64(float64(max(peer.Rx-before.Rx, 0)) / elapsed.Seconds())
+		}
+		return info, peer
+	}
+	return info, tailnet.PeerStatus{}
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

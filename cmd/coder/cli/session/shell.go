@@ -1,0 +1,245 @@
+// Package session is what a person, or OpenSSH, does in a workspace that has been reached: shells and commands with their forwards, an SSH
+// server on standard input and output, and terminals that last. It must not know the global flags.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/term"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/sshmux"
+)
+
+// dialSSH makes an SSH client of a mesh connection. There is no SSH handshake on it: the mesh has authenticated both ends and
+// encrypts, since WireGuard delivers the connection from the key that the coordinator bound to the agent, and to nobody else.
+func dialSSH(conn net.Conn) *ssh.Client {
+	return sshmux.Client(conn, sshmux.Options{Wide: true})
+}
+
+// Session is what a person, or OpenSSH, does in a workspace over a target's connections.
+type Session struct {
+	Target  *target.Target
+	Streams *tty.Streams
+	Logger  *slog.Logger
+}
+
+// Options are what a shell or a command has besides its streams.
+type Options struct {
+	TTY           bool     // a terminal, also for a command
+	Env           []string // NAME=value
+	ForwardAgent  bool     // the workspace may use this machine's SSH agent
+	IdentityAgent string   // the socket of that agent; "" means $SSH_AUTH_SOCK
+	RemoteForward []string // as for parseRemoteForward
+}
+
+// Run runs a shell, or a command, on a connection to the agent's port for sessions. It returns the exit status as an *ExitError, nil
+// for 0.
+func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts Options) error {
+	t := s.Target
+	client := dialSSH(conn)
+	defer client.Close()
+	s.Logger.Debug("ssh connection stands")
+	session, err := client.NewSession()
+	if err != nil {
+		return t.WhyLost(ctx, fault.New(fault.Unavailable, "no session can be opened in the workspace: %w", err))
+	}
+	defer session.Close()
+	var forwards sync.WaitGroup
+	defer forwards.Wait()
+	defer client.Close()
+	if err := s.prepare(ctx, client, session, opts, &forwards); err != nil {
+		return err
+	}
+	watch, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := t.Watch(watch, s.note); err != nil {
+			stop(err)
+			client.Close()
+		}
+	})
+	status, err := s.stream(ctx, client, session, command, opts)
+	stop(nil)
+	watching.Wait()
+	if cause := context.Cause(watch); err != nil && ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	s.Logger.Debug("ssh session ended", "status", status, "err", err)
+	switch {
+	case err == nil && status == 0:
+		return nil
+	case err == nil:
+		return &exit.Error{Code: status}
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case explained(err):
+		return err // it has its reason
+	}
+	client.Close()
+	if ended := client.Wait(); errors.Is(ended, sshmux.ErrVersion) {
+		err = broken(t, ended)
+	}
+	return t.WhyLost(ctx, err)
+}
+
+// note tells something beside a session's output. The terminal may be in raw mode.
+func (s *Session) note(text string) { fmt.Fprintf(s.Streams.Err, "\r\n%s\r\n", text) }
+
+// prepare asks for everything that a session may have besides a terminal.
+func (s *Session) prepare(ctx context.Context, client *ssh.Client, session *ssh.Session, opts Options, forwards *sync.WaitGroup) error {
+	for _, pair := range opts.Env {
+		key, value, _ := strings.Cut(pair, "=")
+		// No answer is waited for: a round trip per variable would be too much.
+		if _, err := session.SendRequest("env", false, ssh.Marshal(struct{ Name, Value string }{key, value})); err != nil {
+			return fault.New(fault.Unavailable, "the environment cannot be passed: %w", err)
+		}
+	}
+	if opts.ForwardAgent {
+		if err := forwardAgent(client, session, opts.IdentityAgent); err != nil {
+			return err
+		}
+	}
+	for _, spec := range opts.RemoteForward {
+		if err := s.remoteForward(ctx, client, spec, forwards); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream runs the command, or a shell, on the standard streams.
+func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.Session, command []string, opts Options) (status int, err error) {
+	stdin, err := session.StdinPipe()
+	if err != nil {
+		return 0, fmt.Errorf("open session's input: %w", err)
+	}
+	session.Stdout, session.Stderr = s.Streams.Out, s.Streams.Err
+	in := s.Streams.In
+	lost := make(chan struct{})
+	if opts.TTY || len(command) == 0 && s.Streams.InTTY {
+		restore, err := s.terminal(ctx, session)
+		if err != nil {
+			return 0, err
+		}
+		defer restore()
+		if s.Streams.InTTY {
+			in = &escape{r: s.Streams.In, lost: func() { close(lost) }}
+		}
+	}
+	// The input does not wait until the program is known to run, which takes a round trip. Nothing waits for its end: a read of
+	// standard input cannot be interrupted, and the process ends after the session.
+	go func() {
+		_, _ = io.Copy(stdin, in) // when the session is over, Wait below says how it ended
+		stdin.Close()
+	}()
+	if len(command) == 0 {
+		err = session.Shell()
+	} else {
+		err = session.Start(strings.Join(command, " "))
+	}
+	if err != nil {
+		return 0, fault.New(fault.Unavailable, "the session did not start: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- session.Wait() }()
+	select {
+	case err = <-ended:
+	case <-lost:
+		client.Close()
+		<-ended
+		return 0, &exit.Error{Code: exit.SSH, Err: fault.New(fault.Unavailable, "the connection was ended by ~.")}
+	case <-ctx.Done():
+		// The remote command hears of the interrupt, and of the end of its input.
+		_ = session.Signal(ssh.SIGINT)
+		client.Close()
+		<-ended
+		return 0, ctx.Err()
+	}
+	return exitStatus(err)
+}
+
+// exitStatus tells how a session ended: its status, or why there is none.
+func exitStatus(err error) (int, error) {
+	if err == nil {
+		return 0, nil
+	}
+	if ended, ok := errors.AsType[*ssh.ExitError](err); ok {
+		if status := ended.ExitStatus(); status != 0 {
+			return status, nil
+		}
+		return exit.SSH, nil // ended by a signal that has no number here
+	}
+	if _, ok := errors.AsType[*ssh.ExitMissingError](err); ok {
+		return 0, fault.New(fault.Unavailable, "the connection was lost before the session ended")
+	}
+	return 0, fault.New(fault.Unavailable, "the session broke: %w", err)
+}
+
+// terminal asks for a remote terminal of the local one's size, and puts the local one into raw mode until restore.
+func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore func(), err error) {
+	width, height := 80, 24
+	in, isFile := s.Streams.In.(*os.File)
+	local := isFile && term.IsTerminal(int(in.Fd()))
+	if local {
+		if w, h, err := term.GetSize(int(in.Fd())); err == nil && w > 0 && h > 0 {
+			width, height = w, h
+		}
+	}
+	name := os.Getenv("TERM")
+	if name == "" {
+		name = "xterm-256color"
+	}
+	// No answer is waited for; a server that has no terminals runs the command without one.
+	if _, err := session.SendRequest("pty-req", false, ssh.Marshal(struct {
+		Term                         string
+		Columns, Rows, Width, Height uint32
+		Modes                        string
+	}{name, uint32(width), uint32(height), 0, 0, "\x00"})); err != nil {
+		return nil, fault.New(fault.Unavailable, "no terminal can be asked for: %w", err)
+	}
+	if !local {
+		return func() {}, nil
+	}
+	state, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("set terminal to raw mode: %w", err)
+	}
+	watch, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		watchSize(watch, in, func(w, h int) { _ = session.WindowChange(h, w) }) // the next change will try again
+	})
+	return func() {
+		stop()
+		wg.Wait()
+		_ = term.Restore(int(in.Fd()), state) // the terminal has gone, or is as it was
+	}, nil
+}
+
+// broken is the error for a connection to the target's agent that has ended with err.
+func broken(t *target.Target, err error) error {
+	if errors.Is(err, sshmux.ErrVersion) {
+		return exit.Try(fault.New(fault.Unavailable, "this program and the agent of %s do not understand each other: %w", t.Workspace.FullName(), err),
+			"coder restart %s, or a newer coder", t.Workspace.FullName())
+	}
+	return fault.New(fault.Unavailable, "the connection to %s was lost: %w", t.Workspace.FullName(), err)
+}
+
+// explained reports whether an error already has its reason, or is an exit status.
+func explained(err error) bool {
+	_, hinted := exit.Hint(err)
+	return hinted || errors.As(err, new(*exit.Error))
+}

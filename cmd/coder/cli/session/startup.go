@@ -1,0 +1,63 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// WaitStartup waits for the agent's startup scripts. mode is yes, no, or auto for what the template says.
+func (s *Session) WaitStartup(ctx context.Context, mode string) error {
+	t := s.Target
+	if mode != "yes" && (mode != "auto" || t.Agent.StartupScriptBehavior != sdk.StartupBlocking) {
+		return nil
+	}
+	p := s.Streams.Progress()
+	ok := false
+	defer func() { p.Stop(ok) }()
+	tick := time.NewTicker(target.PollInterval)
+	defer tick.Stop()
+	agent := t.Agent
+	var shown int64
+	for {
+		// The state that came with the workspace may be older than the agent's connection.
+		if agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() {
+			break
+		}
+		p.Stage("Waiting for the startup scripts (--wait=no skips this)")
+		lines, err := t.Client.AgentLogs(ctx, agent.ID, shown)
+		for _, line := range lines {
+			shown = max(shown, line.ID)
+			p.Line(s.Streams.Dim(line.Output))
+		}
+		if err == nil {
+			agent, err = t.Client.Agent(ctx, agent.ID)
+		}
+		if err != nil && fault.CodeOf(err) != fault.Unavailable {
+			return err
+		}
+		if err == nil && agent.LifecycleState.ShuttingDown() {
+			return t.WhyLost(ctx, fault.New(fault.Unavailable, "the workspace %s is shutting down", t.Workspace.FullName()))
+		}
+		if agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	ok = agent.LifecycleState == sdk.LifecycleReady
+	switch agent.LifecycleState {
+	case sdk.LifecycleStartError:
+		fmt.Fprintf(s.Streams.Err, "A startup script failed; the workspace may be incomplete. See: coder logs %s\n", t.Workspace.FullName())
+	case sdk.LifecycleStartTimeout:
+		fmt.Fprintf(s.Streams.Err, "A startup script takes longer than its template allows. See: coder logs %s\n", t.Workspace.FullName())
+	}
+	return nil
+}

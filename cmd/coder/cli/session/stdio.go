@@ -1,0 +1,74 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/sshmux/bridge"
+)
+
+// StartBridge begins to speak SSH with OpenSSH on the standard streams, with the host key of the configuration folder. The handshake goes
+// on while the workspace is being reached. The file of known hosts, unless it is "", is made to name the key for host.
+func StartBridge(streams *tty.Streams, logger *slog.Logger, dir config.Dir, knownHosts, host string) (*bridge.Bridge, error) {
+	key, err := hostKey(dir, streams.Err)
+	if err != nil {
+		return nil, err
+	}
+	if knownHosts != "" { // OpenSSH reads it once it has heard from us
+		if err := rememberHost(knownHosts, host, key.PublicKey()); err != nil {
+			return nil, err
+		}
+	}
+	widenPipe(streams.In)
+	widenPipe(streams.Out)
+	return bridge.Start(standardStreams{streams.In, streams.Out}, bridge.Options{HostKey: key, Logger: logger}), nil
+}
+
+// standardStreams are standard input and output as one connection.
+type standardStreams struct {
+	io.Reader
+	io.Writer
+}
+
+// Close closes what can be closed. A Read of standard input may go on until the process ends.
+func (s standardStreams) Close() error {
+	var err error
+	for _, stream := range []any{s.Reader, s.Writer} {
+		if closer, ok := stream.(io.Closer); ok {
+			err = errors.Join(err, closer.Close())
+		}
+	}
+	return err
+}
+
+// Stdio passes OpenSSH's channels on to the workspace, until OpenSSH leaves or the workspace cannot be reached any more.
+func (s *Session) Stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn) error {
+	t := s.Target
+	watch, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := t.Watch(watch, s.note); err != nil {
+			stop(err)
+		}
+	})
+	defer watching.Wait()
+	defer stop(nil)
+	defer context.AfterFunc(watch, func() { conn.Close() })()
+	err := local.Serve(conn)
+	cause := context.Cause(watch)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case cause != nil:
+		return cause
+	case err == nil:
+		return nil // OpenSSH has left
+	}
+	return t.WhyLost(ctx, broken(t, err))
+}

@@ -1,0 +1,128 @@
+package target
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Name is what a person or an IDE calls a workspace and one of its agents.
+type Name struct {
+	Owner string // sdk.Me when not named
+	Name  string
+	Agent string // "" when not named
+}
+
+func (n Name) String() string {
+	text := n.Name
+	if n.Owner != sdk.Me && n.Owner != "" {
+		text = n.Owner + "/" + text
+	}
+	if n.Agent != "" {
+		text += "." + n.Agent
+	}
+	return text
+}
+
+var (
+	separator = regexp.MustCompile(`/|--|\.`)
+	validPart = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
+)
+
+// ParseName reads "workspace", "workspace.agent", "owner/workspace", "owner--workspace" and, with ".agent" or
+// "--agent" behind the two, the agent too. Three names between dots are a host name, "agent.workspace.owner".
+func ParseName(text string) (Name, error) {
+	bad := func(why string) (Name, error) {
+		return Name{}, exit.Try(fault.New(fault.Invalid, "%q is not the name of a workspace: %s", text, why),
+			"the form workspace, owner/workspace or owner/workspace.agent; coder list shows yours")
+	}
+	parts := separator.Split(text, -1)
+	marks := separator.FindAllString(text, -1)
+	for _, p := range parts {
+		if !validPart.MatchString(p) {
+			return bad("names consist of letters, digits and single dashes")
+		}
+	}
+	switch {
+	case len(parts) == 1:
+		return Name{Owner: sdk.Me, Name: parts[0]}, nil
+	case len(parts) == 2 && marks[0] == ".":
+		return Name{Owner: sdk.Me, Name: parts[0], Agent: parts[1]}, nil
+	case len(parts) == 2:
+		return Name{Owner: parts[0], Name: parts[1]}, nil
+	case len(parts) == 3 && marks[0] == "." && marks[1] == ".":
+		return Name{Owner: parts[2], Name: parts[1], Agent: parts[0]}, nil
+	case len(parts) == 3 && marks[0] != "." && marks[1] != "/":
+		return Name{Owner: parts[0], Name: parts[1], Agent: parts[2]}, nil
+	}
+	return bad("it has too many parts")
+}
+
+// TrimHost takes the prefix or the suffix off a host name as OpenSSH hands it over. Empty ones are not looked for.
+func TrimHost(host, prefix, suffix string) string {
+	if prefix != "" {
+		if rest, ok := strings.CutPrefix(host, prefix); ok {
+			return rest
+		}
+	}
+	if suffix != "" {
+		if rest, ok := strings.CutSuffix(host, "."+strings.TrimPrefix(suffix, ".")); ok {
+			return rest
+		}
+	}
+	return host
+}
+
+// Find finds the workspace that text names, by name or id, in one call.
+func Find(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, Name, error) {
+	if id, err := uuid.Parse(text); err == nil {
+		ws, err := client.Workspace(ctx, id)
+		return ws, Name{Owner: ws.OwnerName, Name: ws.Name}, err
+	}
+	name, err := ParseName(text)
+	if err != nil {
+		return sdk.Workspace{}, name, err
+	}
+	ws, err := client.WorkspaceByName(ctx, name.Owner, name.Name)
+	if fault.CodeOf(err) == fault.NotFound && err != nil {
+		whose := "you have"
+		if name.Owner != sdk.Me {
+			whose = name.Owner + " has"
+		}
+		return ws, name, exit.Try(fault.New(fault.NotFound, "%s no workspace %q, or you may not see it", whose, name.Name), "coder list")
+	}
+	return ws, name, err
+}
+
+// chooseAgent is the named agent of the workspace's latest build, or its only one.
+func chooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
+	agents := ws.LatestBuild.Agents()
+	if len(agents) == 0 {
+		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent", ws.Name).
+			WithDetail("its template declares no coder_agent, or none that exists while it is %s", ws.LatestBuild.Status), "coder show %s", ws.Name)
+	}
+	var names []string
+	for _, agent := range agents {
+		if agent.Name == name {
+			return agent, nil
+		}
+		names = append(names, agent.Name)
+	}
+	if name == "" && len(agents) == 1 {
+		return agents[0], nil
+	}
+	slices.Sort(names)
+	if name == "" {
+		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.Invalid, "the workspace %s has several agents: %s", ws.Name, strings.Join(names, ", ")),
+			"coder ssh %s.%s", ws.Name, names[0])
+	}
+	return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent %q, but %s", ws.Name, name, strings.Join(names, ", ")),
+		"coder ssh %s.%s", ws.Name, names[0])
+}

@@ -1,0 +1,159 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Redialer dials a target that may be replaced: a workspace that was stopped and started again has another agent.
+type Redialer struct {
+	mu    sync.Mutex // guards the fields below
+	t     *Target    // nil while the workspace does not run
+	conns map[*redialerConn]struct{}
+}
+
+var errNotRunning = errors.New("the workspace does not run")
+
+// NewRedialer begins with t. Run keeps it up to date.
+func NewRedialer(t *Target) *Redialer { return &Redialer{t: t, conns: map[*redialerConn]struct{}{}} }
+
+// Dial connects to a port of the target, or fails while its workspace does not run.
+func (r *Redialer) Dial(ctx context.Context, network string, port uint16) (net.Conn, error) {
+	r.mu.Lock()
+	t := r.t
+	r.mu.Unlock()
+	if t == nil {
+		return nil, errNotRunning
+	}
+	conn, err := t.Mesh.Dial(ctx, network, t.Agent.ID, port)
+	if err != nil {
+		return nil, err
+	}
+	c := &redialerConn{Conn: conn, owner: r}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.t != t {
+		conn.Close()
+		return nil, errNotRunning
+	}
+	r.conns[c] = struct{}{}
+	return c, nil
+}
+
+// CloseAll ends every connection: their target is gone.
+func (r *Redialer) CloseAll() {
+	r.mu.Lock()
+	conns := r.conns
+	r.t, r.conns = nil, map[*redialerConn]struct{}{}
+	r.mu.Unlock()
+	for c := range conns {
+		c.Conn.Close()
+	}
+}
+
+func (r *Redialer) set(t *Target) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.t = t
+}
+
+// redialerConn is a connection that its Redialer may end.
+type redialerConn struct {
+	net.Conn
+	owner *Redialer
+}
+
+func (c *redialerConn) Close() error {
+	c.owner.mu.Lock()
+	delete(c.owner.conns, c)
+	c.owner.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends the sending side, where the transport can.
+func (c *redialerConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// Run replaces the target when its workspace is started again, until ctx ends: then it returns nil. It returns an error when the
+// workspace is gone for good or the session is over. note tells a person what happens.
+func (r *Redialer) Run(ctx context.Context, name Name, note func(string)) error {
+	t := r.t
+	for {
+		why := t.Watch(ctx, note)
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.CloseAll()
+		if code := fault.CodeOf(why); code == fault.NotFound || code == fault.Unauthenticated {
+			return why
+		}
+		note(fmt.Sprintf("%v; the ports wait until it runs again", why))
+		next, err := t.next(ctx, name)
+		if err != nil || next == nil {
+			return err
+		}
+		t = next
+		r.set(t)
+		note(t.Workspace.FullName() + " runs again")
+	}
+}
+
+// next blocks until the workspace's agent can be dialled in a build that is not stopped. It returns nil when ctx ends.
+func (t *Target) next(ctx context.Context, name Name) (*Target, error) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		next, err := t.now(ctx, name)
+		if next != nil || err != nil && ctx.Err() == nil {
+			return next, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-tick.C:
+		}
+	}
+}
+
+// now returns the target as it is now, nil when it cannot be dialled yet, and an error when it never will be.
+func (t *Target) now(ctx context.Context, name Name) (*Target, error) {
+	ws, err := t.Client.Workspace(ctx, t.Workspace.ID)
+	switch {
+	case err != nil && fault.CodeOf(err) == fault.Unavailable:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case ws.LatestBuild.Transition == sdk.TransitionDelete:
+		return nil, gone(ws)
+	case !ws.Running():
+		return nil, nil
+	}
+	agent, err := chooseAgent(ws, name.Agent)
+	if err != nil {
+		return nil, err
+	}
+	next := &Target{Workspace: ws, Agent: agent, Client: t.Client, Mesh: t.Mesh}
+	// A stop that comes meanwhile must be seen.
+	ctx, cancel := context.WithTimeout(ctx, introducePatience)
+	defer cancel()
+	if err := t.Mesh.Introduce(ctx, agent.ID); err != nil {
+		if code := fault.CodeOf(err); ctx.Err() == nil && code != fault.Unavailable && code != fault.Internal {
+			return nil, err
+		}
+		return nil, nil
+	}
+	return next, nil
+}
+
+const introducePatience = 15 * time.Second

@@ -1,0 +1,243 @@
+// Package target reaches a workspace's agent: it reads names, starts a stopped workspace, waits for an introduction, and tells why a
+// connection has ended. It must not know what is done over its connections, nor the global flags.
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/follow"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/meshclient"
+)
+
+const (
+	// PollInterval is how often an agent is looked at that is being waited for.
+	PollInterval = 200 * time.Millisecond
+	// patience is how long an agent may take before the person is told what is being waited for.
+	patience = time.Second
+)
+
+// Target is an agent that can be dialled.
+type Target struct {
+	Workspace sdk.Workspace
+	Agent     sdk.WorkspaceAgent
+	Client    *sdk.Client
+	Mesh      *meshclient.Client
+}
+
+// Options say whom to reach, and what may be done for it.
+type Options struct {
+	Client    *sdk.Client
+	Streams   *tty.Streams // where waiting is shown
+	Logger    *slog.Logger // of the node
+	RelayOnly bool         // no direct paths
+	Verbose   bool         // builds are shown with their debug lines
+	Name      Name
+	Autostart bool            // start a workspace that is stopped
+	Reason    sdk.BuildReason // of that start
+}
+
+// Join begins to join the mesh with the client's session.
+func Join(opts Options) *meshclient.Client {
+	return meshclient.Start(meshclient.Options{
+		URL: opts.Client.URL(), Header: opts.Client.Header(), HTTPClient: opts.Client.HTTP(), TLS: opts.Client.TLS(),
+		RelayOnly: opts.RelayOnly, Agent: opts.Name.String(), Logger: opts.Logger,
+	})
+}
+
+// Reach joins the mesh and finds the agent at the same time, and returns when the agent can be dialled. The caller closes
+// the target's mesh.
+func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
+	mesh := Join(opts)
+	defer func() {
+		if err != nil {
+			mesh.Close()
+		}
+	}()
+	ws, err := findRunning(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := chooseAgent(ws, opts.Name.Agent)
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{Workspace: ws, Agent: agent, Client: opts.Client, Mesh: mesh}
+	if err := introduce(ctx, t, opts.Streams); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// findRunning finds the workspace, and starts it when it is stopped and that is wanted. A build that is under way is
+// followed to its end.
+func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
+	client, follow := opts.Client, follow.Follower{Client: opts.Client, Streams: opts.Streams, Verbose: opts.Verbose}
+	ws, err := client.WorkspaceByName(ctx, opts.Name.Owner, opts.Name.Name)
+	if err != nil && fault.CodeOf(err) == fault.NotFound {
+		return ws, exit.Try(fault.New(fault.NotFound, "there is no workspace %s, or you may not see it", opts.Name), "coder list")
+	}
+	if err != nil {
+		return ws, err
+	}
+	if ws, err = follow.Settle(ctx, ws); err != nil {
+		return ws, err
+	}
+	if ws.Running() {
+		return ws, nil
+	}
+	switch {
+	case ws.LatestBuild.Transition == sdk.TransitionDelete && ws.LatestBuild.Status == sdk.WorkspaceDeleted:
+		return ws, exit.Try(fault.New(fault.NotFound, "the workspace %s has been deleted", ws.FullName()), "coder create %s", ws.Name)
+	case !ws.Stopped():
+		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is %s: its last build did not succeed", ws.FullName(), ws.LatestBuild.Status),
+			"coder start %s", ws.FullName())
+	case !opts.Autostart:
+		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s", ws.FullName())
+	}
+	fmt.Fprintf(opts.Streams.Err, "The workspace %s is stopped; it is being started.\n", ws.FullName())
+	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: opts.Reason})
+	if err != nil {
+		return ws, exit.Try(err, "coder start %s", ws.FullName())
+	}
+	if err := follow.Build(ctx, ws, build); err != nil {
+		return ws, err
+	}
+	return client.Workspace(ctx, ws.ID)
+}
+
+// introduce waits until the target's agent can be dialled. When that takes long the person is told why.
+func introduce(ctx context.Context, t *Target, streams *tty.Streams) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := explainWait(ctx, t, streams); err != nil {
+			cancel(err)
+		}
+	}()
+	err := t.Mesh.Introduce(ctx, t.Agent.ID)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	if err != nil && ctx.Err() != nil && context.Cause(ctx) == ctx.Err() {
+		err = ctx.Err()
+	}
+	cancel(nil)
+	<-done
+	return err
+}
+
+// explainWait shows what the target's agent is doing, once patience is over, until ctx ends. It returns an error when
+// waiting is in vain.
+func explainWait(ctx context.Context, t *Target, streams *tty.Streams) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-timer.C:
+	}
+	p := streams.Progress()
+	defer p.Stop(true)
+	tick := time.NewTicker(PollInterval)
+	defer tick.Stop()
+	for {
+		ws, err := t.Client.Workspace(ctx, t.Workspace.ID)
+		switch {
+		case err != nil && fault.CodeOf(err) == fault.Unavailable:
+			p.Stage("Waiting for the server")
+		case err != nil:
+			return err
+		case ws.LatestBuild.ID != t.Workspace.LatestBuild.ID && ws.LatestBuild.Transition != sdk.TransitionStart:
+			return gone(ws)
+		default:
+			showAgent(p, ws, t.Agent.ID)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// showAgent puts into words what state the agent is in.
+func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
+	for _, agent := range ws.LatestBuild.Agents() {
+		if agent.ID != id {
+			continue
+		}
+		switch agent.Status {
+		case sdk.AgentConnected:
+			p.Stage("Waiting for an introduction to the agent " + agent.Name)
+		case sdk.AgentDisconnected:
+			p.Stage("Waiting for agent " + agent.Name + ", which lost its connection " + output.AgoPtr(agent.DisconnectedAt))
+		case sdk.AgentTimeout:
+			p.Stage("Waiting for agent " + agent.Name + " (past its timeout)")
+			if agent.TroubleshootingURL != "" {
+				p.Note("see " + agent.TroubleshootingURL)
+			}
+		default:
+			p.Stage("Waiting for agent " + agent.Name + " to connect")
+		}
+	}
+}
+
+// gone is the error for a workspace that is being stopped or deleted, or has been.
+func gone(ws sdk.Workspace) error {
+	why := ""
+	switch ws.LatestBuild.Reason {
+	case sdk.ReasonAutostop:
+		why = " by its schedule"
+	case sdk.ReasonDormancy, sdk.ReasonAutoDelete:
+		why = " because it was not used"
+	default:
+		if ws.LatestBuild.InitiatorName != "" {
+			why = " by " + ws.LatestBuild.InitiatorName
+		}
+	}
+	verb, code := "stopped", fault.Unavailable
+	if ws.LatestBuild.Transition == sdk.TransitionDelete {
+		verb, code = "deleted", fault.NotFound
+	}
+	return exit.Try(fault.New(code, "the workspace %s was %s%s", ws.FullName(), verb, why), "coder show %s", ws.FullName())
+}
+
+// WhyLost asks the server why a connection to the target's agent may have ended. It returns fallback when the server knows
+// of nothing, or cannot be asked.
+func (t *Target) WhyLost(ctx context.Context, fallback error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	ws, err := t.Client.Workspace(ctx, t.Workspace.ID)
+	switch {
+	case fault.CodeOf(err) == fault.Unauthenticated:
+		return t.signedOut()
+	case err != nil:
+		return fallback
+	}
+	if ws.LatestBuild.Transition != sdk.TransitionStart {
+		return gone(ws)
+	}
+	if ws.LatestBuild.ID != t.Workspace.LatestBuild.ID {
+		return restarted(ws)
+	}
+	for _, agent := range ws.LatestBuild.Agents() {
+		if agent.ID == t.Agent.ID && agent.Status == sdk.AgentDisconnected {
+			return exit.Try(fault.New(fault.Unavailable, "the agent of %s lost its connection %s", ws.FullName(), output.AgoPtr(agent.DisconnectedAt)),
+				"coder logs %s", ws.FullName())
+		}
+	}
+	return fallback
+}

@@ -1,0 +1,29 @@
+package target
+
+import (
+	"context"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// ReportUsage tells the server that the workspace is in use, now and then, until ctx ends.
+func (t *Target) ReportUsage(ctx context.Context, appName string) {
+	timer := time.NewTimer(usageFirst)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		// It keeps the workspace from being stopped as unused; one lost report of many does no harm.
+		_ = t.Client.WorkspaceUsage(ctx, t.Workspace.ID, sdk.UsageRequest{AgentID: t.Agent.ID, AppName: appName})
+		timer.Reset(usageEvery)
+	}
+}
+
+const (
+	usageFirst = 5 * time.Second
+	usageEvery = time.Minute
+)

@@ -1,0 +1,96 @@
+package target
+
+import (
+	"context"
+	"time"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+const (
+	// watchEvery is how often it is looked whether the target's agent is still the one that was dialled. It costs nothing.
+	watchEvery = time.Second
+	// askEvery is how often the server is asked about a workspace whose agent has left the mesh.
+	askEvery = 3 * time.Second
+)
+
+// Watch returns the reason why connections to the target's agent have ended for good: its workspace was stopped or deleted,
+// another process is the agent now, or the session is over. It returns nil when ctx ends. An agent that only lost its connection is waited for:
+// sessions go on when it is back. note tells a person that this is so.
+func (t *Target) Watch(ctx context.Context, note func(string)) error {
+	key, known := t.Mesh.Key(t.Agent.ID)
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	var left, asked time.Time // when the agent was first missed, when the server was asked last
+	noted := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now, ok := t.Mesh.Key(t.Agent.ID)
+		switch {
+		case ok && (!known || now == key):
+			key, known = now, true
+			left, noted = time.Time{}, false
+		case ok:
+			return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "the agent of %s was started anew", t.Workspace.FullName()),
+				"coder show %s", t.Workspace.FullName()))
+		case time.Since(asked) >= askEvery:
+			asked = time.Now()
+			if left.IsZero() {
+				left = asked
+			}
+			away, err := t.replaced(ctx)
+			if err != nil {
+				return err
+			}
+			if away && !noted && time.Since(left) > awayPatience {
+				noted = true
+				note("The agent of " + t.Workspace.FullName() + " has lost its connection. This goes on when it is back.")
+			}
+		}
+	}
+}
+
+// replaced returns an error when the server knows of a build after the one that the target's agent belongs to. away: the server
+// misses the agent too.
+func (t *Target) replaced(ctx context.Context) (away bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	ws, err := t.Client.Workspace(ctx, t.Workspace.ID)
+	switch {
+	case err != nil && fault.CodeOf(err) == fault.NotFound:
+		return false, exit.Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may not see it any more", t.Workspace.FullName()), "coder list")
+	case fault.CodeOf(err) == fault.Unauthenticated:
+		return false, t.signedOut()
+	case err != nil: // the server will answer again
+		return false, nil
+	case ws.LatestBuild.Transition != sdk.TransitionStart:
+		return false, gone(ws)
+	case ws.LatestBuild.ID != t.Workspace.LatestBuild.ID:
+		return false, restarted(ws)
+	}
+	for _, agent := range ws.LatestBuild.Agents() {
+		away = away || agent.ID == t.Agent.ID && agent.Status == sdk.AgentDisconnected
+	}
+	return away, nil
+}
+
+const (
+	askTimeout = 5 * time.Second
+	// awayPatience is how long an agent may be away before a person is told.
+	awayPatience = 6 * time.Second
+)
+
+// signedOut is the reason of a connection whose session is over.
+func (t *Target) signedOut() error {
+	return exit.Try(fault.New(fault.Unauthenticated, "your session has ended: you signed out elsewhere, or it was revoked"), "coder login %s", t.Client.URL())
+}
+
+func restarted(ws sdk.Workspace) error {
+	return exit.Try(fault.New(fault.Unavailable, "the workspace %s was restarted", ws.FullName()), "coder ssh %s", ws.FullName())
+}

@@ -1,0 +1,190 @@
+package templates
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+const (
+	// maxArchive bounds a template's source, in bytes. The server has its own bound; this one keeps a home folder that was
+	// named by mistake from being read to its end.
+	maxArchive = 100 << 20
+	maxEntries = 20_000
+)
+
+// excluded says what does not belong into a template's source: version control, Terraform's work folder, states and the
+// variables' values that stay on this machine.
+func excluded(name string, dir bool) bool {
+	base := path.Base(name)
+	if dir {
+		return base == ".git" || base == ".hg" || base == ".svn" || base == ".terraform"
+	}
+	return base == ".DS_Store" || base == "terraform.tfstate" || strings.HasSuffix(base, ".tfstate") || strings.Contains(base, ".tfstate.") ||
+		base == "crash.log"
+}
+
+// pack writes the folder's files as a tar. The same files make the same bytes: times and owners are left out.
+func pack(w io.Writer, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fault.New(fault.Invalid, "the template's folder cannot be read: %w", err)
+	}
+	defer root.Close()
+	archive := tar.NewWriter(&limitedWriter{w: w, left: maxArchive})
+	found := false
+	entries := 0
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		if excluded(name, entry.IsDir()) {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if entries++; entries > maxEntries {
+			return fault.New(fault.TooLarge, "the folder %s has more than %d files", dir, maxEntries)
+		}
+		if ext := path.Ext(name); path.Dir(name) == "." && (ext == ".tf" || strings.HasSuffix(name, ".tf.json")) {
+			found = true
+		}
+		return packEntry(archive, root, name, entry)
+	})
+	if errors.Is(err, errTooLarge) {
+		return exit.Try(fault.New(fault.TooLarge, "the folder %s holds more than %d MiB", dir, maxArchive>>20), "coder templates push --directory FOLDER")
+	}
+	if err != nil {
+		return err
+	}
+	if !found {
+		return exit.Try(fault.New(fault.Invalid, "the folder %s holds no Terraform files (*.tf)", dir), "coder templates push --directory FOLDER")
+	}
+	return archive.Close()
+}
+
+func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntry) error {
+	info, err := entry.Info()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	header := &tar.Header{Name: name, Mode: 0o644, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+	if info.Mode()&0o111 != 0 {
+		header.Mode = 0o755
+	}
+	switch {
+	case info.IsDir():
+		header.Name, header.Typeflag, header.Mode = name+"/", tar.TypeDir, 0o755
+		return archive.WriteHeader(header)
+	case info.Mode().IsRegular():
+	case info.Mode()&fs.ModeSymlink != 0:
+		// What a link leads to is packed in its place, as long as it is a file of the folder: os.Root lets nothing else be
+		// opened.
+		if info, err = root.Stat(name); err != nil {
+			return fault.New(fault.Invalid, "the link %s leads out of the folder or to nothing: %w", name, err)
+		}
+		if !info.Mode().IsRegular() {
+			return nil // a folder is packed where it is
+		}
+	default:
+		return nil // sockets and devices are nobody's source
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return fault.New(fault.Invalid, "the file %s cannot be read: %w", name, err)
+	}
+	defer f.Close()
+	header.Typeflag, header.Size = tar.TypeReg, info.Size()
+	if err := archive.WriteHeader(header); err != nil {
+		return err
+	}
+	if _, err := io.Copy(archive, f); err != nil {
+		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	return nil
+}
+
+var errTooLarge = errors.New("too large")
+
+// limitedWriter refuses what is more than left.
+type limitedWriter struct {
+	w    io.Writer
+	left int64
+}
+
+func (l *limitedWriter) Write(b []byte) (int, error) {
+	if l.left -= int64(len(b)); l.left < 0 {
+		return 0, errTooLarge
+	}
+	return l.w.Write(b)
+}
+
+// unpack writes a tar's files into the folder, which is made when it is not there. Nothing is written outside of it.
+func unpack(r io.Reader, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fault.New(fault.Invalid, "the folder cannot be made: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fault.New(fault.Invalid, "the folder cannot be opened: %w", err)
+	}
+	defer root.Close()
+	archive := tar.NewReader(io.LimitReader(r, maxArchive))
+	for range maxEntries {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fault.New(fault.Invalid, "the archive cannot be read: %w", err)
+		}
+		if err := unpackEntry(root, archive, header); err != nil {
+			return err
+		}
+	}
+	return fault.New(fault.TooLarge, "the archive has more than %d files", maxEntries)
+}
+
+func unpackEntry(root *os.Root, r io.Reader, header *tar.Header) error {
+	name := filepath.FromSlash(path.Clean(strings.TrimPrefix(header.Name, "./")))
+	if name == "." {
+		return nil
+	}
+	if !filepath.IsLocal(name) {
+		return fault.New(fault.Invalid, "the archive names a file outside of the folder: %q", header.Name)
+	}
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return root.MkdirAll(name, 0o755)
+	case tar.TypeReg:
+	default:
+		return nil // links and devices are no source
+	}
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return fmt.Errorf("make folder of %s: %w", name, err)
+	}
+	mode := fs.FileMode(0o644)
+	if header.Mode&0o100 != 0 {
+		mode = 0o755
+	}
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return fault.New(fault.Invalid, "the file %s cannot be written: %w", name, err)
+	}
+	_, err = io.Copy(f, r)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}

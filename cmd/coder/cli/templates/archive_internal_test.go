@@ -1,0 +1,89 @@
+package templates
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+func TestPackUnpack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"main.tf": "x", "sub/run.sh": "#!/bin/sh", ".git/config": "no", ".terraform/big": "no", "terraform.tfstate": "no", "a.tfstate.backup": "no",
+		".terraform.lock.hcl": "lock", "sub/.terraform/x": "no",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "sub/run.sh"), 0o755), os.Symlink("main.tf", filepath.Join(dir, "link.tf"))); err != nil {
+		t.Fatal(err)
+	}
+	var first, second bytes.Buffer
+	if err := pack(&first, dir); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(time.Hour)
+	if err := errors.Join(os.Chtimes(filepath.Join(dir, "main.tf"), now, now), pack(&second, dir)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Error("the same files made different bytes")
+	}
+	to := t.TempDir()
+	if err := unpack(&first, to); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	err := filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			name, _ := filepath.Rel(to, path)
+			data, _ := os.ReadFile(path)
+			got[filepath.ToSlash(name)] = string(data)
+		}
+		return err
+	})
+	want := map[string]string{"main.tf": "x", "link.tf": "x", "sub/run.sh": "#!/bin/sh", ".terraform.lock.hcl": "lock"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if info, err := os.Stat(filepath.Join(to, "sub/run.sh")); err != nil || info.Mode()&0o100 == 0 {
+		t.Errorf("run.sh is not executable: %v", err)
+	}
+
+	if err := pack(io.Discard, t.TempDir()); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a folder without Terraform: got %v", err)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "evil")); err != nil {
+		t.Fatal(err)
+	}
+	if err := pack(io.Discard, dir); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a link out of the folder: got %v", err)
+	}
+}
+
+func TestUnpackStaysInside(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"../x", "/etc/x", "a/../../x"} {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 1}), func() error { _, err := w.Write([]byte("x")); return err }(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "in")
+		if err := unpack(&archive, dir); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: got %v, want an invalid fault", name, err)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package templates
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/starters"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+func templatesInitCmd(g *global.Flags) *cobra.Command {
+	var id string
+	cmd := &cobra.Command{
+		Use:   "init [starter|folder]",
+		Short: "Write a starter template into a folder",
+		Long:  "Write a starter template into a folder of its name, or with --id into the given one. Starters:\n" + starterList(),
+		Example: `  coder templates init docker
+  coder templates init ./infra --id docker`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return runInit(g, cmd, args, id) },
+	}
+	cmd.Flags().StringVar(&id, "id", "", "starter")
+	return cmd
+}
+
+func starterList() string {
+	var b strings.Builder
+	for _, s := range starters.List() {
+		fmt.Fprintf(&b, "  %-10s %s\n", s.Name, s.Description)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) error {
+	dir := ""
+	if len(args) == 1 {
+		if _, _, known := starters.Get(args[0]); known && id == "" {
+			id = args[0]
+		}
+		dir = args[0]
+	}
+	if id == "" {
+		q := tty.Question{Text: "Starter"}
+		for _, s := range starters.List() {
+			q.Choices = append(q.Choices, tty.Choice{Label: s.Name, Help: s.Description, Value: s.Name})
+		}
+		var err error
+		if id, err = g.Streams().Ask(cmd.Context(), q); errors.Is(err, tty.ErrNotTerminal) {
+			return exit.Try(fault.New(fault.Invalid, "the starter is not named: --id is missing"), "coder templates init %s", starters.List()[0].Name)
+		} else if err != nil {
+			return err
+		}
+	}
+	files, starter, known := starters.Get(id)
+	if !known {
+		return exit.Try(fault.New(fault.NotFound, "there is no starter %q", id), "coder templates init --help")
+	}
+	if dir == "" {
+		dir = starter.Name
+	}
+	if err := writeStarter(files, dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.Streams().Err, "The starter %s is in %s: coder templates push %s -d %s\n", starter.Name, dir, filepath.Base(dir), dir)
+	return nil
+}
+
+// writeStarter copies the files into the folder, or none when one of them is there already.
+func writeStarter(files fs.FS, dir string) error {
+	var names []string
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if _, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(name))); err == nil {
+			return exit.Try(fault.New(fault.Conflict, "%s already exists", filepath.Join(dir, name)), "coder templates init FOLDER --id STARTER")
+		}
+		names = append(names, name)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		data, err := fs.ReadFile(files, name)
+		if err != nil {
+			return fmt.Errorf("read starter: %w", err)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fault.New(fault.Invalid, "the folder cannot be made: %w", err)
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			return fault.New(fault.Invalid, "the file cannot be written: %w", err)
+		}
+	}
+	return nil
+}

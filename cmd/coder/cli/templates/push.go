@@ -1,0 +1,275 @@
+package templates
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/follow"
+	"github.com/codermesh/codermesh/cmd/coder/cli/form"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+type pushOptions struct {
+	directory     string
+	name          string // of the version
+	message       string
+	variables     []string
+	variablesFile string
+	tags          []string
+	activate      bool
+	ignoreLock    bool
+	yes           bool
+}
+
+// templatesPushCmd makes push, and create, its older name.
+func templatesPushCmd(g *global.Flags, verb string) *cobra.Command {
+	var opts pushOptions
+	cmd := &cobra.Command{
+		Use:   verb + " [template]",
+		Short: "Upload a folder as a template, or as a new version of one",
+		Long: `Upload a folder as a new version of a template and follow its import. The template is made when it is new. Version control, Terraform's
+own folder and state files are left out. "-d -" reads a tar archive from standard input. An interrupt cancels the import.`,
+		Example: `  coder templates push docker -d ./docker -y
+  coder templates push docker --variable region=eu -m "newer image"`,
+		Hidden: verb == "create",
+		Args:   cobra.MaximumNArgs(1),
+		RunE:   func(cmd *cobra.Command, args []string) error { return runPush(g, cmd, args, &opts) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&opts.directory, "directory", "d", ".", "folder with the Terraform files, or - for a tar on standard input")
+	f.StringVar(&opts.name, "name", "", "name of the version (default the server's choice)")
+	f.StringVarP(&opts.message, "message", "m", "", "what is new")
+	f.StringArrayVar(&opts.variables, "variable", nil, "Terraform variable name=value; may be repeated")
+	f.StringVar(&opts.variablesFile, "variables-file", "", "YAML or JSON file with a value per Terraform variable")
+	f.StringArrayVar(&opts.tags, "provisioner-tag", nil, "tag key=value that the provisioner must have; may be repeated")
+	f.BoolVar(&opts.activate, "activate", true, "make the version the active one")
+	f.BoolVar(&opts.ignoreLock, "ignore-lockfile", false, "say nothing when .terraform.lock.hcl is missing")
+	flags.Yes(cmd, &opts.yes)
+	return cmd
+}
+
+func runPush(g *global.Flags, cmd *cobra.Command, args []string, opts *pushOptions) error {
+	ctx := cmd.Context()
+	name, err := templateName(args, "", opts.directory)
+	if err != nil {
+		return err
+	}
+	if cmd.Name() == "create" && len(args) == 0 && opts.name != "" {
+		name = opts.name
+	}
+	variables, tags, err := opts.values()
+	if err != nil {
+		return err
+	}
+	client, err := g.Client(ctx)
+	if err != nil {
+		return err
+	}
+	if err := confirmPush(g, cmd, name, opts); err != nil {
+		return err
+	}
+	template, file, err := upload(ctx, g, client, name, opts.directory)
+	if err != nil {
+		return err
+	}
+	req := sdk.CreateTemplateVersionRequest{
+		Name: opts.name, Message: opts.message, StorageMethod: sdk.StorageFile, FileID: file, Provisioner: sdk.ProvisionerTerraform, Tags: tags,
+	}
+	if template != nil {
+		req.TemplateID = &template.ID
+	}
+	version, err := importVersion(ctx, g, client, req, variables, name)
+	if err != nil {
+		return err
+	}
+	return publish(ctx, g, client, name, template, version, opts.activate)
+}
+
+// values reads the variables and the tags of the flags.
+func (opts *pushOptions) values() (variables, tags map[string]string, err error) {
+	variables = map[string]string{}
+	if opts.variablesFile != "" {
+		data, err := os.ReadFile(opts.variablesFile)
+		if err != nil {
+			return nil, nil, fault.New(fault.Invalid, "the variables' file cannot be read: %w", err)
+		}
+		if variables, err = form.ParseValues(data); err != nil {
+			return nil, nil, fault.New(fault.Invalid, "the variables' file %s cannot be used: %w", opts.variablesFile, err)
+		}
+	}
+	own, err := flags.Pairs("variable", opts.variables)
+	if err != nil {
+		return nil, nil, err
+	}
+	maps.Copy(variables, own)
+	tags, err = flags.Pairs("provisioner-tag", opts.tags)
+	return variables, tags, err
+}
+
+func confirmPush(g *global.Flags, cmd *cobra.Command, name string, opts *pushOptions) error {
+	s := g.Streams()
+	if opts.directory == "-" {
+		return nil // whoever pipes an archive means it
+	}
+	if _, err := os.Stat(filepath.Join(opts.directory, ".terraform.lock.hcl")); err != nil && s.ErrTTY && !opts.ignoreLock {
+		fmt.Fprintln(s.Err, s.Dim("note: there is no .terraform.lock.hcl, so that providers may differ between builds (--ignore-lockfile silences this)"))
+	}
+	return g.Confirm(cmd, opts.yes, fmt.Sprintf("Upload %s as %s?", opts.directory, name), true)
+}
+
+// upload stores the source, and looks for the template at the same time; nil when it is new.
+func upload(ctx context.Context, g *global.Flags, client *sdk.Client, name, dir string) (*sdk.Template, uuid.UUID, error) {
+	var template *sdk.Template
+	var file uuid.UUID
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		t, err := client.TemplateByName(ctx, sdk.DefaultOrganization, name)
+		switch {
+		case err == nil:
+			template = &t
+		case fault.CodeOf(err) != fault.NotFound:
+			return err
+		}
+		return nil
+	})
+	group.Go(func() error {
+		var source bytes.Buffer
+		var err error
+		if dir == "-" {
+			_, err = io.Copy(&limitedWriter{w: &source, left: maxArchive}, g.Streams().In)
+		} else {
+			err = pack(&source, dir)
+		}
+		if errors.Is(err, errTooLarge) {
+			return fault.New(fault.TooLarge, "the template is larger than %d MiB", maxArchive>>20)
+		}
+		if err != nil {
+			return err
+		}
+		file, err = client.Upload(ctx, sdk.ContentTypeTar, &source)
+		return err
+	})
+	err := group.Wait()
+	return template, file, err
+}
+
+// importVersion orders the import and follows it. Variables without a value are asked for on a terminal.
+func importVersion(ctx context.Context, g *global.Flags, client *sdk.Client, req sdk.CreateTemplateVersionRequest, variables map[string]string, name string) (sdk.TemplateVersion, error) {
+	for {
+		req.UserVariableValues = nil
+		for _, key := range slices.Sorted(maps.Keys(variables)) {
+			req.UserVariableValues = append(req.UserVariableValues, sdk.VariableValue{Name: key, Value: variables[key]})
+		}
+		version, err := client.CreateTemplateVersion(ctx, sdk.DefaultOrganization, req)
+		if err != nil {
+			return version, err
+		}
+		job, err := followImport(ctx, g, client, version.ID)
+		if err != nil {
+			return version, err
+		}
+		version.Job = job
+		if job.Status == sdk.JobSucceeded {
+			return version, nil
+		}
+		if job.ErrorCode != sdk.JobErrorMissingVariables {
+			return version, follow.JobError(job, "the import of "+name, "coder templates push "+name+", after a correction")
+		}
+		if err := askVariables(ctx, g, client, version.ID, variables, name, job); err != nil {
+			return version, err
+		}
+		req.Name = "" // the failed version has taken the name
+	}
+}
+
+func followImport(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID) (sdk.ProvisionerJob, error) {
+	return g.Follower(client).Job(ctx, follow.Job{
+		What: "the import",
+		Logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
+			return client.FollowTemplateVersionLogs(ctx, id, after)
+		},
+		Get: func(ctx context.Context) (sdk.ProvisionerJob, error) {
+			v, err := client.TemplateVersion(ctx, id)
+			return v.Job, err
+		},
+		Cancel: func(ctx context.Context) error { return client.CancelTemplateVersion(ctx, id) },
+	})
+}
+
+// askVariables puts the values of required variables that have none into variables, or names them in its error.
+func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, version uuid.UUID, variables map[string]string, name string, job sdk.ProvisionerJob) error {
+	known, err := client.TemplateVersionVariables(ctx, version)
+	if err != nil {
+		return err
+	}
+	var missing []sdk.TemplateVersionVariable
+	for _, v := range known {
+		if _, given := variables[v.Name]; v.Required && !given {
+			missing = append(missing, v)
+		}
+	}
+	if len(missing) == 0 {
+		return follow.JobError(job, "the import of "+name, "coder templates push "+name+" --variable name=value")
+	}
+	if !g.Streams().InTTY {
+		f := fault.New(fault.Invalid, "the template needs values for its variables")
+		var names []string
+		for _, v := range missing {
+			names = append(names, v.Name)
+			f.WithField(v.Name, "--variable "+v.Name+"=… is missing")
+		}
+		slices.Sort(names)
+		return exit.Try(f, "coder templates push %s --variable %s=…", name, strings.Join(names, "=… --variable "))
+	}
+	for _, v := range missing {
+		q := tty.Question{Text: "Variable " + v.Name, Help: v.Description, Secret: v.Sensitive, HasDefault: v.Type == "string"}
+		if v.Sensitive {
+			q.HasDefault = false
+		}
+		if variables[v.Name], err = g.Streams().Ask(ctx, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish makes the template of an imported version, or its active version.
+func publish(ctx context.Context, g *global.Flags, client *sdk.Client, name string, template *sdk.Template, version sdk.TemplateVersion, activate bool) error {
+	s := g.Streams()
+	if template == nil {
+		t, err := client.CreateTemplate(ctx, sdk.DefaultOrganization, sdk.CreateTemplateRequest{Name: name, VersionID: version.ID})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(s.Err, "Created the template %s. Next: coder create NAME --template %s\n", t.Name, t.Name)
+		return nil
+	}
+	if !activate {
+		fmt.Fprintf(s.Err, "Version %s of %s is there, and not active: coder templates versions promote --template %s --template-version %s\n",
+			version.Name, name, name, version.Name)
+		return nil
+	}
+	if err := client.UpdateActiveVersion(ctx, template.ID, sdk.UpdateActiveVersionRequest{ID: version.ID}); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "Version %s of %s is active.\n", version.Name, name)
+	return nil
+}

@@ -1,0 +1,340 @@
+package workspaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/form"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+type createOptions struct {
+	template, version, preset string
+	copyFrom                  string
+	stopAfter                 time.Duration
+	startAt                   string
+	updates                   string
+	noWait, yes, wait         bool
+	params                    form.Flags
+	tags                      []string
+}
+
+func createCmd(g *global.Flags) *cobra.Command {
+	var opts createOptions
+	cmd := &cobra.Command{
+		Use:   "create [name]",
+		Short: "Create a workspace from a template",
+		Long: `Create a workspace and follow its build. The command ends when the build has: on a terminal, or with --wait, when the
+agents have connected too. An interrupt cancels the build.
+
+When the template needs a login at another service, such as a git host, the command prints the page where you link your account: on a
+terminal it waits for that, elsewhere it ends.
+
+Parameters without a value are asked for on a terminal. Elsewhere, and with --yes, they take their defaults, and one that has none is an error.`,
+		Example: `  coder create dev -t docker
+  coder create dev -t docker --parameter region=eu --yes
+  coder create grace/dev -t docker --copy-parameters-from dev`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return runCreate(g, cmd, args, &opts) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&opts.template, "template", "t", "", "template")
+	f.StringVar(&opts.version, "template-version", "", "version of the template (default the active one)")
+	f.StringVar(&opts.preset, "preset", "", `preset with values for parameters, "none" for none (default: the template's own, if it has one)`)
+	f.StringVar(&opts.copyFrom, "copy-parameters-from", "", "workspace to take parameter values from")
+	f.DurationVar(&opts.stopAfter, "stop-after", 0, "stop the workspace this long after each start")
+	f.StringVar(&opts.startAt, "start-at", "", "schedule of automatic starts, in cron form")
+	f.StringVar(&opts.updates, "automatic-updates", string(sdk.UpdatesNever), "use new versions at each start: always or never")
+	f.BoolVar(&opts.noWait, "no-wait", false, "return without waiting for the build")
+	f.BoolVar(&opts.wait, "wait", false, "wait for the agents to connect, also without a terminal")
+	flags.SetEnv(f.Lookup("template"), "CODER_TEMPLATE_NAME")
+	flags.SetEnv(f.Lookup("template-version"), "CODER_TEMPLATE_VERSION")
+	flags.SetEnv(f.Lookup("preset"), "CODER_PRESET_NAME")
+	flags.SetEnv(f.Lookup("copy-parameters-from"), "CODER_WORKSPACE_COPY_PARAMETERS_FROM")
+	flags.SetEnv(f.Lookup("stop-after"), "CODER_WORKSPACE_STOP_AFTER")
+	flags.SetEnv(f.Lookup("start-at"), "CODER_WORKSPACE_START_AT")
+	flags.SetEnv(f.Lookup("automatic-updates"), "CODER_WORKSPACE_AUTOMATIC_UPDATES")
+	opts.params.Add(cmd)
+	tagsFlag(cmd, &opts.tags)
+	flags.Yes(cmd, &opts.yes)
+	return cmd
+}
+
+func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createOptions) error {
+	ctx := cmd.Context()
+	client, err := g.Client(ctx)
+	if err != nil {
+		return err
+	}
+	name, err := newName(ctx, g, args)
+	if err != nil {
+		return err
+	}
+	template, err := chooseTemplate(ctx, g, client, opts.template)
+	if err != nil {
+		return err
+	}
+	req := sdk.CreateWorkspaceRequest{Name: name.Name, AutomaticUpdates: sdk.AutomaticUpdates(opts.updates), TemplateID: template.ID}
+	version := template.ActiveVersionID
+	if opts.version != "" {
+		v, err := client.TemplateVersionByName(ctx, template.ID, opts.version)
+		if err != nil {
+			return exit.Try(err, "coder templates versions list %s", template.Name)
+		}
+		version, req.TemplateID, req.TemplateVersionID = v.ID, uuid.Nil, v.ID
+	}
+	if opts.stopAfter > 0 {
+		ms := opts.stopAfter.Milliseconds()
+		req.TTLMillis = &ms
+	}
+	if req.ProvisionerTags, err = givenTags(opts.tags); err != nil {
+		return err
+	}
+	if opts.startAt != "" {
+		req.AutostartSchedule = &opts.startAt
+	}
+	if name.Owner == sdk.Me { // the server looks at another owner's logins
+		if err := awaitLogins(ctx, client, g.Streams(), version); err != nil {
+			return err
+		}
+	}
+	if err := createParameters(g, cmd, client, name, template.Name, version, opts, &req); err != nil {
+		return err
+	}
+	if err := confirmCreate(g, cmd, template, name, opts.yes); err != nil {
+		return err
+	}
+	ws, err := client.CreateWorkspace(ctx, name.Owner, req)
+	if err != nil {
+		return createError(g, err, name, template.Name)
+	}
+	if opts.noWait {
+		fmt.Fprintf(g.Streams().Err, "The build of %s is queued.\n", ws.FullName())
+		sayWaiting(g, ws.LatestBuild.Job)
+		return nil
+	}
+	if err := g.Follower(client).Build(ctx, ws, ws.LatestBuild); err != nil {
+		return err
+	}
+	if opts.wait || g.Streams().ErrTTY {
+		if err := waitAgents(ctx, g, client, ws.ID); err != nil {
+			return err
+		}
+	}
+	return reportCreated(ctx, g, client, ws.ID, name.Owner == sdk.Me)
+}
+
+// reportCreated says what the new workspace is good for now. Only its owner can connect.
+func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID, own bool) error {
+	ws, err := client.Workspace(ctx, id)
+	if err != nil {
+		return err
+	}
+	out := g.Streams().Err
+	fmt.Fprintf(out, "Created the workspace %s.", ws.FullName())
+	agents := ws.LatestBuild.Agents()
+	waiting := slices.IndexFunc(agents, func(agent sdk.WorkspaceAgent) bool { return agent.Status != sdk.AgentConnected })
+	switch {
+	case waiting >= 0:
+		fmt.Fprintf(out, " Its agent %s has not connected yet: coder show %s", agents[waiting].Name, ws.FullName())
+	case len(agents) > 0 && own:
+		fmt.Fprintf(out, " Connect: coder ssh %s", ws.Name)
+	}
+	fmt.Fprintln(out)
+	return nil
+}
+
+// newName is the argument, or asked for.
+func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, error) {
+	text := ""
+	if len(args) == 1 {
+		text = args[0]
+	} else {
+		answer, err := g.Streams().Ask(ctx, tty.Question{Text: "Name of the workspace", Check: func(answer string) error {
+			_, err := target.ParseName(answer)
+			return err
+		}})
+		if errors.Is(err, tty.ErrNotTerminal) {
+			return target.Name{}, exit.Try(fault.New(fault.Invalid, "the workspace's name is missing"), "coder create NAME --template TEMPLATE")
+		}
+		if err != nil {
+			return target.Name{}, err
+		}
+		text = answer
+	}
+	name, err := target.ParseName(text)
+	if err == nil && name.Agent != "" {
+		err = exit.Try(fault.New(fault.Invalid, "%q names an agent; a workspace's name has no dots", text), "coder create NAME --template TEMPLATE")
+	}
+	return name, err
+}
+
+// chooseTemplate is the named template, the only one, or the chosen one.
+func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, name string) (sdk.Template, error) {
+	if name != "" {
+		template, err := client.TemplateByName(ctx, sdk.DefaultOrganization, name)
+		if err != nil && fault.CodeOf(err) == fault.NotFound {
+			return template, exit.Try(fault.New(fault.NotFound, "there is no template %q", name), "coder templates list")
+		}
+		return template, err
+	}
+	templates, err := client.OrganizationTemplates(ctx, sdk.DefaultOrganization)
+	if err != nil {
+		return sdk.Template{}, err
+	}
+	if len(templates) == 0 {
+		return sdk.Template{}, exit.Try(fault.New(fault.NotFound, "there are no templates yet"), "coder templates init && coder templates push")
+	}
+	if !g.Streams().InTTY {
+		return sdk.Template{}, exit.Try(fault.New(fault.Invalid, "--template is missing"), "coder create NAME --template %s", templates[0].Name)
+	}
+	q := tty.Question{Text: "Template"}
+	for _, t := range templates {
+		q.Choices = append(q.Choices, tty.Choice{Label: t.Name, Help: t.Description, Value: t.Name})
+	}
+	chosen, err := g.Streams().Ask(ctx, q)
+	if err != nil {
+		return sdk.Template{}, err
+	}
+	for _, t := range templates {
+		if t.Name == chosen {
+			return t, nil
+		}
+	}
+	return sdk.Template{}, fault.New(fault.NotFound, "there is no template %q", chosen)
+}
+
+// createParameters fills the request's parameters from flags, a preset, another workspace and questions.
+func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, name target.Name, template string, version uuid.UUID, opts *createOptions, req *sdk.CreateWorkspaceRequest) error {
+	ctx := cmd.Context()
+	values, defaults, err := opts.params.Given()
+	if err != nil {
+		return err
+	}
+	owner := uuid.Nil
+	if name.Owner != sdk.Me {
+		user, err := client.User(ctx, name.Owner)
+		if err != nil {
+			return err
+		}
+		owner = user.ID
+	}
+	q := form.Query{Form: form.Of(ctx, client, version, owner), Values: values, Copied: map[string]string{}, Defaults: defaults, Ask: form.Asker(ctx, g.Streams(), opts.yes)}
+	if opts.copyFrom != "" {
+		from, _, err := target.Find(ctx, client, opts.copyFrom)
+		if err != nil {
+			return err
+		}
+		copied, err := client.BuildParameters(ctx, from.LatestBuild.ID)
+		if err != nil {
+			return err
+		}
+		definitions, err := client.TemplateVersionParameters(ctx, from.LatestBuild.TemplateVersionID)
+		if err != nil {
+			return err
+		}
+		for _, v := range copied {
+			if v.Masked && v.Value == "" {
+				continue // another owner's
+			}
+			if !slices.ContainsFunc(definitions, func(d sdk.TemplateVersionParameter) bool { return d.Ephemeral && d.Name == v.Name }) {
+				q.Copied[v.Name] = v.Value
+			}
+		}
+	}
+	presetName := opts.preset
+	if presetName == "" && opts.copyFrom != "" {
+		presetName = form.NoPreset
+	}
+	preset, err := form.ChoosePreset(ctx, client, version, presetName, g.Streams().Err)
+	if err != nil {
+		return err
+	}
+	if preset.ID != uuid.Nil {
+		req.TemplateVersionPresetID = preset.ID
+		q.Preset = map[string]string{}
+		for _, p := range preset.Parameters {
+			q.Preset[p.Name] = p.Value
+		}
+	}
+	req.RichParameterValues, err = q.Resolve()
+	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), req.Name, template)
+}
+
+// confirmCreate shows what is about to be made, on a terminal.
+func confirmCreate(g *global.Flags, cmd *cobra.Command, template sdk.Template, name target.Name, yes bool) error {
+	if yes || !g.Streams().InTTY {
+		return nil // naming a new thing is clear enough where nobody can be asked
+	}
+	return g.Confirm(cmd, false, fmt.Sprintf("Create the workspace %s from %s?", name, template.Name), true)
+}
+
+// createError adds what to do to the server's refusal.
+func createError(g *global.Flags, err error, name target.Name, template string) error {
+	switch fault.CodeOf(err) {
+	case fault.Conflict:
+		if f := fault.As(err); slices.ContainsFunc(f.Fields, func(f fault.Field) bool { return f.Field == "external_auth" }) {
+			return exit.Try(err, "coder create %s --template %s, after that", name.Name, template)
+		}
+		return exit.Try(err, "coder show %s", name)
+	case fault.Invalid:
+		return exit.Try(err, "coder create %s --template %s --parameter name=value", name.Name, template)
+	}
+	return err
+}
+
+// waitAgents waits until every agent of the workspace's latest build has connected, showing those that have not.
+func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID) error {
+	p := g.Streams().Progress()
+	ok := false
+	defer func() { p.Stop(ok) }()
+	tick := time.NewTicker(target.PollInterval)
+	defer tick.Stop()
+	for {
+		ws, err := client.Workspace(ctx, id)
+		if err != nil {
+			return err
+		}
+		var waiting *sdk.WorkspaceAgent
+		for _, agent := range ws.LatestBuild.Agents() {
+			if agent.Status != sdk.AgentConnected {
+				waiting = &agent
+				break
+			}
+		}
+		if waiting == nil {
+			ok = true
+			return nil
+		}
+		if waiting.Status == sdk.AgentTimeout {
+			return agentTimeout(ws, *waiting)
+		}
+		p.Stage("Waiting for agent " + waiting.Name)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// agentTimeout is the error for an agent that never connected.
+func agentTimeout(ws sdk.Workspace, agent sdk.WorkspaceAgent) error {
+	f := fault.New(fault.Unavailable, "the agent %s of %s has not connected within %d seconds", agent.Name, ws.FullName(), agent.ConnectionTimeoutSeconds)
+	if agent.TroubleshootingURL != "" {
+		f.Detail = "see " + agent.TroubleshootingURL
+	}
+	return exit.Try(f, "coder logs %s", ws.FullName())
+}

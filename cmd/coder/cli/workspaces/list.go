@@ -1,0 +1,249 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+var workspaceColumns = []output.Column[sdk.Workspace]{
+	output.Col("workspace", sdk.Workspace.FullName),
+	output.Col("name", func(w sdk.Workspace) string { return w.Name }),
+	output.Col("owner", func(w sdk.Workspace) string { return w.OwnerName }),
+	output.Col("template", func(w sdk.Workspace) string { return w.TemplateName }),
+	output.Col("status", func(w sdk.Workspace) string { return statusWord(w.LatestBuild.Status) }),
+	output.Col("healthy", func(w sdk.Workspace) string {
+		if w.LatestBuild.Transition != sdk.TransitionStart || w.LatestBuild.Job.Status != sdk.JobSucceeded {
+			return ""
+		}
+		return strconv.FormatBool(w.Health.Healthy)
+	}),
+	output.Col("last built", func(w sdk.Workspace) string { return output.Ago(w.LatestBuild.CreatedAt) }),
+	output.Col("last used", func(w sdk.Workspace) string { return output.Ago(w.LastUsedAt) }),
+	output.Col("current version", func(w sdk.Workspace) string { return w.LatestBuild.TemplateVersionName }),
+	output.Col("outdated", func(w sdk.Workspace) string { return strconv.FormatBool(w.Outdated) }),
+	output.Col("starts at", func(w sdk.Workspace) string { return deref(w.AutostartSchedule) }),
+	output.Col("stops after", func(w sdk.Workspace) string {
+		if w.TTLMillis == nil || *w.TTLMillis == 0 {
+			return ""
+		}
+		return (time.Duration(*w.TTLMillis) * time.Millisecond).String()
+	}),
+	output.Col("waiting for", func(w sdk.Workspace) string { return w.LatestBuild.Job.WaitingReason }),
+	output.Col("favorite", func(w sdk.Workspace) string { return strconv.FormatBool(w.Favorite) }),
+	output.Col("id", func(w sdk.Workspace) string { return w.ID.String() }),
+	output.Col("template id", func(w sdk.Workspace) string { return w.TemplateID.String() }),
+}
+
+func statusWord(s sdk.WorkspaceStatus) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(string(s[:1])) + string(s[1:])
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func listCmd(g *global.Flags) *cobra.Command {
+	var paths clientPaths
+	const pathColumn = "path"
+	out := output.List[sdk.Workspace]{
+		Columns: append(slices.Clip(workspaceColumns), output.Col(pathColumn, func(w sdk.Workspace) string { return paths.of(w) })),
+		Initial: []string{"workspace", "template", "status", "healthy", "last built", "current version", "outdated"},
+	}
+	var all bool
+	search := "owner:me"
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List workspaces",
+		Long:    `List workspaces. The column "path" shows how connected clients reach each workspace, directly or relayed, and the round trip.`,
+		Example: `  coder list
+  coder list --all --search status:running -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if all && !cmd.Flags().Changed("search") {
+				search = ""
+			}
+			// The paths are asked for at the same time: the agents among them have to be asked, too.
+			pathsErr := make(chan error, 1)
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			if out.Format == "table" && (len(out.Chosen) == 0 || slices.Contains(out.Chosen, pathColumn)) {
+				go func() {
+					var err error
+					paths, err = readPaths(ctx, client)
+					pathsErr <- err
+				}()
+			} else {
+				pathsErr <- nil
+			}
+			workspaces, err := client.AllWorkspaces(ctx, search)
+			if err != nil {
+				return err
+			}
+			if err := <-pathsErr; err != nil {
+				noPaths(g, err)
+			}
+			if slices.ContainsFunc(workspaces, func(w sdk.Workspace) bool { return paths.of(w) != "" }) {
+				out.Initial = append(out.Initial, pathColumn)
+			}
+			if len(workspaces) == 0 && out.Format == "table" {
+				fmt.Fprintln(g.Streams().Err, "There are no workspaces. Try: coder create")
+				return nil
+			}
+			if err := out.Print(g.Streams().Out, workspaces); err != nil || out.Format != "table" {
+				return err
+			}
+			for _, ws := range workspaces {
+				if line := waitingLine(ws.LatestBuild.Job); line != "" {
+					fmt.Fprintf(g.Streams().Err, "%s: %s\n", ws.FullName(), line)
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include other users' workspaces")
+	cmd.Flags().StringVar(&search, "search", search, "only those that match: owner:me name:x template:y status:running")
+	out.Flags(cmd)
+	return cmd
+}
+
+func showCmd(g *global.Flags) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "show WORKSPACE",
+		Short:   "Show a workspace's resources and agents",
+		Example: `  coder show dev`,
+		Args:    flags.Argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return output.JSON(g.Streams().Out, ws)
+			}
+			if format != "table" {
+				return output.BadFormat(format, "table or json")
+			}
+			paths, err := readPaths(cmd.Context(), client)
+			if err != nil {
+				noPaths(g, err)
+			}
+			return printWorkspace(g, ws, paths)
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
+	return cmd
+}
+
+// printUnsettled names what interrupted builds began.
+func printUnsettled(out io.Writer, b sdk.WorkspaceBuild) {
+	if len(b.UnknownResources) > 0 {
+		fmt.Fprintf(out, "May exist without being in Terraform's state: %s\n", strings.Join(b.UnknownResources, ", "))
+	}
+	if len(b.TaintedResources) > 0 {
+		fmt.Fprintf(out, "Begun and not finished, made anew by the next build: %s\n", strings.Join(b.TaintedResources, ", "))
+	}
+}
+
+func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error {
+	out := g.Streams().Out
+	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", ws.FullName(), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
+		ws.TemplateName, ws.LatestBuild.TemplateVersionName)
+	if ws.Outdated {
+		fmt.Fprintf(out, "A newer version of the template is active: coder update %s\n", ws.Name)
+	}
+	if line := waitingLine(ws.LatestBuild.Job); line != "" {
+		fmt.Fprintln(out, line)
+	}
+	if ws.LatestBuild.Job.Error != "" {
+		fmt.Fprintf(out, "The build failed: %s\n", tty.Clean(ws.LatestBuild.Job.Error))
+	}
+	printUnsettled(out, ws.LatestBuild)
+	fmt.Fprintln(out)
+	table := tty.Table{Header: []string{"resource", "agent", "status", "version", "directory", "access"}}
+	for _, r := range ws.LatestBuild.Resources {
+		if r.Hide && len(r.Agents) == 0 {
+			continue
+		}
+		label := r.Type + "." + r.Name
+		if len(r.Agents) == 0 {
+			table.Add(label)
+		}
+		for _, agent := range r.Agents {
+			status := string(agent.Status)
+			if agent.Status == sdk.AgentConnected {
+				status += ", " + string(agent.LifecycleState)
+			}
+			directory := agent.ExpandedDirectory
+			if directory == "" {
+				directory = agent.Directory
+			}
+			name := ws.Name
+			if len(ws.LatestBuild.Agents()) > 1 {
+				name += "." + agent.Name
+			}
+			table.Add(label, agent.Name, status, agent.Version, directory, "coder ssh "+name)
+		}
+	}
+	if err := table.Write(out); err != nil {
+		return err
+	}
+	for _, agent := range ws.LatestBuild.Agents() {
+		if ws.LatestBuild.Transition == sdk.TransitionStart && !agent.Health.Healthy {
+			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, tty.Clean(agent.Health.Reason))
+			if agent.TroubleshootingURL != "" {
+				fmt.Fprintf(out, "See %s\n", agent.TroubleshootingURL)
+			}
+		}
+		if c := agent.Connections; c != nil && c.Any() > 0 {
+			fmt.Fprintf(out, "\n%s is used by: %s\n", agent.Name, connectionsText(*c))
+		}
+		if text := paths.to(agent.ID); text != "" {
+			fmt.Fprintf(out, "\n%s is reached by: %s\n", agent.Name, text)
+		}
+	}
+	return nil
+}
+
+// connectionsText lists what there is of each kind.
+func connectionsText(c sdk.AgentConnections) string {
+	var parts []string
+	for _, kind := range []struct {
+		n    uint32
+		name string
+	}{{c.SSH, "SSH"}, {c.VSCode, "VS Code"}, {c.JetBrains, "JetBrains"}, {c.ReconnectingPTY, "terminal"}, {c.PortForward, "forwarded port"}} {
+		if kind.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d × %s", kind.n, kind.name))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,79 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+const (
+	loginLook = 2 * time.Second  // how often it is looked whether the user has linked an account
+	loginWait = 15 * time.Minute // and how long
+)
+
+// awaitLogins sees to it that the user has linked what a template version needs: on a terminal it says where to, and waits for it.
+func awaitLogins(ctx context.Context, client *sdk.Client, s *tty.Streams, version uuid.UUID) error {
+	asked, err := client.TemplateVersionExternalAuth(ctx, version)
+	if err != nil {
+		return err
+	}
+	missing := missingLogins(asked)
+	if len(missing) == 0 {
+		return nil
+	}
+	for _, m := range missing {
+		if m.Type == "" {
+			return exit.Try(fault.New(fault.Conflict, "the template needs the login %q, which the server does not know", m.ID).WithDetail("its operator configures them"), "coder templates list")
+		}
+	}
+	if !s.InTTY || !s.ErrTTY {
+		names, pages := make([]string, len(missing)), make([]string, len(missing))
+		for i, m := range missing {
+			names[i], pages[i] = m.DisplayName, m.AuthenticateURL
+		}
+		return exit.Try(fault.New(fault.Conflict, "the template needs a login with %s", strings.Join(names, " and ")).
+			WithDetail("open %s and link the account", strings.Join(pages, " and ")), "the same again after that")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, loginWait, fault.New(fault.Conflict, "no account was linked in %s", loginWait))
+	defer cancel()
+	for _, m := range missing {
+		fmt.Fprintf(s.Err, "The template needs a login with %s. Open this and link your account:\n  %s\n", m.DisplayName, m.AuthenticateURL)
+	}
+	progress := s.Progress()
+	done := false
+	defer func() { progress.Stop(done) }()
+	tick := time.NewTicker(loginLook)
+	defer tick.Stop()
+	for len(missing) > 0 {
+		progress.Stage("Waiting for the login with " + missing[0].DisplayName)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		if asked, err = client.TemplateVersionExternalAuth(ctx, version); err != nil {
+			return err
+		}
+		missing = missingLogins(asked)
+	}
+	done = true
+	return nil
+}
+
+// missingLogins are those that the template cannot do without.
+func missingLogins(asked []sdk.TemplateVersionExternalAuth) (missing []sdk.TemplateVersionExternalAuth) {
+	for _, a := range asked {
+		if !a.Optional && !a.Authenticated {
+			missing = append(missing, a)
+		}
+	}
+	return missing
+}

@@ -1,0 +1,132 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+func logsCmd(g *global.Flags) *cobra.Command {
+	var follow bool
+	var number int
+	cmd := &cobra.Command{
+		Use:   "logs WORKSPACE",
+		Short: "Show build and agent logs",
+		Example: `  coder logs dev
+  coder logs dev -f
+  coder logs dev -n -1    # the build before the latest`,
+		Args: flags.Argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runLogs(g, cmd, args[0], number, follow) },
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new output (Ctrl-C to stop)")
+	cmd.Flags().IntVarP(&number, "build-number", "n", 0, "build; negative counts back from the latest (default the latest)")
+	return cmd
+}
+
+func runLogs(g *global.Flags, cmd *cobra.Command, name string, number int, follow bool) error {
+	ctx := cmd.Context()
+	client, err := g.Client(ctx)
+	if err != nil {
+		return err
+	}
+	ws, build, err := findBuild(g, cmd, client, name, number)
+	if err != nil {
+		return err
+	}
+	if !follow {
+		lines, err := client.BuildLogs(ctx, build.ID, 0)
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			if err := printJobLog(g, line); err != nil {
+				return err
+			}
+		}
+	} else {
+		for line, err := range client.FollowBuildLogs(ctx, build.ID, 0) {
+			if err != nil {
+				return err
+			}
+			if err := printJobLog(g, line); err != nil {
+				return err
+			}
+		}
+		// A build that has ended may have brought other agents than the ones known when it was asked for.
+		if build, err = client.Build(ctx, build.ID); err != nil {
+			return err
+		}
+	}
+	// Agents keep their id over builds, so that what their scripts say now belongs to the latest build.
+	if build.ID != ws.LatestBuild.ID {
+		return nil
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, agent := range build.Agents() {
+		if !follow {
+			if err := agentLogs(ctx, g, client, agent); err != nil {
+				return err
+			}
+			if agent.Status != sdk.AgentConnected && !agent.Health.Healthy {
+				fmt.Fprintf(g.Streams().Err, "%s: %s\n", agent.Name, tty.Clean(agent.Health.Reason))
+			}
+			continue
+		}
+		group.Go(func() error { return followAgentLogs(ctx, g, client, agent) })
+	}
+	return group.Wait()
+}
+
+func printJobLog(g *global.Flags, line sdk.JobLog) error {
+	_, err := fmt.Fprintf(g.Streams().Out, "%s [%s] %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, tty.Clean(line.Stage), tty.Clean(line.Output))
+	return err
+}
+
+func agentLogs(ctx context.Context, g *global.Flags, client *sdk.Client, agent sdk.WorkspaceAgent) error {
+	lines, err := client.AgentLogs(ctx, agent.ID, 0)
+	if err != nil {
+		return err
+	}
+	return printAgentLogs(g, agent, lines)
+}
+
+func followAgentLogs(ctx context.Context, g *global.Flags, client *sdk.Client, agent sdk.WorkspaceAgent) error {
+	for lines, err := range client.FollowAgentLogs(ctx, agent.ID, 0) {
+		if err != nil {
+			return err
+		}
+		if err := printAgentLogs(g, agent, lines); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printAgentLogs writes each batch with one call, so that agents' lines do not mix within a line.
+func printAgentLogs(g *global.Flags, agent sdk.WorkspaceAgent, lines []sdk.AgentLog) error {
+	sources := map[string]string{}
+	for _, s := range agent.LogSources {
+		sources[s.ID.String()] = s.DisplayName
+	}
+	var text []byte
+	for _, line := range lines {
+		source := sources[line.SourceID.String()]
+		if source == "" {
+			source = "log"
+		}
+		text = fmt.Appendf(text, "%s [%s] %s, %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, agent.Name, tty.Clean(source), tty.CleanColor(line.Output))
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	_, err := g.Streams().Out.Write(text)
+	return err
+}

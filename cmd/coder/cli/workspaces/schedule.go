@@ -1,0 +1,315 @@
+package workspaces
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func scheduleCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "schedule",
+		Short:   "Schedule automatic start and stop",
+		Example: "  coder schedule start dev 9:30 Mon-Fri Europe/Berlin\n  coder schedule stop dev 8h",
+	}
+	cmd.AddCommand(scheduleShowCmd(g), scheduleStartCmd(g), scheduleStopCmd(g), scheduleExtendCmd(g))
+	return cmd
+}
+
+func scheduleShowCmd(g *global.Flags) *cobra.Command {
+	out := output.List[sdk.Workspace]{Columns: []output.Column[sdk.Workspace]{
+		output.Col("workspace", sdk.Workspace.FullName),
+		output.Col("starts at", func(ws sdk.Workspace) string { return startsAt(ws.AutostartSchedule) }),
+		output.Col("starts next", startsNext),
+		output.Col("stops after", stopsAfter),
+		output.Col("stops at", stopsAt),
+	}}
+	cmd := &cobra.Command{
+		Use:     "show WORKSPACE",
+		Short:   "Show when a workspace starts and stops",
+		Example: `  coder schedule show dev`,
+		Args:    flags.Argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			return out.Print(g.Streams().Out, []sdk.Workspace{ws})
+		},
+	}
+	out.Flags(cmd)
+	return cmd
+}
+
+func startsAt(schedule *string) string {
+	if schedule == nil || *schedule == "" {
+		return "–"
+	}
+	return readable(*schedule)
+}
+
+func startsNext(ws sdk.Workspace) string {
+	if ws.NextStartAt == nil {
+		return "–"
+	}
+	return ws.NextStartAt.Local().Format("Mon 2006-01-02 15:04")
+}
+
+var (
+	daily    = regexp.MustCompile(`^(?:CRON_TZ=(\S+) )?(\d{1,2}) (\d{1,2}) \* \* (\S+)$`)
+	dayDigit = regexp.MustCompile(`[0-7]`)
+)
+
+// readable writes a schedule of one time on some days of the week as people do, "09:30 Mon-Fri (Europe/Berlin)". Every other one
+// stays in cron's form.
+func readable(schedule string) string {
+	m := daily.FindStringSubmatch(schedule)
+	if m == nil || strings.Contains(m[4], "/") {
+		return schedule
+	}
+	days := dayDigit.ReplaceAllStringFunc(m[4], func(digit string) string {
+		return time.Weekday((digit[0] - '0') % 7).String()[:3]
+	})
+	if days == "*" {
+		days = "every day"
+	}
+	minute, _ := strconv.Atoi(m[2]) // digits, by the expression
+	hour, _ := strconv.Atoi(m[3])
+	text := fmt.Sprintf("%02d:%02d %s", hour, minute, days)
+	if m[1] != "" {
+		text += " (" + m[1] + ")"
+	}
+	return text
+}
+
+func stopsAfter(ws sdk.Workspace) string {
+	if ws.TTLMillis == nil {
+		return "–"
+	}
+	return shortDuration(time.Duration(*ws.TTLMillis) * time.Millisecond)
+}
+
+func stopsAt(ws sdk.Workspace) string {
+	if ws.LatestBuild.Status != sdk.WorkspaceRunning || ws.LatestBuild.Deadline == nil {
+		return "–"
+	}
+	return ws.LatestBuild.Deadline.Local().Format("2006-01-02 15:04")
+}
+
+// shortDuration leaves out the units that are zero: 8h, 1h30m.
+func shortDuration(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func scheduleStartCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "start WORKSPACE {TIME [DAYS] [ZONE] | manual}",
+		Short: "Start a workspace at a time of day",
+		Long: `Start a workspace at a time of day: on all days, or on the named ones (Mon-Fri, or Mon,Wed,Sat), in the named time zone, or
+this machine's. "manual" ends that. A schedule in cron's form is understood too, as one argument.`,
+		Example: `  coder schedule start dev 9:30AM Mon-Fri Europe/Berlin
+  coder schedule start dev "CRON_TZ=Europe/Berlin 30 9 * * 1-5"
+  coder schedule start dev manual`,
+		Args: cobra.RangeArgs(2, 4),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			schedule, err := parseStart(args[1:], localZone())
+			if err != nil {
+				return err
+			}
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := client.UpdateAutostart(cmd.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: schedule}); err != nil {
+				return err
+			}
+			if schedule == nil {
+				fmt.Fprintf(g.Streams().Err, "Autostart is off for %s.\n", ws.FullName())
+			} else {
+				fmt.Fprintf(g.Streams().Err, "%s starts at %s.\n", ws.FullName(), readable(*schedule))
+			}
+			return nil
+		},
+	}
+}
+
+var clockTime = regexp.MustCompile(`^(?i)(\d{1,2})(?::(\d\d))?\s*(am|pm)?$`)
+
+// parseStart makes cron's form of a time of day, days and a zone; nil means no automatic start. The server checks days and zone.
+func parseStart(words []string, zone string) (*string, error) {
+	if len(words) == 1 && words[0] == "manual" {
+		return nil, nil
+	}
+	if len(words) == 1 && strings.Contains(words[0], " ") {
+		return &words[0], nil
+	}
+	hour, minute, err := parseClock(words[0])
+	if err != nil {
+		return nil, err
+	}
+	days := "*"
+	for _, word := range words[1:] {
+		if isZone(word) {
+			zone = word
+		} else {
+			days = word
+		}
+	}
+	schedule := fmt.Sprintf("CRON_TZ=%s %d %d * * %s", zone, minute, hour, days)
+	return &schedule, nil
+}
+
+// isZone tells a time zone's name from days: zones are UTC, Local or Area/City.
+func isZone(word string) bool { return strings.Contains(word, "/") || strings.EqualFold(word, "UTC") }
+
+func parseClock(text string) (hour, minute int, err error) {
+	refuse := fault.New(fault.Invalid, "the time %q is not like 9:30, 9:30AM or 21:00", text)
+	m := clockTime.FindStringSubmatch(text)
+	if m == nil {
+		return 0, 0, refuse
+	}
+	hour, _ = strconv.Atoi(m[1]) // two digits at most
+	if m[2] != "" {
+		minute, _ = strconv.Atoi(m[2])
+	}
+	if m[3] != "" {
+		if hour < 1 || hour > 12 {
+			return 0, 0, refuse
+		}
+		hour %= 12
+		if strings.EqualFold(m[3], "pm") {
+			hour += 12
+		}
+	}
+	if hour > 23 || minute > 59 {
+		return 0, 0, refuse
+	}
+	return hour, minute, nil
+}
+
+// localZone is the name of this machine's time zone, as far as it can be known; the server has no other way to know it.
+func localZone() string {
+	if name := time.Local.String(); name != "Local" && name != "" {
+		return name
+	}
+	return systemZone()
+}
+
+func scheduleStopCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "stop WORKSPACE {DURATION | manual}",
+		Short:   "Stop a workspace some time after each start",
+		Long:    `Stop a workspace some time after each start. This takes effect at the next start; "manual" turns it off now.`,
+		Example: "  coder schedule stop dev 8h30m\n  coder schedule stop dev manual",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var req sdk.UpdateTTLRequest
+			if args[1] != "manual" {
+				d, err := flags.ParseDuration(args[1])
+				if err != nil {
+					return err
+				}
+				millis := d.Milliseconds()
+				req.TTLMillis = &millis
+			}
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := client.UpdateTTL(cmd.Context(), ws.ID, req); err != nil {
+				return err
+			}
+			if req.TTLMillis == nil {
+				fmt.Fprintf(g.Streams().Err, "Autostop is off for %s.\n", ws.FullName())
+			} else {
+				fmt.Fprintf(g.Streams().Err, "%s will stop %s after its next start.\n", ws.FullName(), args[1])
+			}
+			return nil
+		},
+	}
+}
+
+func scheduleExtendCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "extend WORKSPACE DURATION",
+		Aliases: []string{"override-stop"},
+		Short:   "Change when a running workspace stops",
+		Example: `  coder schedule extend dev 2h`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := flags.ParseDuration(args[1])
+			if err != nil {
+				return err
+			}
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			deadline := time.Now().Add(d)
+			if err := client.ExtendWorkspace(cmd.Context(), ws.ID, sdk.ExtendRequest{Deadline: deadline}); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "%s stops at %s.\n", ws.FullName(), deadline.Format("2006-01-02 15:04"))
+			return nil
+		},
+	}
+}
+
+func autoupdateCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "autoupdate WORKSPACE {always | never}",
+		Short:   "Turn automatic updates on or off",
+		Example: `  coder autoupdate dev always`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			req := sdk.UpdateAutomaticUpdatesRequest{AutomaticUpdates: sdk.AutomaticUpdates(args[1])}
+			if err := client.UpdateAutomaticUpdates(cmd.Context(), ws.ID, req); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "Automatic updates of %s: %s.\n", ws.FullName(), args[1])
+			return nil
+		},
+	}
+}

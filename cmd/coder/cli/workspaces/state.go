@@ -1,0 +1,129 @@
+package workspaces
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// maxState bounds what state push reads, in bytes: the server takes no more.
+const maxState = 768<<20 - 4096
+
+func stateCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{Use: "state", Short: "Read and replace the Terraform state of a workspace", Example: "  coder state pull dev state.json"}
+	cmd.AddCommand(statePullCmd(g), statePushCmd(g))
+	return cmd
+}
+
+// findBuild finds the numbered build of the workspace that text names; 0 is the latest, below it counts back from there.
+func findBuild(g *global.Flags, cmd *cobra.Command, client *sdk.Client, text string, number int) (sdk.Workspace, sdk.WorkspaceBuild, error) {
+	ws, _, err := target.Find(cmd.Context(), client, text)
+	if err != nil {
+		return ws, sdk.WorkspaceBuild{}, err
+	}
+	if number == 0 {
+		return ws, ws.LatestBuild, nil
+	}
+	if number < 0 {
+		number = int(ws.LatestBuild.BuildNumber) + number
+	}
+	build, err := client.BuildByNumber(cmd.Context(), ws.OwnerName, ws.Name, number)
+	return ws, build, err
+}
+
+func statePullCmd(g *global.Flags) *cobra.Command {
+	var number int
+	cmd := &cobra.Command{
+		Use:     "pull WORKSPACE [file]",
+		Short:   "Write the state to a file, or to standard output",
+		Example: `  coder state pull dev state.json`,
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			_, build, err := findBuild(g, cmd, client, args[0], number)
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 || args[1] == "-" {
+				return client.BuildState(cmd.Context(), build.ID, g.Streams().Out)
+			}
+			f, err := os.OpenFile(args[1], os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // a state may hold secrets
+			if err != nil {
+				return fault.New(fault.Invalid, "the file cannot be written: %w", err)
+			}
+			if err := client.BuildState(cmd.Context(), build.ID, f); err != nil {
+				f.Close()
+				return err
+			}
+			return f.Close()
+		},
+	}
+	cmd.Flags().IntVarP(&number, "build", "b", 0, "number of the build; negative counts back from the latest (default the latest)")
+	return cmd
+}
+
+func statePushCmd(g *global.Flags) *cobra.Command {
+	var number int
+	var noBuild, yes bool
+	cmd := &cobra.Command{
+		Use:     "push WORKSPACE {file|-}",
+		Short:   "Replace the state, and build the workspace from it",
+		Example: `  coder state push dev state.json`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			in := g.Streams().In
+			if args[1] != "-" {
+				f, err := os.Open(args[1])
+				if err != nil {
+					return fault.New(fault.Invalid, "the file cannot be read: %w", err)
+				}
+				defer f.Close()
+				in = f
+			}
+			state, err := io.ReadAll(io.LimitReader(in, maxState+1))
+			if err != nil {
+				return fmt.Errorf("read state: %w", err)
+			}
+			if len(state) > maxState {
+				return fault.New(fault.TooLarge, "the state is larger than %d bytes, which is more than the server takes", maxState)
+			}
+			ws, build, err := findBuild(g, cmd, client, args[0], number)
+			if err != nil {
+				return err
+			}
+			if noBuild {
+				return client.UpdateBuildState(cmd.Context(), build.ID, sdk.UpdateStateRequest{State: state})
+			}
+			if err := g.Confirm(cmd, yes, fmt.Sprintf("Build %s from the given state?", ws.FullName()), true); err != nil {
+				return err
+			}
+			next, err := client.CreateBuild(cmd.Context(), ws.ID, sdk.CreateBuildRequest{
+				TemplateVersionID: build.TemplateVersionID, Transition: build.Transition, ProvisionerState: state, Reason: sdk.ReasonCLI,
+			})
+			if err != nil {
+				return err
+			}
+			return g.Follower(client).Build(cmd.Context(), ws, next)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVarP(&number, "build", "b", 0, "number of the build; negative counts back from the latest (default the latest)")
+	f.BoolVarP(&noBuild, "no-build", "n", false, "only store the state")
+	flags.Yes(cmd, &yes)
+	return cmd
+}

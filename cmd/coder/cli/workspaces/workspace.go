@@ -1,0 +1,77 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func renameCmd(g *global.Flags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "rename WORKSPACE NAME",
+		Short:   "Give a workspace another name",
+		Long:    "Give a workspace another name. Resources whose names contain the old one may be made anew by the next build, with what they hold lost.",
+		Example: `  coder rename dev backend`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := g.Confirm(cmd, yes, fmt.Sprintf("Rename %s to %s? Resources named after it may be lost.", ws.Name, args[1]), false); err != nil {
+				return err
+			}
+			if err := client.UpdateWorkspace(cmd.Context(), ws.ID, sdk.UpdateWorkspaceRequest{Name: args[1]}); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "The workspace %s is now %s.\n", ws.Name, args[1])
+			return nil
+		},
+	}
+	flags.Yes(cmd, &yes)
+	return cmd
+}
+
+func favoriteCmd(g *global.Flags) *cobra.Command {
+	return favoriteOf(g, "favorite", "Mark a workspace as a favorite", (*sdk.Client).FavoriteWorkspace, "is a favorite")
+}
+
+func unfavoriteCmd(g *global.Flags) *cobra.Command {
+	return favoriteOf(g, "unfavorite", "Remove a workspace from your favorites", (*sdk.Client).UnfavoriteWorkspace, "is no favorite any more")
+}
+
+func favoriteOf(g *global.Flags, name, short string, set func(*sdk.Client, context.Context, uuid.UUID) error, done string) *cobra.Command {
+	return &cobra.Command{
+		Use:     name + " WORKSPACE",
+		Short:   short,
+		Example: "  coder " + name + " dev",
+		Args:    flags.Argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := set(client, cmd.Context(), ws.ID); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "%s %s.\n", ws.FullName(), done)
+			return nil
+		},
+	}
+}

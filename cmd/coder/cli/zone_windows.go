@@ -1,4 +1,0 @@
-package cli
-
-// systemZone: Windows' names of zones are its own, so a schedule without a zone is in UTC there.
-func systemZone() string { return "UTC" }
