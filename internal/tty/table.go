@@ -3,10 +3,11 @@ package tty
 import (
 	"io"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/clipperhouse/displaywidth"
 )
 
-// Table is rows of text in columns as wide as their widest cell.
+// Table is rows of text in columns as wide as their widest cell, in the places that it takes on a terminal.
 type Table struct {
 	Header []string
 	Rows   [][]string
@@ -33,7 +34,7 @@ func (t *Table) Write(w io.Writer) error {
 	}
 	for _, row := range rows {
 		for i, cell := range row[:min(len(row), len(widths))] {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			widths[i] = max(widths[i], displaywidth.String(cell))
 		}
 	}
 	var out strings.Builder
@@ -41,7 +42,7 @@ func (t *Table) Write(w io.Writer) error {
 		var line strings.Builder
 		for i, cell := range row[:min(len(row), len(widths))] {
 			line.WriteString(cell)
-			line.WriteString(strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(cell), 0)+2))
+			line.WriteString(strings.Repeat(" ", max(widths[i]-displaywidth.String(cell), 0)+2))
 		}
 		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}

@@ -104,6 +104,26 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// Columns line up where characters take two places, or several make one.
+func TestTableOfWideCharacters(t *testing.T) {
+	t.Parallel()
+	table := tty.Table{Header: []string{"name", "state"}}
+	table.Add("開発", "a")              // two places each
+	table.Add("👩‍💻", "b")             // three characters in two places
+	table.Add("e\u0301te\u0301", "c") // combining accents
+	table.Add("ﾃｽﾄ", "d")             // half width
+	table.Add("🇩🇪", "e")              // a flag of two letters
+	table.Add("plain", "f")
+	var out bytes.Buffer
+	if err := table.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := "NAME   STATE\n開発   a\n👩‍💻     b\ne\u0301te\u0301    c\nﾃｽﾄ    d\n🇩🇪     e\nplain  f\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestProgressOnAPipe(t *testing.T) {
 	t.Parallel()
 	s, out := streams("")
