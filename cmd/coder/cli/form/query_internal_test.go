@@ -216,58 +216,6 @@ func TestCheckParameter(t *testing.T) {
 	}
 }
 
-func TestParseValues(t *testing.T) {
-	t.Parallel()
-	got, err := ParseValues([]byte(`# a file
----
-region: eu-west-1   # trailing
-size: "4 \"cores\""
-single: 'it''s'
-url: https://example.com/#top
-empty:
-tools: ["git", "vim"]
-groups:
-  - admin
-  - "o ps"
-flag: true
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{
-		"region": "eu-west-1", "size": `4 "cores"`, "single": "it's", "url": "https://example.com/#top", "empty": "",
-		"tools": `["git","vim"]`, "groups": `["admin","o ps"]`, "flag": "true",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	got, err = ParseValues([]byte(`{"a": "x", "n": 12345678901234567890, "l": ["p", "q"], "b": false, "z": null}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = map[string]string{"a": "x", "n": "12345678901234567890", "l": `["p","q"]`, "b": "false", "z": ""}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("JSON (-want +got):\n%s", diff)
-	}
-	for _, bad := range []string{"a", "a:b", "  a: b", "a: {b: c}", "a: |", "a: \"x", "a: 'x' y", "a: 1\na: 2", "{", "{\"a\":", "- x", "a: [x]"} {
-		if got, err := ParseValues([]byte(bad)); err == nil {
-			t.Errorf("%q: got %v, want an error", bad, got)
-		}
-	}
-}
-
-func FuzzParseValues(f *testing.F) {
-	for _, seed := range []string{"a: b", "a:\n  - b\n", `{"a":1}`, "a: 'b''c'", "a: [\"x\"] # c", "\ufeffa: b"} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		values, err := ParseValues(data)
-		if err == nil && values == nil {
-			t.Error("neither values nor an error")
-		}
-	})
-}
-
 // A masked value is neither echoed nor quoted, and one that only the owner may read is left to the server.
 func TestMaskedParameter(t *testing.T) {
 	t.Parallel()

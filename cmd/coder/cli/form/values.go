@@ -5,156 +5,141 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"io"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
-// ParseValues reads a file of names and values: a JSON object, or the flat part of YAML, which is what such files hold:
+// ParseValues reads a file of names and values: a JSON object, or YAML:
 //
 //	region: eu-west-1     # a comment
 //	size: "4"
-//	tools: ["git", "vim"]
+//	tools: [git, vim]
 //	groups:
 //	  - admin
 //	  - ops
 //
-// Lists become JSON text, numbers and booleans their own text.
+// Numbers and booleans become their text as it is written, null the empty text. Lists and objects become JSON: those of YAML with strings for
+// all that is not null, which Terraform converts to the types of its variables. Aliases are refused: they could make a small file large.
 func ParseValues(data []byte) (map[string]string, error) {
-	text := strings.TrimPrefix(string(data), "\ufeff")
-	if strings.HasPrefix(strings.TrimSpace(text), "{") {
-		return parseJSONValues([]byte(text))
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		return parseJSONValues(data)
 	}
 	values := map[string]string{}
-	var list string // name of the list being read
-	var items []string
-	endList := func() {
-		if list != "" {
-			values[list] = listText(items)
-		}
-		list, items = "", nil
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document yaml.Node
+	err := decoder.Decode(&document)
+	if errors.Is(err, io.EOF) {
+		return values, nil
 	}
-	n := 0
-	for raw := range strings.Lines(text) {
-		n++
-		line := strings.TrimRight(raw, " \t\r\n")
-		trimmed := strings.TrimSpace(line)
-		if trimmed == "" || strings.HasPrefix(trimmed, "#") || trimmed == "---" {
-			continue
-		}
-		if item, ok := listItem(trimmed); ok && list != "" {
-			value, err := scalar(item)
-			if err != nil {
-				return nil, fmt.Errorf("line %d: %w", n, err)
-			}
-			items = append(items, value)
-			continue
-		}
-		endList()
-		if line != trimmed {
-			return nil, fmt.Errorf("line %d: only names with plain values and lists are understood", n)
-		}
-		name, rest, ok := strings.Cut(line, ":")
-		if name = unquoteName(name); !ok || name == "" || rest != "" && rest[0] != ' ' && rest[0] != '\t' {
-			return nil, fmt.Errorf("line %d: want name: value", n)
-		}
-		if _, twice := values[name]; twice {
-			return nil, fmt.Errorf("line %d: %s is there twice", n, name)
-		}
-		rest = strings.TrimSpace(rest)
-		if rest == "" || strings.HasPrefix(rest, "#") {
-			list = name
-			values[name] = "" // an empty value unless items follow
-			continue
-		}
-		value, err := scalar(rest)
+	if err != nil {
+		return nil, yamlError(err)
+	}
+	var next yaml.Node
+	if err := decoder.Decode(&next); err == nil {
+		return nil, lineError(&next, "it must hold one document")
+	} else if !errors.Is(err, io.EOF) {
+		return nil, yamlError(err)
+	}
+	root := document.Content[0]
+	if root.ShortTag() == "!!null" && root.Value == "" {
+		return values, nil // comments alone
+	}
+	if root.Kind != yaml.MappingNode {
+		return nil, lineError(root, "it must hold names with values, as in region: eu-west-1")
+	}
+	err = eachPair(root, func(name string, node *yaml.Node) error {
+		value, err := yamlValue(node)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return err
 		}
-		values[name] = value
+		switch value := value.(type) {
+		case nil:
+			values[name] = ""
+		case string:
+			values[name] = value
+		default:
+			text, err := json.Marshal(value)
+			if err != nil {
+				return lineError(node, "%w", err)
+			}
+			values[name] = string(text)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	endList()
 	return values, nil
 }
 
-func listText(items []string) string {
-	if items == nil {
-		return ""
-	}
-	text, _ := json.Marshal(items) // strings always encode
-	return string(text)
-}
-
-func listItem(trimmed string) (string, bool) {
-	if trimmed == "-" {
-		return "", true
-	}
-	item, ok := strings.CutPrefix(trimmed, "- ")
-	return strings.TrimSpace(item), ok
-}
-
-func unquoteName(name string) string {
-	name = strings.TrimSpace(name)
-	if len(name) >= 2 && (name[0] == '"' || name[0] == '\'') && name[len(name)-1] == name[0] {
-		return name[1 : len(name)-1]
-	}
-	return name
-}
-
-// scalar reads one value of a line.
-func scalar(text string) (string, error) {
-	switch {
-	case text == "":
-		return "", nil
-	case text[0] == '"':
-		quoted, err := strconv.QuotedPrefix(text)
-		if err != nil {
-			return "", errors.New("the quoted text does not end")
+// eachPair calls do with the names and values of a mapping, in order.
+func eachPair(mapping *yaml.Node, do func(name string, value *yaml.Node) error) error {
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		name, value := mapping.Content[i], mapping.Content[i+1]
+		switch {
+		case name.Kind == yaml.AliasNode:
+			return lineError(name, "aliases are not read")
+		case name.Kind != yaml.ScalarNode || name.ShortTag() == "!!merge":
+			return lineError(name, "a name must be plain text")
+		case seen[name.Value]:
+			return lineError(name, "%q is there twice", name.Value)
 		}
-		if err := onlyComment(text[len(quoted):]); err != nil {
-			return "", err
+		seen[name.Value] = true
+		if err := do(name.Value, value); err != nil {
+			return err
 		}
-		return strconv.Unquote(quoted)
-	case text[0] == '\'':
-		return singleQuoted(text)
-	case text[0] == '[':
-		var items []any
-		d := json.NewDecoder(strings.NewReader(text))
-		if err := d.Decode(&items); err != nil {
-			return "", errors.New(`a list on one line is JSON: ["a", "b"]`)
-		}
-		return jsonText(items)
-	case strings.ContainsRune("{|>&*!%@`", rune(text[0])):
-		return "", fmt.Errorf("a value that begins with %q must be quoted", text[0])
-	}
-	if i := strings.Index(text, " #"); i >= 0 {
-		text = strings.TrimRight(text[:i], " \t")
-	}
-	return text, nil
-}
-
-// singleQuoted reads '…', where two quotes stand for one.
-func singleQuoted(text string) (string, error) {
-	var out strings.Builder
-	for i := 1; i < len(text); i++ {
-		if text[i] != '\'' {
-			out.WriteByte(text[i])
-			continue
-		}
-		if i+1 < len(text) && text[i+1] == '\'' {
-			out.WriteByte('\'')
-			i++
-			continue
-		}
-		return out.String(), onlyComment(text[i+1:])
-	}
-	return "", errors.New("the quoted text does not end")
-}
-
-func onlyComment(rest string) error {
-	if rest = strings.TrimSpace(rest); rest != "" && rest[0] != '#' {
-		return fmt.Errorf("%q follows the quoted text", rest)
 	}
 	return nil
+}
+
+// yamlValue is nil, a string, or a list or object of such values.
+func yamlValue(node *yaml.Node) (any, error) {
+	switch node.Kind {
+	case yaml.ScalarNode:
+		switch tag := node.ShortTag(); tag {
+		case "!!null":
+			return nil, nil
+		case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
+			return node.Value, nil
+		default:
+			return nil, lineError(node, "a value of the type %s is not read", tag)
+		}
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(node.Content))
+		for _, item := range node.Content {
+			value, err := yamlValue(item)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, value)
+		}
+		return list, nil
+	case yaml.MappingNode:
+		object := map[string]any{}
+		err := eachPair(node, func(name string, item *yaml.Node) (err error) {
+			object[name], err = yamlValue(item)
+			return err
+		})
+		return object, err
+	}
+	return nil, lineError(node, "aliases are not read")
+}
+
+func lineError(node *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("line %d: %w", node.Line, fmt.Errorf(format, args...))
+}
+
+// yamlError is the parser's error without its name, and with the line, which the parser leaves out where it is the first.
+func yamlError(err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if !strings.HasPrefix(text, "line ") {
+		text = "line 1: " + text
+	}
+	return errors.New(text)
 }
 
 func parseJSONValues(data []byte) (map[string]string, error) {
@@ -182,9 +167,4 @@ func jsonValue(raw json.RawMessage) (string, error) {
 	var out bytes.Buffer // and not decoded: numbers keep all their digits
 	err := json.Compact(&out, raw)
 	return out.String(), err
-}
-
-func jsonText(v any) (string, error) {
-	out, err := json.Marshal(v)
-	return string(out), err
 }
