@@ -8,7 +8,6 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/secret"
 )
 
 // Apps by path share the dashboard's host, so they must not share its origin: their pages are sandboxed. A browser gives a
@@ -113,8 +112,8 @@ func query(raw, path string) string {
 // pathVisitor is who comes to an app's path: with the app's token in it, or with a session.
 func (s *Service) pathVisitor(r *http.Request, p pathApp, target found) (visitor, error) {
 	if p.token != "" {
-		var c claims
-		if !target.ok || s.opts.Sealer.Open(purposePath, secret.Token(p.token), &c) != nil || c.Scope != pathScope(target.app) {
+		c, ok := s.claimsIn(purposePath, p.token, pathScope(target.app))
+		if !ok || !target.ok {
 			return visitor{}, nil
 		}
 		return s.visitorOf(r.Context(), c, byPath)

@@ -160,11 +160,10 @@ func errNoAppAddress() error {
 
 // redeem turns a code into the host's cookie, if this browser asked for it, and reloads the page without it.
 func (s *Service) redeem(w http.ResponseWriter, r *http.Request, label string) error {
-	var c claims
-	state, err := r.Cookie(s.cookieName(stateCookie))
-	if err != nil || s.opts.Sealer.Open(purposeCode, secret.Token(r.URL.Query().Get(codeParam)), &c) != nil ||
-		c.Scope != label || subtle.ConstantTimeCompare([]byte(c.State), []byte(hash(state.Value))) != 1 {
-		// Stale or not ours. Without it the app asks again.
+	c, ok := s.claimsIn(purposeCode, r.URL.Query().Get(codeParam), label)
+	state := r.CookiesNamed(s.cookieName(stateCookie))
+	if !ok || len(state) == 0 || subtle.ConstantTimeCompare([]byte(c.State), []byte(hash(state[0].Value))) != 1 {
+		// The code is stale, or this browser did not ask for it. Without it the app asks again.
 		redirect(w, r, cleanURI(r.URL))
 		return nil
 	}
@@ -174,6 +173,12 @@ func (s *Service) redeem(w http.ResponseWriter, r *http.Request, label string) e
 	s.setCookie(w, stateCookie, "", -time.Second)
 	redirect(w, r, cleanURI(r.URL))
 	return nil
+}
+
+// claimsIn opens a token of ours. It is not ok when the token is malformed, has expired, or is for something else than scope.
+func (s *Service) claimsIn(purpose, token, scope string) (c claims, ok bool) {
+	err := s.opts.Sealer.Open(purpose, secret.Token(token), &c)
+	return c, err == nil && c.Scope == scope
 }
 
 func (s *Service) giveToken(w http.ResponseWriter, c claims) error {
@@ -197,8 +202,8 @@ func (s *Service) hostVisitor(w http.ResponseWriter, r *http.Request, label stri
 	if len(cookies) != 1 { // a second one was planted by another host's page
 		return visitor{}, nil
 	}
-	var c claims
-	if s.opts.Sealer.Open(purposeHost, secret.Token(cookies[0].Value), &c) != nil || c.Scope != label {
+	c, ok := s.claimsIn(purposeHost, cookies[0].Value, label)
+	if !ok {
 		return visitor{}, nil
 	}
 	who, err := s.visitorOf(r.Context(), c, byCookie)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -88,6 +89,13 @@ func (s *Service) cookie(p *Provider, value string, age int) *http.Cookie {
 	}
 }
 
+// begunBy opens what the provider sent back of a sign-in. It must have been begun by this session, and in this browser.
+func (s *Service) begunBy(actor rbac.Actor, p *Provider, sealed, verifier string) (begun state, ok bool) {
+	err := s.opts.Sealer.Open(purpose, secret.Token(sealed), &begun)
+	return begun, err == nil && begun.User == actor.UserID && begun.Session == actor.KeyID && begun.Provider == p.ID && verifier != "" &&
+		subtle.ConstantTimeCompare([]byte(begun.Verifier), []byte(hashOf(verifier))) == 1
+}
+
 func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) error {
 	actor, q := httpapi.ActorFrom(r.Context()), r.URL.Query()
 	verifier := ""
@@ -95,19 +103,18 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 		verifier = c.Value
 	}
 	http.SetCookie(w, s.cookie(p, "", -1))
-	var begun state
-	err := s.opts.Sealer.Open(purpose, secret.Token(q.Get("state")), &begun)
-	if err != nil || begun.User != actor.UserID || begun.Session != actor.KeyID || begun.Provider != p.ID || verifier == "" ||
-		subtle.ConstantTimeCompare([]byte(begun.Verifier), []byte(hashOf(verifier))) != 1 {
+	begun, ok := s.begunBy(actor, p, q.Get("state"), verifier)
+	if !ok {
 		s.log.InfoContext(r.Context(), "sign-in elsewhere refused: not begun by this session", "user", actor.UserID, "provider", p.ID)
 		s.sendBack(w, r, p, failedState, "")
 		return nil
 	}
-	failed := ""
-	if q.Get("code") == "" {
-		failed = failedDenied
-	} else if failed, err = s.exchange(r.Context(), actor.UserID, p, q.Get("code"), verifier); err != nil {
-		return err
+	failed := failedDenied
+	if code := q.Get("code"); code != "" {
+		var err error
+		if failed, err = s.exchange(r.Context(), actor.UserID, p, code, verifier); err != nil {
+			return err
+		}
 	}
 	if failed != "" {
 		s.log.InfoContext(r.Context(), "sign-in elsewhere did not come about", "user", actor.UserID, "provider", p.ID, "reason", failed)
@@ -168,7 +175,7 @@ func hashOf(verifier string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func noProvider(id string) error {
+func noProvider(id string) *fault.Error {
 	return fault.New(fault.NotFound, "This server knows no login %.64q.", id).
 		WithDetail("Its operator configures them, with %s0_ID and so on.", envPrefix)
 }

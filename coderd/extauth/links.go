@@ -180,8 +180,7 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 	defer leave()
 	got := s.renewal(seen) // asked for once, however often the transaction is run
 	var refused error
-	renew := func(q *dbsqlc.Queries) error {
-		var err error
+	renew := func(q *dbsqlc.Queries) (err error) {
 		link, err = q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: seen.UserID, ProviderID: seen.ProviderID})
 		if err != nil {
 			return err
@@ -198,12 +197,12 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 			if err != nil {
 				return s.unreadable(link, err)
 			}
-			if got, refused = s.renew(ctx, p, t.Refresh); refused != nil {
-				return nil
-			}
+			got, refused = s.renew(ctx, p, t.Refresh)
 		}
-		link, err = s.store(ctx, q, p, link, got)
-		done = err == nil
+		if refused == nil { // what comes of a refusal is decided below
+			link, err = s.store(ctx, q, p, link, got)
+			done = err == nil
+		}
 		return err
 	}
 	// The provider has spent the old refresh token by the time it answers: what it gave must not be lost with a transaction.

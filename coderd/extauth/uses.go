@@ -87,7 +87,7 @@ func (s *Service) Require(ctx context.Context, q *dbsqlc.Queries, user, version 
 		}
 		p := s.provider(a.ProviderID)
 		if p == nil {
-			return noProvider(a.ProviderID).(*fault.Error).WithField("external_auth", a.ProviderID+" is not configured")
+			return noProvider(a.ProviderID).WithField("external_auth", a.ProviderID+" is not configured")
 		}
 		names, urls = append(names, p.DisplayName), append(urls, s.PageURL(p.ID))
 		refused.WithField("external_auth", p.ID+" is not linked")

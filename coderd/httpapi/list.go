@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -31,14 +30,20 @@ func WriteList[T any](w http.ResponseWriter, next func() ([]T, error)) error {
 				panic(fmt.Errorf("encode answer: %w", err)) // a type that cannot be encoded
 			}
 		}
-		if _, err := buf.WriteTo(w); err != nil {
-			return nil // the client left
+		if !sent(&buf, w) {
+			return nil
 		}
 	}
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	_, _ = io.WriteString(&buf, "]\n") // a buffer does not fail
-	_, _ = buf.WriteTo(w)              // nor has anyone to hear that the client left
+	buf.WriteString("]\n")
+	sent(&buf, w)
 	return nil
+}
+
+// sent reports whether the client is still there to take what buf holds.
+func sent(buf *bytes.Buffer, w http.ResponseWriter) bool {
+	_, err := buf.WriteTo(w)
+	return err == nil
 }

@@ -4,6 +4,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -178,7 +179,7 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	end := m.metrics.begin(r, pattern)
 	defer func() {
 		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
 			m.log.Error("handler panicked", "request", req.id, "method", r.Method, "path", r.URL.Path, "err", p, "stack", string(debug.Stack()))

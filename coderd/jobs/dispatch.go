@@ -27,7 +27,9 @@ func (s *Service) dispatch() {
 		case <-s.ctx.Done():
 			return
 		case <-s.wake:
-			for failing := map[uuid.UUID]bool{}; s.round(failing); {
+			failing := map[uuid.UUID]bool{}
+			for s.round(failing) {
+				continue
 			}
 			explain.Reset(explainAfter + 20*time.Millisecond)
 		case <-explain.C:

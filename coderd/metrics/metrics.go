@@ -84,8 +84,9 @@ func (c *Collector) numbers() []prometheus.Metric {
 		c.log.Warn("cannot read metrics", "err", err)
 		return []prometheus.Metric{gauge(databaseUp, 0)}
 	}
-	c.last, c.at = append(all, gauge(databaseUp, 1)), time.Now()
-	return c.last
+	all = append(all, gauge(databaseUp, 1))
+	c.last, c.at = all, time.Now()
+	return all
 }
 
 func read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.Metric, error) {

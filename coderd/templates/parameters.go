@@ -51,15 +51,18 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 	for _, d := range known(definitions, from) {
 		before, hadBefore := previous[d.Name]
 		value, fresh := d.DefaultValue, false
-		if v, ok := given[d.Name]; ok {
-			value, fresh = v, true
-		} else if v, ok := preset[d.Name]; ok {
-			value, fresh = v, true
-		} else if hadBefore && !d.Ephemeral {
+		chosen, isGiven := given[d.Name]
+		if !isGiven {
+			chosen, isGiven = preset[d.Name]
+		}
+		switch {
+		case isGiven:
+			value, fresh = chosen, true
+		case hadBefore && !d.Ephemeral:
 			value = before
-		} else if d.Conditional || d.Dynamic && !d.Required {
+		case d.Conditional || d.Dynamic && !d.Required:
 			continue // Terraform finds the default, or that there is no such question
-		} else if d.Required && !from.Ending {
+		case d.Required && !from.Ending:
 			refused.WithField(d.Name, "is required: the template has no default for it")
 			continue
 		}

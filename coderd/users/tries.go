@@ -107,14 +107,14 @@ func note[K comparable](table map[K]*failures, key K, now time.Time) {
 
 // makeRoom drops what has ended, else an entry that the map picks. A full table never makes clients share a count.
 func makeRoom[K comparable](table map[K]*failures, now time.Time) {
-	var any K
+	var last K
 	for key, f := range table {
-		if any = key; !now.Before(f.ends) {
+		if last = key; !now.Before(f.ends) {
 			delete(table, key)
 		}
 	}
 	if len(table) >= maxTries {
-		delete(table, any)
+		delete(table, last)
 	}
 }
 

@@ -199,7 +199,7 @@ func resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version
 			return nil, fault.New(fault.Invalid, "The template version has no such preset.").WithField("template_version_preset_id", "does not exist")
 		}
 		for _, v := range presets[i].Parameters {
-			from.Preset = append(from.Preset, sdk.ParameterValue{Name: v.Name, Value: v.Value})
+			from.Preset = append(from.Preset, sdk.ParameterValue(v))
 		}
 	}
 	return templates.Resolve(definitions, from)

@@ -95,8 +95,8 @@ func candidates(ctx context.Context, dir, binDir string) []string {
 	var list []string
 	if onPath, err := exec.LookPath("postgres"); err == nil {
 		// A link into a distribution's folder leads to the other programs.
-		if real, err := filepath.EvalSymlinks(onPath); err == nil {
-			list = append(list, filepath.Dir(real))
+		if program, err := filepath.EvalSymlinks(onPath); err == nil {
+			list = append(list, filepath.Dir(program))
 		}
 	}
 	if pgConfig, err := exec.LookPath("pg_config"); err == nil {
@@ -114,8 +114,8 @@ func candidates(ctx context.Context, dir, binDir string) []string {
 	}
 	var unique []string
 	for _, folder := range list {
-		if real, err := filepath.EvalSymlinks(folder); err == nil && !slices.Contains(unique, real) {
-			unique = append(unique, real)
+		if target, err := filepath.EvalSymlinks(folder); err == nil && !slices.Contains(unique, target) {
+			unique = append(unique, target)
 		}
 	}
 	return unique

@@ -167,11 +167,12 @@ func runUntil(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	var waitErr error
+	ended := make(chan struct{})
+	go func() { defer close(ended); waitErr = cmd.Wait() }()
 	select {
-	case err := <-ended:
-		return err
+	case <-ended:
+		return waitErr
 	case <-ctx.Done():
 		killErr := killGroup(cmd.Process.Pid)
 		<-ended
