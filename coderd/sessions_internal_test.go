@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -323,7 +324,7 @@ func (o *opened) over(t *testing.T) {
 }
 
 func isTimeout(err error) bool {
-	t, ok := err.(net.Error)
+	t, ok := errors.AsType[net.Error](err)
 	return ok && t.Timeout()
 }
 

@@ -3,6 +3,7 @@ package agents_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -163,7 +164,7 @@ func TestFollowLogs(t *testing.T) {
 	closed := func(ws *websock.Conn, want websock.Status) {
 		t.Helper()
 		_, err := ws.Read(context.WithoutCancel(t.Context()))
-		if ce, ok := err.(*websock.CloseError); !ok || ce.Status != want {
+		if ce, ok := errors.AsType[*websock.CloseError](err); !ok || ce.Status != want {
 			t.Errorf("end of the log: %v, want status %d", err, want)
 		}
 	}

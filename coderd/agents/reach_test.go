@@ -39,7 +39,6 @@ type fakeAgent struct {
 	unwatched      chan struct{}                 // receives when it ends
 	values         chan []*agentpb.MetadataValue // what the watch sends
 	paths          *agentpb.PathsResponse
-	served         func(conn net.Conn, first ptywire.Request) // a terminal
 }
 
 func newFakeAgent(t *testing.T) *fakeAgent {

@@ -2,7 +2,6 @@ package agents_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,7 +18,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/net/http2"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
@@ -67,9 +65,9 @@ func (s *server) client(agent uuid.UUID) agentpbconnect.AgentServiceClient {
 		s.callers.Store(addr, agent)
 	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: addr.AsSlice()}}
-	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, to string, _ *tls.Config) (net.Conn, error) {
-		return dialer.DialContext(ctx, network, to)
-	}}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols, DialContext: dialer.DialContext}
 	s.t.Cleanup(transport.CloseIdleConnections)
 	return agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, s.url)
 }
@@ -593,7 +591,7 @@ func TestScriptDone(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	foreign := uuid.New()
-	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign, func(a *provisionerpb.Agent) {}))
+	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign, func(*provisionerpb.Agent) {}))
 	c := serve(t, agents.New(w.opts)).client(id)
 	scripts, err := w.db.ListScriptsOfAgents(t.Context(), []uuid.UUID{id, foreign})
 	if err != nil {

@@ -27,9 +27,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// patience bounds waits that never last in a test that passes.
-const patience = 30 * time.Second
-
 func open(t *testing.T, url string) *database.DB {
 	t.Helper()
 	db, err := database.Open(t.Context(), url, quiet)
@@ -285,7 +282,7 @@ func TestViolations(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	db := open(t, dbtest.URL(t)+"&statement_timeout=20ms")
-	err := db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+	err := db.InTx(t.Context(), func(*dbsqlc.Queries) error {
 		tx, err := db.Pool.Begin(t.Context()) // a raw session, to sleep in
 		if err != nil {
 			return err

@@ -65,7 +65,7 @@ func TestDaemonFencesItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *jobs.Options) { d.Grace, d.Fence = 500*time.Millisecond, time.Minute })
 	began, stopped := make(chan struct{}), make(chan struct{})
-	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+	p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
 		close(began)
 		<-stop
 		close(stopped)

@@ -33,7 +33,7 @@ type puppet struct {
 
 func (p *puppet) executor() *executor {
 	return &executor{
-		run: func(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+		run: func(ctx context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
 			id := uuid.UUID(run.Offer.GetJobId())
 			p.mu.Lock()
 			dead, commands := p.dead, p.commands

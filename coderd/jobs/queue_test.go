@@ -139,7 +139,7 @@ func TestCancel(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, nil)
 		began := make(chan struct{})
-		w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+		w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
 			close(began)
 			<-stop
 			return failed("half", "interrupted")
@@ -158,7 +158,7 @@ func TestCancel(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, nil)
 		began := make(chan struct{})
-		w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+		w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
 			close(began)
 			<-stop
 			return succeeded("all")
@@ -174,7 +174,7 @@ func TestCancel(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, func(d *jobs.Options) { d.CancelGrace = 100 * time.Millisecond })
 		began := make(chan struct{})
-		w.start("one", nil, &executor{run: func(ctx context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+		w.start("one", nil, &executor{run: func(ctx context.Context, _ <-chan struct{}, _ job.Run) *provisionerpb.Result {
 			close(began)
 			<-ctx.Done()
 			return failed("half", "killed")
@@ -190,7 +190,7 @@ func TestCancel(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, nil)
 		began := make(chan struct{})
-		p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
+		p := w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
 			close(began)
 			<-stop
 			return failed("half", "interrupted")

@@ -2,7 +2,6 @@ package jobs_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"golang.org/x/net/http2"
 
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -31,7 +29,9 @@ type raw struct {
 func (w *world) raw(t *testing.T, as jobs.Daemon, leases ...*provisionerpb.Lease) *raw {
 	t.Helper()
 	l := &link{w: w, from: w.register(as), conns: map[net.Conn]struct{}{}}
-	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, _, _ string, _ *tls.Config) (net.Conn, error) { return l.dial(ctx) }}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx) }}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	r := &raw{t: t, messages: make(chan *provisionerpb.ServerMessage, 1024)}
 	r.stream = provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: transport}, "http://server").Session(ctx)

@@ -193,7 +193,7 @@ func TestLargeState(t *testing.T) {
 	w := newWorld(t, nil)
 	state := bytes.Repeat([]byte("0123456789abcdef"), (72<<20)/16)
 	copy(state[70<<20:], "a difference far behind")
-	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
+	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, _ job.Run) *provisionerpb.Result {
 		return &provisionerpb.Result{Error: "failed with a large state", Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: state}}}
 	}}, nil)
 	got := make(chan []byte, 1)

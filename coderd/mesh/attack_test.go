@@ -2,7 +2,6 @@ package mesh_test
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/net/http2"
 
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -68,7 +66,9 @@ func TestAgentsNeverMeet(t *testing.T) {
 // rpc calls the server's one open port.
 func rpc(t *testing.T, m *member, server uuid.UUID) {
 	t.Helper()
-	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(context.Context, string, string, *tls.Config) (net.Conn, error) {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return m.dial(server, meshport.ServerRPC, 30*time.Second)
 	}}
 	defer transport.CloseIdleConnections()

@@ -175,7 +175,7 @@ func newWorld(t testing.TB) *world {
 // start joins the server's node, which answers every RPC with the caller's kind.
 func (w *world) start(t testing.TB) {
 	t.Helper()
-	if err := w.Start(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "rpc") })); err != nil {
+	if err := w.Start(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "rpc") })); err != nil {
 		t.Fatal(err)
 	}
 }

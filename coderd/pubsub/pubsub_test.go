@@ -2,6 +2,7 @@ package pubsub_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -186,7 +187,7 @@ func TestTransaction(t *testing.T) {
 			}
 			return end.err
 		})
-		if err != end.err {
+		if !errors.Is(err, end.err) {
 			t.Fatalf("transaction: %v", err)
 		}
 	}
@@ -208,6 +209,7 @@ func TestManyChannels(t *testing.T) {
 				want := fmt.Sprintf("%d-%d", i, round)
 				publish(t, p, channel, want)
 				for in.next(t) != want {
+					continue
 				}
 				cancel()
 			}
@@ -250,6 +252,7 @@ func TestReconnect(t *testing.T) {
 		cancel := p.Subscribe("late", late.hear)
 		deadline := time.Now().Add(patience)
 		for p.Publish(t.Context(), "late", "x") != nil && time.Now().Before(deadline) {
+			continue
 		}
 		late.until(t, "x")
 		cancel()

@@ -3,6 +3,7 @@ package workspaces_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -92,7 +93,7 @@ func TestWatch(t *testing.T) {
 	for err = error(nil); err == nil; {
 		_, err = conn.Read(t.Context())
 	}
-	if ce, ok := err.(*websock.CloseError); !ok || ce.Status != websock.StatusGoingAway {
+	if ce, ok := errors.AsType[*websock.CloseError](err); !ok || ce.Status != websock.StatusGoingAway {
 		t.Errorf("end of the watch: %v, want going away", err)
 	}
 }

@@ -9,6 +9,7 @@ package dbtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -37,9 +38,13 @@ var (
 	counter atomic.Int64
 	// cloning lets one clone at a time be made: PostgreSQL refuses a template that somebody else is copying from.
 	cloning sync.Mutex
-	// alive is the shell's standard input. It ends with this process.
-	alive *os.File
 )
+
+// process is the test server: the folder of its socket, and the standard input of the shell that runs it, which ends with this process.
+type process struct {
+	socket string
+	stdin  *os.File
+}
 
 // New is a database with the whole schema, empty, and this test's alone. It is dropped when the test ends.
 func New(t testing.TB) *database.DB {
@@ -66,24 +71,24 @@ func EmptyURL(t testing.TB) string {
 
 func create(t testing.TB, options string) string {
 	t.Helper()
-	socket, err := server()
+	pg, err := server()
 	if err != nil {
 		t.Fatalf("start PostgreSQL for tests: %v", err)
 	}
 	name := fmt.Sprintf("test_%d", counter.Add(1))
 	cloning.Lock()
-	err = admin(t.Context(), socket, "CREATE DATABASE "+name+" "+options)
+	err = admin(t.Context(), pg.socket, "CREATE DATABASE "+name+" "+options)
 	cloning.Unlock()
 	if err != nil {
 		t.Fatalf("create test database: %v", err)
 	}
 	t.Cleanup(func() {
 		// The test's own context has ended by now.
-		if err := admin(context.Background(), socket, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		if err := admin(context.Background(), pg.socket, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("drop test database: %v", err)
 		}
 	})
-	return address(socket, name)
+	return address(pg.socket, name)
 }
 
 func address(socket, name string) string {
@@ -115,63 +120,62 @@ wait "$pg"
 rm -rf -- "$dir"
 `
 
-// start runs a server and prepares the template. It returns the folder of its socket.
-func start() (socket string, err error) {
+// start runs a server and prepares the template.
+func start() (pg process, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	// Short, for the socket's address: a test's own folder has a long name.
 	parent, err := os.MkdirTemp("", "pgtest-")
 	if err != nil {
-		return "", err
+		return pg, err
 	}
 	install, err := embedded.Find(ctx, parent, "")
 	if err != nil {
-		return "", err
+		return pg, err
 	}
 	data := parent + "-data" // beside, so that its owner may remove it whole
 	if err := os.Remove(parent); err != nil {
-		return "", err
+		return pg, err
 	}
 	if err := install.InitDB(ctx, data, "", false); err != nil {
-		return "", err
+		return pg, err
 	}
 	cmd, closeAfter, err := install.Command(data, append([]string{"max_connections=400", "wal_init_zero=off", "wal_recycle=off"}, embedded.Volatile...)...)
 	if err != nil {
-		return "", err
+		return pg, err
 	}
 	defer closeAfter()
 	cmd.Args = append([]string{"sh", "-c", watch, "sh", data}, cmd.Args...)
 	if cmd.Path, err = exec.LookPath("sh"); err != nil {
-		return "", err
+		return pg, err
 	}
 	stdin, writer, err := os.Pipe()
 	if err != nil {
-		return "", err
+		return pg, err
 	}
 	log, err := os.Create(filepath.Join(data, "log"))
 	if err != nil {
-		return "", err
+		return pg, err
 	}
-	alive = writer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, log, log
 	err = cmd.Start()
 	stdin.Close()
 	log.Close()
 	if err != nil {
-		return "", err
+		return pg, err
 	}
 	if err := awaitReady(ctx, data); err != nil {
-		return "", err
+		return pg, err
 	}
 	if err := admin(ctx, data, "CREATE DATABASE "+template+" TEMPLATE template0"); err != nil {
-		return "", fmt.Errorf("create template: %w", err)
+		return pg, fmt.Errorf("create template: %w", err)
 	}
 	db, err := database.Open(ctx, address(data, template), slog.New(slog.DiscardHandler))
 	if err != nil {
-		return "", err
+		return pg, err
 	}
 	db.Close()
-	return data, nil
+	return process{socket: data, stdin: writer}, nil
 }
 
 func awaitReady(ctx context.Context, data string) error {
@@ -183,5 +187,8 @@ func awaitReady(ctx context.Context, data string) error {
 		time.Sleep(5 * time.Millisecond)
 	}
 	log, err := os.ReadFile(filepath.Join(data, "log"))
-	return fmt.Errorf("PostgreSQL did not become ready: %w: %s (%v)", ctx.Err(), log, err)
+	if err != nil {
+		return fmt.Errorf("PostgreSQL did not become ready: %w", errors.Join(ctx.Err(), err))
+	}
+	return fmt.Errorf("PostgreSQL did not become ready: %w: %s", ctx.Err(), log)
 }

@@ -496,14 +496,14 @@ func wantFault(t *testing.T, o embedded.Options, words string) {
 
 // TestFindWrapped: a wrapper on PATH does not hide the real programs.
 func TestFindWrapped(t *testing.T) {
-	real, err := embedded.Find(t.Context(), t.TempDir(), "")
+	want, err := embedded.Find(t.Context(), t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := script(t, map[string]string{"postgres": "exit 1", "pg_config": "echo " + real.BinDir})
+	bin := script(t, map[string]string{"postgres": "exit 1", "pg_config": "echo " + want.BinDir})
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	got, err := embedded.Find(t.Context(), t.TempDir(), "")
-	if err != nil || got.BinDir != real.BinDir {
-		t.Errorf("got %+v, %v, want %+v", got, err, real)
+	if err != nil || got.BinDir != want.BinDir {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 }

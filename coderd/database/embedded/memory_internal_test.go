@@ -47,5 +47,5 @@ func TestTotalMemory(t *testing.T) {
 
 func FuzzTotalMemory(f *testing.F) {
 	f.Add([]byte("MemTotal:       16384 kB\n"))
-	f.Fuzz(func(t *testing.T, text []byte) { sized(totalMemory(text)) })
+	f.Fuzz(func(_ *testing.T, text []byte) { sized(totalMemory(text)) })
 }

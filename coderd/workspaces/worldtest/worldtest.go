@@ -5,9 +5,7 @@ package worldtest
 
 import (
 	"context"
-	"crypto/tls"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -20,7 +18,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/net/http2"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/codermesh/codermesh/coderd/agents"
@@ -338,9 +335,7 @@ func newDaemon(t testing.TB, queue *jobs.Service) *Daemon {
 	hs.Start()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	d := &Daemon{t: t, offers: make(chan *provisionerpb.Offer, 64), acks: make(chan *provisionerpb.Ack, 64), cancel: cancel, server: hs}
-	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}}
+	transport := &http.Transport{Protocols: hs.Config.Protocols}
 	d.stream = provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: transport}, hs.URL).Session(ctx)
 	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 2, Version: "test"}}})
 	welcomed := make(chan struct{})
