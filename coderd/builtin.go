@@ -21,10 +21,10 @@ func (s *Server) startBuiltIn() error {
 	}
 	for i, executor := range s.opts.Executors {
 		name := mesh.BuiltInName(fmt.Sprintf("%d@%s", i, host))
-		header := s.mesh.BuiltInHeader(name)
+		header := s.Mesh.BuiltInHeader(name)
 		member, err := provisionerd.Join(provisionerd.RunOptions{
 			Options: provisionerd.Options{Logger: s.log, Name: name, StateDir: filepath.Join(s.opts.StateDir, fmt.Sprint(i)), Executor: executor},
-			URL:     s.mesh.LocalURL(),
+			URL:     s.Mesh.LocalURL(),
 			Header:  func(context.Context) (http.Header, error) { return header.Clone(), nil },
 		})
 		if err != nil {

@@ -101,23 +101,34 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
+// Services are the parts of a server, each given what it needs by New. Programs reach them over HTTP and over the mesh; tests may also
+// call one directly.
+type Services struct {
+	PubSub       *pubsub.Postgres
+	Users        *users.Service
+	ExternalAuth *extauth.Service
+	Keys         *provisioners.Service
+	Mesh         *mesh.Service
+	Jobs         *jobs.Service
+	Agents       *agents.Service
+	Apps         *apps.Service
+	Templates    *templates.Service
+	Workspaces   *workspaces.Service
+	Events       *events.Service
+	Health       *health.Service
+	Retention    *retention.Service
+	// Mux has every route of the API and the dashboard. Handler is what listeners serve: it also answers on the hosts of apps.
+	Mux     *httpapi.Mux
+	Handler http.Handler
+}
+
 // Server is one coderd. It goes through New, Start and Stop once.
 type Server struct {
+	Services
 	opts Options
 	log  *slog.Logger
 
-	pubsub     *pubsub.Postgres
-	jobs       *jobs.Service
-	keys       *provisioners.Service
-	agents     *agents.Service
-	workspaces *workspaces.Service
-	retention  *retention.Service
-	events     *events.Service
-	apps       *apps.Service
-	extauth    *extauth.Service
-	mesh       *mesh.Service
-	binaries   *slim.Binaries
-	mux        *httpapi.Mux
+	binaries *slim.Binaries
 	// revocations end what sessions have open when they end.
 	revocations *revocations
 	activity    activity
@@ -140,59 +151,59 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			err = errors.Join(err, s.abandon())
 		}
 	}()
-	s.pubsub = pubsub.NewPostgres(opts.DB, opts.Logger)
+	s.PubSub = pubsub.NewPostgres(opts.DB, opts.Logger)
 	accessURL := opts.AccessURL.String()
 	org, err := opts.DB.GetDefaultOrganization(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read default organization: %w", err)
 	}
-	accounts := users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL})
+	s.Users = users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL})
 	sealer, err := seal.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
 	}
-	s.extauth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth})
-	s.keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger})
-	s.mesh, err = mesh.New(mesh.Options{
-		Logger: opts.Logger, Accounts: accounts, Keys: meshKeys{s.keys}, Sealer: sealer, Organization: org.ID,
+	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth})
+	s.Keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger})
+	s.Mesh, err = mesh.New(mesh.Options{
+		Logger: opts.Logger, Accounts: s.Users, Keys: meshKeys{s.Keys}, Sealer: sealer, Organization: org.ID,
 		ProvisionerPSK: opts.ProvisionerPSK, STUNAddress: opts.STUNAddress, LocalURL: localURL(opts.HTTP),
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.mesh})
-	s.agents = agents.New(agents.Options{
-		DB: opts.DB, PubSub: s.pubsub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.extauth,
-		Accounts: agentOwners{accounts, opts.DB}, Mesh: s.mesh, Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
+	s.Jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh})
+	s.Agents = agents.New(agents.Options{
+		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
+		Accounts: agentOwners{s.Users, opts.DB}, Mesh: s.Mesh, Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
-	versions := templates.New(templates.Options{DB: opts.DB, Jobs: s.jobs, Agents: s.agents, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
-	s.workspaces = workspaces.New(workspaces.Options{DB: opts.DB, PubSub: s.pubsub, Jobs: s.jobs, Agents: s.agents, Users: accounts, States: opts.States, ExternalAuth: s.extauth, Logger: opts.Logger, AccessURL: accessURL})
-	s.retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention})
+	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
+	s.Workspaces = workspaces.New(workspaces.Options{DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL})
+	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err
 	}
-	s.apps = apps.New(apps.Options{
+	s.Apps = apps.New(apps.Options{
 		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
-		Accounts: accounts, Agents: s.agents, Mesh: s.mesh,
+		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh,
 	})
-	s.mesh.Bind(meshAgents{s.agents}, s.jobs)
-	report := health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.mesh.Relays, Concerns: opts.Concerns})
-	s.events = events.New(events.Options{PubSub: s.pubsub, Logger: opts.Logger, Authenticate: accounts.Authenticate})
-	sessions := httpapi.NewSessions(opts.Logger, accounts.Session)
-	s.activity = activity{log: opts.Logger, sessions: s.mesh.Sessions, note: accounts.Used}
+	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs)
+	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.Mesh.Relays, Concerns: opts.Concerns})
+	s.Events = events.New(events.Options{PubSub: s.PubSub, Logger: opts.Logger, Authenticate: s.Users.Authenticate})
+	sessions := httpapi.NewSessions(opts.Logger, s.Users.Session)
+	s.activity = activity{log: opts.Logger, sessions: s.Mesh.Sessions, note: s.Users.Used}
 	s.revocations = newRevocations(opts.DB, opts.Logger)
 	s.revocations.recheck = []func(context.Context, uuid.UUID) error{
 		sessions.Recheck,
-		s.mesh.Recheck,
-		func(ctx context.Context, user uuid.UUID) error { s.apps.Recheck(ctx, user); return nil },
-		func(_ context.Context, user uuid.UUID) error { s.events.Recheck(user); return nil },
+		s.Mesh.Recheck,
+		func(ctx context.Context, user uuid.UUID) error { s.Apps.Recheck(ctx, user); return nil },
+		func(_ context.Context, user uuid.UUID) error { s.Events.Recheck(user); return nil },
 	}
 	// The database tells every server; this one need not wait for that.
-	accounts.OnRevoked(func(user uuid.UUID) { s.revocations.recheckSoon(user) })
-	s.pubsub.Subscribe("users_revoked", s.revocations.announced)
+	s.Users.OnRevoked(func(user uuid.UUID) { s.revocations.recheckSoon(user) })
+	s.PubSub.Subscribe("users_revoked", s.revocations.announced)
 
-	s.mux = httpapi.NewMux(httpapi.Options{
-		Logger: opts.Logger, Authenticate: accounts.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
+	s.Mux = httpapi.NewMux(httpapi.Options{
+		Logger: opts.Logger, Authenticate: s.Users.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
 		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics,
 	})
 	if opts.Metrics != nil {
@@ -200,18 +211,19 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{accounts, versions, s.workspaces, s.agents, s.jobs, s.keys, s.mesh, s.events, s.apps, s.extauth, report} {
-		service.Routes(s.mux)
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Health} {
+		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()
-	s.mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
+	s.Mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
 	dashboard, err := site.New()
 	if err != nil {
 		return nil, err
 	}
-	s.mux.Handle("/", rbac.Public, httpapi.Serve(dashboard)) // every other path is a page, and resolved by the page's own program
+	s.Mux.Handle("/", rbac.Public, httpapi.Serve(dashboard)) // every other path is a page, and resolved by the page's own program
+	s.Handler = httpapi.BoundBodies(s.Apps.Handler(s.Mux), 0)
 	s.http = &http.Server{
-		Handler:           httpapi.BoundBodies(s.apps.Handler(s.mux), 0),
+		Handler:           s.Handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
@@ -222,13 +234,13 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 // abandon closes what a New that failed has opened.
 func (s *Server) abandon() error {
 	var err error
-	if s.mesh != nil {
-		err = s.mesh.Close()
+	if s.Mesh != nil {
+		err = s.Mesh.Close()
 	}
-	if s.extauth != nil {
-		s.extauth.Close()
+	if s.ExternalAuth != nil {
+		s.ExternalAuth.Close()
 	}
-	s.pubsub.Close()
+	s.PubSub.Close()
 	return err
 }
 
@@ -248,15 +260,15 @@ func localURL(l net.Listener) *url.URL {
 // Start serves. It returns when requests are answered; built-in provisioners join in the background.
 func (s *Server) Start(ctx context.Context) error {
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.jobs.Start(ctx); err != nil {
+	if err := s.Jobs.Start(ctx); err != nil {
 		return err
 	}
-	context.AfterFunc(ctx, s.keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
+	context.AfterFunc(ctx, s.Keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
 	s.running.Go(func() { s.revocations.run(ctx) })
 	s.running.Go(func() { s.activity.run(ctx) })
-	s.agents.Start()
-	s.workspaces.Start()
-	s.retention.Start()
+	s.Agents.Start()
+	s.Workspaces.Start()
+	s.Retention.Start()
 	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {
 		if listener == nil {
 			continue
@@ -268,14 +280,14 @@ func (s *Server) Start(ctx context.Context) error {
 		})
 	}
 	rpc := http.NewServeMux()
-	rpc.Handle(s.agents.RPCHandler(s.mesh.CallingAgent))
-	rpc.Handle(s.jobs.RPCHandler(meshDaemons{s.mesh}.calling))
-	if err := s.mesh.Start(rpc); err != nil {
+	rpc.Handle(s.Agents.RPCHandler(s.Mesh.CallingAgent))
+	rpc.Handle(s.Jobs.RPCHandler(meshDaemons{s.Mesh}.calling))
+	if err := s.Mesh.Start(rpc); err != nil {
 		return err
 	}
 	s.running.Go(func() {
 		// States come last: the log says of them that the old keys can be taken out.
-		s.reencrypt(ctx, "links with other services", func() error { return s.extauth.Reencrypt(ctx) })
+		s.reencrypt(ctx, "links with other services", func() error { return s.ExternalAuth.Reencrypt(ctx) })
 		s.reencrypt(ctx, "SSH keys", func() error { return s.opts.States.ReencryptSSHKeys(ctx, s.opts.DB, s.log) })
 		s.reencrypt(ctx, "states", func() error { return s.opts.States.Reencrypt(ctx, s.opts.DB, s.log) })
 	})
@@ -306,7 +318,7 @@ func (s *Server) reencrypt(ctx context.Context, what string, once func() error) 
 func (s *Server) keyDeleted(ctx context.Context, id uuid.UUID) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
-		err := s.mesh.KeyDeleted(ctx, id)
+		err := s.Mesh.KeyDeleted(ctx, id)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -327,9 +339,6 @@ func (s *Server) fail(err error) {
 // Failed receives an error when the server cannot go on.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Routes lists what the server answers.
-func (s *Server) Routes() []httpapi.Route { return s.mux.Routes() }
-
 // Stop ends the server: built-in provisioners finish their jobs until ctx ends, then interrupt them. It waits for everything
 // that Start began and works after a Start that failed.
 func (s *Server) Stop(ctx context.Context) error {
@@ -341,19 +350,19 @@ func (s *Server) Stop(ctx context.Context) error {
 	// Requests that are being answered get a moment; websockets and the relay's connections are ended by their owners.
 	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	s.events.Stop()
-	s.apps.Stop()
-	s.agents.Stop()
-	s.workspaces.Stop()
-	s.retention.Stop()
-	s.jobs.Stop()
+	s.Events.Stop()
+	s.Apps.Stop()
+	s.Agents.Stop()
+	s.Workspaces.Stop()
+	s.Retention.Stop()
+	s.Jobs.Stop()
 	errs = append(errs, s.closeMesh())
 	if err := s.http.Shutdown(soon); err != nil {
 		errs = append(errs, s.http.Close())
 	}
 	s.running.Wait()
-	s.extauth.Close()
-	s.pubsub.Close()
+	s.ExternalAuth.Close()
+	s.PubSub.Close()
 	return errors.Join(errs...)
 }
 
@@ -363,7 +372,7 @@ const meshDeadline = 15 * time.Second
 // closeMesh leaves the mesh, or says that it could not: the process then ends with what is left of it.
 func (s *Server) closeMesh() error {
 	closed := make(chan error, 1)
-	go func() { closed <- s.mesh.Close() }()
+	go func() { closed <- s.Mesh.Close() }()
 	select {
 	case err := <-closed:
 		return err

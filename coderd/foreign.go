@@ -19,6 +19,6 @@ func (s *Server) foreignRoutes() {
 		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate",
 		"GET /api/v2/workspaceagents/connection", "GET /api/v2/derp-map", "GET /api/v2/tailnet",
 	} {
-		s.mux.Handle(route, rbac.SignedIn, httpapi.HandlerFunc(answer))
+		s.Mux.Handle(route, rbac.SignedIn, httpapi.HandlerFunc(answer))
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/seal"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -26,10 +26,7 @@ func TestExternalAuth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := states.Random()
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := coderdtest.Keyring(t)
 	providers, err := extauth.ParseEnv([]string{
 		"CODER_EXTERNAL_AUTH_0_ID=forge", "CODER_EXTERNAL_AUTH_0_TYPE=custom", "CODER_EXTERNAL_AUTH_0_CLIENT_ID=id", "CODER_EXTERNAL_AUTH_0_CLIENT_SECRET=secret",
 		"CODER_EXTERNAL_AUTH_0_AUTH_URL=https://git.example.com/a", "CODER_EXTERNAL_AUTH_0_TOKEN_URL=https://git.example.com/t",

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/events"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -20,7 +20,7 @@ type heard struct {
 	all []string
 }
 
-func hear(t *testing.T, w *worldtest.World, channel string) *heard {
+func hear(t *testing.T, w *coderdtest.Server, channel string) *heard {
 	h := &heard{}
 	t.Cleanup(w.PubSub.Subscribe(channel, func(payload string) {
 		h.mu.Lock()
@@ -33,7 +33,7 @@ func hear(t *testing.T, w *worldtest.World, channel string) *heard {
 // await waits for an announcement, and forgets it.
 func (h *heard) await(t *testing.T, want string) {
 	t.Helper()
-	worldtest.Await(t, want, func(context.Context) bool {
+	coderdtest.Await(t, want, func(context.Context) bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		for i, got := range h.all {
@@ -47,7 +47,7 @@ func (h *heard) await(t *testing.T, want string) {
 }
 
 // silent reports what was announced since.
-func (h *heard) silent(t *testing.T, w *worldtest.World, channel string) {
+func (h *heard) silent(t *testing.T, w *coderdtest.Server, channel string) {
 	t.Helper()
 	for _, got := range h.drain(t, w, channel) {
 		if got != "" { // which is said once, when the connection is made
@@ -57,13 +57,13 @@ func (h *heard) silent(t *testing.T, w *worldtest.World, channel string) {
 }
 
 // drain is what was announced until now, which it forgets.
-func (h *heard) drain(t *testing.T, w *worldtest.World, channel string) []string {
+func (h *heard) drain(t *testing.T, w *coderdtest.Server, channel string) []string {
 	t.Helper()
 	mark := uuid.NewString()
 	if err := w.PubSub.Publish(t.Context(), channel, mark); err != nil {
 		t.Fatal(err)
 	}
-	worldtest.Await(t, "the mark", func(context.Context) bool {
+	coderdtest.Await(t, "the mark", func(context.Context) bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.all) > 0 && h.all[len(h.all)-1] == mark
@@ -78,21 +78,21 @@ func (h *heard) drain(t *testing.T, w *worldtest.World, channel string) []string
 // TestDatabaseAnnounces: every change that a page shows is announced, and nothing else is.
 func TestDatabaseAnnounces(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	h := hear(t, w, "events")
 	said := func(kind sdk.EventKind, id, owner uuid.UUID) string {
 		return events.Change{Kind: kind, ID: id, Owner: owner}.String()
 	}
-	ann := w.Users["ann"]
+	ann := w.User("ann")
 	template := w.Template("go", &provisionerpb.ImportResult{})
 	h.await(t, said(sdk.EventTemplate, template.ID, uuid.Nil))
 	ws := w.Workspace("ann", "dev", template.ID)
 	h.await(t, said(sdk.EventWorkspace, ws.ID, ann))
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	h.await(t, said(sdk.EventJob, ws.LatestBuild.Job.ID, ann)) // it runs
 	h.await(t, said(sdk.EventBuild, ws.LatestBuild.ID, ann))
 	agent := uuid.New()
-	job.Finish(worldtest.Built("state 1", worldtest.Resource(agent)))
+	job.Finish(coderdtest.Built("state 1", coderdtest.Resource(agent)))
 	h.await(t, said(sdk.EventAgent, agent, ann))
 	h.await(t, said(sdk.EventWorkspace, ws.ID, ann)) // it has ended
 
@@ -121,9 +121,9 @@ func TestDatabaseAnnounces(t *testing.T) {
 // TestDatabaseTellsOfRevocations: whoever takes a right away, every server hears of it.
 func TestDatabaseTellsOfRevocations(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	h := hear(t, w, "users_revoked")
-	tom := w.Users["tom"]
+	tom := w.User("tom")
 	w.Exec(`UPDATE users SET roles = '{}' WHERE id = $1`, tom)
 	h.await(t, tom.String())
 	key := `INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at) VALUES ($1, $2, sha256('x'), $3, 60, now() + $4::interval)`

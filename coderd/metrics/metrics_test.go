@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/goleak"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/metrics"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -40,8 +40,8 @@ func scrape(t *testing.T, c prometheus.Collector) []string {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
-	template := w.Template("process", &provisionerpb.ImportResult{StartResources: []*provisionerpb.Resource{worldtest.Resource(uuid.Nil)}})
+	w := coderdtest.New(t)
+	template := w.Template("process", &provisionerpb.ImportResult{StartResources: []*provisionerpb.Resource{coderdtest.Resource(uuid.Nil)}})
 	version, err := w.As("tom").TemplateVersion(t.Context(), template.ActiveVersionID)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestMetrics(t *testing.T) {
 // Without the database there is still an answer, which says so.
 func TestNoDatabase(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	c := metrics.New(w.DB, slog.New(slog.DiscardHandler))
 	w.Exec("ALTER TABLE provisioner_daemons RENAME TO gone")
 	got := scrape(t, c)

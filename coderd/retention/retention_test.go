@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/retention"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -19,15 +19,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newWorld(t *testing.T) (*worldtest.World, *retention.Service, sdk.Template) {
+func newWorld(t *testing.T) (*coderdtest.Server, *retention.Service, sdk.Template) {
 	t.Helper()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	s := retention.New(retention.Options{DB: w.DB, Logger: slog.New(slog.DiscardHandler), States: 3, Jobs: 30 * 24 * time.Hour})
 	t.Cleanup(s.Stop)
 	return w, s, w.Template("process", &provisionerpb.ImportResult{})
 }
 
-func count(t *testing.T, w *worldtest.World, sql string, args ...any) (n int) {
+func count(t *testing.T, w *coderdtest.Server, sql string, args ...any) (n int) {
 	t.Helper()
 	if err := w.DB.Pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -40,14 +40,14 @@ func TestStates(t *testing.T) {
 	t.Parallel()
 	w, s, template := newWorld(t)
 	ws := w.Workspace("ann", "dev", template.ID)
-	w.Daemon.Next().Finish(worldtest.Built("state"))
+	w.Daemon().Next().Finish(coderdtest.Built("state"))
 	first := w.Get(ws.ID).LatestBuild.ID
 	for range 5 {
 		w.Build("ann", ws.ID, sdk.TransitionStart)
-		w.Daemon.Next().Finish(worldtest.Built("state"))
+		w.Daemon().Next().Finish(coderdtest.Built("state"))
 	}
 	one := w.Workspace("bob", "dev", template.ID)
-	w.Daemon.Next().Finish(worldtest.Built("state"))
+	w.Daemon().Next().Finish(coderdtest.Built("state"))
 	for range 2 {
 		if err := s.Run(t.Context()); err != nil {
 			t.Fatal(err)
@@ -76,11 +76,11 @@ func TestStates(t *testing.T) {
 	}
 	// A build goes on from the latest state.
 	w.Build("ann", ws.ID, sdk.TransitionStop)
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	if got := string(job.Offer.GetWorkspaceBuild().GetState()); got != "state" {
 		t.Errorf("the next build begins with %q", got)
 	}
-	job.Finish(worldtest.Built("state"))
+	job.Finish(coderdtest.Built("state"))
 }
 
 // Logs of old jobs go, but not those of a workspace's latest build and of a template's active version. What became no template goes
@@ -89,16 +89,16 @@ func TestJobs(t *testing.T) {
 	t.Parallel()
 	w, s, template := newWorld(t)
 	ws := w.Workspace("ann", "dev", template.ID)
-	w.Daemon.Next().Finish(worldtest.Built("state"))
+	w.Daemon().Next().Finish(coderdtest.Built("state"))
 	old := w.Get(ws.ID).LatestBuild.Job.ID
 	w.Build("ann", ws.ID, sdk.TransitionStop)
-	w.Daemon.Next().Finish(worldtest.Built("state"))
+	w.Daemon().Next().Finish(coderdtest.Built("state"))
 	latest := w.Get(ws.ID).LatestBuild.Job.ID
 	left := w.Version(nil, &provisionerpb.ImportResult{}) // of no template
 	file, dry := uuid.New(), uuid.New()
-	w.Exec(`INSERT INTO files (id, sha256, mimetype, data, created_by, created_at) VALUES ($1, 'x', 'application/x-tar', '', $2, now() - interval '40 days')`, file, w.Users["ann"])
+	w.Exec(`INSERT INTO files (id, sha256, mimetype, data, created_by, created_at) VALUES ($1, 'x', 'application/x-tar', '', $2, now() - interval '40 days')`, file, w.User("ann"))
 	w.Exec(`INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, status, started_at, completed_at)
-		VALUES ($1, $2, $3, 'template_version_dry_run', $4, 'succeeded', now(), now())`, dry, w.Org, w.Users["ann"], file)
+		VALUES ($1, $2, $3, 'template_version_dry_run', $4, 'succeeded', now(), now())`, dry, w.Org, w.User("ann"), file)
 	w.Exec(`INSERT INTO provisioner_job_logs (job_id, created_at, source, level, stage, output)
 		SELECT id, now(), 'provisioner', 'info', 'test', 'line' FROM provisioner_jobs, generate_series(1, 3)`)
 	logs := func(job uuid.UUID) int {
@@ -155,7 +155,7 @@ func TestJobs(t *testing.T) {
 	}
 	// What is there still works.
 	w.Build("ann", ws.ID, sdk.TransitionStart)
-	w.Daemon.Next().Finish(worldtest.Built("state"))
+	w.Daemon().Next().Finish(coderdtest.Built("state"))
 	if got := w.Get(ws.ID).LatestBuild.Status; got != sdk.WorkspaceRunning {
 		t.Errorf("a build afterwards: %s", got)
 	}

@@ -103,13 +103,6 @@ func newKey(raw []byte) (key, error) {
 	return key{id: keyID(sum[:idSize]), aead: aead}, nil
 }
 
-// Random is a ring with one new key that is kept nowhere, for tests.
-func Random() (*Keyring, error) {
-	raw := make([]byte, keySize)
-	rand.Read(raw)
-	return Parse(base64.StdEncoding.EncodeToString(raw))
-}
-
 // Read reads the keys in a file.
 func Read(path string) (*Keyring, error) {
 	text, err := os.ReadFile(path)

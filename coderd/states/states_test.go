@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 	"github.com/codermesh/codermesh/coderd/states"
@@ -285,10 +286,7 @@ func TestRotation(t *testing.T) {
 
 // BenchmarkSeal measures what encryption costs a checkpoint.
 func BenchmarkSeal(b *testing.B) {
-	key, err := states.Random()
-	if err != nil {
-		b.Fatal(err)
-	}
+	key := coderdtest.Keyring(b)
 	workspace := uuid.New()
 	for _, size := range []int{50 << 10, 5 << 20} {
 		state := bytes.Repeat([]byte("x"), size)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/templates"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -77,7 +77,7 @@ func zones(q templates.Question) (templates.Answer, error) {
 	return a, nil
 }
 
-func evaluate(t *testing.T, w *worldtest.World, user string, version uuid.UUID, inputs map[string]string) (sdk.EvaluateParametersResponse, map[string]sdk.PreviewParameter) {
+func evaluate(t *testing.T, w *coderdtest.Server, user string, version uuid.UUID, inputs map[string]string) (sdk.EvaluateParametersResponse, map[string]sdk.PreviewParameter) {
 	t.Helper()
 	got, err := w.As(user).EvaluateParameters(t.Context(), version, sdk.EvaluateParametersRequest{ID: 7, Inputs: inputs})
 	if err != nil {
@@ -92,7 +92,7 @@ func evaluate(t *testing.T, w *worldtest.World, user string, version uuid.UUID, 
 
 func TestEvaluateDynamic(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	w.Archive = archive(t, dynamicSource)
 	asked := atomic.Int32{}
 	w.Evaluate = func(q templates.Question) (templates.Answer, error) {
@@ -142,7 +142,7 @@ func TestEvaluateDynamic(t *testing.T) {
 
 func TestEvaluateTrouble(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	w.Archive = archive(t, dynamicSource)
 	v := w.Version(nil, found())
 	for name, c := range map[string]struct {
@@ -184,7 +184,7 @@ func TestEvaluateTrouble(t *testing.T) {
 // TestEvaluateForOthers: nobody learns what a template reads of another user.
 func TestEvaluateForOthers(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	w.Archive = archive(t, dynamicSource)
 	v := w.Version(nil, found())
 	var owners []string
@@ -198,7 +198,7 @@ func TestEvaluateForOthers(t *testing.T) {
 	}{{"ann", "ann", ""}, {"ann", "bob", fault.NotFound}, {"tom", "bob", fault.NotFound}, {"olga", "bob", ""}, {"ann", "", fault.NotFound}} {
 		id := uuid.New()
 		if c.owner != "" {
-			id = w.Users[c.owner]
+			id = w.User(c.owner)
 		}
 		_, err := w.As(c.user).EvaluateParameters(t.Context(), v.ID, sdk.EvaluateParametersRequest{OwnerID: id})
 		if fault.CodeOf(err) != c.code {

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
 // raw sends JSON as a client that is not ours would, and returns the status and the refused fields.
-func raw(t *testing.T, w *worldtest.World, as, method, path string, body any) (int, map[string]string) {
+func raw(t *testing.T, w *coderdtest.Server, as, method, path string, body any) (int, map[string]string) {
 	t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -25,7 +25,7 @@ func raw(t *testing.T, w *worldtest.World, as, method, path string, body any) (i
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Coder-Session-Token", as)
+	r.Header.Set(sdk.SessionHeader, w.Token(as))
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func raw(t *testing.T, w *worldtest.World, as, method, path string, body any) (i
 // A setting that the server does not keep is refused by its name: never answered with 200 and dropped.
 func TestFixedSettings(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", found())
 	path := "/api/v2/templates/" + template.ID.String()
 	week := []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
@@ -106,7 +106,7 @@ func TestFixedSettings(t *testing.T) {
 // Clients in Go write an id that they do not have as zeros.
 func TestZeroTemplate(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	body := map[string]any{"template_id": uuid.Nil, "file_id": w.File("tom"), "storage_method": "file", "provisioner": "terraform"}
 	if status, fields := raw(t, w, "tom", "POST", "/api/v2/organizations/default/templateversions", body); status != 201 {
 		t.Errorf("a version of no template: %d %v", status, fields)
@@ -120,16 +120,16 @@ func TestZeroTemplate(t *testing.T) {
 // An app that would run a script in the dashboard fails its template's import, with the reason.
 func TestUnsafeApp(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	tom := w.As("tom")
 	for address, want := range map[string]sdk.JobStatus{"java\tscript:alert(1)": sdk.JobFailed, "https://example.com": sdk.JobSucceeded} {
 		made, err := tom.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{StorageMethod: "file", FileID: w.File("tom"), Provisioner: "terraform"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		resource := worldtest.Resource(uuid.Nil)
+		resource := coderdtest.Resource(uuid.Nil)
 		resource.Agents[0].Apps = []*provisionerpb.App{{Slug: "trap", External: true, Url: address}}
-		job := w.Daemon.Next()
+		job := w.Daemon().Next()
 		job.Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: &provisionerpb.ImportResult{StartResources: []*provisionerpb.Resource{resource}}}})
 		v, err := tom.TemplateVersion(t.Context(), made.ID)
 		if err != nil || v.Job.Status != want || want == sdk.JobFailed && !strings.Contains(v.Job.Error, `"trap"`) {

@@ -10,8 +10,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -34,14 +33,15 @@ func found() *provisionerpb.ImportResult {
 		Presets:        []*provisionerpb.Preset{{Name: "big", Default: true, Parameters: []*provisionerpb.ParameterValue{{Name: "cpus", Value: "8"}}}},
 		ExternalAuth:   []*provisionerpb.ExternalAuth{{Id: "github", Optional: true}},
 		WorkspaceTags:  map[string]string{"zone": "a"},
-		StartResources: []*provisionerpb.Resource{worldtest.Resource(uuid.Nil), {Type: "docker_volume", Name: "home"}},
+		StartResources: []*provisionerpb.Resource{coderdtest.Resource(uuid.Nil), {Type: "docker_volume", Name: "home"}},
 		StopResources:  []*provisionerpb.Resource{{Type: "docker_volume", Name: "home"}},
 	}
 }
 
 func TestImport(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t, coderdtest.GitHub)
+	w.Daemon()
 	tom := w.As("tom")
 	made, err := tom.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{
 		StorageMethod: "file", FileID: w.File("tom"), Provisioner: "terraform", Tags: sdk.Map[string]{},
@@ -59,7 +59,7 @@ func TestImport(t *testing.T) {
 	if _, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "x", VersionID: made.ID}); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("template of a version that is not imported: %v, want conflict", err)
 	}
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	offer := job.GetTemplateImport()
 	if len(offer.GetVariables()) != 2 || offer.GetVariables()[0].GetValue() != "hush" || offer.GetMetadata().GetOwnerName() != "tom" ||
 		offer.GetMetadata().GetAccessUrl() == "" || offer.GetMetadata().GetOwnerSessionToken() != "" {
@@ -92,7 +92,7 @@ func TestImport(t *testing.T) {
 	}
 	auth, err := tom.TemplateVersionExternalAuth(t.Context(), v.ID)
 	if err != nil || len(auth) != 1 || auth[0].ID != "github" || !auth[0].Optional || auth[0].Authenticated || auth[0].DisplayName != "GitHub" ||
-		auth[0].AuthenticateURL != "http://127.0.0.1:3000/external-auth/github" {
+		auth[0].AuthenticateURL != w.URL.String()+"/external-auth/github" {
 		t.Errorf("external auth: %+v, %v", auth, err)
 	}
 	logs, err := tom.TemplateVersionLogs(t.Context(), v.ID, 0)
@@ -109,7 +109,7 @@ func TestImport(t *testing.T) {
 	if _, err := tom.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{TemplateID: &template.ID, FileID: w.File("tom")}); err != nil {
 		t.Fatal(err)
 	}
-	next := w.Daemon.Next().GetTemplateImport()
+	next := w.Daemon().Next().GetTemplateImport()
 	if len(next.GetVariables()) != 1 || next.GetVariables()[0].GetValue() != "hush" || next.GetMetadata().GetTemplateName() != "rich" {
 		t.Errorf("next import: %v", next)
 	}
@@ -117,12 +117,12 @@ func TestImport(t *testing.T) {
 
 func TestFailedImport(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	v, err := w.As("tom").CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{FileID: w.File("tom")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Daemon.Next().Finish(&provisionerpb.Result{
+	w.Daemon().Next().Finish(&provisionerpb.Result{
 		Error: "variable secret is not set", ErrorCode: "REQUIRED_TEMPLATE_VARIABLES",
 		Of: &provisionerpb.Result_TemplateImport{TemplateImport: found()},
 	})
@@ -142,7 +142,7 @@ func TestFailedImport(t *testing.T) {
 
 func TestVersionRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	file := w.File("tom")
 	for name, req := range map[string]sdk.CreateTemplateVersionRequest{
 		"name":           {FileID: file, Name: "no spaces"},
@@ -160,7 +160,7 @@ func TestVersionRequestsThatAreRefused(t *testing.T) {
 
 func TestTemplates(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	tom, ann := w.As("tom"), w.As("ann")
 	template := w.Template("process", found())
 	if _, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "other", VersionID: template.ActiveVersionID}); fault.CodeOf(err) != fault.Conflict {
@@ -240,7 +240,7 @@ func TestTemplates(t *testing.T) {
 
 func TestMembersMayNotChangeTemplates(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", found())
 	ann := w.As("ann")
 	_, create := ann.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "mine", VersionID: template.ActiveVersionID})
@@ -259,15 +259,14 @@ func TestMembersMayNotChangeTemplates(t *testing.T) {
 			t.Errorf("%s: %v, want forbidden", name, err)
 		}
 	}
-	httpapi.CheckPermissions(t, w.Mux, "POST /api/v2/workspaceagents/me/startup-problem")
-	if _, err := w.As("nobody").Templates(t.Context(), ""); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := w.With("").Templates(t.Context(), ""); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("nobody: %v, want unauthenticated", err)
 	}
 }
 
 func TestDryRun(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", func() *provisionerpb.ImportResult { f := found(); f.WorkspaceTags = nil; return f }())
 	version, other := template.ActiveVersionID, w.Version(nil, found()).ID
 	ann := w.As("ann")
@@ -297,19 +296,19 @@ func TestDryRun(t *testing.T) {
 
 func TestDryRunRuns(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", func() *provisionerpb.ImportResult { f := found(); f.WorkspaceTags = nil; return f }())
 	ann := w.As("ann")
 	run, err := ann.CreateDryRun(t.Context(), template.ActiveVersionID, sdk.CreateDryRunRequest{WorkspaceName: "dev", RichParameterValues: []sdk.ParameterValue{{Name: "cpus", Value: "4"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	offer := job.GetTemplateDryRun()
 	if offer.GetMetadata().GetWorkspaceName() != "dev" || len(offer.GetParameters()) != 2 || offer.GetParameters()[0].GetValue() != "4" {
 		t.Errorf("offer: %v", offer)
 	}
-	job.Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateDryRun{TemplateDryRun: &provisionerpb.DryRunResult{Resources: []*provisionerpb.Resource{worldtest.Resource(uuid.Nil)}}}})
+	job.Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateDryRun{TemplateDryRun: &provisionerpb.DryRunResult{Resources: []*provisionerpb.Resource{coderdtest.Resource(uuid.Nil)}}}})
 	if run, err = ann.DryRun(t.Context(), template.ActiveVersionID, run.ID); err != nil || run.Status != sdk.JobSucceeded {
 		t.Errorf("dry run: %+v, %v", run, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -19,7 +19,7 @@ import (
 
 func TestOneBuildAtATime(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ws := w.Workspace("ann", "dev", w.Template("process", process()).ID)
 	refused := func(doing string) {
 		t.Helper()
@@ -29,9 +29,9 @@ func TestOneBuildAtATime(t *testing.T) {
 		}
 	}
 	refused("pending")
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	refused("running")
-	job.Finish(worldtest.Built("s"))
+	job.Finish(coderdtest.Built("s"))
 	// Many at once: one is made.
 	results := make(chan error, 8)
 	for range cap(results) {
@@ -57,7 +57,7 @@ func TestOneBuildAtATime(t *testing.T) {
 
 func TestBuildRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	foreign := w.Template("other", process())
 	ws, _ := w.Running("ann", "dev", template.ID)
@@ -82,21 +82,21 @@ func TestBuildRequestsThatAreRefused(t *testing.T) {
 // The state travels on, also over builds that fail.
 func TestStateIsCarriedOver(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
-	next := func(transition sdk.Transition) *worldtest.Job {
+	next := func(transition sdk.Transition) *coderdtest.Job {
 		t.Helper()
 		w.Build("ann", ws.ID, transition)
-		return w.Daemon.Next()
+		return w.Daemon().Next()
 	}
-	starts := func(job *worldtest.Job, want string) {
+	starts := func(job *coderdtest.Job, want string) {
 		t.Helper()
 		if got := string(job.GetWorkspaceBuild().GetState()); got != want {
 			t.Errorf("build starts from %q, want %q", got, want)
 		}
 	}
 	failed := func(state string) *provisionerpb.Result {
-		r := worldtest.Built(state)
+		r := coderdtest.Built(state)
 		r.Error = "boom"
 		return r
 	}
@@ -156,29 +156,29 @@ func TestStateIsCarriedOver(t *testing.T) {
 	if _, err := olga.CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: true}); err != nil {
 		t.Fatal(err)
 	}
-	job = w.Daemon.Next()
+	job = w.Daemon().Next()
 	starts(job, "")
-	job.Finish(worldtest.Built(""))
+	job.Finish(coderdtest.Built(""))
 }
 
 func TestFailedStartLetsNobodyIn(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	w.Workspace("ann", "dev", w.Template("process", process()).ID)
 	agent := uuid.New()
-	job := w.Daemon.Next()
-	job.Resources(worldtest.Resource(agent))
+	job := w.Daemon().Next()
+	job.Resources(coderdtest.Resource(agent))
 	job.Finish(&provisionerpb.Result{Error: "boom", Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
-		State: []byte("s"), Resources: []*provisionerpb.Resource{worldtest.Resource(agent)},
+		State: []byte("s"), Resources: []*provisionerpb.Resource{coderdtest.Resource(agent)},
 	}}})
-	if _, err := w.Agents.AuthenticateAgent(t.Context(), worldtest.Token(agent)); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent)); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("agent: %v, want unauthenticated", err)
 	}
 }
 
 func TestUpdate(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	ws, _ := w.Running("ann", "dev", template.ID)
 	next := w.Version(&template.ID, process())
@@ -195,7 +195,7 @@ func TestUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Daemon.Next().Finish(worldtest.Built("s"))
+		w.Daemon().Next().Finish(coderdtest.Built("s"))
 		return b.TemplateVersionID
 	}
 	if got := start(sdk.CreateBuildRequest{}); got != template.ActiveVersionID {
@@ -224,11 +224,11 @@ func TestUpdate(t *testing.T) {
 
 func TestOwnersSecretsOnlyWhereNamed(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	found := process()
 	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey = true, true
 	ws := w.Workspace("ann", "dev", w.Template("process", found).ID)
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	m := job.GetWorkspaceBuild().GetMetadata()
 	if !strings.Contains(m.GetOwnerSshPrivateKey(), "PRIVATE KEY") || len(m.GetOwnerSessionToken()) != 10+1+22 {
 		t.Error("the secrets that the template names are not offered")
@@ -242,9 +242,9 @@ func TestOwnersSecretsOnlyWhereNamed(t *testing.T) {
 	if got := keys(); got != 1 {
 		t.Errorf("%d session tokens of the workspace, want 1", got)
 	}
-	job.Finish(worldtest.Built("s"))
+	job.Finish(coderdtest.Built("s"))
 	w.Build("ann", ws.ID, sdk.TransitionDelete)
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	if got := keys(); got != 0 {
 		t.Errorf("%d session tokens of a deleted workspace, want none", got)
 	}
@@ -252,7 +252,7 @@ func TestOwnersSecretsOnlyWhereNamed(t *testing.T) {
 
 func TestBuildRoutes(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
 	ann := w.As("ann")
 	b, err := ann.BuildByNumber(t.Context(), "ann", "dev", 1)
@@ -292,7 +292,7 @@ func TestBuildRoutes(t *testing.T) {
 	if err != nil || made.Reason != sdk.ReasonVSCode {
 		t.Fatalf("build: %+v, %v", made, err)
 	}
-	offer := w.Daemon.Next().GetWorkspaceBuild()
+	offer := w.Daemon().Next().GetWorkspaceBuild()
 	if got := values(offer.GetParameters()); !slices.Contains(got, "cpus=8") || offer.GetLogLevel() != "debug" {
 		t.Errorf("offer: %v with log level %q, want the preset's", got, offer.GetLogLevel())
 	}
@@ -317,12 +317,12 @@ func must[T any](v T, err error) T {
 // What an interrupted build began stays known: with the build, to the next provisioner, and over failed builds, until one succeeds.
 func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
-	next := func(transition sdk.Transition) *worldtest.Job {
+	next := func(transition sdk.Transition) *coderdtest.Job {
 		t.Helper()
 		w.Build("ann", ws.ID, transition)
-		return w.Daemon.Next()
+		return w.Daemon().Next()
 	}
 	is := func(unknown, tainted []string) {
 		t.Helper()
@@ -352,7 +352,7 @@ func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 	if state := string(work.GetState()); !strings.Contains(state, `"status":"tainted"`) || !strings.Contains(state, `"serial":4`) {
 		t.Errorf("the next build begins from %s", state)
 	}
-	failed := worldtest.Built(string(work.GetState()))
+	failed := coderdtest.Built(string(work.GetState()))
 	failed.Error, failed.GetWorkspaceBuild().Unknown = "boom", []string{"t.more"}
 	job.Finish(failed)
 	is([]string{"t.gone", "t.more"}, []string{"t.half"})
@@ -362,11 +362,11 @@ func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	is([]string{"t.gone", "t.more"}, []string{"t.half"})
-	next(sdk.TransitionStart).Finish(worldtest.Built(`{"version":4}`))
+	next(sdk.TransitionStart).Finish(coderdtest.Built(`{"version":4}`))
 	is(nil, nil)
 	job = next(sdk.TransitionStop)
 	if work := job.GetWorkspaceBuild(); len(work.GetUnknown())+len(work.GetTainted()) > 0 {
 		t.Errorf("after a success the next build is told %v", work)
 	}
-	job.Finish(worldtest.Built(`{"version":4}`))
+	job.Finish(coderdtest.Built(`{"version":4}`))
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -17,7 +17,7 @@ import (
 // Clients read the answer to an extension: one without a body fails them, though the deadline is set.
 func TestExtendAnswers(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	if _, err := w.As("tom").UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{DefaultTTLMillis: ptr(time.Hour.Milliseconds())}); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestExtendAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Coder-Session-Token", "ann")
+	r.Header.Set(sdk.SessionHeader, w.Token("ann"))
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestExtendAnswers(t *testing.T) {
 // A workspace is not made for a user whose deletion is under way.
 func TestWorkspaceOfDeletedUser(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	tx, err := w.DB.Pool.Begin(t.Context())
 	if err != nil {
@@ -55,7 +55,7 @@ func TestWorkspaceOfDeletedUser(t *testing.T) {
 	}
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
 	q := dbsqlc.New(tx)
-	if _, err := q.LockUser(t.Context(), w.Users["bob"]); err != nil {
+	if _, err := q.LockUser(t.Context(), w.User("bob")); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan error, 1)
@@ -64,12 +64,12 @@ func TestWorkspaceOfDeletedUser(t *testing.T) {
 		_, err := olga.CreateWorkspace(context.WithoutCancel(t.Context()), "bob", sdk.CreateWorkspaceRequest{Name: "dev", TemplateID: template.ID})
 		answer <- err
 	}()
-	worldtest.Await(t, "the creation to wait for the deletion", func(ctx context.Context) bool {
+	coderdtest.Await(t, "the creation to wait for the deletion", func(ctx context.Context) bool {
 		var blocked int
 		err := w.DB.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked)
 		return err == nil && blocked > 0
 	})
-	if err := q.DeleteUser(t.Context(), w.Users["bob"]); err != nil {
+	if err := q.DeleteUser(t.Context(), w.User("bob")); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {

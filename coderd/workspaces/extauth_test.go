@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -24,7 +24,7 @@ func needing(optional bool) *provisionerpb.ImportResult {
 // A workspace whose template needs a login is not made without, and its builds get the owner's token, and nobody else's.
 func TestBuildsTakeLogins(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t, coderdtest.GitHub)
 	template := w.Template("needs", needing(false))
 	create := func(who, owner string) (sdk.Workspace, error) {
 		return w.As(who).CreateWorkspace(t.Context(), owner, sdk.CreateWorkspaceRequest{TemplateID: template.ID, Name: "dev"})
@@ -33,12 +33,12 @@ func TestBuildsTakeLogins(t *testing.T) {
 		t.Helper()
 		_, err := create(who, owner)
 		f := fault.As(err)
-		if f == nil || f.Code != fault.Conflict || !strings.Contains(f.Error(), "http://127.0.0.1:3000/external-auth/github") || len(f.Fields) != 1 || f.Fields[0].Field != "external_auth" {
+		if f == nil || f.Code != fault.Conflict || !strings.Contains(f.Error(), w.URL.String()+"/external-auth/github") || len(f.Fields) != 1 || f.Fields[0].Field != "external_auth" {
 			t.Errorf("%s creates for %s without a login: %v", who, owner, err)
 		}
 	}
 	refused("ann", sdk.Me)
-	if err := w.ExternalAuth.Link(t.Context(), w.Users["olga"], "github", &oauth2.Token{AccessToken: "olgastoken"}); err != nil {
+	if err := w.ExternalAuth.Link(t.Context(), w.User("olga"), "github", &oauth2.Token{AccessToken: "olgastoken"}); err != nil {
 		t.Fatal(err)
 	}
 	refused("olga", "ann") // it is the owner's login that counts
@@ -50,10 +50,10 @@ func TestBuildsTakeLogins(t *testing.T) {
 		}
 		return got[0]
 	}
-	if got := status("ann"); got.Authenticated || got.DisplayName != "GitHub" || got.Type != "github" || got.AuthenticateURL != "http://127.0.0.1:3000/external-auth/github" {
+	if got := status("ann"); got.Authenticated || got.DisplayName != "GitHub" || got.Type != "github" || got.AuthenticateURL != w.URL.String()+"/external-auth/github" {
 		t.Errorf("before: %+v", got)
 	}
-	if err := w.ExternalAuth.Link(t.Context(), w.Users["ann"], "github", &oauth2.Token{AccessToken: "annstoken"}); err != nil {
+	if err := w.ExternalAuth.Link(t.Context(), w.User("ann"), "github", &oauth2.Token{AccessToken: "annstoken"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := status("ann"); !got.Authenticated {
@@ -63,21 +63,21 @@ func TestBuildsTakeLogins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	if got := job.GetWorkspaceBuild().GetMetadata().GetExternalAuthTokens(); len(got) != 1 || got["github"] != "annstoken" {
 		t.Errorf("the build got %v", got)
 	}
-	job.Finish(worldtest.Built("s"))
+	job.Finish(coderdtest.Built("s"))
 	if _, err := w.As("ann").UnlinkExternalAuth(t.Context(), "github"); err != nil {
 		t.Fatal(err)
 	}
 	// A stop is always possible.
 	w.Build("ann", ws.ID, sdk.TransitionStop)
-	job = w.Daemon.Next()
+	job = w.Daemon().Next()
 	if got := job.GetWorkspaceBuild().GetMetadata().GetExternalAuthTokens(); len(got) != 0 {
 		t.Errorf("the stop got %v", got)
 	}
-	job.Finish(worldtest.Built("s"))
+	job.Finish(coderdtest.Built("s"))
 	if _, err := w.As("ann").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart}); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("start without the login: %v", err)
 	}
@@ -86,15 +86,15 @@ func TestBuildsTakeLogins(t *testing.T) {
 // A token that is over when the build's turn comes, and that nobody could renew, fails the build, which says what to do.
 func TestLoginIsOver(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t, coderdtest.GitHub)
 	template := w.Template("needs", needing(false))
 	over := &oauth2.Token{AccessToken: "annstoken", RefreshToken: "annsrefresh", Expiry: time.Now().Add(-time.Second)}
-	if err := w.ExternalAuth.Link(t.Context(), w.Users["ann"], "github", over); err != nil {
+	if err := w.ExternalAuth.Link(t.Context(), w.User("ann"), "github", over); err != nil {
 		t.Fatal(err)
 	}
 	ws := w.Workspace("ann", "dev", template.ID)
-	w.Daemon.Ready()
-	worldtest.Await(t, "the build ends", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Job.Status.Ended() })
+	w.Daemon().Ready()
+	coderdtest.Await(t, "the build ends", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Job.Status.Ended() })
 	if got := w.Get(ws.ID).LatestBuild.Job; got.Status != sdk.JobFailed || !strings.Contains(got.Error, "/external-auth/github") || strings.Contains(got.Error, "annstoken") {
 		t.Errorf("got %s: %q", got.Status, got.Error)
 	}
@@ -103,9 +103,9 @@ func TestLoginIsOver(t *testing.T) {
 // What a template would only like to have keeps nobody from starting.
 func TestOptionalLogin(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t, coderdtest.GitHub)
 	w.Workspace("ann", "dev", w.Template("likes", needing(true)).ID)
-	if got := w.Daemon.Next().GetWorkspaceBuild().GetMetadata().GetExternalAuthTokens(); len(got) != 0 {
+	if got := w.Daemon().Next().GetWorkspaceBuild().GetMetadata().GetExternalAuthTokens(); len(got) != 0 {
 		t.Errorf("the build got %v", got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -18,7 +18,7 @@ import (
 // Every status that a list can be asked for is the one that the object shows.
 func TestListByStatus(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ws := w.Workspace("ann", "dev", w.Template("process", process()).ID)
 	job := ws.LatestBuild.Job.ID
 	for _, transition := range []sdk.Transition{sdk.TransitionStart, sdk.TransitionStop, sdk.TransitionDelete} {
@@ -43,7 +43,7 @@ func TestListByStatus(t *testing.T) {
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	process, other := w.Template("process", process()), w.Template("other", process())
 	w.Workspace("ann", "dev", process.ID)
 	w.Workspace("ann", "docs", other.ID)
@@ -60,7 +60,7 @@ func TestList(t *testing.T) {
 		{"tom", "", 0, 0, []string{"ann/dev", "ann/docs", "bob/dev"}, 3},
 		{"tom", "owner:me", 0, 0, nil, 0},
 		{"tom", "owner:BOB", 0, 0, []string{"bob/dev"}, 1},
-		{"tom", "owner:" + w.Users["bob"].String(), 0, 0, []string{"bob/dev"}, 1},
+		{"tom", "owner:" + w.User("bob").String(), 0, 0, []string{"bob/dev"}, 1},
 		{"tom", "name:DE", 0, 0, []string{"ann/dev", "bob/dev"}, 2},
 		{"tom", "name:%", 0, 0, nil, 0},
 		{"tom", "doc", 0, 0, []string{"ann/docs"}, 1},
@@ -93,7 +93,7 @@ func TestList(t *testing.T) {
 }
 
 // fill makes n running workspaces of ann's with an agent each, without running jobs.
-func fill(t testing.TB, w *worldtest.World, template sdk.Template, n int) {
+func fill(t testing.TB, w *coderdtest.Server, template sdk.Template, n int) {
 	t.Helper()
 	w.Exec(`
 		WITH n AS (SELECT i, gen_random_uuid() w, gen_random_uuid() j, gen_random_uuid() r, gen_random_uuid() a, gen_random_uuid() s FROM generate_series(1, $1) i),
@@ -105,23 +105,23 @@ func fill(t testing.TB, w *worldtest.World, template sdk.Template, n int) {
 		ag AS (INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name) SELECT a, r, w, 1, 'main' FROM n),
 		lg AS (INSERT INTO workspace_agent_log_sources (id, agent_id, display_name) SELECT s, a, 'startup' FROM n)
 		INSERT INTO workspace_agent_scripts (id, agent_id, log_source_id, script) SELECT gen_random_uuid(), a, s, 'true' FROM n`,
-		n, w.Org, w.Users["ann"], template.ID, template.ActiveVersionID)
+		n, w.Org, w.User("ann"), template.ID, template.ActiveVersionID)
 }
 
 func TestListMakesAConstantNumberOfQueries(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	// The least of several requests: the queue's own queries happen beside them.
 	count := func() int {
 		t.Helper()
 		least := math.MaxInt
 		for range 5 {
-			before := w.Tracer.Count()
+			before := w.Queries.Count()
 			if _, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{}); err != nil {
 				t.Fatal(err)
 			}
-			least = min(least, w.Tracer.Count()-before)
+			least = min(least, w.Queries.Count()-before)
 		}
 		return least
 	}
@@ -139,7 +139,7 @@ func TestListMakesAConstantNumberOfQueries(t *testing.T) {
 
 // BenchmarkList1000 is the server's time for the list, until its last byte has been read: what a client does with it is not in it.
 func BenchmarkList1000(b *testing.B) {
-	w := worldtest.New(b)
+	w := coderdtest.New(b)
 	fill(b, w, w.Template("process", process()), 1000)
 	w.Exec(`ANALYZE`) // as autovacuum has done where a thousand workspaces have come to be
 	client := w.As("ann").HTTP()
@@ -148,7 +148,7 @@ func BenchmarkList1000(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		r.Header.Set(sdk.SessionHeader, "ann")
+		r.Header.Set(sdk.SessionHeader, w.Token("ann"))
 		answer, err := client.Do(r)
 		if err != nil {
 			b.Fatal(err)
@@ -164,7 +164,7 @@ func BenchmarkList1000(b *testing.B) {
 // One answer lists at most a thousand workspaces, whatever limit is asked for, and its count is of all: clients read page by page.
 func TestListIsBounded(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	fill(t, w, w.Template("process", process()), 1100)
 	for _, limit := range []int{0, 1001, 1 << 29} {
 		got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{Limit: limit})
@@ -181,7 +181,7 @@ func TestListIsBounded(t *testing.T) {
 // BenchmarkList25of10000 is a page of 25 out of 10 000 workspaces with ten builds each, for an owner who sees all of them, and what
 // the scheduler asks every half minute.
 func BenchmarkList25of10000(b *testing.B) {
-	w := worldtest.New(b)
+	w := coderdtest.New(b)
 	template := w.Template("process", process())
 	w.Exec(`INSERT INTO users (id, username, email) SELECT md5(n::text)::uuid, 'user' || n, 'user' || n || '@example.com' FROM generate_series(0, 999) n`)
 	fill(b, w, template, 10_000)
@@ -194,7 +194,7 @@ func BenchmarkList25of10000(b *testing.B) {
 				SELECT n.j, $1, $2, 'workspace_build', f.id, 'succeeded', now(), now() FROM n, (SELECT id FROM files LIMIT 1) f)
 			INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id, deadline)
 				SELECT gen_random_uuid(), w, $4, $3, j, 'start', $2, now() + interval '1 hour' FROM n`,
-			w.Org, w.Users["ann"], template.ActiveVersionID, number)
+			w.Org, w.User("ann"), template.ActiveVersionID, number)
 	}
 	w.Exec(`UPDATE workspaces w SET latest_build_id = b.id, latest_build_number = 10, latest_deadline = b.deadline
 		FROM workspace_builds b WHERE b.workspace_id = w.id AND b.build_number = 10`)

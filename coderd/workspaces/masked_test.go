@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -15,7 +15,7 @@ import (
 // Masked values are for the workspace's owner alone, and survive builds that others begin.
 func TestMaskedParameters(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("secret", &provisionerpb.ImportResult{Parameters: []*provisionerpb.Parameter{
 		{Name: "key", Type: "string", DefaultValue: "none", Mutable: true, Styling: `{"mask_input":true}`,
 			Validation: &provisionerpb.ParameterValidation{Regex: "^sk-", Error: "{value} is not a key"}},
@@ -24,7 +24,7 @@ func TestMaskedParameters(t *testing.T) {
 	}})
 	key := sdk.ParameterValue{Name: "key", Value: "sk-secret"}
 	ws := w.Workspace("ann", "dev", template.ID, key)
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	want := func(who string, build sdk.WorkspaceBuild, want ...sdk.BuildParameter) {
 		t.Helper()
 		got, err := w.As(who).BuildParameters(t.Context(), build.ID)
@@ -39,8 +39,8 @@ func TestMaskedParameters(t *testing.T) {
 	if _, err := w.As("olga").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{RichParameterValues: []sdk.ParameterValue{{Name: "plain", Value: "q"}}}); err != nil {
 		t.Fatal(err)
 	}
-	w.Daemon.Next().Finish(worldtest.Built("s"))
-	for _, p := range w.Daemon.Next().GetWorkspaceBuild().GetParameters() {
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
+	for _, p := range w.Daemon().Next().GetWorkspaceBuild().GetParameters() {
 		if p.GetName() == "key" && p.GetValue() != "sk-secret" {
 			t.Errorf("the owner's key became %q", p.GetValue())
 		}

@@ -10,15 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/states"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
 // tagged is a template whose import was asked for with tags, from a source.
-func tagged(w *worldtest.World, name, source string, found *provisionerpb.ImportResult) (sdk.Template, sdk.ProvisionerJob) {
+func tagged(w *coderdtest.Server, name, source string, found *provisionerpb.ImportResult) (sdk.Template, sdk.ProvisionerJob) {
 	w.T.Helper()
 	var archive bytes.Buffer
 	tw := tar.NewWriter(&archive)
@@ -39,7 +38,7 @@ func tagged(w *worldtest.World, name, source string, found *provisionerpb.Import
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	w.Daemon.Next().Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: found}})
+	w.Daemon().Next().Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: found}})
 	v, err = w.As("tom").TemplateVersion(w.T.Context(), v.ID)
 	if err != nil {
 		w.T.Fatal(err)
@@ -75,7 +74,7 @@ func regional() *provisionerpb.ImportResult {
 // Tags that depend on parameters follow from those of the build and not from the defaults.
 func TestTagsOfParameters(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	tmpl, _ := tagged(w, "regional", byRegion, regional())
 	for _, c := range []struct{ region, pool string }{{"", "eu-rack"}, {"us", "us-rack"}} {
 		var values []sdk.ParameterValue
@@ -106,7 +105,7 @@ func TestTagsOfParameters(t *testing.T) {
 // Tags that cannot be known before a build runs fail the import, with the place.
 func TestTagsThatCannotBeComputed(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	_, job := tagged(w, "nope", strings.Replace(byRegion, `"${data.coder_parameter.region.value}-rack"`, `data.coder_workspace.me.name`, 1), regional())
 	if job.Status != sdk.JobFailed || !strings.Contains(job.Error, "main.tf:8") || !strings.Contains(job.Error, "data.coder_workspace.me") {
 		t.Errorf("%s: %q", job.Status, job.Error)
@@ -116,7 +115,7 @@ func TestTagsThatCannotBeComputed(t *testing.T) {
 // A build may ask for more than its template, for itself and those after it, and never for something else.
 func TestTagsOfBuild(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	tmpl, _ := tagged(w, "fixed", "", &provisionerpb.ImportResult{WorkspaceTags: map[string]string{"environment": "on_prem"}})
 	create := func(name string, tags map[string]string) (sdk.Workspace, error) {
 		return w.As("ann").CreateWorkspace(t.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateID: tmpl.ID, Name: name, ProvisionerTags: tags})
@@ -163,10 +162,10 @@ func TestTagsOfBuild(t *testing.T) {
 // The database holds no state that can be read, the people and jobs that may have it get it as it was.
 func TestStateAtRest(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	tmpl := w.Template("plain", &provisionerpb.ImportResult{})
 	ws := w.Workspace("ann", "dev", tmpl.ID)
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	stored := func() []byte {
 		var state []byte
 		if err := w.DB.Pool.QueryRow(t.Context(), "SELECT state FROM workspace_builds WHERE workspace_id = $1 ORDER BY build_number DESC LIMIT 1", ws.ID).Scan(&state); err != nil {
@@ -185,7 +184,7 @@ func TestStateAtRest(t *testing.T) {
 	if got := stored(); len(got) == 0 || bytes.Contains(got, []byte("secret")) {
 		t.Errorf("the checkpoint is stored as %q", got)
 	}
-	job.Finish(worldtest.Built(`{"secret": 2}`))
+	job.Finish(coderdtest.Built(`{"secret": 2}`))
 	if got := stored(); bytes.Contains(got, []byte("secret")) {
 		t.Errorf("the result is stored as %q", got)
 	}
@@ -199,22 +198,19 @@ func TestStateAtRest(t *testing.T) {
 		t.Errorf("what was pushed is stored as %q", got)
 	}
 	w.Build("ann", ws.ID, sdk.TransitionStop)
-	next := w.Daemon.Next()
+	next := w.Daemon().Next()
 	if got := string(next.GetWorkspaceBuild().GetState()); got != `{"secret": 3}` {
 		t.Errorf("the next build has %q", got)
 	}
-	next.Finish(worldtest.Built(`{"secret": 4}`))
+	next.Finish(coderdtest.Built(`{"secret": 4}`))
 
 	// With another key the next build fails, says why, and leaves the state.
-	other, err := states.Random()
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := coderdtest.Keyring(t)
 	lost := other.Seal(ws.ID, []byte(`{"secret": 5}`))
 	w.Exec("UPDATE workspace_builds SET state = $2 WHERE id = $1", w.Get(ws.ID).LatestBuild.ID, lost)
 	b := w.Build("ann", ws.ID, sdk.TransitionStart)
-	w.Daemon.Ready()
-	worldtest.Await(t, "the build's end", func(ctx context.Context) bool {
+	w.Daemon().Ready()
+	coderdtest.Await(t, "the build's end", func(ctx context.Context) bool {
 		got, err := w.As("ann").Build(ctx, b.ID)
 		if err != nil {
 			t.Fatal(err)

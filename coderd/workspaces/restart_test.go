@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -15,7 +15,7 @@ import (
 // A start that cannot be is refused while the workspace still runs.
 func TestRestartIsCheckedBeforeTheStop(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	ws, _ := w.Running("ann", "dev", template.ID)
 	foreign := w.Template("other", process())
@@ -43,7 +43,7 @@ func TestRestartIsCheckedBeforeTheStop(t *testing.T) {
 // The server begins the start itself: no client waits for the stop.
 func TestRestartStartsAgain(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	ws, _ := w.Running("ann", "dev", template.ID)
 	second := w.Version(&template.ID, process())
@@ -57,8 +57,8 @@ func TestRestartStartsAgain(t *testing.T) {
 	if _, err := w.As("ann").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{}); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("restart while it stops: %v, want conflict", err)
 	}
-	w.Daemon.Next().Finish(worldtest.Built("stopped"))
-	start := w.Daemon.Next()
+	w.Daemon().Next().Finish(coderdtest.Built("stopped"))
+	start := w.Daemon().Next()
 	got := map[string]string{}
 	for _, p := range start.GetWorkspaceBuild().GetParameters() {
 		got[p.GetName()] = p.GetValue()
@@ -66,7 +66,7 @@ func TestRestartStartsAgain(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"cpus": "4", "region": "eu", "once": "yes"}, got); diff != "" {
 		t.Errorf("parameters of the start (-want +got):\n%s", diff)
 	}
-	start.Finish(worldtest.Built("started"))
+	start.Finish(coderdtest.Built("started"))
 	latest := w.Get(ws.ID).LatestBuild
 	if latest.BuildNumber != 3 || latest.Status != sdk.WorkspaceRunning || latest.TemplateVersionID != second.ID || latest.Reason != sdk.ReasonDashboard {
 		t.Errorf("after the restart: build %d %s, version %s, reason %s", latest.BuildNumber, latest.Status, latest.TemplateVersionName, latest.Reason)
@@ -76,14 +76,14 @@ func TestRestartStartsAgain(t *testing.T) {
 // A stop that fails or is canceled is not followed by a start.
 func TestRestartEndsWithItsStop(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	for name, result := range map[string]*provisionerpb.Result{"failed": {Error: "boom"}, "canceled": {Canceled: true}} {
 		ws, _ := w.Running("ann", name, template.ID)
 		if _, err := w.As("ann").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		w.Daemon.Next().Finish(result)
+		w.Daemon().Next().Finish(result)
 		if got := w.Get(ws.ID).LatestBuild; got.BuildNumber != 2 || string(got.Status) != name {
 			t.Errorf("%s stop: build %d is %s", name, got.BuildNumber, got.Status)
 		}
@@ -93,23 +93,23 @@ func TestRestartEndsWithItsStop(t *testing.T) {
 // A stopped workspace starts at once, and one whose start became impossible stays stopped.
 func TestRestartOfStopped(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	ws, _ := w.Running("ann", "dev", template.ID)
 	w.Build("ann", ws.ID, sdk.TransitionStop)
-	w.Daemon.Next().Finish(worldtest.Built("stopped"))
+	w.Daemon().Next().Finish(coderdtest.Built("stopped"))
 	build, err := w.As("ann").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{})
 	if err != nil || build.Transition != sdk.TransitionStart || build.BuildNumber != 3 {
 		t.Fatalf("restart of a stopped workspace: build %d %s, %v", build.BuildNumber, build.Transition, err)
 	}
-	w.Daemon.Next().Finish(worldtest.Built("started"))
+	w.Daemon().Next().Finish(coderdtest.Built("started"))
 
 	second := w.Version(&template.ID, process())
 	if _, err := w.As("ann").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{TemplateVersionID: template.ActiveVersionID}); err != nil {
 		t.Fatal(err)
 	}
 	w.Exec("UPDATE templates SET active_version_id = $1, require_active_version = true WHERE id = $2", second.ID, template.ID)
-	w.Daemon.Next().Finish(worldtest.Built("stopped again"))
+	w.Daemon().Next().Finish(coderdtest.Built("stopped again"))
 	if got := w.Get(ws.ID).LatestBuild; got.BuildNumber != 4 || got.Status != sdk.WorkspaceStopped {
 		t.Errorf("start that became impossible: build %d is %s, want 4 stopped", got.BuildNumber, got.Status)
 	}
@@ -118,7 +118,7 @@ func TestRestartOfStopped(t *testing.T) {
 // A build tells which preset its parameters came from.
 func TestPresetOfBuild(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	presets, err := w.As("ann").TemplateVersionPresets(t.Context(), template.ActiveVersionID)
 	if err != nil || len(presets) != 1 {
@@ -128,12 +128,12 @@ func TestPresetOfBuild(t *testing.T) {
 	if err != nil || ws.LatestBuild.TemplateVersionPresetID == nil || *ws.LatestBuild.TemplateVersionPresetID != presets[0].ID {
 		t.Fatalf("build with a preset: %v, %v", ws.LatestBuild.TemplateVersionPresetID, err)
 	}
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	if _, err := w.As("ann").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{TemplateVersionPresetID: presets[0].ID}); err != nil {
 		t.Fatal(err)
 	}
-	w.Daemon.Next().Finish(worldtest.Built("s"))
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	if got := w.Get(ws.ID).LatestBuild.TemplateVersionPresetID; got == nil || *got != presets[0].ID {
 		t.Errorf("restart with a preset: %v", got)
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -18,7 +18,7 @@ import (
 // Many workspaces that cannot be stopped do not keep another running past its deadline.
 func TestAutostopIsNotStarved(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	good, _ := w.Running("ann", "good", template.ID)
 	fill(t, w, template, 250)
@@ -46,7 +46,7 @@ func TestAutostopIsNotStarved(t *testing.T) {
 // An automatic stop that failed is tried again, later each time, until the workspace is stopped or a person builds it.
 func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
 	now := time.Now()
 	w.Exec(`UPDATE workspace_builds SET deadline = $1 WHERE workspace_id = $2`, now, ws.ID)
@@ -61,10 +61,10 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 		}
 	}
 	broken := func() {
-		result := worldtest.Built("s")
+		result := coderdtest.Built("s")
 		result.Error = "cannot be stopped"
-		w.Daemon.Next().Finish(result)
-		worldtest.Await(t, "the stop has failed", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Status == sdk.WorkspaceFailed })
+		w.Daemon().Next().Finish(result)
+		coderdtest.Await(t, "the stop has failed", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Status == sdk.WorkspaceFailed })
 	}
 	run(now, 2)
 	broken()
@@ -73,7 +73,7 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	broken()
 	run(now.Add(2*time.Minute), 3)
 	run(now.Add(4*time.Minute), 4)
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	if got := w.Get(ws.ID).LatestBuild.Status; got != sdk.WorkspaceStopped {
 		t.Fatalf("the workspace is %s", got)
 	}
@@ -81,7 +81,7 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 
 	// What a person orders is the person's to see: it is not repeated, and a new start counts anew.
 	w.Build("ann", ws.ID, sdk.TransitionStart)
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	w.Build("ann", ws.ID, sdk.TransitionStop)
 	broken()
 	run(now.Add(48*time.Hour), 6)
@@ -94,7 +94,7 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 // What a workspace's row says of its latest build is what the builds and jobs say, whatever was done.
 func TestLatestBuildIsKept(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	check := func(when string) {
 		t.Helper()
@@ -110,15 +110,15 @@ func TestLatestBuildIsKept(t *testing.T) {
 	}
 	ws := w.Workspace("ann", "dev", template.ID)
 	check("created")
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	check("running")
-	job.Finish(worldtest.Built("s", worldtest.Resource(uuid.New())))
+	job.Finish(coderdtest.Built("s", coderdtest.Resource(uuid.New())))
 	check("started")
 	if err := w.As("ann").UpdateTTL(t.Context(), ws.ID, sdk.UpdateTTLRequest{TTLMillis: ptr[int64](600_000)}); err != nil {
 		t.Fatal(err)
 	}
 	w.Build("ann", ws.ID, sdk.TransitionStart)
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	check("with a deadline")
 	if err := w.As("ann").WorkspaceUsage(t.Context(), ws.ID, sdk.UsageRequest{}); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestLatestBuildIsKept(t *testing.T) {
 	}
 	check("canceled")
 	w.Build("ann", ws.ID, sdk.TransitionDelete)
-	w.Daemon.Next().Finish(&provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{}}})
+	w.Daemon().Next().Finish(&provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{}}})
 	check("deleted")
 	// The migration finds the same for workspaces that were there before it.
 	text, err := fs.ReadFile(database.Migrations(), "0014_workspace_latest.sql")

@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	ws, _ := w.Running("ann", "dev", template.ID)
 	w.Workspace("ann", "other", template.ID)
@@ -51,7 +51,7 @@ func TestSettings(t *testing.T) {
 
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
 	ann := w.As("ann")
 	if err := ann.UpdateTTL(t.Context(), ws.ID, sdk.UpdateTTLRequest{TTLMillis: ptr[int64](600_000)}); err != nil {
@@ -61,7 +61,7 @@ func TestDeadline(t *testing.T) {
 		t.Errorf("a new time to live counts at once: %v", got)
 	}
 	w.Build("ann", ws.ID, sdk.TransitionStart)
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	first := w.Get(ws.ID).LatestBuild.Deadline
 	if first == nil {
 		t.Fatal("no deadline")
@@ -100,7 +100,7 @@ func TestDeadline(t *testing.T) {
 	if stop.Transition != sdk.TransitionStop || stop.Reason != sdk.ReasonAutostop || stop.InitiatorName != "ann" || stop.BuildNumber != 3 {
 		t.Errorf("at the deadline: %+v", stop)
 	}
-	w.Daemon.Next().Finish(worldtest.Built("s"))
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
 
 	schedule := "* * * * *"
 	if err := ann.UpdateAutostart(t.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: &schedule}); err != nil {

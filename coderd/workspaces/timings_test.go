@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
 func TestTimings(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("timed", &provisionerpb.ImportResult{})
 	ws, agent := w.Running("ann", "dev", template.ID)
 	build, job := ws.LatestBuild.ID, ws.LatestBuild.Job.ID

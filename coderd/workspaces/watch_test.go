@@ -8,20 +8,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ws := w.Workspace("ann", "dev", w.Template("process", process()).ID)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.URL.String()+"/api/v2/workspaces/"+ws.ID.String()+"/watch", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(sdk.SessionHeader, "ann")
+	req.Header.Set(sdk.SessionHeader, w.Token("ann"))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestWatch(t *testing.T) {
 
 	u := *w.URL
 	u.Path = "/api/v2/workspaces/" + ws.ID.String() + "/watch-ws"
-	conn, err := websock.Dial(t.Context(), &u, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {"ann"}}, ReadLimit: 1 << 20})
+	conn, err := websock.Dial(t.Context(), &u, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {w.Token("ann")}}, ReadLimit: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +80,10 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	untilWS(sdk.WorkspacePending)
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	until(sdk.WorkspaceStarting)
 	untilWS(sdk.WorkspaceStarting)
-	job.Finish(worldtest.Built("s"))
+	job.Finish(coderdtest.Built("s"))
 	until(sdk.WorkspaceRunning)
 	untilWS(sdk.WorkspaceRunning)
 	w.Workspaces.Stop() // ends watches

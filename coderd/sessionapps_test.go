@@ -1,4 +1,4 @@
-package coderd
+package coderd_test
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -21,7 +22,7 @@ const (
 )
 
 // serveApp is an app in the workspace: a page, and a stream that does not end.
-func (p *person) serveApp(t *testing.T, node *tailnet.Node) {
+func serveApp(t *testing.T, node *tailnet.Node) {
 	t.Helper()
 	l, err := node.Listen(appPort)
 	if err != nil {
@@ -48,16 +49,16 @@ type visitor struct {
 }
 
 // openApps opens an app with the session: as a browser, which gets a session of its own for the app's host, and as a program.
-func (o *opened) openApps(t *testing.T, d *deployment, p *person) {
+func (o *opened) openApps(t *testing.T, s *coderdtest.Server, p *person) {
 	t.Helper()
 	base := "http://" + strings.Replace(appHosts, "*", "code--main--dev--"+p.name, 1)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	jar.SetCookies(d.base, []*http.Cookie{{Name: "coder_session_token", Value: o.session, Path: "/"}})
+	jar.SetCookies(s.URL, []*http.Cookie{{Name: "coder_session_token", Value: o.session, Path: "/"}})
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, d.base.Host)
+		return new(net.Dialer).DialContext(ctx, network, s.URL.Host)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
 	o.apps = map[string]*visitor{

@@ -1,12 +1,9 @@
-package coderd
+package coderd_test
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -25,53 +22,17 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-const (
-	testPassword = "correct horse battery staple"
-	patience     = 30 * time.Second // that a right program never uses up
-)
-
 // people are a server with an owner, a template admin and a member, by their sessions.
 type people struct {
-	t    *testing.T
-	s    *Server
-	base *url.URL
-
+	*coderdtest.Server
+	t              *testing.T
 	olga, tom, ann *sdk.Client
 }
 
 func newPeople(t *testing.T) *people {
 	t.Helper()
-	s, base := newTestServer(t)
-	p := &people{t: t, s: s, base: base}
-	first := sdk.New(base, "", sdk.Options{})
-	t.Cleanup(first.HTTP().CloseIdleConnections)
-	if _, err := first.CreateFirstUser(t.Context(), sdk.CreateFirstUserRequest{Email: "olga@example.com", Username: "olga", Password: testPassword}); err != nil {
-		t.Fatal(err)
-	}
-	p.olga = p.signIn("olga")
-	for _, name := range []string{"tom", "ann"} {
-		if _, err := p.olga.CreateUser(t.Context(), sdk.CreateUserRequest{Email: name + "@example.com", Username: name, Password: testPassword}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := p.olga.UpdateUserRoles(t.Context(), "tom", sdk.UpdateRolesRequest{Roles: []string{"template-admin"}}); err != nil {
-		t.Fatal(err)
-	}
-	p.tom, p.ann = p.signIn("tom"), p.signIn("ann")
-	return p
-}
-
-func (p *people) signIn(name string) *sdk.Client {
-	p.t.Helper()
-	c := sdk.New(p.base, "", sdk.Options{})
-	p.t.Cleanup(c.HTTP().CloseIdleConnections)
-	got, err := c.Login(p.t.Context(), sdk.LoginRequest{Email: name + "@example.com", Password: testPassword})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	c = sdk.New(p.base, secret.Token(got.SessionToken), sdk.Options{})
-	p.t.Cleanup(c.HTTP().CloseIdleConnections)
-	return c
+	s := coderdtest.Start(t)
+	return &people{s, t, s.As("olga"), s.As("tom"), s.As("ann")}
 }
 
 func (p *people) key(name string, tags map[string]string) string {
@@ -83,52 +44,14 @@ func (p *people) key(name string, tags map[string]string) string {
 	return made.Key
 }
 
-// header is a daemon's: its name, and credentials and tags as key and value by turns.
-func header(name string, pairs ...string) http.Header {
-	h := http.Header{sdk.ProvisionerNameHeader: {name}}
-	for pair := range slices.Chunk(pairs, 2) {
-		h.Set(pair[0], pair[1])
-	}
-	return h
-}
-
 // session is a client's token as pairs for header.
 func session(c *sdk.Client) (key, value string) {
 	return sdk.SessionHeader, c.Header().Get(sdk.SessionHeader)
 }
 
-// join starts a daemon and waits until the server has welcomed or refused it.
-func (p *people) join(h http.Header) (*provisionerd.Participant, error) {
-	p.t.Helper()
-	exec := &echo.Executor{}
-	d, err := provisionerd.Join(provisionerd.RunOptions{
-		Options: provisionerd.Options{Logger: slog.New(slog.DiscardHandler), Name: h.Get(sdk.ProvisionerNameHeader), StateDir: p.t.TempDir(), Executor: exec},
-		URL:     p.base, Header: func(context.Context) (http.Header, error) { return h.Clone(), nil },
-	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // nobody waits for its jobs
-		if err := errors.Join(d.Stop(ctx), exec.Close()); err != nil {
-			p.t.Errorf("stop daemon: %v", err)
-		}
-	})
-	select {
-	case <-d.Daemon.Started():
-		return d, nil
-	case <-d.Done():
-		return d, d.Err()
-	case <-time.After(patience):
-		p.t.Fatal("the daemon was neither welcomed nor refused")
-		return nil, nil
-	}
-}
-
 func (p *people) mustJoin(h http.Header) *provisionerd.Participant {
 	p.t.Helper()
-	d, err := p.join(h)
+	d, err := p.JoinProvisioner(h)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -141,7 +64,7 @@ func (p *people) refused(d *provisionerd.Participant) error {
 	select {
 	case <-d.Done():
 		return d.Err()
-	case <-time.After(patience):
+	case <-time.After(coderdtest.Patience):
 		p.t.Fatal("the daemon was not cut")
 		return nil
 	}
@@ -172,7 +95,7 @@ func (p *people) await(version uuid.UUID, status sdk.JobStatus) sdk.ProvisionerJ
 	p.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(2 * patience); ; <-tick.C {
+	for deadline := time.Now().Add(2 * coderdtest.Patience); ; <-tick.C {
 		v, err := p.tom.TemplateVersion(p.t.Context(), version)
 		if err != nil {
 			p.t.Fatal(err)
@@ -204,7 +127,7 @@ func TestProvisionerKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t)
 	key := p.key("rack", map[string]string{"environment": "on_prem"})
-	d := p.mustJoin(header("rack-1", sdk.ProvisionerKeyHeader, key))
+	d := p.mustJoin(coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerKeyHeader, key))
 	running := p.importing(map[string]string{"environment": "on_prem"})
 	got, ok := p.listed("rack-1")
 	if !ok || got.KeyName != "rack" || got.Tags["environment"] != "on_prem" || got.Status != sdk.ProvisionerBusy || got.CurrentJob == nil || got.LastSeenAt == nil || got.Version == "" {
@@ -229,14 +152,14 @@ func TestProvisionerKey(t *testing.T) {
 	if got, _ := p.listed("rack-1"); got.Status != sdk.ProvisionerOffline {
 		t.Errorf("it is %s", got.Status)
 	}
-	if _, err := p.join(header("rack-1", sdk.ProvisionerKeyHeader, key)); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := p.JoinProvisioner(coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerKeyHeader, key)); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("joined again: %v", err)
 	}
 	if err := p.tom.DeleteProvisionerKey(t.Context(), sdk.DefaultOrganization, "rack"); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("deleted twice: %v", err)
 	}
 	// Its name is free for another.
-	p.mustJoin(header("rack-1", sdk.ProvisionerPSKHeader, "the pre-shared key"))
+	p.mustJoin(coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()))
 }
 
 func TestProvisionerKeysRefuse(t *testing.T) {
@@ -281,7 +204,7 @@ func TestProvisionersRefused(t *testing.T) {
 	tomKey, tomToken := session(p.tom)
 	annKey, annToken := session(p.ann)
 	inside := "insideaaaa-0123456789012345678901"
-	if _, err := p.s.opts.DB.Pool.Exec(t.Context(), `INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at)
+	if _, err := p.DB.Pool.Exec(t.Context(), `INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at)
 		SELECT 'insideaaaa', id, $1, 'workspace', 3600, now() + interval '1 hour' FROM users WHERE username = 'olga'`, secret.Token("0123456789012345678901").Hash()); err != nil {
 		t.Fatal(err)
 	}
@@ -290,24 +213,24 @@ func TestProvisionersRefused(t *testing.T) {
 		code   fault.Code
 		says   string
 	}{
-		"wrong pre-shared key":        {header("x", sdk.ProvisionerPSKHeader, "guess"), fault.Unauthenticated, "pre-shared key is wrong"},
-		"wrong key":                   {header("x", sdk.ProvisionerKeyHeader, "guess"), fault.Unauthenticated, "not valid"},
-		"a key that never was":        {header("x", sdk.ProvisionerKeyHeader, "cmpk_"+strings.Repeat("a", 43)), fault.Unauthenticated, "not valid"},
-		"a key as a pre-shared key":   {header("x", sdk.ProvisionerPSKHeader, key), fault.Unauthenticated, "wrong"},
-		"a key and tags":              {header("x", sdk.ProvisionerKeyHeader, key, sdk.ProvisionerTagsHeader, "environment=cloud"), fault.Invalid, "key's tags"},
-		"a key and a pre-shared key":  {header("x", sdk.ProvisionerKeyHeader, key, sdk.ProvisionerPSKHeader, "the pre-shared key"), fault.Invalid, "one is enough"},
-		"a member, organization":      {header("x", annKey, annToken), fault.Forbidden, "scope=user"},
-		"a workspace's token":         {header("x", sdk.SessionHeader, inside), fault.Forbidden, "may not"},
-		"a workspace's token, user":   {header("x", sdk.SessionHeader, inside, sdk.ProvisionerTagsHeader, "scope=user"), fault.Forbidden, "may not"},
-		"a scope that is not":         {header("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "scope=team"), fault.Invalid, "scope"},
-		"a tag twice":                 {header("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "a=1&a=2"), fault.Invalid, "twice"},
-		"a malformed tag":             {header("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "a=%zz"), fault.Invalid, "malformed"},
-		"a tag without a key":         {header("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "=b"), fault.Invalid, "tag"},
-		"a tag that is too long":      {header("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "a="+strings.Repeat("b", 300)), fault.Invalid, "tag"},
-		"the name of a built-in one":  {header("built-in-0@host", sdk.ProvisionerPSKHeader, "the pre-shared key"), fault.Invalid, "built-in-"},
-		"the user scope with the key": {header("x", sdk.ProvisionerPSKHeader, "the pre-shared key", sdk.ProvisionerTagsHeader, "scope=user"), fault.Invalid, "session"},
+		"wrong pre-shared key":        {coderdtest.ProvisionerHeader("x", sdk.ProvisionerPSKHeader, "guess"), fault.Unauthenticated, "pre-shared key is wrong"},
+		"wrong key":                   {coderdtest.ProvisionerHeader("x", sdk.ProvisionerKeyHeader, "guess"), fault.Unauthenticated, "not valid"},
+		"a key that never was":        {coderdtest.ProvisionerHeader("x", sdk.ProvisionerKeyHeader, "cmpk_"+strings.Repeat("a", 43)), fault.Unauthenticated, "not valid"},
+		"a key as a pre-shared key":   {coderdtest.ProvisionerHeader("x", sdk.ProvisionerPSKHeader, key), fault.Unauthenticated, "wrong"},
+		"a key and tags":              {coderdtest.ProvisionerHeader("x", sdk.ProvisionerKeyHeader, key, sdk.ProvisionerTagsHeader, "environment=cloud"), fault.Invalid, "key's tags"},
+		"a key and a pre-shared key":  {coderdtest.ProvisionerHeader("x", sdk.ProvisionerKeyHeader, key, sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), fault.Invalid, "one is enough"},
+		"a member, organization":      {coderdtest.ProvisionerHeader("x", annKey, annToken), fault.Forbidden, "scope=user"},
+		"a workspace's token":         {coderdtest.ProvisionerHeader("x", sdk.SessionHeader, inside), fault.Forbidden, "may not"},
+		"a workspace's token, user":   {coderdtest.ProvisionerHeader("x", sdk.SessionHeader, inside, sdk.ProvisionerTagsHeader, "scope=user"), fault.Forbidden, "may not"},
+		"a scope that is not":         {coderdtest.ProvisionerHeader("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "scope=team"), fault.Invalid, "scope"},
+		"a tag twice":                 {coderdtest.ProvisionerHeader("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "a=1&a=2"), fault.Invalid, "twice"},
+		"a malformed tag":             {coderdtest.ProvisionerHeader("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "a=%zz"), fault.Invalid, "malformed"},
+		"a tag without a key":         {coderdtest.ProvisionerHeader("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "=b"), fault.Invalid, "tag"},
+		"a tag that is too long":      {coderdtest.ProvisionerHeader("x", tomKey, tomToken, sdk.ProvisionerTagsHeader, "a="+strings.Repeat("b", 300)), fault.Invalid, "tag"},
+		"the name of a built-in one":  {coderdtest.ProvisionerHeader("built-in-0@host", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), fault.Invalid, "built-in-"},
+		"the user scope with the key": {coderdtest.ProvisionerHeader("x", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal(), sdk.ProvisionerTagsHeader, "scope=user"), fault.Invalid, "session"},
 	} {
-		_, err := p.join(c.header)
+		_, err := p.JoinProvisioner(c.header)
 		if fault.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v (%s), want %s with %q", name, err, fault.CodeOf(err), c.code, c.says)
 		}
@@ -330,9 +253,9 @@ func TestSessionProvisionerIsCut(t *testing.T) {
 	}
 	tomKey, tomToken := session(p.tom)
 	annKey, annToken := session(p.ann)
-	anns := p.mustJoin(header("ann-1", annKey, annToken, sdk.ProvisionerTagsHeader, "scope=user"))
-	toms := p.mustJoin(header("tom-1", tomKey, tomToken))
-	tomsOwn := p.mustJoin(header("tom-2", tomKey, tomToken, sdk.ProvisionerTagsHeader, "scope=user"))
+	anns := p.mustJoin(coderdtest.ProvisionerHeader("ann-1", annKey, annToken, sdk.ProvisionerTagsHeader, "scope=user"))
+	toms := p.mustJoin(coderdtest.ProvisionerHeader("tom-1", tomKey, tomToken))
+	tomsOwn := p.mustJoin(coderdtest.ProvisionerHeader("tom-2", tomKey, tomToken, sdk.ProvisionerTagsHeader, "scope=user"))
 	if got, _ := p.listed("ann-1"); got.KeyName != "user-auth" || got.Tags["scope"] != "user" || got.Tags["owner"] == "" {
 		t.Errorf("ann's is listed as %+v", got)
 	}
@@ -354,7 +277,7 @@ func TestSessionProvisionerIsCut(t *testing.T) {
 			}
 		}
 	}
-	if _, err := p.join(header("ann-1", annKey, annToken, sdk.ProvisionerTagsHeader, "scope=user")); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := p.JoinProvisioner(coderdtest.ProvisionerHeader("ann-1", annKey, annToken, sdk.ProvisionerTagsHeader, "scope=user")); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("a suspended user joins: %v", err)
 	}
 }
@@ -364,12 +287,12 @@ func TestProvisionersOfOneName(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t)
 	first, other := p.key("first", nil), p.key("other", nil)
-	d := p.mustJoin(header("rack-1", sdk.ProvisionerKeyHeader, first, sdk.ProvisionerInstanceHeader, "a"))
+	d := p.mustJoin(coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerKeyHeader, first, sdk.ProvisionerInstanceHeader, "a"))
 	for name, h := range map[string]http.Header{
-		"another key":     header("rack-1", sdk.ProvisionerKeyHeader, other),
-		"another machine": header("rack-1", sdk.ProvisionerKeyHeader, first, sdk.ProvisionerInstanceHeader, "b"),
+		"another key":     coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerKeyHeader, other),
+		"another machine": coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerKeyHeader, first, sdk.ProvisionerInstanceHeader, "b"),
 	} {
-		if _, err := p.join(h); err == nil || !strings.Contains(err.Error(), "name") {
+		if _, err := p.JoinProvisioner(h); err == nil || !strings.Contains(err.Error(), "name") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -379,7 +302,7 @@ func TestProvisionersOfOneName(t *testing.T) {
 	default:
 	}
 	// The same machine, restarted, takes its own place.
-	p.mustJoin(header("rack-1", sdk.ProvisionerKeyHeader, first, sdk.ProvisionerInstanceHeader, "a"))
+	p.mustJoin(coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerKeyHeader, first, sdk.ProvisionerInstanceHeader, "a"))
 	p.refused(d)
 }
 
@@ -388,8 +311,8 @@ func TestPingProvisioner(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t)
 	annKey, annToken := session(p.ann)
-	p.mustJoin(header("rack-1", sdk.ProvisionerPSKHeader, "the pre-shared key"))
-	p.mustJoin(header("ann-1", annKey, annToken, sdk.ProvisionerTagsHeader, "scope=user"))
+	p.mustJoin(coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()))
+	p.mustJoin(coderdtest.ProvisionerHeader("ann-1", annKey, annToken, sdk.ProvisionerTagsHeader, "scope=user"))
 	rack, _ := p.listed("rack-1")
 	anns, _ := p.listed("ann-1")
 	for _, c := range []struct {
@@ -397,16 +320,16 @@ func TestPingProvisioner(t *testing.T) {
 		to   uuid.UUID
 		sees bool
 	}{{p.olga, rack.ID, true}, {p.tom, anns.ID, true}, {p.ann, anns.ID, true}, {p.ann, rack.ID, false}} {
-		node, client := joinMesh(t, p.base, coordinator.KindClient, c.who.Header(), tailnet.InboundNone)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		err := client.Subscribe(ctx, c.to)
+		m := p.Join(coderdtest.AsUser(c.who.Header().Get(sdk.SessionHeader)))
+		ctx, cancel := context.WithTimeout(t.Context(), coderdtest.Patience)
+		err := m.Client.Subscribe(ctx, c.to)
 		switch {
 		case !c.sees && fault.CodeOf(err) != fault.NotFound:
 			t.Errorf("a member and the organization's provisioner: %v", err)
 		case c.sees && err != nil:
 			t.Errorf("not introduced: %v", err)
 		case c.sees:
-			if _, err := node().Ping(ctx, c.to); err != nil {
+			if _, err := m.Node.Ping(ctx, c.to); err != nil {
 				t.Errorf("ping: %v", err)
 			}
 			// Packets are dropped and not refused, so an attempt ends only by its deadline.
@@ -414,7 +337,7 @@ func TestPingProvisioner(t *testing.T) {
 			var tries sync.WaitGroup
 			for _, port := range []uint16{1, meshport.ServerRPC, 22, 80} {
 				tries.Go(func() {
-					if conn, err := node().Dial(short, "tcp", netip.AddrPortFrom(tailnet.Addr(c.to), port)); err == nil {
+					if conn, err := m.Node.Dial(short, "tcp", netip.AddrPortFrom(tailnet.Addr(c.to), port)); err == nil {
 						conn.Close()
 						t.Errorf("port %d of a provisioner is open", port)
 					}

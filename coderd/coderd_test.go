@@ -1,24 +1,18 @@
-package coderd
+package coderd_test
 
 import (
-	"context"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -45,54 +39,18 @@ var public = map[string]string{
 	"GET /api/v2/applications/auth-redirect":          "sends whoever is not signed in to the sign-in page; gives a code to those only who may open the app",
 }
 
-// newTestServer starts a server; edit may change its options.
-func newTestServer(t testing.TB, edit ...func(*Options)) (*Server, *url.URL) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := states.Random()
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := &url.URL{Scheme: "http", Host: listener.Addr().String()}
-	options := Options{
-		Logger: slog.New(slog.DiscardHandler), DB: dbtest.New(t), AccessURL: base, HTTP: listener, STUNAddress: "off",
-		CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: secret.Token("the pre-shared key"), States: keys,
-	}
-	for _, edit := range edit {
-		edit(&options)
-	}
-	s, err := New(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := s.Stop(ctx); err != nil {
-			t.Errorf("stop: %v", err)
-		}
-	})
-	return s, base
-}
-
 func TestEveryRouteNamesItsPermission(t *testing.T) {
-	s, _ := newTestServer(t)
+	s := coderdtest.Start(t)
 	var patterns []string
 	for pattern := range public {
 		patterns = append(patterns, pattern)
 	}
-	httpapi.CheckPermissions(t, s.mux, patterns...)
+	httpapi.CheckPermissions(t, s.Mux, patterns...)
 }
 
 // The coordinator's route is public, so each of its credentials is attacked here.
 func TestCoordinateRefuses(t *testing.T) {
-	_, base := newTestServer(t)
+	base := coderdtest.Start(t).URL
 	key := tailnet.NewPrivateKey().Public()
 	hello := "?v=1&key=" + url.QueryEscape(key.String())
 	for name, tc := range map[string]struct {
@@ -107,8 +65,8 @@ func TestCoordinateRefuses(t *testing.T) {
 		"wrong agent token":         {hello, http.Header{sdk.AgentTokenHeader: {"guess"}}, http.StatusUnauthorized},
 		"wrong pre-shared key":      {hello, http.Header{sdk.ProvisionerNameHeader: {"x"}, sdk.ProvisionerPSKHeader: {"guess"}}, http.StatusUnauthorized},
 		"provisioner without a key": {hello, http.Header{sdk.ProvisionerNameHeader: {"x"}}, http.StatusUnauthorized},
-		"provisioner's name":        {hello, http.Header{sdk.ProvisionerNameHeader: {strings.Repeat("x", 65)}, sdk.ProvisionerPSKHeader: {"the pre-shared key"}}, http.StatusBadRequest},
-		"user scope with a key": {hello, http.Header{sdk.ProvisionerNameHeader: {"x"}, sdk.ProvisionerPSKHeader: {"the pre-shared key"},
+		"provisioner's name":        {hello, http.Header{sdk.ProvisionerNameHeader: {strings.Repeat("x", 65)}, sdk.ProvisionerPSKHeader: {coderdtest.PSK.Reveal()}}, http.StatusBadRequest},
+		"user scope with a key": {hello, http.Header{sdk.ProvisionerNameHeader: {"x"}, sdk.ProvisionerPSKHeader: {coderdtest.PSK.Reveal()},
 			sdk.ProvisionerTagsHeader: {"scope=user"}}, http.StatusBadRequest},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base.String()+coordinator.Path+tc.query, nil)

@@ -1,9 +1,7 @@
-package coderd
+package coderd_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -14,30 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 )
-
-const ownerPassword = "Correct-Horse-9-Battery"
-
-// ownerOf sets the server up and returns its owner's token.
-func ownerOf(t testing.TB, s *Server) string {
-	t.Helper()
-	send := func(path string, body, answer any) {
-		text, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := httptest.NewRecorder()
-		s.mux.ServeHTTP(w, httptest.NewRequest("POST", "/api/v2/users/"+path, bytes.NewReader(text)))
-		if err := json.Unmarshal(w.Body.Bytes(), answer); err != nil || w.Code != http.StatusCreated {
-			t.Fatalf("%s: %d %s: %v", path, w.Code, w.Body, err)
-		}
-	}
-	send("first", sdk.CreateFirstUserRequest{Email: "admin@example.com", Username: "admin", Password: ownerPassword}, &struct{}{})
-	var in sdk.LoginResponse
-	send("login", sdk.LoginRequest{Email: "admin@example.com", Password: ownerPassword}, &in)
-	return in.SessionToken
-}
 
 var pathPart = regexp.MustCompile(`\{[^}]*\}`)
 
@@ -53,7 +29,7 @@ func usual(part string) string {
 }
 
 // as asks as the owner, for at most a while: routes that stream have nothing to stream here.
-func as(s *Server, token, method, target, body string) int {
+func as(s *coderdtest.Server, token, method, target, body string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	r := httptest.NewRequest(method, "/", strings.NewReader(body)).WithContext(ctx)
@@ -64,17 +40,17 @@ func as(s *Server, token, method, target, body string) int {
 	r.URL, r.RequestURI = u, target
 	r.Header.Set("Coder-Session-Token", token)
 	w := httptest.NewRecorder()
-	s.mux.ServeHTTP(w, r)
+	s.Mux.ServeHTTP(w, r)
 	return w.Code
 }
 
 // No part of a path, query or body makes a route fail: what cannot exist is not found or refused.
 func TestHostileInput(t *testing.T) {
-	s, _ := newTestServer(t)
-	token := ownerOf(t, s)
+	s := coderdtest.New(t)
+	token := s.Token("olga")
 	hostile := []string{"%00", "a%00b", "%ff", "%c0%80", "%ed%a0%80", "%27%3B--", "..%2f..%2fetc", "%25", "-1", strings.Repeat("9", 40), strings.Repeat("x", 3000), "%F0%9F%92%A9"}
 	attacked := 0
-	for _, route := range s.Routes() {
+	for _, route := range s.Mux.Routes() {
 		method, path, ok := strings.Cut(route.Pattern, " ")
 		if !ok || !strings.HasPrefix(path, "/api/") || strings.HasSuffix(path, "logout") {
 			continue
@@ -124,15 +100,15 @@ func TestHostileInput(t *testing.T) {
 // No route lets a page of another site write, or open a websocket: a public one not with any token in its address, the others not
 // with the visitor's cookie.
 func TestNoRouteServesOtherSites(t *testing.T) {
-	s, base := newTestServer(t)
-	token := ownerOf(t, s)
-	for _, route := range s.Routes() {
+	s := coderdtest.New(t)
+	token := s.Token("olga")
+	for _, route := range s.Mux.Routes() {
 		method, path, ok := strings.Cut(route.Pattern, " ")
 		if !ok {
 			method, path = "GET", route.Pattern
 		}
 		path = pathPart.ReplaceAllStringFunc(strings.ReplaceAll(path, "{$}", ""), usual)
-		r := httptest.NewRequest(method, base.String()+path, nil)
+		r := httptest.NewRequest(method, s.URL.String()+path, nil)
 		r.Header.Set("Origin", "https://evil.example")
 		r.Header.Set("Sec-Fetch-Site", "cross-site")
 		if method == "GET" {
@@ -144,7 +120,7 @@ func TestNoRouteServesOtherSites(t *testing.T) {
 			r.AddCookie(&http.Cookie{Name: "coder_session_token", Value: token})
 		}
 		w := httptest.NewRecorder()
-		s.mux.ServeHTTP(w, r)
+		s.Mux.ServeHTTP(w, r)
 		if w.Code != http.StatusForbidden {
 			t.Errorf("%s for another site's page: %d %s", route.Pattern, w.Code, w.Body)
 		}
@@ -157,9 +133,9 @@ func FuzzRequests(f *testing.F) {
 	f.Add(20, "me", "limit=1&offset=%ff", `{"name":"\u0000"}`)
 	f.Add(50, "..", "tags={}", `{"template_id":"00000000-0000-0000-0000-000000000000"}`)
 	f.Add(80, "a/b", "status=a,b", `[[[[`)
-	s, _ := newTestServer(f)
-	token := ownerOf(f, s)
-	routes := s.Routes()
+	s := coderdtest.New(f)
+	token := s.Token("olga")
+	routes := s.Mux.Routes()
 	f.Fuzz(func(t *testing.T, n int, part, query, body string) {
 		route := routes[(n%len(routes)+len(routes))%len(routes)]
 		method, path, ok := strings.Cut(route.Pattern, " ")
@@ -182,11 +158,11 @@ func FuzzRequests(f *testing.F) {
 
 // What other servers have is not answered with a page, and metrics have an address of their own.
 func TestUnknownPaths(t *testing.T) {
-	s, base := newTestServer(t)
+	s := coderdtest.New(t)
 	for _, path := range []string{"/metrics", "/install.sh", "/.well-known/oauth-authorization-server", "/oauth2/token", "/scim/v2/Users", "/latency-check", "/swagger"} {
-		r := httptest.NewRequest("GET", base.String()+path, nil)
+		r := httptest.NewRequest("GET", s.URL.String()+path, nil)
 		w := httptest.NewRecorder()
-		s.http.Handler.ServeHTTP(w, r)
+		s.Handler.ServeHTTP(w, r)
 		if w.Code != 404 || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
 			t.Errorf("%s: %d %s", path, w.Code, w.Header().Get("Content-Type"))
 		}
@@ -195,16 +171,16 @@ func TestUnknownPaths(t *testing.T) {
 
 // Programs of another mesh are told which one they need.
 func TestForeignRoutes(t *testing.T) {
-	s, base := newTestServer(t)
-	token := ownerOf(t, s)
+	s := coderdtest.New(t)
+	token := s.Token("olga")
 	for _, path := range []string{
 		"workspaceagents/" + uuid.NewString() + "/coordinate?version=2.0", "workspaceagents/connection", "derp-map", "tailnet?version=2.0",
 	} {
 		r := httptest.NewRequest("GET", "/api/v2/"+path, nil)
 		r.Header.Set("Coder-Session-Token", token)
 		w := httptest.NewRecorder()
-		s.mux.ServeHTTP(w, r)
-		if w.Code != 404 || !strings.Contains(w.Body.String(), "its own program") || !strings.Contains(w.Body.String(), base.String()+"/bin/coder-<os>-<arch>") {
+		s.Mux.ServeHTTP(w, r)
+		if w.Code != 404 || !strings.Contains(w.Body.String(), "its own program") || !strings.Contains(w.Body.String(), s.URL.String()+"/bin/coder-<os>-<arch>") {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}

@@ -1,0 +1,299 @@
+// Package coderdtest is the one harness of the server's tests: a whole server as coderd.New wires it, over a PostgreSQL database of
+// its own, with users by role, clients for each, templates, workspaces, builds and agents, and a provisioner that does what the test
+// tells it.
+//
+//	s := coderdtest.New(t)
+//	template := s.Template("docker", nil)
+//	ws, agent := s.Running("ann", "dev", template.ID)
+//	_, err := s.As("bob").Workspace(t.Context(), ws.ID) // not found
+//
+// New answers requests and hands out jobs; nothing happens by itself. Start runs everything that `coder server` runs, with the mesh.
+//
+// It is for black-box tests (package foo_test), because it imports every service.
+package coderdtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// Patience bounds waits that a right program never uses up.
+const Patience = 30 * time.Second
+
+// PSK lets external provisioners join.
+const PSK = secret.Token("the pre-shared key")
+
+// roles are those of the users that tests know by name. Everybody else is a member.
+var roles = map[string][]string{"tom": {rbac.RoleTemplateAdmin}, "olga": {rbac.RoleOwner}}
+
+// Server is a server of one test. It ends with the test.
+type Server struct {
+	*coderd.Server
+	T   testing.TB
+	DB  *database.DB
+	URL *url.URL
+	// Org is the default organization.
+	Org uuid.UUID
+	// States are the keys that the server encrypts with.
+	States *states.Keyring
+	// Queries counts what requests ask the database.
+	Queries *Queries
+	// Archive is the content of source archives from now on.
+	Archive []byte
+	// Evaluate answers what forms look like. If nil, every form is unknown.
+	Evaluate func(templates.Question) (templates.Answer, error)
+
+	log    *log
+	daemon func() *Daemon
+
+	mu       sync.Mutex // guards the following
+	users    map[string]uuid.UUID
+	sessions map[string]secret.Token
+}
+
+// New makes a server that answers requests and hands out jobs. Nothing else of it runs: no schedule, no retention, no mesh.
+func New(t testing.TB, edit ...func(*coderd.Options)) *Server {
+	t.Helper()
+	s, listener := assemble(t, edit)
+	if err := s.Jobs.Start(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	api := httptest.NewUnstartedServer(s.Handler)
+	api.Listener.Close()
+	api.Listener = listener
+	api.Start()
+	t.Cleanup(func() {
+		s.stop()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		api.Close()
+	})
+	return s
+}
+
+// Start makes a server that runs as `coder server` does.
+func Start(t testing.TB, edit ...func(*coderd.Options)) *Server {
+	t.Helper()
+	s, _ := assemble(t, edit)
+	t.Cleanup(s.stop)
+	if err := s.Server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener) {
+	t.Helper()
+	s := &Server{T: t, States: Keyring(t), Queries: &Queries{}, log: &log{}, users: map[string]uuid.UUID{}, sessions: map[string]secret.Token{}}
+	s.daemon = sync.OnceValue(s.startDaemon)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.URL = &url.URL{Scheme: "http", Host: listener.Addr().String()}
+	opts := coderd.Options{
+		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})), DB: s.database(), AccessURL: s.URL, HTTP: listener,
+		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, States: s.States,
+		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
+			if s.Evaluate == nil {
+				return templates.Answer{Unknown: true}, nil
+			}
+			return s.Evaluate(q)
+		},
+	}
+	for _, edit := range edit {
+		edit(&opts)
+	}
+	s.DB = opts.DB
+	org, err := s.DB.GetDefaultOrganization(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Org = org.ID
+	if s.Server, err = coderd.New(t.Context(), opts); err != nil {
+		t.Fatal(err)
+	}
+	return s, listener
+}
+
+// database is a new one whose queries are counted.
+func (s *Server) database() *database.DB {
+	s.T.Helper()
+	config := dbtest.New(s.T).Pool.Config()
+	config.ConnConfig.Tracer = s.Queries
+	pool, err := pgxpool.NewWithConfig(s.T.Context(), config)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	s.T.Cleanup(pool.Close)
+	return &database.DB{Queries: dbsqlc.New(pool), Pool: pool}
+}
+
+func (s *Server) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		s.T.Errorf("stop: %v", err)
+	}
+}
+
+// Keyring is one with a key of its own.
+func Keyring(t testing.TB) *states.Keyring {
+	t.Helper()
+	key := make([]byte, 32)
+	rand.Read(key)
+	ring, err := states.Parse(base64.StdEncoding.EncodeToString(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
+}
+
+// Exec runs SQL.
+func (s *Server) Exec(sql string, args ...any) {
+	s.T.Helper()
+	if _, err := s.DB.Pool.Exec(context.WithoutCancel(s.T.Context()), sql, args...); err != nil {
+		s.T.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// User is the id of a user, who is made when there is none of that name: tom is a template admin, olga an owner of the deployment, and
+// all others are members. They have no password.
+func (s *Server) User(name string) uuid.UUID {
+	s.T.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := s.users[name]
+	if ok {
+		return id
+	}
+	row, err := s.DB.GetUserByName(s.T.Context(), name)
+	id = row.ID
+	if database.IsNotFound(err) {
+		id, err = uuid.New(), nil
+		s.Exec(`INSERT INTO users (id, username, email, roles) VALUES ($1, $2, $2 || '@example.com', $3)`, id, name, append([]string{}, roles[name]...))
+	}
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	s.users[name] = id
+	return id
+}
+
+// Session makes a session of a user, which ends after a week without use.
+func (s *Server) Session(user string) secret.Token {
+	s.T.Helper()
+	id, half := rand.Text()[:10], rand.Text()[:22]
+	s.Exec(`INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at) VALUES ($1, $2, $3, 'session', 604800, now() + interval '7 days')`,
+		id, s.User(user), secret.Token(half).Hash())
+	return secret.Token(id + "-" + half)
+}
+
+// Token is the token of As for headers and cookies; "" for "".
+func (s *Server) Token(user string) string {
+	s.T.Helper()
+	if user == "" {
+		return ""
+	}
+	s.mu.Lock()
+	token, ok := s.sessions[user]
+	s.mu.Unlock()
+	if !ok {
+		token = s.Session(user)
+		s.mu.Lock()
+		s.sessions[user] = token
+		s.mu.Unlock()
+	}
+	return token.Reveal()
+}
+
+// As is the API as a user, always with the same session.
+func (s *Server) As(user string) *sdk.Client {
+	s.T.Helper()
+	return s.With(secret.Token(s.Token(user)))
+}
+
+// With is the API with a session, or with none when token is empty.
+func (s *Server) With(token secret.Token) *sdk.Client {
+	c := sdk.New(s.URL, token, sdk.Options{})
+	s.T.Cleanup(c.HTTP().CloseIdleConnections)
+	return c
+}
+
+// Logged is what the server has logged.
+func (s *Server) Logged() string { return s.log.String() }
+
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Queries counts the queries of requests. What the server asks on its own account is not counted.
+type Queries struct{ n atomic.Int64 }
+
+// Count is how many there have been.
+func (q *Queries) Count() int { return int(q.n.Load()) }
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (q *Queries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	if httpapi.RequestID(ctx) != "" {
+		q.n.Add(1)
+	}
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (*Queries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Await waits until done reports true, for what another goroutine brings about. It fails the test after Patience.
+func Await(t testing.TB, what string, done func(context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done(ctx) {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: did not happen within %s", what, Patience)
+		case <-tick.C:
+		}
+	}
+}

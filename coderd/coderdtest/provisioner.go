@@ -1,0 +1,198 @@
+package coderdtest
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
+)
+
+// Daemon is a provisioner that speaks the real protocol over loopback. It takes a job when the test calls Next, and does nothing by itself.
+type Daemon struct {
+	t      testing.TB
+	offers chan *provisionerpb.Offer
+	acks   chan *provisionerpb.Ack
+	cancel context.CancelFunc
+	server *httptest.Server
+	reader sync.WaitGroup
+
+	mu     sync.Mutex // guards sends
+	stream *connect.BidiStreamForClient[provisionerpb.DaemonMessage, provisionerpb.ServerMessage]
+}
+
+// Daemon is the server's provisioner, which joins at the first call.
+func (s *Server) Daemon() *Daemon {
+	s.T.Helper()
+	return s.daemon()
+}
+
+func (s *Server) startDaemon() *Daemon {
+	t := s.T
+	t.Helper()
+	mux := http.NewServeMux()
+	id := uuid.New()
+	mux.Handle(s.Jobs.RPCHandler(func(netip.Addr) (jobs.Daemon, bool) { return jobs.Daemon{ID: id, Name: "test"}, true }))
+	hs := httptest.NewUnstartedServer(mux)
+	hs.Config.Protocols = new(http.Protocols)
+	hs.Config.Protocols.SetUnencryptedHTTP2(true)
+	hs.Start()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	d := &Daemon{t: t, offers: make(chan *provisionerpb.Offer, 64), acks: make(chan *provisionerpb.Ack, 64), cancel: cancel, server: hs}
+	transport := &http.Transport{Protocols: hs.Config.Protocols}
+	d.stream = provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: transport}, hs.URL).Session(ctx)
+	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 2, Version: "test"}}})
+	welcomed := make(chan struct{})
+	d.reader.Go(func() {
+		defer transport.CloseIdleConnections()
+		for {
+			m, err := d.stream.Receive()
+			if err != nil {
+				close(d.offers)
+				return
+			}
+			switch m := m.GetMessage().(type) {
+			case *provisionerpb.ServerMessage_Welcome: // once a stream
+				close(welcomed)
+			case *provisionerpb.ServerMessage_Offer:
+				d.offers <- m.Offer
+			case *provisionerpb.ServerMessage_Ack:
+				d.acks <- m.Ack
+			}
+		}
+	})
+	d.reader.Go(func() { // silence ends a session
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ping{Ping: &provisionerpb.Ping{}}})
+			}
+		}
+	})
+	select { // from then on the queue counts with this daemon
+	case <-welcomed:
+	case <-time.After(Patience):
+		t.Fatal("the test's provisioner was not welcomed")
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+// send ignores errors: a broken stream shows where something is awaited from it.
+func (d *Daemon) send(m *provisionerpb.DaemonMessage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.stream.Send(m)
+}
+
+func (d *Daemon) close() {
+	d.cancel()
+	d.mu.Lock()
+	_ = d.stream.CloseRequest() // while a request's body is open, HTTP/2 does not notice that its context has ended
+	d.mu.Unlock()
+	d.reader.Wait()
+	d.server.Close()
+}
+
+// Job is one that the daemon has accepted.
+type Job struct {
+	*provisionerpb.Offer
+	daemon *Daemon
+	seq    uint64
+}
+
+// Ready offers a slot for a job, for jobs that end before the daemon gets them.
+func (d *Daemon) Ready() {
+	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: 1}}})
+}
+
+// Next takes the next job that there is.
+func (d *Daemon) Next() *Job {
+	d.t.Helper()
+	d.Ready()
+	select {
+	case offer, ok := <-d.offers:
+		if !ok {
+			d.t.Fatal("the provisioner's stream has ended")
+		}
+		d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Accept{Accept: &provisionerpb.Accept{JobId: offer.GetJobId(), Epoch: offer.GetEpoch()}}})
+		return &Job{Offer: offer, daemon: d}
+	case <-time.After(Patience):
+		d.t.Fatal("no job was offered")
+		return nil
+	}
+}
+
+// event sends one event and waits until it is applied.
+func (j *Job) event(e *provisionerpb.Event) {
+	j.daemon.t.Helper()
+	j.seq++
+	e.JobId, e.Epoch, e.Seq, e.At = j.GetJobId(), j.GetEpoch(), j.seq, timestamppb.Now()
+	j.daemon.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Event{Event: e}})
+	for {
+		select {
+		case ack := <-j.daemon.acks:
+			if string(ack.GetJobId()) == string(j.GetJobId()) && ack.GetSeq() >= j.seq {
+				return
+			}
+		case <-time.After(Patience):
+			j.daemon.t.Fatalf("event %d was not applied", j.seq)
+		}
+	}
+}
+
+// Checkpoint reports a state.
+func (j *Job) Checkpoint(state string) {
+	j.daemon.t.Helper()
+	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{State: []byte(state)}}})
+}
+
+// Changes reports what the job has begun or ended to change.
+func (j *Job) Changes(changes ...*provisionerpb.Change) {
+	j.daemon.t.Helper()
+	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Changes: changes}}})
+}
+
+// Resources reports what exists before the end.
+func (j *Job) Resources(resources ...*provisionerpb.Resource) {
+	j.daemon.t.Helper()
+	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Resources{Resources: &provisionerpb.Resources{Resources: resources}}})
+}
+
+// Finish ends the job.
+func (j *Job) Finish(result *provisionerpb.Result) {
+	j.daemon.t.Helper()
+	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: result}})
+}
+
+// Token is the token of the agent that Resource makes.
+func Token(agent uuid.UUID) secret.Token { return secret.Token("token of " + agent.String()) }
+
+// Resource is one with an agent in it.
+func Resource(agent uuid.UUID) *provisionerpb.Resource {
+	return &provisionerpb.Resource{Type: "terraform_data", Name: "dev", DailyCost: 2, Agents: []*provisionerpb.Agent{{
+		Id: agent[:], Name: "main", Token: Token(agent).Reveal(), Os: "linux", Arch: "amd64", ConnectionTimeoutSeconds: 120,
+		Scripts: []*provisionerpb.Script{{DisplayName: "Startup Script", Script: "true", RunOnStart: true}},
+		Apps:    []*provisionerpb.App{{Slug: "code", Url: "http://localhost:1"}},
+	}}}
+}
+
+// Built is the result of a build that succeeded.
+func Built(state string, resources ...*provisionerpb.Resource) *provisionerpb.Result {
+	return &provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: []byte(state), Resources: resources}}}
+}

@@ -1,0 +1,83 @@
+package coderdtest
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// File stores a source archive that a user has uploaded.
+func (s *Server) File(owner string) uuid.UUID {
+	s.T.Helper()
+	id := uuid.New()
+	s.Exec(`INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, $2, 'application/x-tar', $4, $3)`, id, id.String(), s.User(owner), append([]byte{}, s.Archive...))
+	return id
+}
+
+// Version has tom upload and import a version of a template; nil for a new one. found is what the import finds in it.
+func (s *Server) Version(template *uuid.UUID, found *provisionerpb.ImportResult) sdk.TemplateVersion {
+	s.T.Helper()
+	v, err := s.As("tom").CreateTemplateVersion(s.T.Context(), sdk.DefaultOrganization, sdk.CreateTemplateVersionRequest{
+		TemplateID: template, StorageMethod: sdk.StorageFile, FileID: s.File("tom"), Provisioner: sdk.ProvisionerTerraform,
+	})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	s.Daemon().Next().Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: found}})
+	v, err = s.As("tom").TemplateVersion(s.T.Context(), v.ID)
+	if err != nil || v.Job.Status != sdk.JobSucceeded {
+		s.T.Fatalf("import: %s %q, %v", v.Job.Status, v.Job.Error, err)
+	}
+	return v
+}
+
+// Template makes a template with one version.
+func (s *Server) Template(name string, found *provisionerpb.ImportResult) sdk.Template {
+	s.T.Helper()
+	v := s.Version(nil, found)
+	t, err := s.As("tom").CreateTemplate(s.T.Context(), sdk.DefaultOrganization, sdk.CreateTemplateRequest{Name: name, VersionID: v.ID})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return t
+}
+
+// Workspace makes a workspace whose first build has not run yet.
+func (s *Server) Workspace(owner, name string, template uuid.UUID, values ...sdk.ParameterValue) sdk.Workspace {
+	s.T.Helper()
+	ws, err := s.As(owner).CreateWorkspace(s.T.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateID: template, Name: name, RichParameterValues: values})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return ws
+}
+
+// Running makes a workspace and runs its first build, which leaves one agent.
+func (s *Server) Running(owner, name string, template uuid.UUID) (sdk.Workspace, uuid.UUID) {
+	s.T.Helper()
+	ws := s.Workspace(owner, name, template)
+	agent := uuid.New()
+	s.Daemon().Next().Finish(Built("state 1", Resource(agent)))
+	return s.Get(ws.ID), agent
+}
+
+// Get is a workspace that is not deleted, as an owner of the deployment sees it.
+func (s *Server) Get(id uuid.UUID) sdk.Workspace {
+	s.T.Helper()
+	ws, err := s.As("olga").Workspace(s.T.Context(), id)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return ws
+}
+
+// Build makes a build that has not run yet.
+func (s *Server) Build(owner string, workspace uuid.UUID, transition sdk.Transition, values ...sdk.ParameterValue) sdk.WorkspaceBuild {
+	s.T.Helper()
+	b, err := s.As(owner).CreateBuild(s.T.Context(), workspace, sdk.CreateBuildRequest{Transition: transition, RichParameterValues: values})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return b
+}
