@@ -1,0 +1,202 @@
+package users_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// TestBadTokens: what is no token of a living session is nobody's.
+func TestBadTokens(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	id, half := owner.token[:10], owner.token[11:]
+	for name, token := range map[string]string{
+		"another secret":  id + "-" + strings.Repeat("A", 22),
+		"another id":      strings.Repeat("A", 10) + "-" + half,
+		"cut off":         owner.token[:20],
+		"empty secret":    id + "-",
+		"with more":       owner.token + "x",
+		"no form at all":  "'; DROP TABLE users; --",
+		"only the id":     id,
+		"spaces around":   " " + owner.token,
+		"null in it":      id + "-" + half[:21] + "\x00",
+		"hash as secret":  id + "-" + strings.Repeat("0", 22),
+		"unicode letters": id + "-" + strings.Repeat("ä", 11),
+	} {
+		if status, _ := (person{a, name, uuid.Nil, token}).send("GET", "users/me", nil); status != 401 {
+			t.Errorf("%s: got %d, want 401", name, status)
+		}
+	}
+	owner.want(200, "GET", "users/me", nil)
+	a.Exec("UPDATE api_keys SET expires_at = now() - interval '1 second'")
+	if text := owner.want(401, "GET", "users/me", nil); !strings.Contains(string(text), "expired") {
+		t.Errorf("an expired session: %s", text)
+	}
+}
+
+// TestSliding: a session in use lives on, and is not written at every request; a token ends when it was made to.
+func TestSliding(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	token := person{a, "token", owner.id, call[sdk.CreateTokenResponse](owner, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "t"}).Key}
+	type key struct{ Used, Ends string }
+	read := func(p person) (k key) {
+		t.Helper()
+		if err := a.DB.Pool.QueryRow(t.Context(), "SELECT last_used_at::text, expires_at::text FROM api_keys WHERE id = $1", p.token[:10]).Scan(&k.Used, &k.Ends); err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	for _, p := range []person{owner, token} {
+		before := read(p)
+		p.want(200, "GET", "users/me", nil)
+		if after := read(p); after != before {
+			t.Errorf("%s: a request wrote the key: %v, then %v", p.name, before, after)
+		}
+		a.Exec("UPDATE api_keys SET last_used_at = now() - interval '2 hours', expires_at = now() + interval '1 hour' WHERE id = $1", p.token[:10])
+		before = read(p)
+		p.want(200, "GET", "users/me", nil)
+		after := read(p)
+		if after.Used == before.Used {
+			t.Errorf("%s: use after two hours was not noted", p.name)
+		}
+		if moved := after.Ends != before.Ends; moved != (p.name == "admin") {
+			t.Errorf("%s: its end moved: %t", p.name, moved)
+		}
+	}
+	if me := call[sdk.User](owner, 200, "GET", "users/me", nil); me.LastSeenAt == nil {
+		t.Error("the user was not seen")
+	}
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	alice := a.first().add("alice")
+	made := call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "ci", Lifetime: 3600e9})
+	alice.want(409, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "ci"})
+	alice.want(400, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "x", Lifetime: -1})
+	alice.want(400, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "no\ngood"})
+	for _, narrow := range []sdk.CreateTokenRequest{
+		{TokenName: "narrow", Scope: "application_connect"},
+		{TokenName: "narrow", Scopes: []string{"workspace:read"}},
+		{TokenName: "narrow", Scopes: []string{"coder:all", "workspace:read"}},
+		{TokenName: "narrow", AllowList: []string{"workspace:11111111-1111-4111-8111-111111111111"}},
+	} {
+		alice.want(400, "POST", "users/me/keys/tokens", narrow)
+	}
+	alice.want(404, "GET", "users/me/keys/tokens/narrow", nil)
+	whole := sdk.CreateTokenRequest{TokenName: "whole", Scope: "all", Scopes: []string{"coder:all"}, AllowList: []string{"*:*"}}
+	call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", whole)
+	alice.want(204, "DELETE", "users/me/keys/"+call[sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens/whole", nil).ID, nil)
+	call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{})
+	if cfg := call[sdk.TokenConfig](alice, 200, "GET", "users/me/keys/tokens/tokenconfig", nil); cfg.MaxTokenLifetime <= 0 {
+		t.Errorf("token config: %+v", cfg)
+	}
+	list := call[[]sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens", nil)
+	if len(list) != 2 || list[0].TokenName != "ci" || list[0].LifetimeSeconds != 3600 || list[0].ID != made.Key[:10] {
+		t.Errorf("tokens: %+v", list)
+	}
+	if key := call[sdk.APIKey](alice, 200, "GET", "users/me/keys/"+made.Key[:10], nil); key.TokenName != "ci" {
+		t.Errorf("key: %+v", key)
+	}
+	// An expired token is refused at once, and listed to who asks for those too.
+	over := person{a, "expired", uuid.Nil, call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "over"}).Key}
+	over.want(200, "GET", "users/me", nil)
+	a.wasRevoked(alice.id)
+	alice.want(204, "PUT", "users/me/keys/"+over.token[:10]+"/expire", nil)
+	over.want(401, "GET", "users/me", nil)
+	if !a.wasRevoked(alice.id) {
+		t.Error("the end of the token was not announced")
+	}
+	alice.want(204, "PUT", "users/me/keys/"+over.token[:10]+"/expire", nil)
+	alice.want(404, "PUT", "users/me/keys/0123456789/expire", nil)
+	if all := call[[]sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens?include_expired=true", nil); len(all) != 3 {
+		t.Errorf("with the expired: %+v", all)
+	}
+	if good := call[[]sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens", nil); len(good) != 2 {
+		t.Errorf("without: %+v", good)
+	}
+	call[sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens/ci", nil)
+	session := person{a, "new session", alice.id, call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys", nil).Key}
+	session.want(200, "GET", "users/me", nil)
+	alice.want(204, "DELETE", "users/me/keys/"+made.Key[:10], nil)
+	if !a.wasRevoked(alice.id) {
+		t.Error("nobody was told that a token is gone")
+	}
+	alice.want(404, "DELETE", "users/me/keys/"+made.Key[:10], nil)
+	(person{a, "gone", alice.id, made.Key}).want(401, "GET", "users/me", nil)
+}
+
+// TestWorkspaceSession: the token that a template can read acts for its user, without an owner's powers and without making
+// other credentials, and ends with the next build and with the workspace.
+func TestWorkspaceSession(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	alice := owner.add("alice")
+	workspace := a.workspace("admin")
+	token, err := a.Users.SessionFor(t.Context(), a.DB.Queries, owner.id, workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := person{a, "inside the workspace", owner.id, token.Reveal()}
+	inside.want(200, "GET", "users/me", nil)
+	inside.want(404, "GET", "users/alice", nil)
+	inside.want(403, "POST", "users", sdk.CreateUserRequest{Email: "x@example.com", Username: "x", Password: password})
+	inside.want(403, "POST", "users/me/keys", nil)
+	inside.want(403, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{})
+	inside.want(403, "PUT", "users/me/password", sdk.UpdateUserPasswordRequest{OldPassword: password, Password: "Another-Password-1"})
+	inside.want(403, "PUT", "users/me/roles", sdk.UpdateRolesRequest{Roles: []string{"owner"}})
+	inside.want(403, "PUT", "users/me/gitsshkey", nil)
+	inside.want(201, "POST", "files", raw{sdk.ContentTypeTar, tarOf(t, entry{name: "main.tf", text: "x"})})
+	if tokens := call[[]sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens", nil); len(tokens) != 0 {
+		t.Errorf("tokens: %+v", tokens)
+	}
+
+	next, err := a.Users.SessionFor(t.Context(), a.DB.Queries, owner.id, workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside.want(401, "GET", "users/me", nil)
+	inside.token = next.Reveal()
+	inside.want(200, "GET", "users/me", nil)
+	inside.want(200, "POST", "users/logout", nil)
+	inside.want(401, "GET", "users/me", nil)
+}
+
+// TestHolder: what was signed for a key is worth nothing when the key has ended.
+func TestHolder(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	admin := a.first()
+	ann := admin.add("ann")
+	id, _, _ := strings.Cut(ann.token, "-")
+	got, err := a.Users.Holder(t.Context(), id)
+	if err != nil || got.UserID != ann.id || got.KeyID != id || got.FromWorkspace {
+		t.Errorf("holder: %+v, %v", got, err)
+	}
+	ended := func(what string) {
+		t.Helper()
+		if _, err := a.Users.Holder(t.Context(), id); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	a.Exec(`UPDATE users SET status = 'suspended' WHERE id = $1`, ann.id)
+	ended("suspended")
+	a.Exec(`UPDATE users SET status = 'active' WHERE id = $1`, ann.id)
+	a.Exec(`UPDATE api_keys SET expires_at = now() WHERE id = $1`, id)
+	ended("expired")
+	a.Exec(`DELETE FROM api_keys WHERE id = $1`, id)
+	ended("deleted")
+	if _, err := a.Users.Holder(t.Context(), ""); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("no key: %v", err)
+	}
+}
