@@ -150,8 +150,9 @@ var law = map[string]rule{
 	"packaging": {},
 }
 
-// serverTests is what every black-box test of the server may import besides: the harness, and the words of the provisioner in it.
-var serverTests = []string{"coderd/coderdtest", "provisionerd/provisionerpb"}
+// serverTests is what every black-box test of the server may import besides: the harness, the options of a server, and the words of the
+// provisioner in the harness.
+var serverTests = []string{"coderd", "coderd/coderdtest", "provisionerd/provisionerpb"}
 
 // unknown are the promises of package docs: the package must not know these parts of the program, be it by the imports of its imports.
 // The phrase stands in the package's documentation.
