@@ -28,8 +28,7 @@ lost for good: the server names its id when it refuses to start.
 
 The states stay in the database as they are. A build of a workspace that needs one fails until an owner gives the workspace a state
 (coder state push) or deletes it without destroying anything (coder delete --orphan); what the workspace has made must then be removed
-by hand. SSH keys that are encrypted with the lost key are deleted: users get new keys for git, which they must register again, and agents
-get new host keys.
+by hand. SSH keys that are encrypted with the lost key are deleted: users get new keys for git, which they must register again.
 
 The key's id is asked for again, or read as a line of standard input. Stop the server first.`,
 		Example: "  coder server forget-states --key 3008c91d88373a5c",

@@ -13,7 +13,7 @@ import (
 // Lost is what is encrypted with a key that an operator has lost.
 type Lost struct {
 	States  int64 // of builds
-	SSHKeys int64 // users' for git, and agents' host keys
+	SSHKeys int64 // users' for git
 }
 
 // CountUnder counts what is encrypted with the key of an id, as Check names it. It returns a fault, Invalid, for what is not an id
@@ -49,9 +49,6 @@ func Forget(ctx context.Context, db *database.DB, id string) (lost Lost, err err
 		header := append(append([]byte{}, magic...), key...)
 		if err := q.DeleteGitSSHKeysUnder(ctx, header); err != nil {
 			return fmt.Errorf("delete keys for git: %w", err)
-		}
-		if err := q.DeleteHostKeysUnder(ctx, header); err != nil {
-			return fmt.Errorf("delete host keys: %w", err)
 		}
 		return nil
 	})

@@ -19,7 +19,7 @@ const pem = "-----BEGIN OPENSSH PRIVATE KEY-----"
 func (b *builds) dump() string {
 	b.t.Helper()
 	var text string
-	if err := b.db.Pool.QueryRow(b.t.Context(), `SELECT (SELECT string_agg(k::text, ' ') FROM git_ssh_keys k) || (SELECT string_agg(k::text, ' ') FROM workspace_host_keys k)`).Scan(&text); err != nil {
+	if err := b.db.Pool.QueryRow(b.t.Context(), `SELECT string_agg(k::text, ' ') FROM git_ssh_keys k`).Scan(&text); err != nil {
 		b.t.Fatal(err)
 	}
 	return text
@@ -36,42 +36,32 @@ func TestSSHKeysAtRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.exec("INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, 'ssh-ed25519 AAAA')", user, pem+" git")
-	b.exec("INSERT INTO workspace_host_keys (workspace_id, agent_name, private_key, public_key) VALUES ($1, 'main', $2, 'ssh-ed25519 AAAA')", workspace, pem+" host")
-	read := func(r *states.Keyring) (git, host string, err error) {
+	read := func(r *states.Keyring) (string, error) {
 		t.Helper()
 		g, err := b.db.GetGitSSHKey(t.Context(), user)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if git, err = r.OpenSSHKey(states.GitKeyPlace(user), g.PrivateKey, g.Sealed); err != nil {
-			return "", "", err
-		}
-		var plain string
-		var sealed []byte
-		if err := b.db.Pool.QueryRow(t.Context(), "SELECT private_key, sealed FROM workspace_host_keys").Scan(&plain, &sealed); err != nil {
-			t.Fatal(err)
-		}
-		host, err = r.OpenSSHKey(states.HostKeyPlace(workspace, "main"), plain, sealed)
-		return git, host, err
+		return r.OpenSSHKey(states.GitKeyPlace(user), g.PrivateKey, g.Sealed)
 	}
 	for _, r := range []*states.Keyring{ring(t, 1), ring(t, 1), ring(t, 2, 1), ring(t, 2)} {
-		if git, host, err := read(r); err != nil || git != pem+" git" || host != pem+" host" {
-			t.Fatalf("before: %q, %q, %v", git, host, err)
+		if git, err := read(r); err != nil || git != pem+" git" {
+			t.Fatalf("before: %q, %v", git, err)
 		}
 		if err := r.ReencryptSSHKeys(t.Context(), b.db, log); err != nil {
 			t.Fatal(err)
 		}
-		if git, host, err := read(r); err != nil || git != pem+" git" || host != pem+" host" {
-			t.Fatalf("after: %q, %q, %v", git, host, err)
+		if git, err := read(r); err != nil || git != pem+" git" {
+			t.Fatalf("after: %q, %v", git, err)
 		}
 		if strings.Contains(b.dump(), "PRIVATE KEY") {
 			t.Fatal("a copy of the database shows a private key")
 		}
 	}
-	if _, _, err := read(ring(t, 1)); fault.CodeOf(err) != fault.Conflict {
+	if _, err := read(ring(t, 1)); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("with the old key alone: %v, want a conflict", err)
 	}
-	if err := ring(t, 1).Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "(2 SSH keys)") {
+	if err := ring(t, 1).Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "(1 SSH keys)") {
 		t.Errorf("check with the old key alone: %v", err)
 	}
 	// Moved into another user's row, it does not open.

@@ -13,8 +13,7 @@ import (
 )
 
 const countSSHKeyKeys = `-- name: CountSSHKeyKeys :many
-SELECT substring(k.sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys
-FROM (SELECT sealed FROM git_ssh_keys UNION ALL SELECT sealed FROM workspace_host_keys) k WHERE k.sealed <> '' GROUP BY 1 ORDER BY 1
+SELECT substring(sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys FROM git_ssh_keys WHERE sealed <> '' GROUP BY 1 ORDER BY 1
 `
 
 type CountSSHKeyKeysRow struct {
@@ -85,16 +84,6 @@ DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) = 
 // Keys for git that are encrypted with the key of a header.
 func (q *Queries) DeleteGitSSHKeysUnder(ctx context.Context, header []byte) error {
 	_, err := q.db.Exec(ctx, deleteGitSSHKeysUnder, header)
-	return err
-}
-
-const deleteHostKeysUnder = `-- name: DeleteHostKeysUnder :exec
-DELETE FROM workspace_host_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) = $1::bytea
-`
-
-// Host keys that are encrypted with the key of a header.
-func (q *Queries) DeleteHostKeysUnder(ctx context.Context, header []byte) error {
-	_, err := q.db.Exec(ctx, deleteHostKeysUnder, header)
 	return err
 }
 
@@ -359,37 +348,6 @@ func (q *Queries) ListGitSSHKeysNotUnder(ctx context.Context, header []byte) ([]
 	return items, nil
 }
 
-const listHostKeysNotUnder = `-- name: ListHostKeysNotUnder :many
-SELECT workspace_id, agent_name FROM workspace_host_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) <> $1::bytea
-ORDER BY workspace_id, agent_name
-`
-
-type ListHostKeysNotUnderRow struct {
-	WorkspaceID uuid.UUID
-	AgentName   string
-}
-
-// Agents whose private host key is not encrypted with the key of a header.
-func (q *Queries) ListHostKeysNotUnder(ctx context.Context, header []byte) ([]ListHostKeysNotUnderRow, error) {
-	rows, err := q.db.Query(ctx, listHostKeysNotUnder, header)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ListHostKeysNotUnderRow{}
-	for rows.Next() {
-		var i ListHostKeysNotUnderRow
-		if err := rows.Scan(&i.WorkspaceID, &i.AgentName); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listTokens = `-- name: ListTokens :many
 SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.kind = 'token' AND ($1::boolean OR k.expires_at > now()) AND ($2::uuid IS NULL OR k.user_id = $2)
@@ -485,27 +443,6 @@ func (q *Queries) LockGitSSHKey(ctx context.Context, userID uuid.UUID) (LockGitS
 	return i, err
 }
 
-const lockHostKey = `-- name: LockHostKey :one
-SELECT private_key, sealed FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2 FOR UPDATE
-`
-
-type LockHostKeyParams struct {
-	WorkspaceID uuid.UUID
-	AgentName   string
-}
-
-type LockHostKeyRow struct {
-	PrivateKey string
-	Sealed     []byte
-}
-
-func (q *Queries) LockHostKey(ctx context.Context, arg LockHostKeyParams) (LockHostKeyRow, error) {
-	row := q.db.QueryRow(ctx, lockHostKey, arg.WorkspaceID, arg.AgentName)
-	var i LockHostKeyRow
-	err := row.Scan(&i.PrivateKey, &i.Sealed)
-	return i, err
-}
-
 const nextKeyExpiry = `-- name: NextKeyExpiry :one
 SELECT coalesce(min(expires_at), $1::timestamptz + interval '1 day')::timestamptz AS at FROM api_keys WHERE expires_at > $1::timestamptz
 `
@@ -555,22 +492,6 @@ type SealGitSSHKeyParams struct {
 // The same key, encrypted: not a change for its user.
 func (q *Queries) SealGitSSHKey(ctx context.Context, arg SealGitSSHKeyParams) error {
 	_, err := q.db.Exec(ctx, sealGitSSHKey, arg.UserID, arg.Sealed)
-	return err
-}
-
-const sealHostKey = `-- name: SealHostKey :exec
-UPDATE workspace_host_keys SET private_key = '', sealed = $3 WHERE workspace_id = $1 AND agent_name = $2
-`
-
-type SealHostKeyParams struct {
-	WorkspaceID uuid.UUID
-	AgentName   string
-	Sealed      []byte
-}
-
-// The same key, encrypted.
-func (q *Queries) SealHostKey(ctx context.Context, arg SealHostKeyParams) error {
-	_, err := q.db.Exec(ctx, sealHostKey, arg.WorkspaceID, arg.AgentName, arg.Sealed)
 	return err
 }
 

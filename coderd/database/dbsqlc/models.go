@@ -284,7 +284,6 @@ type WorkspaceAgent struct {
 	Metadata                 []byte
 	Version                  string
 	ApiVersion               string
-	SshHostKey               string
 	CreatedAt                time.Time
 	FirstConnectedAt         *time.Time
 	LastConnectedAt          *time.Time
@@ -398,15 +397,6 @@ type WorkspaceBuildParameter struct {
 type WorkspaceFavorite struct {
 	UserID      uuid.UUID
 	WorkspaceID uuid.UUID
-}
-
-type WorkspaceHostKey struct {
-	WorkspaceID uuid.UUID
-	AgentName   string
-	PrivateKey  string
-	PublicKey   string
-	CreatedAt   time.Time
-	Sealed      []byte
 }
 
 type WorkspaceResource struct {

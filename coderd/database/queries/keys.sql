@@ -68,22 +68,9 @@ UPDATE git_ssh_keys SET private_key = '', sealed = $2 WHERE user_id = $1;
 -- Users whose private key is not encrypted with the key of a header.
 SELECT user_id FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) <> sqlc.arg(header)::bytea ORDER BY user_id;
 
--- name: LockHostKey :one
-SELECT private_key, sealed FROM workspace_host_keys WHERE workspace_id = $1 AND agent_name = $2 FOR UPDATE;
-
--- name: SealHostKey :exec
--- The same key, encrypted.
-UPDATE workspace_host_keys SET private_key = '', sealed = $3 WHERE workspace_id = $1 AND agent_name = $2;
-
--- name: ListHostKeysNotUnder :many
--- Agents whose private host key is not encrypted with the key of a header.
-SELECT workspace_id, agent_name FROM workspace_host_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) <> sqlc.arg(header)::bytea
-ORDER BY workspace_id, agent_name;
-
 -- name: CountSSHKeyKeys :many
 -- How many private SSH keys are encrypted with which key.
-SELECT substring(k.sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys
-FROM (SELECT sealed FROM git_ssh_keys UNION ALL SELECT sealed FROM workspace_host_keys) k WHERE k.sealed <> '' GROUP BY 1 ORDER BY 1;
+SELECT substring(sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys FROM git_ssh_keys WHERE sealed <> '' GROUP BY 1 ORDER BY 1;
 
 -- name: ListForgottenStateKeys :many
 -- Ids of keys that the server may lack.
@@ -96,10 +83,6 @@ INSERT INTO forgotten_state_keys (key_id) VALUES ($1) ON CONFLICT DO NOTHING;
 -- name: DeleteGitSSHKeysUnder :exec
 -- Keys for git that are encrypted with the key of a header.
 DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) = sqlc.arg(header)::bytea;
-
--- name: DeleteHostKeysUnder :exec
--- Host keys that are encrypted with the key of a header.
-DELETE FROM workspace_host_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) = sqlc.arg(header)::bytea;
 
 -- name: ListUsersWithExpiredKeys :many
 -- Whose keys ended by time after one moment and not after another.
