@@ -9,7 +9,7 @@
 //	jobs                                  its daemons come over the mesh, too
 //	mesh: coordinator, relay, node        says who is on it
 //	users  extauth  provisioners  events  health  retention  metrics
-//	httpapi  pubsub  states  seal  rbac  jobtags
+//	httpapi  lookup  pubsub  states  seal  rbac  jobtags
 //	database
 //
 // A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an

@@ -6,3 +6,8 @@ import "strings"
 func Text(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }
+
+// Visible is Text for what people read: a NUL becomes U+FFFD instead of being dropped.
+func Visible(text string) string {
+	return Text(strings.ReplaceAll(text, "\x00", "\uFFFD"))
+}

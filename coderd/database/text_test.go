@@ -6,6 +6,15 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 )
 
+func TestVisible(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "plain ä": "plain ä", "a\x00b": "a\uFFFDb", "a\xff\xfeb": "a\uFFFDb"} {
+		if got := database.Visible(text); got != want {
+			t.Errorf("Visible(%q) is %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"": "", "plain ä": "plain ä", "a\x00b": "ab", "a\xff\xfeb": "a\uFFFDb"} {

@@ -47,3 +47,17 @@ func sent(buf *bytes.Buffer, w http.ResponseWriter) bool {
 	_, err := buf.WriteTo(w)
 	return err == nil
 }
+
+// Paged reads one page of a list whose rows each say how many there are in all, and returns that count too. Beyond the end a query
+// has no row to say it, so the first row is read.
+func Paged[T any](limit, offset int, read func(limit, offset int32) ([]T, error), total func(T) int64) (rows []T, count int, err error) {
+	rows, err = read(int32(limit), int32(offset))
+	first := rows
+	if err == nil && len(rows) == 0 && offset > 0 {
+		first, err = read(1, 0)
+	}
+	if err != nil || len(first) == 0 {
+		return rows, 0, err
+	}
+	return rows, int(total(first[0])), nil
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,5 +69,33 @@ func TestWriteList(t *testing.T) {
 				t.Errorf("list (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestPaged(t *testing.T) {
+	t.Parallel()
+	all := []string{"a", "b", "c"}
+	for _, c := range []struct {
+		limit, offset int
+		all           []string
+		want          string
+		count, reads  int
+	}{
+		{2, 0, all, "ab", 3, 1}, {2, 2, all, "c", 3, 1}, {2, 3, all, "", 3, 2}, {2, 1 << 30, all, "", 3, 2},
+		{2, 0, nil, "", 0, 1}, {2, 5, nil, "", 0, 2},
+	} {
+		reads := 0
+		rows, count, err := httpapi.Paged(c.limit, c.offset, func(limit, offset int32) ([]string, error) {
+			reads++
+			from := min(int(offset), len(c.all))
+			return c.all[from:min(from+int(limit), len(c.all))], nil
+		}, func(string) int64 { return int64(len(c.all)) })
+		if got := strings.Join(rows, ""); err != nil || got != c.want || count != c.count || reads != c.reads {
+			t.Errorf("%d from %d of %v: %q of %d in %d reads, %v", c.limit, c.offset, c.all, got, count, reads, err)
+		}
+	}
+	broken := errors.New("the database is away")
+	if _, _, err := httpapi.Paged(1, 0, func(int32, int32) ([]string, error) { return nil, broken }, nil); !errors.Is(err, broken) {
+		t.Errorf("a failed read: %v", err)
 	}
 }

@@ -300,7 +300,7 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	add := func(at time.Time, source, level, stage, output string) {
 		p.CreatedAt = append(p.CreatedAt, at)
 		p.Sources, p.Levels = append(p.Sources, source), append(p.Levels, level)
-		p.Stages, p.Outputs = append(p.Stages, clean(cut(stage, 256))), append(p.Outputs, clean(output))
+		p.Stages, p.Outputs = append(p.Stages, database.Visible(cut(stage, 256))), append(p.Outputs, database.Visible(output))
 		size += int64(len(output)) + lineOverhead
 	}
 	for _, line := range batch.GetLines() {
@@ -333,11 +333,6 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 		return 0, false, fmt.Errorf("insert job logs: %w", err)
 	}
 	return size, overflowed, s.changed(ctx, q, job.ID)
-}
-
-// clean is text as PostgreSQL takes it. A NUL is seen in a log, as U+FFFD.
-func clean(text string) string {
-	return database.Text(strings.ReplaceAll(text, "\x00", "\uFFFD"))
 }
 
 // sourceChunk is the size of the pieces in which a source archive is sent, in bytes.

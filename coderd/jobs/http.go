@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobtags"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -27,19 +28,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PATCH /api/v2/organizations/{organization}/provisionerjobs/{job}/cancel", rbac.Needs(rbac.Update, rbac.ProvisionerJob), s.cancelJob)
 }
 
-func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
-	org, err := s.opts.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
-	if database.IsNotFound(err) {
-		return org, rbac.NotFound(rbac.Organization)
-	}
-	if err != nil {
-		return org, fmt.Errorf("look up organization: %w", err)
-	}
-	return org, nil
-}
-
 func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
-	org, err := s.organization(r)
+	org, err := lookup.Organization(r, s.opts.DB.Queries)
 	if err != nil {
 		return err
 	}
@@ -109,7 +99,7 @@ func jobOf(daemon uuid.UUID, rows []dbsqlc.ProvisionerJob, shown map[uuid.UUID]s
 
 // listJobs lists the jobs that the actor may see: their own, or all.
 func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
-	org, err := s.organization(r)
+	org, err := lookup.Organization(r, s.opts.DB.Queries)
 	if err != nil {
 		return err
 	}
@@ -154,7 +144,7 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 
 // job is the one in the path, if the actor may do the action to it.
 func (s *Service) job(r *http.Request, action rbac.Action) (dbsqlc.ProvisionerJob, error) {
-	org, err := s.organization(r)
+	org, err := lookup.Organization(r, s.opts.DB.Queries)
 	if err != nil {
 		return dbsqlc.ProvisionerJob{}, err
 	}

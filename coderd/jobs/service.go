@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobtags"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -240,11 +241,8 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 func (s *Service) Cancel(ctx context.Context, id uuid.UUID) error {
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		job, err := q.LockJob(ctx, id)
-		if database.IsNotFound(err) {
-			return rbac.NotFound(rbac.ProvisionerJob)
-		}
 		if err != nil {
-			return fmt.Errorf("lock job: %w", err)
+			return lookup.Fault(err, rbac.ProvisionerJob, "lock job")
 		}
 		switch job.Status {
 		case statusPending:
@@ -300,12 +298,12 @@ func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provisi
 		return err
 	}
 	// The row first: a handler that looks at its job sees how it ended.
-	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: clean(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
+	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: database.Visible(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
 		return fmt.Errorf("end job: %w", err)
 	}
 	err := handler.Finish(ctx, q, job, result)
 	if rejected, ok := errors.AsType[*Rejected](err); ok {
-		err = q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: statusFailed, Error: clean(rejected.Reason)})
+		err = q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: statusFailed, Error: database.Visible(rejected.Reason)})
 	}
 	if err != nil {
 		return fmt.Errorf("store result: %w", err)

@@ -273,7 +273,7 @@ func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.He
 		}
 	}
 	row, err = s.opts.DB.OpenProvisioner(ctx, dbsqlc.OpenProvisionerParams{
-		ID: daemon.ID, OrganizationID: x.org, Name: daemon.Name, Version: clean(cut(hello.GetVersion(), 256)), Tags: x.tags, BuiltIn: daemon.BuiltIn,
+		ID: daemon.ID, OrganizationID: x.org, Name: daemon.Name, Version: database.Visible(cut(hello.GetVersion(), 256)), Tags: x.tags, BuiltIn: daemon.BuiltIn,
 		KeyID: keyID, KeyName: daemon.keyName(), ServerID: &s.id,
 	})
 	switch {

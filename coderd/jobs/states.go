@@ -124,7 +124,7 @@ func storeChanges(ctx context.Context, q *dbsqlc.Queries, job uuid.UUID, changes
 	p := dbsqlc.UpsertJobChangesParams{JobID: job}
 	at := map[string]int{}
 	for _, c := range changes {
-		address := clean(c.GetAddress())
+		address := database.Visible(c.GetAddress())
 		i, known := at[address]
 		if !known {
 			i = len(p.Addresses)

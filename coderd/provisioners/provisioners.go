@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobtags"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -123,14 +124,7 @@ func (s *Service) may(r *http.Request, action rbac.Action) (dbsqlc.Organization,
 	if err := httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerKey, uuid.Nil)); err != nil {
 		return dbsqlc.Organization{}, err
 	}
-	org, err := s.opts.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
-	if database.IsNotFound(err) {
-		return org, rbac.NotFound(rbac.Organization)
-	}
-	if err != nil {
-		return org, fmt.Errorf("look up organization: %w", err)
-	}
-	return org, nil
+	return lookup.Organization(r, s.opts.DB.Queries)
 }
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -83,11 +84,8 @@ func (s *Service) dryRun(r *http.Request, action rbac.Action) (dbsqlc.Provisione
 		return dbsqlc.ProvisionerJob{}, err
 	}
 	job, err := s.opts.DB.GetTemplateJob(r.Context(), dbsqlc.GetTemplateJobParams{ID: id, Kind: string(sdk.JobTemplateDryRun)})
-	if database.IsNotFound(err) {
-		return job, rbac.NotFound(rbac.ProvisionerJob)
-	}
 	if err != nil {
-		return job, fmt.Errorf("read dry run: %w", err)
+		return job, lookup.Fault(err, rbac.ProvisionerJob, "read dry run")
 	}
 	var in dryRunInput
 	if err := json.Unmarshal(job.Input, &in); err != nil {

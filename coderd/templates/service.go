@@ -3,7 +3,6 @@ package templates
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/memo"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -91,12 +91,9 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 // organization is the one in the path.
 func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
-	org, err := s.opts.DB.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
-	if database.IsNotFound(err) {
-		return org, rbac.NotFound(rbac.Organization)
-	}
+	org, err := lookup.Organization(r, s.opts.DB.Queries)
 	if err != nil {
-		return org, fmt.Errorf("look up organization: %w", err)
+		return org, err
 	}
 	return org, httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Object{Resource: rbac.Organization})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -148,11 +149,8 @@ func (s *Service) template(r *http.Request, action rbac.Action) (dbsqlc.Template
 		return dbsqlc.Template{}, err
 	}
 	t, err := s.opts.DB.GetTemplate(r.Context(), id)
-	if database.IsNotFound(err) {
-		return t, rbac.NotFound(rbac.Template)
-	}
 	if err != nil {
-		return t, fmt.Errorf("read template: %w", err)
+		return t, lookup.Fault(err, rbac.Template, "read template")
 	}
 	return t, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Template, uuid.Nil))
 }
@@ -164,11 +162,8 @@ func (s *Service) templateByName(r *http.Request) (dbsqlc.Template, error) {
 		return dbsqlc.Template{}, err
 	}
 	t, err := s.opts.DB.GetTemplateByName(r.Context(), dbsqlc.GetTemplateByNameParams{OrganizationID: org.ID, Name: r.PathValue("templatename")})
-	if database.IsNotFound(err) {
-		return t, rbac.NotFound(rbac.Template)
-	}
 	if err != nil {
-		return t, fmt.Errorf("look up template: %w", err)
+		return t, lookup.Fault(err, rbac.Template, "look up template")
 	}
 	return t, nil
 }
@@ -248,11 +243,8 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 		}
 		return q.SoftDeleteTemplate(r.Context(), t.ID)
 	})
-	if database.IsNotFound(err) {
-		return rbac.NotFound(rbac.Template)
-	}
 	if err != nil {
-		return fmt.Errorf("delete template: %w", err)
+		return lookup.Fault(err, rbac.Template, "delete template")
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The template is deleted."})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -174,11 +175,8 @@ func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateV
 		return dbsqlc.TemplateVersion{}, err
 	}
 	v, err := s.opts.DB.GetTemplateVersion(r.Context(), id)
-	if database.IsNotFound(err) {
-		return v, rbac.NotFound(rbac.TemplateVersion)
-	}
 	if err != nil {
-		return v, fmt.Errorf("read template version: %w", err)
+		return v, lookup.Fault(err, rbac.TemplateVersion, "read template version")
 	}
 	return v, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.TemplateVersion, uuid.Nil))
 }
@@ -249,11 +247,8 @@ func (s *Service) getVersionByNames(w http.ResponseWriter, r *http.Request) erro
 
 func (s *Service) writeNamedVersion(w http.ResponseWriter, r *http.Request, t dbsqlc.Template) error {
 	v, err := s.opts.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{TemplateID: &t.ID, Name: r.PathValue("versionname")})
-	if database.IsNotFound(err) {
-		return rbac.NotFound(rbac.TemplateVersion)
-	}
 	if err != nil {
-		return fmt.Errorf("look up template version: %w", err)
+		return lookup.Fault(err, rbac.TemplateVersion, "look up template version")
 	}
 	return s.writeVersion(w, r, http.StatusOK, v.ID)
 }

@@ -183,19 +183,13 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if limit == 0 || limit > maxPage {
 		limit = maxPage
 	}
-	p.PageLimit, p.PageOffset = int32(limit), int32(offset)
 	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.User) {
 		p.OnlyID = &actor.UserID
 	}
-	rows, err := s.db.ListUsers(r.Context(), p)
-	if err == nil && len(rows) == 0 && offset > 0 { // past the end: only how many there are
-		p.PageLimit, p.PageOffset = 1, 0
-		var first []dbsqlc.ListUsersRow
-		first, err = s.db.ListUsers(r.Context(), p)
-		if err == nil && len(first) > 0 {
-			return httpapi.Write(w, http.StatusOK, sdk.UsersResponse{Count: int(first[0].Total)})
-		}
-	}
+	rows, count, err := httpapi.Paged(limit, offset, func(limit, offset int32) ([]dbsqlc.ListUsersRow, error) {
+		p.PageLimit, p.PageOffset = limit, offset
+		return s.db.ListUsers(r.Context(), p)
+	}, func(row dbsqlc.ListUsersRow) int64 { return row.Total })
 	if err != nil {
 		return fmt.Errorf("list users: %w", err)
 	}
@@ -203,9 +197,9 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("read organization: %w", err)
 	}
-	var out sdk.UsersResponse
+	out := sdk.UsersResponse{Count: count}
 	for _, row := range rows {
-		out.Users, out.Count = append(out.Users, toUser(row.User, org.ID)), int(row.Total)
+		out.Users = append(out.Users, toUser(row.User, org.ID))
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -77,11 +77,8 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	file, err := s.db.GetFile(r.Context(), id)
-	if database.IsNotFound(err) {
-		return rbac.NotFound(rbac.File)
-	}
 	if err != nil {
-		return fmt.Errorf("read file: %w", err)
+		return lookup.Fault(err, rbac.File, "read file")
 	}
 	if err := httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Of(rbac.File, file.CreatedBy)); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -163,11 +164,8 @@ func (s *Service) getKey(w http.ResponseWriter, r *http.Request) error {
 }
 
 func writeKey(w http.ResponseWriter, key dbsqlc.ApiKey, err error) error {
-	if database.IsNotFound(err) {
-		return rbac.NotFound(rbac.APIKey)
-	}
 	if err != nil {
-		return fmt.Errorf("read key: %w", err)
+		return lookup.Fault(err, rbac.APIKey, "read key")
 	}
 	return httpapi.Write(w, http.StatusOK, toKey(key))
 }

@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -16,12 +16,9 @@ import (
 // Every user is a member of the one organization; what a role allows, it allows everywhere.
 
 func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
-	org, err := s.db.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
-	if database.IsNotFound(err) {
-		return org, rbac.NotFound(rbac.Organization)
-	}
+	org, err := lookup.Organization(r, s.db.Queries)
 	if err != nil {
-		return org, fmt.Errorf("read organization: %w", err)
+		return org, err
 	}
 	return org, httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Of(rbac.Organization, uuid.Nil))
 }

@@ -5,7 +5,6 @@ package users
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -17,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -134,11 +134,8 @@ func (s *Service) Find(ctx context.Context, actor rbac.Actor, reference string) 
 	default:
 		user, err = s.db.GetUserByName(ctx, reference)
 	}
-	if database.IsNotFound(err) {
-		return dbsqlc.User{}, rbac.NotFound(rbac.User)
-	}
 	if err != nil {
-		return dbsqlc.User{}, fmt.Errorf("find user: %w", err)
+		return dbsqlc.User{}, lookup.Fault(err, rbac.User, "find user")
 	}
 	return user, nil
 }

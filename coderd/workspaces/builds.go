@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
-	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -194,11 +194,8 @@ func (s *Service) buildInPath(r *http.Request, action rbac.Action, resource rbac
 		return dbsqlc.GetBuildRow{}, dbsqlc.Workspace{}, err
 	}
 	b, err := s.opts.DB.GetBuild(r.Context(), id)
-	if database.IsNotFound(err) {
-		return b, dbsqlc.Workspace{}, rbac.NotFound(rbac.WorkspaceBuild)
-	}
 	if err != nil {
-		return b, dbsqlc.Workspace{}, fmt.Errorf("read build: %w", err)
+		return b, dbsqlc.Workspace{}, lookup.Fault(err, rbac.WorkspaceBuild, "read build")
 	}
 	ws, err := s.opts.DB.GetWorkspace(r.Context(), b.WorkspaceID)
 	if err != nil {

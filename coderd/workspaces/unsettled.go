@@ -82,7 +82,7 @@ func (h buildHandler) storeUnsettled(ctx context.Context, q *dbsqlc.Queries, b d
 	if len(left.Unknown)+len(left.Tainted) == 0 {
 		return nil
 	}
-	if err := q.UpdateBuildUnsettled(ctx, dbsqlc.UpdateBuildUnsettledParams{ID: b.ID, Unknown: cleanAll(left.Unknown), Tainted: cleanAll(left.Tainted)}); err != nil {
+	if err := q.UpdateBuildUnsettled(ctx, dbsqlc.UpdateBuildUnsettledParams{ID: b.ID, Unknown: visible(left.Unknown), Tainted: visible(left.Tainted)}); err != nil {
 		return fmt.Errorf("store what the build left: %w", err)
 	}
 	return nil
@@ -95,11 +95,11 @@ func merged(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// cleanAll makes texts fit for PostgreSQL.
-func cleanAll(texts []string) []string {
+// visible are texts as PostgreSQL takes them.
+func visible(texts []string) []string {
 	out := make([]string, 0, len(texts))
 	for _, text := range texts {
-		out = append(out, database.Text(strings.ReplaceAll(text, "\x00", "\uFFFD")))
+		out = append(out, database.Visible(text))
 	}
 	return out
 }

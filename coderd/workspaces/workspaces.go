@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -42,11 +43,9 @@ func CheckName(name string) error {
 
 func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
-	if ref := r.PathValue("organization"); ref != "" {
-		if _, err := s.opts.DB.GetOrganizationByReference(ctx, ref); database.IsNotFound(err) {
-			return rbac.NotFound(rbac.Organization)
-		} else if err != nil {
-			return fmt.Errorf("look up organization: %w", err)
+	if r.PathValue("organization") != "" {
+		if _, err := lookup.Organization(r, s.opts.DB.Queries); err != nil {
+			return err
 		}
 	}
 	owner, err := s.user(r)
@@ -84,10 +83,8 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 		return err
 	}
 	// Their deletion counts their workspaces: it sees this one, or this one does not come to be.
-	if _, err := q.HoldUser(ctx, owner.ID); database.IsNotFound(err) {
-		return rbac.NotFound(rbac.User)
-	} else if err != nil {
-		return fmt.Errorf("hold owner: %w", err)
+	if _, err := q.HoldUser(ctx, owner.ID); err != nil {
+		return lookup.Fault(err, rbac.User, "hold owner")
 	}
 	if owner.Status == string(sdk.UserSuspended) {
 		return fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
@@ -179,11 +176,8 @@ func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspa
 		return dbsqlc.Workspace{}, err
 	}
 	w, err := s.opts.DB.GetWorkspace(r.Context(), id)
-	if database.IsNotFound(err) {
-		return w, rbac.NotFound(rbac.Workspace)
-	}
 	if err != nil {
-		return w, fmt.Errorf("read workspace: %w", err)
+		return w, lookup.Fault(err, rbac.Workspace, "read workspace")
 	}
 	if err := httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Workspace, w.OwnerID)); err != nil {
 		return w, err
@@ -229,11 +223,8 @@ func (s *Service) named(r *http.Request) (dbsqlc.Workspace, error) {
 	w, err := s.opts.DB.GetWorkspaceByOwnerAndName(r.Context(), dbsqlc.GetWorkspaceByOwnerAndNameParams{
 		OwnerID: owner.ID, Name: r.PathValue("workspacename"), IncludeDeleted: deleted,
 	})
-	if database.IsNotFound(err) {
-		return w, rbac.NotFound(rbac.Workspace)
-	}
 	if err != nil {
-		return w, fmt.Errorf("look up workspace: %w", err)
+		return w, lookup.Fault(err, rbac.Workspace, "look up workspace")
 	}
 	return w, nil
 }
@@ -327,24 +318,14 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if limit == 0 || limit > maxList {
 		limit = maxList
 	}
-	p.PageLimit, p.PageOffset = int32(limit), int32(offset)
-	rows, err := s.opts.DB.ListWorkspaceRows(ctx, p)
+	rows, count, err := httpapi.Paged(limit, offset, func(limit, offset int32) ([]dbsqlc.ListWorkspaceRowsRow, error) {
+		p.PageLimit, p.PageOffset = limit, offset
+		return s.opts.DB.ListWorkspaceRows(ctx, p)
+	}, func(row dbsqlc.ListWorkspaceRowsRow) int64 { return row.Total })
 	if err != nil {
 		return fmt.Errorf("list workspaces: %w", err)
 	}
-	out := sdk.WorkspacesResponse{}
-	if len(rows) > 0 {
-		out.Count = int(rows[0].Total)
-	} else if offset > 0 { // beyond the end: the count is still of all
-		p.PageLimit, p.PageOffset = 1, 0
-		first, err := s.opts.DB.ListWorkspaceRows(ctx, p)
-		if err != nil {
-			return fmt.Errorf("count workspaces: %w", err)
-		}
-		if len(first) > 0 {
-			out.Count = int(first[0].Total)
-		}
-	}
+	out := sdk.WorkspacesResponse{Count: count}
 	if out.Workspaces, err = s.show(ctx, rows); err != nil {
 		return err
 	}

@@ -1,0 +1,43 @@
+package lookup_test
+
+import (
+	"errors"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/lookup"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+func TestFault(t *testing.T) {
+	t.Parallel()
+	if err := lookup.Fault(pgx.ErrNoRows, rbac.Template, "read template"); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("no row: %v", err)
+	}
+	cause := errors.New("the disk is full")
+	if err := lookup.Fault(cause, rbac.Template, "read template"); fault.CodeOf(err) != fault.Internal || !errors.Is(err, cause) || err.Error() != "read template: the disk is full" {
+		t.Errorf("another error: %v", err)
+	}
+}
+
+func TestOrganization(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	known, err := db.GetDefaultOrganization(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reference := range []string{"default", known.Name, known.ID.String(), "elsewhere", "", "x' OR 'a'='a"} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.SetPathValue("organization", reference)
+		got, err := lookup.Organization(r, db.Queries)
+		exists := reference == "default" || reference == known.Name || reference == known.ID.String()
+		if exists && (err != nil || got.ID != known.ID) || !exists && fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("%q: %+v, %v", reference, got, err)
+		}
+	}
+}
