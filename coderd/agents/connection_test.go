@@ -1,0 +1,185 @@
+package agents_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// counter counts the queries of a pool.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// counted is the database again, with its queries counted.
+func counted(t *testing.T, db *database.DB) (*database.DB, *counter) {
+	t.Helper()
+	c := &counter{}
+	cfg := db.Pool.Config()
+	cfg.ConnConfig.Tracer = c
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return &database.DB{Queries: dbsqlc.New(pool), Pool: pool}, c
+}
+
+func TestConnection(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	var queries *counter
+	w.opts.DB, queries = counted(t, w.db)
+	s := agents.New(w.opts)
+	c := serve(t, s).client(id)
+	st := hello(t, c)
+	beat(t, st, 1)
+	a := w.agent(id)
+	if agents.Status(time.Now(), a) != sdk.AgentConnected || a.Version != "v2.31.0" || a.Architecture != "arm64" {
+		t.Errorf("connected agent: got %+v", a)
+	}
+	before := queries.n.Load()
+	for n := range uint64(200) {
+		beat(t, st, n)
+	}
+	if got := queries.n.Load() - before; got != 0 {
+		t.Errorf("200 heartbeats made %d queries, want none", got)
+	}
+	if err := st.CloseRequest(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+	beat(t, hello(t, c), 1)
+	if !w.is(id, sdk.AgentConnected)(t.Context()) {
+		t.Error("the agent is back and not connected")
+	}
+}
+
+func TestSecondStreamReplacesTheFirst(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	c := serve(t, agents.New(w.opts)).client(id)
+	first := hello(t, c)
+	beat(t, first, 1)
+	second := hello(t, c)
+	beat(t, second, 1)
+	if _, err := first.Receive(); connect.CodeOf(err) != connect.CodeAborted {
+		t.Errorf("first stream: %v, want aborted", err)
+	}
+	beat(t, second, 2)
+	if !w.is(id, sdk.AgentConnected)(t.Context()) {
+		t.Error("the end of the replaced stream disconnected the agent")
+	}
+}
+
+func TestSilentAgentIsDisconnected(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	w.opts.Silence = 50 * time.Millisecond
+	st := hello(t, serve(t, agents.New(w.opts)).client(id))
+	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+		t.Errorf("silent stream: %v, want deadline exceeded", err)
+	}
+	await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+}
+
+func TestShutdownAndRevocation(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	revoked := make(chan uuid.UUID, 8)
+	w.opts.Mesh = &fakeMesh{revoked: revoked}
+	s := agents.New(w.opts)
+	s.Start()
+	c := serve(t, s).client(id)
+	st := hello(t, c)
+	beat(t, st, 1)
+	if err := w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error { return agents.Shutdown(t.Context(), q, b.workspace) }); err != nil {
+		t.Fatal(err)
+	}
+	msg, err := st.Receive()
+	if err != nil || msg.GetShutdown() == nil {
+		t.Fatalf("got %v, %v, want a shutdown", msg, err)
+	}
+	w.revoke(b.workspace)
+	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("stream of a revoked agent: %v, want permission denied", err)
+	}
+	if got := <-revoked; got != id {
+		t.Errorf("the mesh revoked %s, want %s", got, id)
+	}
+	again := hello(t, c)
+	if _, err := again.Receive(); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("new stream of a revoked agent: %v, want permission denied", err)
+	}
+}
+
+// What was announced while the listening connection was lost is found out afterwards.
+func TestLostRevocationIsFound(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	s := agents.New(w.opts)
+	s.Start()
+	st := hello(t, serve(t, s).client(id))
+	beat(t, st, 1)
+	w.exec(`UPDATE workspace_agents SET token_hash = NULL WHERE workspace_id = $1`, b.workspace) // without a notification
+	if err := w.pubsub.Publish(t.Context(), "agents_revoked", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("stream: %v, want permission denied", err)
+	}
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	w, _, here := running(t)
+	gone := uuid.New()
+	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(gone))
+	before := agents.New(w.opts)
+	sv := serve(t, before)
+	for _, id := range []uuid.UUID{here, gone} {
+		st := hello(t, sv.client(id))
+		beat(t, st, 1)
+		defer st.CloseResponse()
+	}
+	before.Stop()
+	for _, id := range []uuid.UUID{here, gone} {
+		if !w.is(id, sdk.AgentConnected)(t.Context()) {
+			t.Errorf("the end of the server disconnected agent %s", id)
+		}
+	}
+	connected := *w.agent(here).LastConnectedAt
+
+	opts := w.opts
+	opts.ReturnGrace = 300 * time.Millisecond
+	after := agents.New(opts)
+	st := hello(t, serve(t, after).client(here))
+	beat(t, st, 1)
+	after.Start()
+	await(t, "the sweep", w.is(gone, sdk.AgentDisconnected))
+	if !w.is(here, sdk.AgentConnected)(t.Context()) {
+		t.Error("the sweep disconnected an agent that came back")
+	}
+	if got := *w.agent(here).LastConnectedAt; !got.Equal(connected) {
+		t.Errorf("coming back was written: %v, want %v", got, connected)
+	}
+	if err := st.CloseRequest(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "disconnection", w.is(here, sdk.AgentDisconnected))
+}

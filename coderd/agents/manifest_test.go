@@ -1,0 +1,121 @@
+package agents_test
+
+import (
+	"context"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+func TestManifest(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	c := serve(t, agents.New(w.opts)).client(id)
+	got, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := got.Msg
+	if m.GetAgentName() != "main" || m.GetWorkspaceName() != "dev" || m.GetOwnerName() != "ann" || m.GetOwnerEmail() != "ann@example.com" ||
+		m.GetAccessUrl() != w.opts.AccessURL || !m.GetStartBlocksLogin() || m.GetIncarnation() != uint64(b.number) ||
+		uuid.UUID(m.GetAgentId()) != id || uuid.UUID(m.GetWorkspaceId()) != b.workspace {
+		t.Errorf("manifest: got %v", m)
+	}
+	if diff := cmp.Diff(map[string]string{"A": "1"}, m.GetEnv()); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	if len(m.GetScripts()) != 1 || m.GetScripts()[0].GetScript() != "true" || len(m.GetScripts()[0].GetLogSourceId()) != 16 {
+		t.Errorf("scripts: got %v", m.GetScripts())
+	}
+	w.revoke(b.workspace)
+	if _, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("manifest of a revoked agent: %v, want permission denied", err)
+	}
+}
+
+// An agent that comes while its build runs is let in and gets no manifest until the build has described it. Then it is told.
+func TestManifestIsWholeOrWithheld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobRunning)
+	id := uuid.New()
+	w.store(b, false, resource(id, func(a *provisionerpb.Agent) { a.Scripts, a.Apps = nil, nil }))
+	s := agents.New(w.opts)
+	s.Start()
+	c := serve(t, s).client(id)
+	manifest := func(accepts bool) (*agentpb.ManifestResponse, error) {
+		got, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: accepts}))
+		if err != nil {
+			return nil, err
+		}
+		return got.Msg, nil
+	}
+	if _, err := manifest(false); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("an agent that does not know of pending manifests: %v, want unavailable", err)
+	}
+	m, err := manifest(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !m.GetPending() || len(m.GetEnv()) > 0 || len(m.GetMetadata()) > 0 || m.GetIncarnation() != uint64(b.number) {
+		t.Errorf("pending manifest: got %v", m)
+	}
+	say := func(h *agentpb.Hello) *stream {
+		st := c.Connect(t.Context())
+		h.ProtocolVersion = 1
+		if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: h}}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.CloseRequest(); st.CloseResponse() })
+		return st
+	}
+	told := func(st *stream) {
+		t.Helper()
+		msg, err := st.Receive()
+		if err != nil || msg.GetManifestChanged() == nil {
+			t.Fatalf("got %v, %v; want that the manifest has changed", msg, err)
+		}
+	}
+	st := say(&agentpb.Hello{Incarnation: uint64(b.number), ManifestPending: true})
+	beat(t, st, 1)
+	await(t, "connection", w.is(id, sdk.AgentConnected))
+	w.store(b, false, resource(id, func(a *provisionerpb.Agent) { a.Complete = true }))
+	told(st)
+	if m, err = manifest(true); err != nil || m.GetPending() || len(m.GetScripts()) != 1 || len(m.GetApps()) != 1 || m.GetEnv()["A"] != "1" {
+		t.Errorf("whole manifest: got %v, %v", m, err)
+	}
+	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: &agentpb.Hello{Incarnation: uint64(b.number), ExpandedDirectory: "/late"}}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "second hello", func(context.Context) bool { return w.agent(id).ExpandedDirectory == "/late" })
+	// The build described the agent between its manifest and its stream: it is told at once.
+	told(say(&agentpb.Hello{Incarnation: uint64(b.number), ManifestPending: true}))
+	// The same for another build's manifest.
+	told(say(&agentpb.Hello{Incarnation: uint64(b.number) + 1}))
+}
+
+// What a build reports at its end is complete, whatever its provisioner says.
+func TestFinalReportIsComplete(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	if !w.agent(id).Complete {
+		t.Error("an agent of a build that has ended has no manifest")
+	}
+	// The next build keeps the agent and has not described it yet.
+	next := w.build(b.workspace, sdk.TransitionStart, sdk.JobRunning)
+	w.store(next, false, resource(id))
+	if w.agent(id).Complete {
+		t.Error("the manifest of a running build is called whole before the provisioner says so")
+	}
+	w.store(next, true, resource(id))
+	if !w.agent(id).Complete {
+		t.Error("the manifest is not whole at the build's end")
+	}
+}
