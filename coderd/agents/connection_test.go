@@ -1,50 +1,23 @@
 package agents_test
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/codermesh/codermesh/coderd/agents"
-	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// counter counts the queries of a pool.
-type counter struct{ n atomic.Int64 }
-
-func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	c.n.Add(1)
-	return ctx
-}
-func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// counted is the database again, with its queries counted.
-func counted(t *testing.T, db *database.DB) (*database.DB, *counter) {
-	t.Helper()
-	c := &counter{}
-	cfg := db.Pool.Config()
-	cfg.ConnConfig.Tracer = c
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return &database.DB{Queries: dbsqlc.New(pool), Pool: pool}, c
-}
-
 func TestConnection(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
-	var queries *counter
-	w.opts.DB, queries = counted(t, w.db)
+	var queries *coderdtest.Queries
+	w.opts.DB, queries = coderdtest.Counted(t, w.DB)
 	s := agents.New(w.opts)
 	c := serve(t, s).client(id)
 	st := hello(t, c)
@@ -53,17 +26,17 @@ func TestConnection(t *testing.T) {
 	if agents.Status(time.Now(), a) != sdk.AgentConnected || a.Version != "v2.31.0" || a.Architecture != "arm64" {
 		t.Errorf("connected agent: got %+v", a)
 	}
-	before := queries.n.Load()
+	before := queries.Count()
 	for n := range uint64(200) {
 		beat(t, st, n)
 	}
-	if got := queries.n.Load() - before; got != 0 {
+	if got := queries.Count() - before; got != 0 {
 		t.Errorf("200 heartbeats made %d queries, want none", got)
 	}
 	if err := st.CloseRequest(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+	coderdtest.Await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
 	beat(t, hello(t, c), 1)
 	if !w.is(id, sdk.AgentConnected)(t.Context()) {
 		t.Error("the agent is back and not connected")
@@ -95,7 +68,7 @@ func TestSilentAgentIsDisconnected(t *testing.T) {
 	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 		t.Errorf("silent stream: %v, want deadline exceeded", err)
 	}
-	await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+	coderdtest.Await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
 }
 
 func TestShutdownAndRevocation(t *testing.T) {
@@ -108,14 +81,14 @@ func TestShutdownAndRevocation(t *testing.T) {
 	c := serve(t, s).client(id)
 	st := hello(t, c)
 	beat(t, st, 1)
-	if err := w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error { return agents.Shutdown(t.Context(), q, b.workspace) }); err != nil {
+	if err := w.DB.InTx(t.Context(), func(q *dbsqlc.Queries) error { return agents.Shutdown(t.Context(), q, b.Workspace) }); err != nil {
 		t.Fatal(err)
 	}
 	msg, err := st.Receive()
 	if err != nil || msg.GetShutdown() == nil {
 		t.Fatalf("got %v, %v, want a shutdown", msg, err)
 	}
-	w.revoke(b.workspace)
+	w.revoke(b.Workspace)
 	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("stream of a revoked agent: %v, want permission denied", err)
 	}
@@ -136,8 +109,8 @@ func TestLostRevocationIsFound(t *testing.T) {
 	s.Start()
 	st := hello(t, serve(t, s).client(id))
 	beat(t, st, 1)
-	w.exec(`UPDATE workspace_agents SET token_hash = NULL WHERE workspace_id = $1`, b.workspace) // without a notification
-	if err := w.pubsub.Publish(t.Context(), "agents_revoked", ""); err != nil {
+	w.Exec(`UPDATE workspace_agents SET token_hash = NULL WHERE workspace_id = $1`, b.Workspace) // without a notification
+	if err := w.PubSub.Publish(t.Context(), "agents_revoked", ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodePermissionDenied {
@@ -149,7 +122,7 @@ func TestRestart(t *testing.T) {
 	t.Parallel()
 	w, _, here := running(t)
 	gone := uuid.New()
-	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(gone))
+	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(gone))
 	before := agents.New(w.opts)
 	sv := serve(t, before)
 	for _, id := range []uuid.UUID{here, gone} {
@@ -171,7 +144,7 @@ func TestRestart(t *testing.T) {
 	st := hello(t, serve(t, after).client(here))
 	beat(t, st, 1)
 	after.Start()
-	await(t, "the sweep", w.is(gone, sdk.AgentDisconnected))
+	coderdtest.Await(t, "the sweep", w.is(gone, sdk.AgentDisconnected))
 	if !w.is(here, sdk.AgentConnected)(t.Context()) {
 		t.Error("the sweep disconnected an agent that came back")
 	}
@@ -181,5 +154,5 @@ func TestRestart(t *testing.T) {
 	if err := st.CloseRequest(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "disconnection", w.is(here, sdk.AgentDisconnected))
+	coderdtest.Await(t, "disconnection", w.is(here, sdk.AgentDisconnected))
 }

@@ -22,7 +22,7 @@ import (
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	sealer, err := seal.Load(t.Context(), w.db)
+	sealer, err := seal.Load(t.Context(), w.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestExternalAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.opts.ExternalAuth = extauth.New(extauth.Options{
-		DB: w.db, Logger: w.log, Keys: keys, Sealer: sealer, Providers: providers, AccessURL: &url.URL{Scheme: "http", Host: "server"},
+		DB: w.DB, Logger: w.log, Keys: keys, Sealer: sealer, Providers: providers, AccessURL: &url.URL{Scheme: "http", Host: "server"},
 	})
 	t.Cleanup(w.opts.ExternalAuth.Close)
 	var suspended error
@@ -58,7 +58,7 @@ func TestExternalAuth(t *testing.T) {
 		}
 	}
 	other := uuid.New()
-	w.store(w.build(w.workspace(w.other, "bobs"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(other))
+	w.store(w.BuildRow(w.WorkspaceRow("bob", "bobs"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(other))
 	if got, err := s.client(other).ExternalAuth(t.Context(), byURL("https://git.example.com/a/b.git")); err != nil || got.Msg.GetAccessToken() != "" {
 		t.Errorf("bob's agent: got %v, %v, want no token", got, err)
 	}
@@ -84,7 +84,7 @@ func TestExternalAuth(t *testing.T) {
 		t.Errorf("a suspended owner's agent: %v, want permission denied", err)
 	}
 	suspended = nil
-	w.revoke(b.workspace)
+	w.revoke(b.Workspace)
 	if _, err := anns.ExternalAuth(t.Context(), byID("forge")); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("a revoked agent: %v, want permission denied", err)
 	}

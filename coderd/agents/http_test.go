@@ -15,28 +15,15 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
-// api serves the routes of a service. The session token is the user's id, and "admin" a template admin's.
+// api serves the routes of a test's own service, with the users of the world's server.
 func api(t *testing.T, s *agents.Service, w *world) *url.URL {
 	t.Helper()
-	mux := httpapi.NewMux(httpapi.Options{Logger: w.log, Authenticate: func(r *http.Request) (rbac.Actor, error) {
-		token, _ := httpapi.Token(r)
-		if token.Reveal() == "admin" {
-			return rbac.Actor{UserID: uuid.New(), Roles: []string{rbac.RoleTemplateAdmin}}, nil
-		}
-		id, err := uuid.Parse(token.Reveal())
-		if err != nil {
-			return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
-		}
-		return rbac.Actor{UserID: id}, nil
-	}})
+	mux := httpapi.NewMux(httpapi.Options{Logger: w.log, Authenticate: w.Users.Authenticate})
 	s.Routes(mux)
-	httpapi.CheckPermissions(t, mux, "POST /api/v2/workspaceagents/me/startup-problem")
 	hs := httptest.NewServer(mux)
 	t.Cleanup(hs.Close)
 	u, err := url.Parse(hs.URL)
@@ -76,38 +63,38 @@ func TestAgentRoutesAreTheOwners(t *testing.T) {
 		who, token, path string
 		want             int
 	}{
-		{"owner", w.owner.String(), id.String(), 200},
-		{"owner", w.owner.String(), id.String() + "/logs", 200},
-		{"owner", w.owner.String(), id.String() + "/connection", 200},
-		{"template admin", "admin", id.String(), 200},
-		{"template admin", "admin", id.String() + "/logs", 200},
-		{"template admin", "admin", id.String() + "/connection", 403},
-		{"another", w.other.String(), id.String(), 404},
-		{"another", w.other.String(), id.String() + "/logs", 404},
-		{"another", w.other.String(), id.String() + "/logs?follow", 404},
-		{"another", w.other.String(), id.String() + "/connection", 404},
-		{"owner", w.owner.String(), id.String() + "/listening-ports", 503}, // nothing dials here
-		{"owner", w.owner.String(), id.String() + "/pty?reconnect=" + uuid.NewString(), 503},
-		{"owner", w.owner.String(), id.String() + "/pty?reconnect=x", 400},
-		{"owner", w.owner.String(), id.String() + "/pty?reconnect=" + uuid.NewString() + "&height=many", 400},
-		{"template admin", "admin", id.String() + "/listening-ports", 403},
-		{"template admin", "admin", id.String() + "/pty?reconnect=" + uuid.NewString(), 403},
-		{"another", w.other.String(), id.String() + "/listening-ports", 404},
-		{"another", w.other.String(), id.String() + "/pty?reconnect=" + uuid.NewString(), 404},
-		{"another", w.other.String(), id.String() + "/watch-metadata", 404},
-		{"another", w.other.String(), id.String() + "/watch-metadata-ws", 404},
+		{"owner", w.Token("ann"), id.String(), 200},
+		{"owner", w.Token("ann"), id.String() + "/logs", 200},
+		{"owner", w.Token("ann"), id.String() + "/connection", 200},
+		{"template admin", w.Token("tom"), id.String(), 200},
+		{"template admin", w.Token("tom"), id.String() + "/logs", 200},
+		{"template admin", w.Token("tom"), id.String() + "/connection", 403},
+		{"another", w.Token("bob"), id.String(), 404},
+		{"another", w.Token("bob"), id.String() + "/logs", 404},
+		{"another", w.Token("bob"), id.String() + "/logs?follow", 404},
+		{"another", w.Token("bob"), id.String() + "/connection", 404},
+		{"owner", w.Token("ann"), id.String() + "/listening-ports", 503}, // nothing dials here
+		{"owner", w.Token("ann"), id.String() + "/pty?reconnect=" + uuid.NewString(), 503},
+		{"owner", w.Token("ann"), id.String() + "/pty?reconnect=x", 400},
+		{"owner", w.Token("ann"), id.String() + "/pty?reconnect=" + uuid.NewString() + "&height=many", 400},
+		{"template admin", w.Token("tom"), id.String() + "/listening-ports", 403},
+		{"template admin", w.Token("tom"), id.String() + "/pty?reconnect=" + uuid.NewString(), 403},
+		{"another", w.Token("bob"), id.String() + "/listening-ports", 404},
+		{"another", w.Token("bob"), id.String() + "/pty?reconnect=" + uuid.NewString(), 404},
+		{"another", w.Token("bob"), id.String() + "/watch-metadata", 404},
+		{"another", w.Token("bob"), id.String() + "/watch-metadata-ws", 404},
 		{"nobody", "", id.String() + "/pty?reconnect=" + uuid.NewString(), 401},
 		{"nobody", "", id.String(), 401},
-		{"owner", w.owner.String(), uuid.NewString(), 404},
-		{"owner", w.owner.String(), "x", 400},
-		{"owner", w.owner.String(), id.String() + "/logs?after=x", 400},
+		{"owner", w.Token("ann"), uuid.NewString(), 404},
+		{"owner", w.Token("ann"), "x", 400},
+		{"owner", w.Token("ann"), id.String() + "/logs?after=x", 400},
 	} {
 		if got := get(t, u, tt.token, tt.path, nil); got != tt.want {
 			t.Errorf("%s: GET %s: got %d, want %d", tt.who, tt.path, got, tt.want)
 		}
 	}
 	var a sdk.WorkspaceAgent
-	get(t, u, w.owner.String(), id.String(), &a)
+	get(t, u, w.Token("ann"), id.String(), &a)
 	if a.ID != id || a.Status != sdk.AgentConnecting || len(a.Apps) != 1 || a.Apps[0].SubdomainName != "code--main--dev--ann" {
 		t.Errorf("agent: got %+v", a)
 	}
@@ -120,15 +107,15 @@ func TestFollowLogs(t *testing.T) {
 	t.Cleanup(s.Stop)
 	u := api(t, s, w)
 	write := func(output string) {
-		w.exec(`INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output) SELECT agent_id, id, now(), 'info', $2 FROM workspace_agent_log_sources WHERE agent_id = $1`, id, output)
-		if err := w.db.NotifyAgent(t.Context(), id); err != nil {
+		w.Exec(`INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output) SELECT agent_id, id, now(), 'info', $2 FROM workspace_agent_log_sources WHERE agent_id = $1`, id, output)
+		if err := w.DB.NotifyAgent(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("one")
 	follow := func() *websock.Conn {
 		ws, err := websock.Dial(t.Context(), u.JoinPath("/api/v2/workspaceagents", id.String(), "logs").ResolveReference(&url.URL{RawQuery: "follow"}),
-			websock.DialOptions{Header: http.Header{"Coder-Session-Token": {w.owner.String()}}})
+			websock.DialOptions{Header: http.Header{sdk.SessionHeader: {w.Token("ann")}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,18 +134,18 @@ func TestFollowLogs(t *testing.T) {
 	write("two")
 	expect("two")
 	var all []sdk.AgentLog
-	get(t, u, w.owner.String(), id.String()+"/logs", &all)
+	get(t, u, w.Token("ann"), id.String()+"/logs", &all)
 	if len(all) != 2 {
 		t.Fatalf("log: got %+v, want two lines", all)
 	}
 	var rest []sdk.AgentLog
-	get(t, u, w.owner.String(), id.String()+"/logs?after="+jsonNumber(all[0].ID), &rest)
+	get(t, u, w.Token("ann"), id.String()+"/logs?after="+jsonNumber(all[0].ID), &rest)
 	if len(rest) != 1 || rest[0].Output != "two" {
 		t.Errorf("after the first: got %+v", rest)
 	}
 	// The log of a build ends with it.
-	w.store(w.build(b.workspace, sdk.TransitionStart, sdk.JobRunning), false, resource(id))
-	if err := w.db.NotifyAgent(t.Context(), id); err != nil {
+	w.store(w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobRunning), false, resource(id))
+	if err := w.DB.NotifyAgent(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	closed := func(ws *websock.Conn, want websock.Status) {
@@ -210,26 +197,26 @@ func TestStartupProblem(t *testing.T) {
 		}
 	}
 	var a sdk.WorkspaceAgent
-	get(t, u, w.owner.String(), id.String(), &a)
+	get(t, u, w.Token("ann"), id.String(), &a)
 	if a.Health.Healthy || a.Health.Reason != "The clock is wrong[31m." {
 		t.Errorf("health: %+v", a.Health)
 	}
 	var lines []sdk.AgentLog
-	get(t, u, w.owner.String(), id.String()+"/logs", &lines)
+	get(t, u, w.Token("ann"), id.String()+"/logs", &lines)
 	if len(lines) != 1 || lines[0].Output != "The clock is wrong[31m." || lines[0].Level != sdk.LogError || !slices.ContainsFunc(a.LogSources, func(src sdk.AgentLogSource) bool { return src.ID == lines[0].SourceID }) {
 		t.Errorf("log: %+v, sources %+v", lines, a.LogSources)
 	}
 	c := serve(t, s).client(id)
 	beat(t, hello(t, c), 1)
 	var there sdk.WorkspaceAgent
-	get(t, u, w.owner.String(), id.String(), &there)
+	get(t, u, w.Token("ann"), id.String(), &there)
 	if !there.Health.Healthy {
 		t.Errorf("health of an agent that is there: %+v", there.Health)
 	}
 	if got := report("token-" + id.String() + "\nlate"); got != http.StatusNoContent {
 		t.Errorf("late report: %d", got)
 	}
-	get(t, u, w.owner.String(), id.String(), &there)
+	get(t, u, w.Token("ann"), id.String(), &there)
 	if !there.Health.Healthy {
 		t.Errorf("health after a late report: %+v", there.Health)
 	}

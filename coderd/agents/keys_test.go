@@ -22,7 +22,7 @@ func TestGitSSHKey(t *testing.T) {
 	if err != nil || got.Msg.GetPublicKey() != "public of "+w.owner.String() || got.Msg.GetPrivateKey() != "private of "+w.owner.String() {
 		t.Errorf("got %v (%v), want the owner's pair", got, err)
 	}
-	w.revoke(b.workspace)
+	w.revoke(b.Workspace)
 	if _, err := c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("a revoked agent: %v, want permission denied", err)
 	}
@@ -33,7 +33,7 @@ func TestNoUserData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.opts.Accounts = fakeAccounts{}
-	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 	id := uuid.New()
 	r := resource(id)
 	r.Agents[0].NoUserData = true

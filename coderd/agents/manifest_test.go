@@ -10,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -24,8 +25,8 @@ func TestManifest(t *testing.T) {
 	}
 	m := got.Msg
 	if m.GetAgentName() != "main" || m.GetWorkspaceName() != "dev" || m.GetOwnerName() != "ann" || m.GetOwnerEmail() != "ann@example.com" ||
-		m.GetAccessUrl() != w.opts.AccessURL || !m.GetStartBlocksLogin() || m.GetIncarnation() != uint64(b.number) ||
-		uuid.UUID(m.GetAgentId()) != id || uuid.UUID(m.GetWorkspaceId()) != b.workspace {
+		m.GetAccessUrl() != w.opts.AccessURL || !m.GetStartBlocksLogin() || m.GetIncarnation() != uint64(b.Number) ||
+		uuid.UUID(m.GetAgentId()) != id || uuid.UUID(m.GetWorkspaceId()) != b.Workspace {
 		t.Errorf("manifest: got %v", m)
 	}
 	if diff := cmp.Diff(map[string]string{"A": "1"}, m.GetEnv()); diff != "" {
@@ -34,7 +35,7 @@ func TestManifest(t *testing.T) {
 	if len(m.GetScripts()) != 1 || m.GetScripts()[0].GetScript() != "true" || len(m.GetScripts()[0].GetLogSourceId()) != 16 {
 		t.Errorf("scripts: got %v", m.GetScripts())
 	}
-	w.revoke(b.workspace)
+	w.revoke(b.Workspace)
 	if _, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("manifest of a revoked agent: %v, want permission denied", err)
 	}
@@ -44,7 +45,7 @@ func TestManifest(t *testing.T) {
 func TestManifestIsWholeOrWithheld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobRunning)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobRunning)
 	id := uuid.New()
 	w.store(b, false, resource(id, func(a *provisionerpb.Agent) { a.Scripts, a.Apps = nil, nil }))
 	s := agents.New(w.opts)
@@ -64,7 +65,7 @@ func TestManifestIsWholeOrWithheld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !m.GetPending() || len(m.GetEnv()) > 0 || len(m.GetMetadata()) > 0 || m.GetIncarnation() != uint64(b.number) {
+	if !m.GetPending() || len(m.GetEnv()) > 0 || len(m.GetMetadata()) > 0 || m.GetIncarnation() != uint64(b.Number) {
 		t.Errorf("pending manifest: got %v", m)
 	}
 	say := func(h *agentpb.Hello) *stream {
@@ -83,22 +84,22 @@ func TestManifestIsWholeOrWithheld(t *testing.T) {
 			t.Fatalf("got %v, %v; want that the manifest has changed", msg, err)
 		}
 	}
-	st := say(&agentpb.Hello{Incarnation: uint64(b.number), ManifestPending: true})
+	st := say(&agentpb.Hello{Incarnation: uint64(b.Number), ManifestPending: true})
 	beat(t, st, 1)
-	await(t, "connection", w.is(id, sdk.AgentConnected))
+	coderdtest.Await(t, "connection", w.is(id, sdk.AgentConnected))
 	w.store(b, false, resource(id, func(a *provisionerpb.Agent) { a.Complete = true }))
 	told(st)
 	if m, err = manifest(true); err != nil || m.GetPending() || len(m.GetScripts()) != 1 || len(m.GetApps()) != 1 || m.GetEnv()["A"] != "1" {
 		t.Errorf("whole manifest: got %v, %v", m, err)
 	}
-	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: &agentpb.Hello{Incarnation: uint64(b.number), ExpandedDirectory: "/late"}}}); err != nil {
+	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: &agentpb.Hello{Incarnation: uint64(b.Number), ExpandedDirectory: "/late"}}}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "second hello", func(context.Context) bool { return w.agent(id).ExpandedDirectory == "/late" })
+	coderdtest.Await(t, "second hello", func(context.Context) bool { return w.agent(id).ExpandedDirectory == "/late" })
 	// The build described the agent between its manifest and its stream: it is told at once.
-	told(say(&agentpb.Hello{Incarnation: uint64(b.number), ManifestPending: true}))
+	told(say(&agentpb.Hello{Incarnation: uint64(b.Number), ManifestPending: true}))
 	// The same for another build's manifest.
-	told(say(&agentpb.Hello{Incarnation: uint64(b.number) + 1}))
+	told(say(&agentpb.Hello{Incarnation: uint64(b.Number) + 1}))
 }
 
 // What a build reports at its end is complete, whatever its provisioner says.
@@ -109,7 +110,7 @@ func TestFinalReportIsComplete(t *testing.T) {
 		t.Error("an agent of a build that has ended has no manifest")
 	}
 	// The next build keeps the agent and has not described it yet.
-	next := w.build(b.workspace, sdk.TransitionStart, sdk.JobRunning)
+	next := w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobRunning)
 	w.store(next, false, resource(id))
 	if w.agent(id).Complete {
 		t.Error("the manifest of a running build is called whole before the provisioner says so")

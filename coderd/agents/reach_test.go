@@ -23,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/ptywire"
@@ -138,7 +139,7 @@ func TestTerminal(t *testing.T) {
 	terminal := uuid.New()
 	open := func() (*websock.Conn, net.Conn) {
 		t.Helper()
-		ws := dialWS(t, u, w.owner.String(), id.String()+"/pty?reconnect="+terminal.String()+"&height=30&width=90&command=htop")
+		ws := dialWS(t, u, w.Token("ann"), id.String()+"/pty?reconnect="+terminal.String()+"&height=30&width=90&command=htop")
 		conn, req := f.accept(t)
 		if want := (ptywire.Request{ID: terminal, Command: "htop", Size: ptywire.Size{Height: 30, Width: 90}}); req != want {
 			t.Errorf("the agent was asked for %+v, want %+v", req, want)
@@ -190,7 +191,7 @@ func TestTerminal(t *testing.T) {
 	}
 	closed(ws, websock.StatusTryAgain, "")
 	ws, _ = open() // the workspace stops
-	w.revoke(b.workspace)
+	w.revoke(b.Workspace)
 	closed(ws, websock.StatusTryAgain, "")
 }
 
@@ -201,7 +202,7 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 	w.opts.Mesh = &fakeMesh{dial: f.dial(id)}
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
-	ws := dialWS(t, api(t, s, w), w.owner.String(), id.String()+"/pty?reconnect="+uuid.NewString())
+	ws := dialWS(t, api(t, s, w), w.Token("ann"), id.String()+"/pty?reconnect="+uuid.NewString())
 	f.accept(t)
 	s.Stop()
 	_, err := ws.ReadAny(context.WithoutCancel(t.Context()))
@@ -217,7 +218,7 @@ func TestListeningPorts(t *testing.T) {
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	var got sdk.ListeningPorts
-	if status := get(t, api(t, s, w), w.owner.String(), id.String()+"/listening-ports", &got); status != http.StatusOK {
+	if status := get(t, api(t, s, w), w.Token("ann"), id.String()+"/listening-ports", &got); status != http.StatusOK {
 		t.Fatalf("status %d", status)
 	}
 	if diff := cmp.Diff(sdk.ListeningPorts{Ports: []sdk.ListeningPort{{ProcessName: "vite", Network: "tcp", Port: 5173}}}, got); diff != "" {
@@ -255,20 +256,20 @@ func TestPaths(t *testing.T) {
 func TestWatchMetadata(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 	id := uuid.New()
 	w.store(b, true, resource(id, func(a *provisionerpb.Agent) {
 		a.Metadata = []*provisionerpb.AgentMetadata{{Key: "cpu", DisplayName: "CPU", Script: "coder stat cpu", Interval: 10, Timeout: 1}, {Key: "mem", Interval: 10}}
 	}))
 	f := newFakeAgent(t)
-	var queries *counter
-	w.opts.DB, queries = counted(t, w.db)
+	var queries *coderdtest.Queries
+	w.opts.DB, queries = coderdtest.Counted(t, w.DB)
 	w.opts.Mesh = &fakeMesh{dial: f.dial(id)}
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	u := api(t, s, w)
 
-	ws := dialWS(t, u, w.owner.String(), id.String()+"/watch-metadata-ws")
+	ws := dialWS(t, u, w.Token("ann"), id.String()+"/watch-metadata-ws")
 	read := func() []sdk.AgentMetadata {
 		t.Helper()
 		var m struct {
@@ -285,12 +286,12 @@ func TestWatchMetadata(t *testing.T) {
 		t.Errorf("before anything is known: %+v", first)
 	}
 	<-f.watching
-	before := queries.n.Load()
+	before := queries.Count()
 	f.values <- []*agentpb.MetadataValue{{Key: "cpu", CollectedAt: timestamppb.Now(), Value: "7 %\x00"}, {Key: "stranger", Value: "x"}}
 	if got := read(); got[0].Result.Value != "7 %" || got[0].Result.CollectedAt.IsZero() || got[1].Result.Value != "" {
 		t.Errorf("after a value: %+v", got)
 	}
-	if wrote := queries.n.Load() - before; wrote > 1 {
+	if wrote := queries.Count() - before; wrote > 1 {
 		t.Errorf("a value made %d queries, want one read at most", wrote)
 	}
 	f.values <- []*agentpb.MetadataValue{{Key: "mem", CollectedAt: timestamppb.Now(), Error: "exit status 1"}}
@@ -305,7 +306,7 @@ func TestWatchMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Coder-Session-Token", w.owner.String())
+	req.Header.Set(sdk.SessionHeader, w.Token("ann"))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func TestEmptyLinesAreBounded(t *testing.T) {
 		}
 	}
 	var shown []sdk.AgentLog
-	if status := get(t, api(t, s, w), w.owner.String(), id.String()+"/logs", &shown); status != 200 {
+	if status := get(t, api(t, s, w), w.Token("ann"), id.String()+"/logs", &shown); status != 200 {
 		t.Fatalf("log answered with %d", status)
 	}
 	if most := agents.MaxLogs * 5 / 4 / agents.LineOverhead; len(shown) > most || len(shown) < agents.MaxLogs/2/agents.LineOverhead {
@@ -124,7 +124,7 @@ func TestLogs(t *testing.T) {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	var outputs []string
-	rows, err := w.db.ListAgentLogsBefore(t.Context(), dbsqlc.ListAgentLogsBeforeParams{AgentID: id, Before: 1 << 62, PageLimit: 100})
+	rows, err := w.DB.ListAgentLogsBefore(t.Context(), dbsqlc.ListAgentLogsBeforeParams{AgentID: id, Before: 1 << 62, PageLimit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestLogs(t *testing.T) {
 			t.Errorf("line %d: the beginning is full: %t, want %t", seq, got.GetLimitExceeded(), want)
 		}
 	}
-	if rows, err = w.db.ListAgentLogsBefore(t.Context(), dbsqlc.ListAgentLogsBeforeParams{AgentID: id, Before: 1 << 62, PageLimit: 10000}); err != nil {
+	if rows, err = w.DB.ListAgentLogsBefore(t.Context(), dbsqlc.ListAgentLogsBeforeParams{AgentID: id, Before: 1 << 62, PageLimit: 10000}); err != nil {
 		t.Fatal(err)
 	}
 	var size, missing, gaps int
@@ -176,8 +176,8 @@ func TestLogs(t *testing.T) {
 	}
 
 	foreign := uuid.New()
-	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
-	sources, err := w.db.ListLogSourcesOfAgents(t.Context(), []uuid.UUID{foreign})
+	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
+	sources, err := w.DB.ListLogSourcesOfAgents(t.Context(), []uuid.UUID{foreign})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,9 +190,9 @@ func TestScriptDone(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	foreign := uuid.New()
-	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign, func(*provisionerpb.Agent) {}))
+	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign, func(*provisionerpb.Agent) {}))
 	c := serve(t, agents.New(w.opts)).client(id)
-	scripts, err := w.db.ListScriptsOfAgents(t.Context(), []uuid.UUID{id, foreign})
+	scripts, err := w.DB.ListScriptsOfAgents(t.Context(), []uuid.UUID{id, foreign})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestScriptDone(t *testing.T) {
 			t.Errorf("script of agent %s: %v, want code %v", sc.AgentID, err, want)
 		}
 	}
-	if scripts, err = w.db.ListScriptsOfAgents(t.Context(), []uuid.UUID{id}); err != nil || scripts[0].ExitCode == nil || *scripts[0].ExitCode != 3 {
+	if scripts, err = w.DB.ListScriptsOfAgents(t.Context(), []uuid.UUID{id}); err != nil || scripts[0].ExitCode == nil || *scripts[0].ExitCode != 3 {
 		t.Errorf("script: got %+v, %v, want exit code 3", scripts, err)
 	}
 }
@@ -217,9 +217,9 @@ func TestAppHealth(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	foreign := uuid.New()
-	w.store(w.build(w.workspace(w.other, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
+	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
 	c := serve(t, agents.New(w.opts)).client(id)
-	apps, err := w.db.ListAppsOfAgents(t.Context(), []uuid.UUID{id, foreign})
+	apps, err := w.DB.ListAppsOfAgents(t.Context(), []uuid.UUID{id, foreign})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestAppHealth(t *testing.T) {
 	if _, err := c.AppHealth(t.Context(), connect.NewRequest(req)); err != nil {
 		t.Fatal(err)
 	}
-	if apps, err = w.db.ListAppsOfAgents(t.Context(), []uuid.UUID{id, foreign}); err != nil {
+	if apps, err = w.DB.ListAppsOfAgents(t.Context(), []uuid.UUID{id, foreign}); err != nil {
 		t.Fatal(err)
 	}
 	for _, app := range apps {
@@ -258,19 +258,19 @@ func TestStats(t *testing.T) {
 	s := agents.New(w.opts)
 	u := api(t, s, w)
 	c := serve(t, s).client(id)
-	w.exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour' WHERE id = $1`, b.workspace)
-	w.exec(`UPDATE workspace_builds SET deadline = now() + interval '10 minutes' WHERE workspace_id = $1`, b.workspace)
+	w.Exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour' WHERE id = $1`, b.Workspace)
+	w.Exec(`UPDATE workspace_builds SET deadline = now() + interval '10 minutes' WHERE workspace_id = $1`, b.Workspace)
 	beat(t, hello(t, c), 1)
 	if _, err := c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{Ssh: 2, ReconnectingPty: 1})); err != nil {
 		t.Fatal(err)
 	}
 	var used, later bool
-	if err := w.db.Pool.QueryRow(t.Context(), `SELECT w.last_used_at > now() - interval '1 minute', b.deadline > now() + interval '50 minutes'
-		FROM workspaces w JOIN workspace_builds b ON b.workspace_id = w.id WHERE w.id = $1`, b.workspace).Scan(&used, &later); err != nil || !used || !later {
+	if err := w.DB.Pool.QueryRow(t.Context(), `SELECT w.last_used_at > now() - interval '1 minute', b.deadline > now() + interval '50 minutes'
+		FROM workspaces w JOIN workspace_builds b ON b.workspace_id = w.id WHERE w.id = $1`, b.Workspace).Scan(&used, &later); err != nil || !used || !later {
 		t.Errorf("used: %t, deadline moved: %t, %v", used, later, err)
 	}
 	var a sdk.WorkspaceAgent
-	get(t, u, w.owner.String(), id.String(), &a)
+	get(t, u, w.Token("ann"), id.String(), &a)
 	if diff := cmp.Diff(&sdk.AgentConnections{SSH: 2, ReconnectingPTY: 1}, a.Connections); diff != "" {
 		t.Errorf("connections (-want +got):\n%s", diff)
 	}

@@ -2,9 +2,10 @@ package agents_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -40,13 +42,8 @@ func serve(t *testing.T, s *agents.Service) *server {
 		}
 		return id.(uuid.UUID), true
 	}))
-	hs := httptest.NewUnstartedServer(mux)
-	hs.Config.Protocols = new(http.Protocols)
-	hs.Config.Protocols.SetUnencryptedHTTP2(true)
-	hs.Start()
-	t.Cleanup(hs.Close)
+	sv.url = coderdtest.ServeRPC(t, mux)
 	t.Cleanup(s.Stop)
-	sv.url = hs.URL
 	return sv
 }
 
@@ -57,11 +54,7 @@ func (s *server) client(agent uuid.UUID) agentpbconnect.AgentServiceClient {
 		s.callers.Store(addr, agent)
 	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: addr.AsSlice()}}
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols, DialContext: dialer.DialContext}
-	s.t.Cleanup(transport.CloseIdleConnections)
-	return agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, s.url)
+	return agentpbconnect.NewAgentServiceClient(coderdtest.RPCClient(s.t, dialer.DialContext), s.url)
 }
 
 type stream = connect.BidiStreamForClient[agentpb.AgentMessage, agentpb.ServerMessage]
@@ -71,7 +64,7 @@ func hello(t *testing.T, c agentpbconnect.AgentServiceClient) *stream {
 	st := c.Connect(t.Context())
 	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: &agentpb.Hello{
 		Version: "v2.31.0", ApiVersion: "2.0", OperatingSystem: "linux", Architecture: "arm64", ExpandedDirectory: "/home/ann", ProtocolVersion: 1,
-	}}}); err != nil {
+	}}}); err != nil && !errors.Is(err, io.EOF) { // EOF: the server has ended the stream already, and Receive returns why
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.CloseRequest(); st.CloseResponse() })
@@ -94,10 +87,10 @@ func beat(t *testing.T, st *stream, nonce uint64) {
 }
 
 // running is a world with one agent of a start that has succeeded.
-func running(t *testing.T) (*world, build, uuid.UUID) {
+func running(t *testing.T) (*world, coderdtest.Build, uuid.UUID) {
 	t.Helper()
 	w := newWorld(t)
-	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 	id := uuid.New()
 	w.store(b, true, resource(id))
 	return w, b, id
@@ -105,7 +98,7 @@ func running(t *testing.T) (*world, build, uuid.UUID) {
 
 func (w *world) is(id uuid.UUID, want sdk.AgentStatus) func(context.Context) bool {
 	return func(ctx context.Context) bool {
-		a, err := w.db.GetAgent(ctx, id)
+		a, err := w.DB.GetAgent(ctx, id)
 		return err == nil && agents.Status(time.Now(), a) == want
 	}
 }

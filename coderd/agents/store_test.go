@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -18,27 +19,27 @@ import (
 func TestStoreTwiceInOneBuild(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobRunning)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobRunning)
 	id := uuid.New()
 	if diff := cmp.Diff([]uuid.UUID{id}, w.store(b, false, resource(id))); diff != "" {
 		t.Fatalf("agents (-want +got):\n%s", diff)
 	}
 	// The agent lives already while the job goes on.
-	w.exec(`UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), lifecycle_state = 'ready', logs_length = 5 WHERE id = $1`, id)
-	w.exec(`UPDATE workspace_agent_scripts SET exit_code = 0 WHERE agent_id = $1`, id)
-	w.exec(`UPDATE workspace_apps SET health = 'healthy' WHERE agent_id = $1`, id)
+	w.Exec(`UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), lifecycle_state = 'ready', logs_length = 5 WHERE id = $1`, id)
+	w.Exec(`UPDATE workspace_agent_scripts SET exit_code = 0 WHERE agent_id = $1`, id)
+	w.Exec(`UPDATE workspace_apps SET health = 'healthy' WHERE agent_id = $1`, id)
 	w.store(b, true, resource(id, func(a *provisionerpb.Agent) { a.Directory = "/home" }))
 
 	s := agents.New(w.opts)
 	defer s.Stop()
-	byJob, err := s.Resources(t.Context(), w.db.Queries, map[uuid.UUID]agents.Place{b.job: {Workspace: "dev", Owner: "ann"}})
+	byJob, err := s.Resources(t.Context(), w.DB.Queries, map[uuid.UUID]agents.Place{b.Job: {Workspace: "dev", Owner: "ann"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(byJob[b.job]) != 1 || len(byJob[b.job][0].Agents) != 1 {
-		t.Fatalf("resources: got %+v, want one with one agent", byJob[b.job])
+	if len(byJob[b.Job]) != 1 || len(byJob[b.Job][0].Agents) != 1 {
+		t.Fatalf("resources: got %+v, want one with one agent", byJob[b.Job])
 	}
-	r := byJob[b.job][0]
+	r := byJob[b.Job][0]
 	if diff := cmp.Diff([]sdk.ResourceMetadata{{Key: "k", Value: "v"}}, []sdk.ResourceMetadata(r.Metadata)); diff != "" {
 		t.Errorf("metadata (-want +got):\n%s", diff)
 	}
@@ -53,7 +54,7 @@ func TestStoreTwiceInOneBuild(t *testing.T) {
 		t.Errorf("apps: got %+v", a.Apps)
 	}
 	var exit *int32
-	if err := w.db.Pool.QueryRow(t.Context(), `SELECT exit_code FROM workspace_agent_scripts WHERE agent_id = $1`, id).Scan(&exit); err != nil || exit == nil {
+	if err := w.DB.Pool.QueryRow(t.Context(), `SELECT exit_code FROM workspace_agent_scripts WHERE agent_id = $1`, id).Scan(&exit); err != nil || exit == nil {
 		t.Errorf("exit code after the second store: %v, %v, want it kept", exit, err)
 	}
 }
@@ -61,11 +62,11 @@ func TestStoreTwiceInOneBuild(t *testing.T) {
 func TestFinalStoreRemovesWhatIsGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobRunning)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobRunning)
 	id := uuid.New()
 	w.store(b, false, resource(id), &provisionerpb.Resource{Type: "null_resource", Name: "gone"})
 	w.store(b, true, resource(id))
-	rows, err := w.db.ListResources(t.Context(), []uuid.UUID{b.job})
+	rows, err := w.DB.ListResources(t.Context(), []uuid.UUID{b.Job})
 	if err != nil || len(rows) != 1 || rows[0].Name != "dev" {
 		t.Errorf("resources: got %+v, %v, want dev alone", rows, err)
 	}
@@ -74,15 +75,15 @@ func TestFinalStoreRemovesWhatIsGone(t *testing.T) {
 func TestNextBuildStartsAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ws := w.workspace(w.owner, "dev")
-	first := w.build(ws, sdk.TransitionStart, sdk.JobSucceeded)
+	ws := w.WorkspaceRow("ann", "dev")
+	first := w.BuildRow(ws, sdk.TransitionStart, sdk.JobSucceeded)
 	id := uuid.New()
 	w.store(first, true, resource(id))
-	w.exec(`UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), lifecycle_state = 'ready', logs_length = 5, logs_overflowed = true WHERE id = $1`, id)
-	w.exec(`UPDATE workspace_agent_log_sources SET last_seq = 7 WHERE agent_id = $1`, id)
-	w.exec(`INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output) SELECT agent_id, id, now(), 'info', 'old' FROM workspace_agent_log_sources WHERE agent_id = $1`, id)
+	w.Exec(`UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), lifecycle_state = 'ready', logs_length = 5, logs_overflowed = true WHERE id = $1`, id)
+	w.Exec(`UPDATE workspace_agent_log_sources SET last_seq = 7 WHERE agent_id = $1`, id)
+	w.Exec(`INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output) SELECT agent_id, id, now(), 'info', 'old' FROM workspace_agent_log_sources WHERE agent_id = $1`, id)
 
-	stop := w.build(ws, sdk.TransitionStop, sdk.JobSucceeded)
+	stop := w.BuildRow(ws, sdk.TransitionStop, sdk.JobSucceeded)
 	if got := w.store(stop, true, resource(id)); len(got) != 0 {
 		t.Errorf("a stop build stored agents %v", got)
 	}
@@ -95,25 +96,25 @@ func TestNextBuildStartsAnew(t *testing.T) {
 		t.Errorf("revoked agent: got %+v", off)
 	}
 
-	second := w.build(ws, sdk.TransitionStart, sdk.JobRunning)
+	second := w.BuildRow(ws, sdk.TransitionStart, sdk.JobRunning)
 	w.store(second, false, resource(id))
 	got := w.agent(id)
 	if got.BuildNumber != 3 || got.FirstConnectedAt != nil || got.LastConnectedAt != nil || got.DisconnectedAt != nil ||
 		got.LifecycleState != "created" || got.LogsLength != 0 || got.LogsOverflowed {
 		t.Errorf("agent of the new build: got %+v, want fresh states", got)
 	}
-	logs, err := w.db.ListAgentLogsBefore(t.Context(), dbsqlc.ListAgentLogsBeforeParams{AgentID: id, Before: 1 << 62, PageLimit: 10})
+	logs, err := w.DB.ListAgentLogsBefore(t.Context(), dbsqlc.ListAgentLogsBeforeParams{AgentID: id, Before: 1 << 62, PageLimit: 10})
 	if err != nil || len(logs) != 0 {
 		t.Errorf("old log: got %v, %v, want none", logs, err)
 	}
-	if rows, err := w.db.ListAgentsOfResources(t.Context(), resourceIDs(t, w, first.job)); err != nil || len(rows) != 0 {
+	if rows, err := w.DB.ListAgentsOfResources(t.Context(), resourceIDs(t, w, first.Job)); err != nil || len(rows) != 0 {
 		t.Errorf("agents left with the first build: %v, %v", rows, err)
 	}
 }
 
 func resourceIDs(t *testing.T, w *world, job uuid.UUID) []uuid.UUID {
 	t.Helper()
-	rows, err := w.db.ListResources(t.Context(), []uuid.UUID{job})
+	rows, err := w.DB.ListResources(t.Context(), []uuid.UUID{job})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,11 +129,11 @@ func resourceIDs(t *testing.T, w *world, job uuid.UUID) []uuid.UUID {
 func TestNextBuildKeepsALivingConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ws := w.workspace(w.owner, "dev")
+	ws := w.WorkspaceRow("ann", "dev")
 	id := uuid.New()
-	w.store(w.build(ws, sdk.TransitionStart, sdk.JobSucceeded), true, resource(id))
-	w.exec(`UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), lifecycle_state = 'ready' WHERE id = $1`, id)
-	w.store(w.build(ws, sdk.TransitionStart, sdk.JobRunning), false, resource(id))
+	w.store(w.BuildRow(ws, sdk.TransitionStart, sdk.JobSucceeded), true, resource(id))
+	w.Exec(`UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), lifecycle_state = 'ready' WHERE id = $1`, id)
+	w.store(w.BuildRow(ws, sdk.TransitionStart, sdk.JobRunning), false, resource(id))
 	if got := w.agent(id); agents.Status(time.Now(), got) != sdk.AgentConnected || got.LifecycleState != "ready" || got.BuildNumber != 2 {
 		t.Errorf("agent: got %+v, want it connected and ready in build 2", got)
 	}
@@ -141,21 +142,21 @@ func TestNextBuildKeepsALivingConnection(t *testing.T) {
 func TestAgentOfAnotherWorkspaceIsNotTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	victim := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
+	victim := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 	id := uuid.New()
 	w.store(victim, true, resource(id))
 
-	attacker := w.build(w.workspace(w.other, "evil"), sdk.TransitionStart, sdk.JobRunning)
+	attacker := w.BuildRow(w.WorkspaceRow("bob", "evil"), sdk.TransitionStart, sdk.JobRunning)
 	if got := w.store(attacker, true, resource(id, func(a *provisionerpb.Agent) { a.Token = "mine" })); len(got) != 0 {
 		t.Errorf("stored %v", got)
 	}
 	got := w.agent(id)
-	if *got.WorkspaceID != victim.workspace || !secret.Token("token-"+id.String()).Matches(got.TokenHash) {
+	if *got.WorkspaceID != victim.Workspace || !secret.Token("token-"+id.String()).Matches(got.TokenHash) {
 		t.Errorf("the agent was taken: %+v", got)
 	}
 	// By an import, that could name any id.
-	job := w.job(sdk.JobTemplateImport, sdk.JobRunning)
-	if err := w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+	job := w.JobRow(sdk.JobTemplateImport, sdk.JobRunning)
+	if err := w.DB.InTx(t.Context(), func(q *dbsqlc.Queries) error {
 		_, err := agents.Store(t.Context(), q, w.log, agents.Batch{JobID: job, Transition: sdk.TransitionStart, Resources: []*provisionerpb.Resource{resource(id)}, Final: true})
 		return err
 	}); err != nil {
@@ -164,7 +165,7 @@ func TestAgentOfAnotherWorkspaceIsNotTaken(t *testing.T) {
 	if again := w.agent(id); again.ResourceID != got.ResourceID {
 		t.Error("an import moved a workspace's agent")
 	}
-	shown, err := agents.New(w.opts).Resources(t.Context(), w.db.Queries, map[uuid.UUID]agents.Place{job: {}})
+	shown, err := agents.New(w.opts).Resources(t.Context(), w.DB.Queries, map[uuid.UUID]agents.Place{job: {}})
 	if err != nil || len(shown[job]) != 1 || len(shown[job][0].Agents) != 1 || shown[job][0].Agents[0].ID == id {
 		t.Errorf("the import's resources: %+v, %v", shown[job], err)
 	}
@@ -173,7 +174,7 @@ func TestAgentOfAnotherWorkspaceIsNotTaken(t *testing.T) {
 func TestTextThatPostgreSQLRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobRunning)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobRunning)
 	id := uuid.New()
 	w.store(b, true, resource(id, func(a *provisionerpb.Agent) {
 		a.Directory, a.Env["B"] = "a\x00b", "\xff\x00"
@@ -189,34 +190,40 @@ func TestAuthenticateAgent(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		after func(w *world, first build, id uuid.UUID)
+		after func(w *world, first coderdtest.Build, id uuid.UUID)
 		ok    bool
 	}{
-		{"start has succeeded", func(*world, build, uuid.UUID) {}, true},
-		{"start is running", func(w *world, b build, _ uuid.UUID) { w.status(b, sdk.JobRunning) }, true},
-		{"start has failed", func(w *world, b build, _ uuid.UUID) { w.status(b, sdk.JobFailed) }, false},
-		{"start was canceled", func(w *world, b build, _ uuid.UUID) { w.status(b, sdk.JobCanceled) }, false},
-		{"stop waits", func(w *world, b build, _ uuid.UUID) { w.build(b.workspace, sdk.TransitionStop, sdk.JobPending) }, true},
-		{"stop is running", func(w *world, b build, _ uuid.UUID) { w.build(b.workspace, sdk.TransitionStop, sdk.JobRunning) }, false},
-		{"stop has succeeded", func(w *world, b build, _ uuid.UUID) {
-			w.build(b.workspace, sdk.TransitionStop, sdk.JobSucceeded)
-		}, false},
-		{"stop has failed", func(w *world, b build, _ uuid.UUID) { w.build(b.workspace, sdk.TransitionStop, sdk.JobFailed) }, false},
-		{"another start is running", func(w *world, b build, _ uuid.UUID) {
-			w.build(b.workspace, sdk.TransitionStart, sdk.JobRunning)
+		{"start has succeeded", func(*world, coderdtest.Build, uuid.UUID) {}, true},
+		{"start is running", func(w *world, b coderdtest.Build, _ uuid.UUID) { w.SetJobRow(b.Job, sdk.JobRunning) }, true},
+		{"start has failed", func(w *world, b coderdtest.Build, _ uuid.UUID) { w.SetJobRow(b.Job, sdk.JobFailed) }, false},
+		{"start was canceled", func(w *world, b coderdtest.Build, _ uuid.UUID) { w.SetJobRow(b.Job, sdk.JobCanceled) }, false},
+		{"stop waits", func(w *world, b coderdtest.Build, _ uuid.UUID) {
+			w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobPending)
 		}, true},
-		{"another start left it out", func(w *world, b build, _ uuid.UUID) {
-			w.build(b.workspace, sdk.TransitionStart, sdk.JobSucceeded)
+		{"stop is running", func(w *world, b coderdtest.Build, _ uuid.UUID) {
+			w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobRunning)
 		}, false},
-		{"another start has it", func(w *world, b build, id uuid.UUID) {
-			w.store(w.build(b.workspace, sdk.TransitionStart, sdk.JobSucceeded), true, resource(id))
+		{"stop has succeeded", func(w *world, b coderdtest.Build, _ uuid.UUID) {
+			w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobSucceeded)
+		}, false},
+		{"stop has failed", func(w *world, b coderdtest.Build, _ uuid.UUID) {
+			w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobFailed)
+		}, false},
+		{"another start is running", func(w *world, b coderdtest.Build, _ uuid.UUID) {
+			w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobRunning)
 		}, true},
-		{"revoked", func(w *world, b build, _ uuid.UUID) { w.revoke(b.workspace) }, false},
-		{"workspace is deleted", func(w *world, b build, _ uuid.UUID) {
-			w.exec(`UPDATE workspaces SET deleted_at = now() WHERE id = $1`, b.workspace)
+		{"another start left it out", func(w *world, b coderdtest.Build, _ uuid.UUID) {
+			w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobSucceeded)
 		}, false},
-		{"owner is suspended", func(w *world, _ build, _ uuid.UUID) {
-			w.exec(`UPDATE users SET status = 'suspended' WHERE id = $1`, w.owner)
+		{"another start has it", func(w *world, b coderdtest.Build, id uuid.UUID) {
+			w.store(w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobSucceeded), true, resource(id))
+		}, true},
+		{"revoked", func(w *world, b coderdtest.Build, _ uuid.UUID) { w.revoke(b.Workspace) }, false},
+		{"workspace is deleted", func(w *world, b coderdtest.Build, _ uuid.UUID) {
+			w.Exec(`UPDATE workspaces SET deleted_at = now() WHERE id = $1`, b.Workspace)
+		}, false},
+		{"owner is suspended", func(w *world, _ coderdtest.Build, _ uuid.UUID) {
+			w.Exec(`UPDATE users SET status = 'suspended' WHERE id = $1`, w.owner)
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -224,7 +231,7 @@ func TestAuthenticateAgent(t *testing.T) {
 			w := newWorld(t)
 			s := agents.New(w.opts)
 			defer s.Stop()
-			b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded)
+			b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 			id := uuid.New()
 			w.store(b, true, resource(id))
 			tt.after(w, b, id)
@@ -239,7 +246,7 @@ func TestAuthenticateAgent(t *testing.T) {
 				}
 				return
 			}
-			if want := (agents.Agent{ID: id, WorkspaceID: b.workspace, OwnerID: w.owner, Name: "ann/dev.main"}); err != nil || a != want {
+			if want := (agents.Agent{ID: id, WorkspaceID: b.Workspace, OwnerID: w.owner, Name: "ann/dev.main"}); err != nil || a != want {
 				t.Errorf("AuthenticateAgent: got %+v, %v, want %+v", a, err, want)
 			}
 		})
@@ -257,7 +264,7 @@ func TestAuthenticateAgentUnknownToken(t *testing.T) {
 		}
 	}
 	// An agent that is faster than its build's report is to try again, until the build has ended.
-	b := w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobRunning)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobRunning)
 	id := uuid.New()
 	token := secret.Token("token-" + id.String())
 	if _, err := s.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != fault.Unavailable {
@@ -267,7 +274,7 @@ func TestAuthenticateAgentUnknownToken(t *testing.T) {
 	if a, err := s.AuthenticateAgent(t.Context(), token); err != nil || a.ID != id {
 		t.Errorf("once it is reported: %v, %v", a, err)
 	}
-	w.status(b, sdk.JobFailed)
+	w.SetJobRow(b.Job, sdk.JobFailed)
 	if _, err := s.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("after the build has failed: %v, want unauthenticated", err)
 	}
@@ -278,10 +285,10 @@ func TestMayConnect(t *testing.T) {
 	w := newWorld(t)
 	s := agents.New(w.opts)
 	defer s.Stop()
-	ws := w.workspace(w.owner, "dev")
+	ws := w.WorkspaceRow("ann", "dev")
 	id := uuid.New()
-	w.store(w.build(ws, sdk.TransitionStart, sdk.JobSucceeded), true, resource(id))
-	w.exec(`UPDATE users SET roles = '{owner}' WHERE id = $1`, w.other)
+	w.store(w.BuildRow(ws, sdk.TransitionStart, sdk.JobSucceeded), true, resource(id))
+	w.Exec(`UPDATE users SET roles = '{owner}' WHERE id = $1`, w.other)
 	for name, tt := range map[string]struct {
 		user, agent uuid.UUID
 		want        fault.Code
@@ -295,7 +302,7 @@ func TestMayConnect(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}
-	w.build(ws, sdk.TransitionStop, sdk.JobSucceeded)
+	w.BuildRow(ws, sdk.TransitionStop, sdk.JobSucceeded)
 	if got := fault.CodeOf(s.MayConnect(t.Context(), w.owner, id)); got != fault.Conflict {
 		t.Errorf("stopped: got %q, want %q", got, fault.Conflict)
 	}
@@ -308,19 +315,19 @@ func TestByName(t *testing.T) {
 	defer s.Stop()
 	main, second, first, foreign := uuid.New(), uuid.New(), uuid.New(), uuid.New()
 	named := func(name string) func(*provisionerpb.Agent) { return func(a *provisionerpb.Agent) { a.Name = name } }
-	w.store(w.build(w.workspace(w.owner, "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(main))
-	w.store(w.build(w.workspace(w.owner, "two"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(first, named("a")), resource(second, named("b")))
-	w.store(w.build(w.workspace(w.other, "theirs"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
-	stopped := w.workspace(w.owner, "stopped")
-	w.store(w.build(stopped, sdk.TransitionStart, sdk.JobSucceeded), true, resource(uuid.New()))
+	w.store(w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(main))
+	w.store(w.BuildRow(w.WorkspaceRow("ann", "two"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(first, named("a")), resource(second, named("b")))
+	w.store(w.BuildRow(w.WorkspaceRow("bob", "theirs"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
+	stopped := w.WorkspaceRow("ann", "stopped")
+	w.store(w.BuildRow(stopped, sdk.TransitionStart, sdk.JobSucceeded), true, resource(uuid.New()))
 	w.revoke(stopped)
 	var owner, other string
 	for id, name := range map[uuid.UUID]*string{w.owner: &owner, w.other: &other} {
-		if err := w.db.Pool.QueryRow(t.Context(), `SELECT username FROM users WHERE id = $1`, id).Scan(name); err != nil {
+		if err := w.DB.Pool.QueryRow(t.Context(), `SELECT username FROM users WHERE id = $1`, id).Scan(name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.exec(`UPDATE users SET roles = '{owner}' WHERE id = $1`, w.owner) // an administrator finds no more by name
+	w.Exec(`UPDATE users SET roles = '{owner}' WHERE id = $1`, w.owner) // an administrator finds no more by name
 	for name, want := range map[string]uuid.UUID{
 		"dev": main, "DEV": main, "dev.main": main, "me/dev": main, owner + "/dev": main, owner + "/dev.main": main, "two.b": second,
 		"two": uuid.Nil, "dev.other": uuid.Nil, "dev.main.main": uuid.Nil, "none": uuid.Nil, "": uuid.Nil, "/": uuid.Nil, "/dev": main, "dev.": main,

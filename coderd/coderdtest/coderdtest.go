@@ -144,13 +144,25 @@ func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener
 // database is a new one whose queries are counted.
 func (s *Server) database() *database.DB {
 	s.T.Helper()
-	config := dbtest.New(s.T).Pool.Config()
-	config.ConnConfig.Tracer = s.Queries
-	pool, err := pgxpool.NewWithConfig(s.T.Context(), config)
+	return traced(s.T, dbtest.New(s.T), s.Queries)
+}
+
+// Counted is db again, with all its queries counted.
+func Counted(t testing.TB, db *database.DB) (*database.DB, *Queries) {
+	t.Helper()
+	q := &Queries{all: true}
+	return traced(t, db, q), q
+}
+
+func traced(t testing.TB, db *database.DB, q *Queries) *database.DB {
+	t.Helper()
+	config := db.Pool.Config()
+	config.ConnConfig.Tracer = q
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
-		s.T.Fatal(err)
+		t.Fatal(err)
 	}
-	s.T.Cleanup(pool.Close)
+	t.Cleanup(pool.Close)
 	return &database.DB{Queries: dbsqlc.New(pool), Pool: pool}
 }
 
@@ -265,15 +277,18 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// Queries counts the queries of requests. What the server asks on its own account is not counted.
-type Queries struct{ n atomic.Int64 }
+// Queries counts the queries of requests. What the server asks on its own account is counted by Counted only.
+type Queries struct {
+	all bool
+	n   atomic.Int64
+}
 
 // Count is how many there have been.
 func (q *Queries) Count() int { return int(q.n.Load()) }
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (q *Queries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	if httpapi.RequestID(ctx) != "" {
+	if q.all || httpapi.RequestID(ctx) != "" {
 		q.n.Add(1)
 	}
 	return ctx

@@ -2,8 +2,8 @@ package coderdtest
 
 import (
 	"context"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"sync"
 	"testing"
@@ -25,7 +25,6 @@ type Daemon struct {
 	offers chan *provisionerpb.Offer
 	acks   chan *provisionerpb.Ack
 	cancel context.CancelFunc
-	server *httptest.Server
 	reader sync.WaitGroup
 
 	mu     sync.Mutex // guards sends
@@ -44,18 +43,14 @@ func (s *Server) startDaemon() *Daemon {
 	mux := http.NewServeMux()
 	id := uuid.New()
 	mux.Handle(s.Jobs.RPCHandler(func(netip.Addr) (jobs.Daemon, bool) { return jobs.Daemon{ID: id, Name: "test"}, true }))
-	hs := httptest.NewUnstartedServer(mux)
-	hs.Config.Protocols = new(http.Protocols)
-	hs.Config.Protocols.SetUnencryptedHTTP2(true)
-	hs.Start()
+	url := ServeRPC(t, mux)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	d := &Daemon{t: t, offers: make(chan *provisionerpb.Offer, 64), acks: make(chan *provisionerpb.Ack, 64), cancel: cancel, server: hs}
-	transport := &http.Transport{Protocols: hs.Config.Protocols}
-	d.stream = provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: transport}, hs.URL).Session(ctx)
+	d := &Daemon{t: t, offers: make(chan *provisionerpb.Offer, 64), acks: make(chan *provisionerpb.Ack, 64), cancel: cancel}
+	client := RPCClient(t, new(net.Dialer).DialContext)
+	d.stream = provisionerpbconnect.NewProvisionerServiceClient(client, url).Session(ctx)
 	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 2, Version: "test"}}})
 	welcomed := make(chan struct{})
 	d.reader.Go(func() {
-		defer transport.CloseIdleConnections()
 		for {
 			m, err := d.stream.Receive()
 			if err != nil {
@@ -106,7 +101,6 @@ func (d *Daemon) close() {
 	_ = d.stream.CloseRequest() // while a request's body is open, HTTP/2 does not notice that its context has ended
 	d.mu.Unlock()
 	d.reader.Wait()
-	d.server.Close()
 }
 
 // Job is one that the daemon has accepted.
