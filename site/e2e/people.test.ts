@@ -78,11 +78,11 @@ it("changes an account, its tokens and its SSH key", async () => {
     .getByRole("button", { name: "Save" })
     .click();
   await page.getByText("Saved").waitFor();
-  await page.getByLabel("Old password").fill("wrong");
+  await page.getByLabel("Current password").fill("wrong");
   await page.getByLabel("New password").fill(`${password}!`);
   await page.getByRole("button", { name: "Change password" }).click();
   await page.getByRole("alert").first().waitFor();
-  await page.getByLabel("Old password").fill(password);
+  await page.getByLabel("Current password").fill(password);
   await page.getByRole("button", { name: "Change password" }).click();
   // A changed password ends sessions, this one perhaps too.
   await page

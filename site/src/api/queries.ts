@@ -3,7 +3,8 @@ import { type QueryClient, queryOptions } from "@tanstack/react-query";
 import { ApiError, get, segment } from "./client";
 import type * as t from "./types";
 
-const org = "organizations/default";
+// Every deployment has one organization.
+export const org = "organizations/default";
 
 // A long list is asked for as far as it is looked at, so many at a time.
 export const pageSize = 100;

@@ -3,7 +3,8 @@ import { useAgentLog } from "~/api/logs";
 import type { WorkspaceAgent } from "~/api/types";
 import { LogText, useWrap, WrapButton, wrapped } from "./log-line";
 import { LogScroller } from "./log-scroller";
-import { cx, Select } from "./ui";
+import { Select } from "./form";
+import { cx } from "./ui";
 
 // AgentLogs shows what an agent's scripts print, of all or of one source.
 export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: boolean }) {

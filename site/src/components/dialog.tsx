@@ -1,6 +1,8 @@
 // Dialogs are the browser's own: it keeps the focus inside, closes on Escape and makes the rest inert.
-import { type FormEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
-import { Button, ErrorNote, Input } from "./ui";
+import { useMutation } from "@tanstack/react-query";
+import { type ComponentProps, type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { Form, TextField } from "./form";
+import { Button } from "./ui";
 
 export function Dialog({ title, children, onClose }: { title: string; children: ReactNode; onClose: () => void }) {
   const ref = useRef<HTMLDialogElement>(null);
@@ -30,6 +32,33 @@ export function Dialog({ title, children, onClose }: { title: string; children: 
   );
 }
 
+// FormDialog is a dialog that asks for what a form holds.
+export function FormDialog({
+  title,
+  onClose,
+  ...form
+}: { title: string; onClose: () => void } & Omit<ComponentProps<typeof Form>, "buttons" | "cancel">) {
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <Form {...form} buttons="end" cancel={<Button onClick={onClose}>Cancel</Button>} />
+    </Dialog>
+  );
+}
+
+// DoneDialog shows the result of a form, such as a secret that is shown once.
+export function DoneDialog({ title, onClose, children }: { title: string; onClose: () => void; children: ReactNode }) {
+  return (
+    <Dialog title={title} onClose={onClose}>
+      {children}
+      <div className="flex justify-end">
+        <Button look="primary" onClick={onClose}>
+          Done
+        </Button>
+      </div>
+    </Dialog>
+  );
+}
+
 interface ConfirmProps {
   title: string;
   children: ReactNode;
@@ -40,54 +69,33 @@ interface ConfirmProps {
   onClose: () => void;
 }
 
+// Confirm asks before something is done.
 export function Confirm({ title, children, action, danger, typed, onConfirm, onClose }: ConfirmProps) {
   const [text, setText] = useState("");
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<unknown>();
-  const id = useId();
-  const submit = async (event: FormEvent) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
-    try {
-      await onConfirm();
-      onClose();
-    } catch (err) {
-      setError(err);
-      setBusy(false);
-    }
-  };
+  const request = useMutation({ mutationFn: onConfirm, onSuccess: onClose });
   return (
-    <Dialog title={title} onClose={onClose}>
-      <form onSubmit={submit} className="flex flex-col gap-4">
-        <div className="text-muted">{children}</div>
-        {typed && (
-          <div className="flex flex-col gap-1">
-            <label htmlFor={id}>
+    <FormDialog
+      title={title}
+      request={request}
+      submit={action}
+      danger={danger ?? false}
+      disabled={typed !== undefined && text !== typed}
+      onClose={onClose}
+    >
+      <div className="text-muted">{children}</div>
+      {typed && (
+        <TextField
+          label={
+            <span className="font-normal">
               Type <strong className="font-mono">{typed}</strong> to confirm
-            </label>
-            <Input
-              id={id}
-              value={text}
-              onChange={(e) => setText(e.target.value)}
-              autoComplete="off"
-              spellCheck={false}
-            />
-          </div>
-        )}
-        <ErrorNote error={error} />
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button
-            type="submit"
-            look={danger ? "danger" : "primary"}
-            busy={busy}
-            disabled={typed !== undefined && text !== typed}
-          >
-            {action}
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+            </span>
+          }
+          value={text}
+          onChange={setText}
+          autoComplete="off"
+          spellCheck={false}
+        />
+      )}
+    </FormDialog>
   );
 }

@@ -1,7 +1,8 @@
+import { Ellipsis } from "lucide-react";
 import { DropdownMenu } from "radix-ui";
 import type { ReactNode } from "react";
 import { useLocation } from "wouter";
-import { cx } from "./ui";
+import { cx, IconButton } from "./ui";
 
 // Menu opens below its trigger. It does not lock the page, which would need styles that the page's policy forbids.
 export function Menu({
@@ -29,6 +30,19 @@ export function Menu({
     </DropdownMenu.Root>
   );
 }
+
+// MoreMenu holds what else can be done to a thing.
+export const MoreMenu = ({ of, children }: { of: string; children: ReactNode }) => (
+  <Menu
+    trigger={
+      <IconButton label={`More for ${of}`}>
+        <Ellipsis />
+      </IconButton>
+    }
+  >
+    {children}
+  </Menu>
+);
 
 interface ItemProps {
   children: ReactNode;

@@ -1,10 +1,11 @@
 // One parameter's input, of the kind that its template asks for.
 import { X } from "lucide-react";
 import { Slider, Switch } from "radix-ui";
-import { useState } from "react";
+import { Fragment, type ReactNode, useState } from "react";
 import type { PreviewParameter } from "~/api/types";
 import { parseList } from "~/lib/validate";
-import { cx, Icon, Input, inputClass, Select } from "./ui";
+import { Choice, Input, inputClass, Select } from "./form";
+import { cx, Icon } from "./ui";
 
 interface Props {
   p: PreviewParameter;
@@ -122,36 +123,21 @@ function Dropdown({ p, id, value, disabled, invalid, describedBy, onChange }: Pr
   );
 }
 
-const choiceClass =
-  "flex items-start gap-2.5 rounded-md border border-line px-3 py-2 hover:bg-raised has-checked:border-accent has-checked:bg-accent-soft has-disabled:opacity-60";
-
 function Radios({ p, id, value, disabled, describedBy, onChange }: Props) {
   return (
-    <div
-      role="radiogroup"
-      aria-labelledby={`parameter-${p.name}-label`}
-      aria-describedby={describedBy}
-      className="grid max-w-3xl gap-2 sm:grid-cols-2"
-    >
-      {p.options.map((o, i) => (
-        <label key={o.value.value} className={choiceClass}>
-          <input
-            id={i === 0 ? id : undefined}
-            type="radio"
-            name={id}
-            className="mt-1 accent-fill"
-            disabled={disabled}
-            checked={o.value.value === value}
-            onChange={() => onChange(o.value.value)}
-          />
-          {o.icon && <Icon src={o.icon} name={o.name} />}
-          <span className="min-w-0">
-            {o.name}
-            {o.description && <span className="block text-[13px] text-muted">{o.description}</span>}
-          </span>
-        </label>
-      ))}
-    </div>
+    <Options p={p} role="radiogroup" describedBy={describedBy}>
+      {(option, i) => (
+        <Choice
+          {...option}
+          id={i === 0 ? id : undefined}
+          type="radio"
+          name={id}
+          disabled={disabled}
+          checked={option.value === value}
+          onChange={() => onChange(option.value)}
+        />
+      )}
+    </Options>
   );
 }
 
@@ -164,28 +150,46 @@ function Choices({ p, id, value, disabled, describedBy, onChange }: Props) {
     onChange(JSON.stringify(p.options.map((o) => o.value.value).filter((o) => next.has(o))));
   };
   return (
+    <Options p={p} role="group" describedBy={describedBy}>
+      {(option, i) => (
+        <Choice
+          {...option}
+          id={i === 0 ? id : undefined}
+          type="checkbox"
+          disabled={disabled}
+          checked={chosen.includes(option.value)}
+          onChange={(e) => toggle(option.value, e.target.checked)}
+        />
+      )}
+    </Options>
+  );
+}
+
+interface Option {
+  value: string;
+  title: string;
+  about: string;
+  icon: ReactNode;
+}
+
+interface OptionsProps extends Pick<Props, "p" | "describedBy"> {
+  role: "radiogroup" | "group";
+  children: (option: Option, index: number) => ReactNode;
+}
+
+// Options draws a parameter's options as cards.
+function Options({ p, role, describedBy, children }: OptionsProps) {
+  return (
     <div
-      role="group"
+      role={role}
       aria-labelledby={`parameter-${p.name}-label`}
       aria-describedby={describedBy}
       className="grid max-w-3xl gap-2 sm:grid-cols-2"
     >
-      {p.options.map((o, i) => (
-        <label key={o.value.value} className={choiceClass}>
-          <input
-            id={i === 0 ? id : undefined}
-            type="checkbox"
-            className="mt-0.5 accent-fill"
-            disabled={disabled}
-            checked={chosen.includes(o.value.value)}
-            onChange={(e) => toggle(o.value.value, e.target.checked)}
-          />
-          {o.icon && <Icon src={o.icon} name={o.name} />}
-          <span className="min-w-0">
-            {o.name}
-            {o.description && <span className="block text-[13px] text-muted">{o.description}</span>}
-          </span>
-        </label>
+      {p.options.map(({ value: { value }, name, description, icon }, i) => (
+        <Fragment key={value}>
+          {children({ value, title: name, about: description, icon: icon && <Icon src={icon} name={name} /> }, i)}
+        </Fragment>
       ))}
     </div>
   );

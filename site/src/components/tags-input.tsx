@@ -1,4 +1,4 @@
-import { TextField } from "./ui";
+import { TextField } from "./form";
 
 // parseTags reads "environment=on-prem, gpu=yes".
 export const parseTags = (text: string): Record<string, string> =>

@@ -1,6 +1,6 @@
 // The small parts that every page is made of.
 import { LoaderCircle } from "lucide-react";
-import { type ComponentProps, type ReactNode, useId, useState } from "react";
+import { type ComponentProps, type ReactNode, useState } from "react";
 import { Link } from "wouter";
 import { ApiError } from "~/api/client";
 import { ago, fullTime } from "~/lib/format";
@@ -215,6 +215,27 @@ export function Loading({ what }: { what: string }) {
   );
 }
 
+interface Asked {
+  error: unknown;
+  isPending: boolean;
+}
+
+// Pending stands in for a query that has no answer yet or failed.
+export function Pending({ query: { error, isPending }, what }: { query: Asked; what: string }) {
+  if (error) return <ErrorNote error={error} />;
+  return isPending ? <Loading what={what} /> : null;
+}
+
+// PendingPage stands in for a whole page.
+export function PendingPage({ query, what, title }: { query: Asked; what: string; title: ReactNode }) {
+  if (!query.error) return <Loading what={what} />;
+  return (
+    <Page title={title}>
+      <ErrorNote error={query.error} />
+    </Page>
+  );
+}
+
 export function Note({
   tone = "bad",
   title,
@@ -253,68 +274,6 @@ export function ErrorNote({ error, title }: { error: unknown; title?: string }) 
         </ul>
       )}
     </Note>
-  );
-}
-
-// fieldError is what the server said about one input.
-export const fieldError = (error: unknown, field: string) =>
-  error instanceof ApiError ? error.validations.find((v) => v.field === field)?.detail : undefined;
-
-export const inputClass =
-  "w-full min-w-0 rounded-md border border-edge bg-panel px-2.5 placeholder:text-muted disabled:opacity-60 aria-invalid:border-bad";
-
-interface FieldProps {
-  label: ReactNode;
-  hint?: ReactNode;
-  error?: ReactNode;
-  children: (props: {
-    id: string;
-    "aria-describedby": string | undefined;
-    "aria-invalid": boolean | undefined;
-  }) => ReactNode;
-}
-
-// Field puts a label, an explanation and an error around one input.
-export function Field({ label, hint, error, children }: FieldProps) {
-  const id = useId();
-  const described = hint || error ? `${id}-more` : undefined;
-  return (
-    <div className="flex min-w-0 flex-col gap-1">
-      <label htmlFor={id} className="font-medium">
-        {label}
-      </label>
-      {children({ id, "aria-describedby": described, "aria-invalid": error ? true : undefined })}
-      {described && (
-        <div id={described} className="text-[13px]">
-          {error && <div className="text-bad">{error}</div>}
-          {hint && <div className="text-muted">{hint}</div>}
-        </div>
-      )}
-    </div>
-  );
-}
-
-export const Input = ({ className, ...rest }: ComponentProps<"input">) => (
-  <input className={cx(inputClass, "h-8", className)} {...rest} />
-);
-
-export const Select = ({ className, ...rest }: ComponentProps<"select">) => (
-  <select className={cx(inputClass, "h-8", className)} {...rest} />
-);
-
-interface TextFieldProps extends Omit<ComponentProps<"input">, "onChange" | "value"> {
-  label: ReactNode;
-  hint?: ReactNode;
-  error?: ReactNode;
-  value: string;
-  onChange: (value: string) => void;
-}
-
-export function TextField({ label, hint, error, onChange, ...rest }: TextFieldProps) {
-  return (
-    <Field label={label} hint={hint} error={error}>
-      {(props) => <Input {...props} onChange={(e) => onChange(e.target.value)} {...rest} />}
-    </Field>
   );
 }
 

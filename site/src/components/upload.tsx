@@ -5,7 +5,8 @@ import { type DragEvent, useEffect, useRef, useState } from "react";
 import { queries } from "~/api/queries";
 import { bytes, plural } from "~/lib/format";
 import { type File as Packed, wanted, writeTar } from "~/lib/tar";
-import { cx, ErrorNote, Icon, Note } from "./ui";
+import { Choice } from "./form";
+import { cx, ErrorNote, Icon, Note, Pending } from "./ui";
 
 export type Source = { kind: "folder"; name: string; archive: Blob } | { kind: "starter"; id: string };
 
@@ -103,28 +104,21 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
 
 export function StarterChoice({ value, onChange }: { value: string; onChange: (id: string) => void }) {
   const examples = useQuery(queries.examples());
-  if (examples.error) return <ErrorNote error={examples.error} />;
-  if (examples.data?.length === 0) return <Note tone="warn">This server has no starters.</Note>;
+  if (!examples.data) return <Pending query={examples} what="starters" />;
+  if (examples.data.length === 0) return <Note tone="warn">This server has no starters.</Note>;
   return (
     <div role="radiogroup" aria-label="Starter" className="grid gap-2 sm:grid-cols-2">
-      {(examples.data ?? []).map((e) => (
-        <label
+      {examples.data.map((e) => (
+        <Choice
           key={e.id}
-          className="flex items-start gap-3 rounded-md border border-line p-3 hover:bg-raised has-checked:border-accent has-checked:bg-accent-soft"
-        >
-          <input
-            type="radio"
-            name="starter"
-            className="mt-1 accent-fill"
-            checked={value === e.id}
-            onChange={() => onChange(e.id)}
-          />
-          <Icon src={e.icon} name={e.name} className="size-6" />
-          <span className="min-w-0">
-            <span className="font-medium">{e.name}</span>
-            <span className="block text-[13px] text-muted">{e.description}</span>
-          </span>
-        </label>
+          type="radio"
+          name="starter"
+          title={e.name}
+          about={e.description}
+          icon={<Icon src={e.icon} name={e.name} className="size-6" />}
+          checked={value === e.id}
+          onChange={() => onChange(e.id)}
+        />
       ))}
     </div>
   );

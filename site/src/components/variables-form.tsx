@@ -1,36 +1,30 @@
-import { useQuery } from "@tanstack/react-query";
+import { type UseMutationResult, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { queries } from "~/api/queries";
-import { Button, ErrorNote, Loading, TextField } from "./ui";
+import type { VariableValue } from "~/api/types";
+import { Form, TextField } from "./form";
+import { Pending } from "./ui";
 
 interface Props {
   version: string;
-  busy: boolean;
-  error: unknown;
-  onSubmit: (values: { name: string; value: string }[]) => void;
+  request: UseMutationResult<unknown, Error, VariableValue[]>;
 }
 
 // VariablesForm asks for a template version's Terraform variables, which apply to all its workspaces.
-export function VariablesForm({ version, busy, error, onSubmit }: Props) {
+export function VariablesForm({ version, request }: Props) {
   const variables = useQuery(queries.variables(version));
   const [values, setValues] = useState<Record<string, string>>({});
-  if (variables.error) return <ErrorNote error={variables.error} />;
-  if (!variables.data) return <Loading what="variables" />;
+  const { data } = variables;
+  if (!data) return <Pending query={variables} what="variables" />;
+  // An untouched field keeps its value. Secrets cannot be read: they are entered again or left as they are.
+  const given = () =>
+    data
+      .filter((v) => values[v.name] !== undefined || (v.value !== "" && !v.sensitive))
+      .map((v) => ({ name: v.name, value: values[v.name] ?? v.value }));
   return (
-    <form
-      className="flex flex-col gap-4"
-      onSubmit={(e) => {
-        e.preventDefault();
-        // An untouched field keeps its value. Secrets cannot be read: they are entered again or left as they are.
-        onSubmit(
-          variables.data
-            .filter((v) => values[v.name] !== undefined || (v.value !== "" && !v.sensitive))
-            .map((v) => ({ name: v.name, value: values[v.name] ?? v.value })),
-        );
-      }}
-    >
+    <Form request={{ ...request, mutate: () => request.mutate(given()) }} submit="Import with these values">
       <div className="grid gap-4 sm:grid-cols-2">
-        {variables.data.map((v) => (
+        {data.map((v) => (
           <TextField
             key={v.name}
             label={<code>{v.name}</code>}
@@ -44,12 +38,6 @@ export function VariablesForm({ version, busy, error, onSubmit }: Props) {
           />
         ))}
       </div>
-      <ErrorNote error={error} />
-      <div>
-        <Button type="submit" look="primary" busy={busy}>
-          Import with these values
-        </Button>
-      </div>
-    </form>
+    </Form>
   );
 }

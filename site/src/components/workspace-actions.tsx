@@ -1,13 +1,13 @@
 // The buttons and the menu that start, stop, update and delete a workspace. A page has one useWorkspaceActions and one
 // ActionDialogs, however many workspaces it lists.
-import { CircleStop, Ellipsis, Play, RefreshCw, Rocket, Star, Trash2, X } from "lucide-react";
+import { CircleStop, Play, RefreshCw, Rocket, Star, Trash2, X } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
 import { Confirm } from "./dialog";
-import { Item, Menu, Separator } from "./menu";
+import { Item, MoreMenu, Separator } from "./menu";
 import { isBusy } from "./status";
-import { Button, ErrorNote, IconButton } from "./ui";
+import { Button, ErrorNote } from "./ui";
 import { mayEditTemplates, useMe } from "./user";
 
 interface Question {
@@ -122,13 +122,7 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
   const may = can(w, busy);
   const admin = mayEditTemplates(useMe()); // what is forgotten may go on running and cost
   return (
-    <Menu
-      trigger={
-        <IconButton label={`More for ${w.name}`}>
-          <Ellipsis />
-        </IconButton>
-      }
-    >
+    <MoreMenu of={w.name}>
       <Item icon={<Play />} disabled={!may.start} onSelect={() => act(w, "start")}>
         Start
       </Item>
@@ -155,7 +149,7 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
           Delete without destroying resources…
         </Item>
       )}
-    </Menu>
+    </MoreMenu>
   );
 }
 

@@ -1,6 +1,6 @@
 // A workspace's settings: name, autostart, autostop and parameters.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { type FormEvent, type ReactNode, useMemo, useState } from "react";
+import { useMemo, useState } from "react";
 import { useLocation } from "wouter";
 import { createBuild, reread, restart } from "~/api/actions";
 import { send } from "~/api/client";
@@ -17,9 +17,10 @@ import type {
 import { ago } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule } from "~/lib/schedule";
+import { Checkbox, Field, Form, Select, TextField } from "./form";
 import { ParameterForm, useParameters, useSubmit } from "./parameters";
 import { isBusy } from "./status";
-import { Button, Card, ErrorNote, Field, fieldError, Input, Loading, Note, Select, TextField } from "./ui";
+import { Button, Card, ErrorNote, Note, Pending } from "./ui";
 
 export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
   return (
@@ -31,37 +32,6 @@ export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
         <General workspace={w} />
       </div>
     </>
-  );
-}
-
-function Saved({
-  change,
-  children,
-  disabled,
-}: {
-  change: { isPending: boolean; isSuccess: boolean; error: unknown; mutate: () => void };
-  children: ReactNode;
-  disabled?: boolean;
-}) {
-  return (
-    <form
-      className="flex flex-col gap-4"
-      onSubmit={(e: FormEvent) => {
-        e.preventDefault();
-        change.mutate();
-      }}
-    >
-      {children}
-      <ErrorNote error={change.error} />
-      <div className="flex items-center gap-3">
-        <Button type="submit" look="primary" busy={change.isPending} disabled={disabled}>
-          Save
-        </Button>
-        <span role="status" className="text-ok">
-          {change.isSuccess ? "Saved" : ""}
-        </span>
-      </div>
-    </form>
   );
 }
 
@@ -87,15 +57,12 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
   const time = `${String(form.hour).padStart(2, "0")}:${String(form.minute).padStart(2, "0")}`;
   return (
     <Card title="Autostart">
-      <Saved change={change} disabled={on && form.days.length === 0}>
+      <Form request={change} submit="Save" done="Saved" disabled={on && form.days.length === 0}>
         <p className="text-muted">
           {describeSchedule(w.autostart_schedule)}
           {w.next_start_at && `, next ${ago(w.next_start_at)}`}.
         </p>
-        <label className="flex items-center gap-2">
-          <input type="checkbox" className="accent-fill" checked={on} onChange={(e) => setOn(e.target.checked)} /> Start
-          on a schedule
-        </label>
+        <Checkbox label="Start on a schedule" checked={on} onChange={setOn} />
         {on && (
           <>
             <fieldset className="flex flex-wrap gap-1">
@@ -143,7 +110,7 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
             </div>
           </>
         )}
-      </Saved>
+      </Form>
     </Card>
   );
 }
@@ -166,7 +133,7 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
   const limited = status === "running" && deadline && !deadline.startsWith("0001-");
   return (
     <Card title="Autostop">
-      <Saved change={change}>
+      <Form request={change} submit="Save" done="Saved">
         {limited && (
           <p className="flex flex-wrap items-center gap-2 text-muted">
             Stops {ago(deadline)}.{" "}
@@ -176,24 +143,18 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
           </p>
         )}
         <ErrorNote error={extend.error} />
-        <Field
-          label="Hours after its start"
+        <TextField
+          label="Hours after start"
+          name="ttl_ms"
           hint="Leave empty to keep the workspace running. Takes effect at the next start."
-          error={fieldError(change.error, "ttl_ms")}
-        >
-          {(props) => (
-            <Input
-              {...props}
-              type="number"
-              min="0"
-              max="720"
-              step="0.5"
-              value={hours}
-              onChange={(e) => setHours(e.target.value)}
-            />
-          )}
-        </Field>
-      </Saved>
+          type="number"
+          min="0"
+          max="720"
+          step="0.5"
+          value={hours}
+          onChange={setHours}
+        />
+      </Form>
     </Card>
   );
 }
@@ -215,33 +176,28 @@ function General({ workspace: w }: { workspace: Workspace }) {
   });
   return (
     <Card title="General">
-      <Saved change={change}>
+      <Form request={change} submit="Save" done="Saved">
         <TextField
           label="Name"
+          name="name"
           required
           value={name}
           onChange={setName}
-          error={fieldError(change.error, "name")}
           hint="Renaming changes the workspace's addresses and, at the next build, resources named after it."
         />
-        <label className="flex items-center gap-2">
-          <input
-            type="checkbox"
-            className="accent-fill"
-            checked={updates === "always"}
-            onChange={(e) => setUpdates(e.target.checked ? "always" : "never")}
-          />{" "}
-          Update to the active version at every start
-        </label>
-      </Saved>
+        <Checkbox
+          label="Update to the active version at every start"
+          checked={updates === "always"}
+          onChange={(on) => setUpdates(on ? "always" : "never")}
+        />
+      </Form>
     </Card>
   );
 }
 
 function Parameters({ workspace: w }: { workspace: Workspace }) {
   const current = useQuery(queries.buildParameters(w.latest_build.id));
-  if (current.error) return <ErrorNote error={current.error} />;
-  if (!current.data) return <Loading what="parameters" />;
+  if (!current.data) return <Pending query={current} what="parameters" />;
   return <ParameterCard key={w.latest_build.id} workspace={w} current={current.data} />;
 }
 
@@ -271,27 +227,14 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
     );
   return (
     <Card title="Parameters">
-      <form
-        className="flex flex-col gap-5"
-        onSubmit={(e) => {
-          e.preventDefault();
-          submit();
-        }}
+      <Form
+        request={{ ...change, mutate: submit, isPending: change.isPending || waiting }}
+        submit={running ? "Save and restart" : "Save and start"}
+        disabled={!form.parameters || isBusy(w.latest_build.status)}
       >
         <ParameterForm form={form} existing />
         {w.outdated && <Note tone="accent">These are the parameters of the workspace's current version.</Note>}
-        <ErrorNote error={change.error} />
-        <div>
-          <Button
-            type="submit"
-            look="primary"
-            busy={change.isPending || waiting}
-            disabled={!form.parameters || isBusy(w.latest_build.status)}
-          >
-            {running ? "Save and restart" : "Save and start"}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Card>
   );
 }

@@ -11,7 +11,8 @@ import type {
   UpdateUserProfileRequest,
 } from "~/api/types";
 import { CopyLine } from "~/components/copy";
-import { Confirm, Dialog } from "~/components/dialog";
+import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
+import { Field, Form, Select, TextField, useFields } from "~/components/form";
 import { mono, Table } from "~/components/table";
 import {
   Ago,
@@ -20,18 +21,15 @@ import {
   Card,
   Empty,
   ErrorNote,
-  Field,
-  fieldError,
   Icon,
   IconButton,
   LinkButton,
-  Loading,
   Note,
   Page,
-  Select,
-  TextField,
+  Pending,
 } from "~/components/ui";
 import { useMe } from "~/components/user";
+import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
@@ -53,86 +51,38 @@ export default function Account() {
 
 function Profile() {
   const me = useMe();
-  const [username, setUsername] = useState(me.username);
-  const [name, setName] = useState(me.name);
+  const { values, field } = useFields({ username: me.username, name: me.name });
   const save = useMutation({
-    mutationFn: () => send("PUT", "users/me/profile", { username, name } satisfies UpdateUserProfileRequest),
+    mutationFn: () => send("PUT", "users/me/profile", values satisfies UpdateUserProfileRequest),
   });
   return (
     <Card title="Profile">
-      <form
-        className="flex flex-col gap-4"
-        onSubmit={(e) => {
-          e.preventDefault();
-          save.mutate();
-        }}
-      >
-        <TextField
-          label="Username"
-          required
-          value={username}
-          onChange={setUsername}
-          error={fieldError(save.error, "username")}
-          hint="Part of your workspaces' addresses."
-        />
-        <TextField label="Full name" value={name} onChange={setName} error={fieldError(save.error, "name")} />
-        <ErrorNote error={save.error} />
-        <div className="flex items-center gap-3">
-          <Button type="submit" look="primary" busy={save.isPending}>
-            Save
-          </Button>
-          <span role="status" className="text-ok">
-            {save.isSuccess && "Saved"}
-          </span>
-        </div>
-      </form>
+      <Form request={save} submit="Save" done="Saved">
+        <TextField label="Username" required hint="Part of your workspaces' addresses." {...field("username")} />
+        <TextField label="Full name" {...field("name")} />
+      </Form>
     </Card>
   );
 }
 
 function Password() {
-  const [form, setForm] = useState({ old_password: "", password: "" });
+  const { values, field, reset } = useFields({ old_password: "", password: "" });
   const save = useMutation({
-    mutationFn: () => send("PUT", "users/me/password", form satisfies UpdateUserPasswordRequest),
-    onSuccess: () => setForm({ old_password: "", password: "" }),
+    mutationFn: () => send("PUT", "users/me/password", values satisfies UpdateUserPasswordRequest),
+    onSuccess: reset,
   });
   return (
     <Card title="Password">
-      <form
-        className="flex flex-col gap-4"
-        onSubmit={(e) => {
-          e.preventDefault();
-          save.mutate();
-        }}
-      >
+      <Form request={save} submit="Change password" done="Changed">
         <TextField
-          label="Old password"
+          label="Current password"
           type="password"
           required
           autoComplete="current-password"
-          value={form.old_password}
-          onChange={(v) => setForm({ ...form, old_password: v })}
-          error={fieldError(save.error, "old_password")}
+          {...field("old_password")}
         />
-        <TextField
-          label="New password"
-          type="password"
-          required
-          autoComplete="new-password"
-          value={form.password}
-          onChange={(v) => setForm({ ...form, password: v })}
-          error={fieldError(save.error, "password")}
-        />
-        <ErrorNote error={save.error} />
-        <div className="flex items-center gap-3">
-          <Button type="submit" look="primary" busy={save.isPending}>
-            Change password
-          </Button>
-          <span role="status" className="text-ok">
-            {save.isSuccess && "Changed"}
-          </span>
-        </div>
-      </form>
+        <TextField label="New password" type="password" required autoComplete="new-password" {...field("password")} />
+      </Form>
     </Card>
   );
 }
@@ -163,7 +113,6 @@ function Tokens() {
   const tokens = useQuery(queries.tokens());
   const [adding, add] = useState(false);
   const [removing, remove] = useState<APIKey | null>(null);
-  const drop = useMutation({ mutationFn: (id: string) => send("DELETE", `users/me/keys/${id}`) });
   return (
     <Card
       flush
@@ -174,17 +123,16 @@ function Tokens() {
         </Button>
       }
     >
-      <ErrorNote error={tokens.error} />
-      {tokens.isPending && !tokens.error && <Loading what="tokens" />}
+      <Pending query={tokens} what="tokens" />
       {tokens.data?.length === 0 && (
         <Empty icon={<KeyRound />} title="You have no tokens">
           A token lets a script act for you. For a terminal, <code>coder login</code> makes its own session.
         </Empty>
       )}
-      {(tokens.data?.length ?? 0) > 0 && (
+      {tokens.data && tokens.data.length > 0 && (
         <Table
           label="Tokens"
-          rows={tokens.data!}
+          rows={tokens.data}
           id={(t) => t.id}
           columns={[
             { name: "Name", cell: (t) => t.token_name, className: "font-medium" },
@@ -209,7 +157,7 @@ function Tokens() {
           title={`Delete the token ${removing.token_name}?`}
           action="Delete"
           danger
-          onConfirm={() => drop.mutateAsync(removing.id)}
+          onConfirm={() => send("DELETE", `users/me/keys/${removing.id}`)}
           onClose={() => remove(null)}
         >
           Programs that use it lose access immediately.
@@ -231,65 +179,44 @@ function NewToken({ onClose }: { onClose: () => void }) {
         lifetime: days * day,
       } satisfies CreateTokenRequest),
   });
+  if (create.data)
+    return (
+      <DoneDialog title="New token" onClose={onClose}>
+        <Note tone="warn" title="Copy this token now. It is shown only once.">
+          Keep it secret: it gives full access to your account.
+        </Note>
+        <CopyLine label="token" text={create.data.key} />
+      </DoneDialog>
+    );
   return (
-    <Dialog title="New token" onClose={onClose}>
-      {create.data ? (
-        <>
-          <Note tone="warn" title="This token is shown once">
-            Keep it secret: it gives full access to your account.
-          </Note>
-          <CopyLine label="token" text={create.data.key} />
-          <div className="flex justify-end">
-            <Button look="primary" onClick={onClose}>
-              Done
-            </Button>
-          </div>
-        </>
-      ) : (
-        <form
-          className="flex flex-col gap-4"
-          onSubmit={(e) => {
-            e.preventDefault();
-            create.mutate();
-          }}
-        >
-          <TextField
-            label="Name"
-            required
-            autoFocus
-            value={name}
-            onChange={setName}
-            error={fieldError(create.error, "token_name")}
-            hint="What it is for"
-          />
-          <Field label="Lifetime">
-            {(props) => (
-              <Select {...props} value={days} onChange={(e) => setDays(Number(e.target.value))}>
-                {[1, 7, 30, 90, 365].map((d) => (
-                  <option key={d} value={d}>
-                    {d === 1 ? "1 day" : `${d} days`}
-                  </option>
-                ))}
-              </Select>
-            )}
-          </Field>
-          <ErrorNote error={create.error} />
-          <div className="flex justify-end gap-2">
-            <Button onClick={onClose}>Cancel</Button>
-            <Button type="submit" look="primary" busy={create.isPending}>
-              Create token
-            </Button>
-          </div>
-        </form>
-      )}
-    </Dialog>
+    <FormDialog title="New token" request={create} submit="Create token" onClose={onClose}>
+      <TextField
+        label="Name"
+        name="token_name"
+        required
+        autoFocus
+        value={name}
+        onChange={setName}
+        hint="What you will use it for"
+      />
+      <Field label="Lifetime">
+        {(props) => (
+          <Select {...props} value={days} onChange={(e) => setDays(Number(e.target.value))}>
+            {[1, 7, 30, 90, 365].map((d) => (
+              <option key={d} value={d}>
+                {plural(d, "day")}
+              </option>
+            ))}
+          </Select>
+        )}
+      </Field>
+    </FormDialog>
   );
 }
 
 function SSHKey() {
   const key = useQuery(queries.sshKey());
   const [asking, ask] = useState(false);
-  const renew = useMutation({ mutationFn: () => send("PUT", "users/me/gitsshkey") });
   return (
     <Card
       title="SSH public key"
@@ -303,7 +230,7 @@ function SSHKey() {
         <p className="text-muted">
           Workspaces use the private key for Git over SSH. Add this public key to your Git host.
         </p>
-        <ErrorNote error={key.error} />
+        <Pending query={key} what="key" />
         {key.data && <CopyLine label="SSH public key" text={key.data.public_key.trim()} />}
       </div>
       {asking && (
@@ -311,7 +238,7 @@ function SSHKey() {
           title="Replace the SSH key?"
           action="Replace"
           danger
-          onConfirm={() => renew.mutateAsync()}
+          onConfirm={() => send("PUT", "users/me/gitsshkey")}
           onClose={() => ask(false)}
         >
           The old one stops working in your workspaces. Add the new one to your git host.

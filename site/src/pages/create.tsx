@@ -4,23 +4,10 @@ import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
 import { gone, putWorkspace, queries } from "~/api/queries";
 import type { CreateWorkspaceRequest, Preset, Template, Workspace } from "~/api/types";
+import { Field, Form, Select, TextField } from "~/components/form";
 import { Logins, useLogins } from "~/components/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
-import {
-  Button,
-  Card,
-  Empty,
-  ErrorNote,
-  Field,
-  fieldError,
-  Icon,
-  LinkButton,
-  Loading,
-  Note,
-  Page,
-  Select,
-  TextField,
-} from "~/components/ui";
+import { Card, Empty, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
@@ -30,17 +17,11 @@ export default function Create({ template: name }: { template: string }) {
   const template = useQuery(queries.template(name));
   if (gone(template.error))
     return <Empty title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
-  if (template.error)
-    return (
-      <Page title="New workspace">
-        <ErrorNote error={template.error} />
-      </Page>
-    );
-  if (!template.data) return <Loading what="template" />;
-  return <Form key={template.data.active_version_id} template={template.data} />;
+  if (!template.data) return <PendingPage query={template} what="template" title="New workspace" />;
+  return <NewWorkspace key={template.data.active_version_id} template={template.data} />;
 }
 
-function Form({ template }: { template: Template }) {
+function NewWorkspace({ template }: { template: Template }) {
   const me = useMe();
   const client = useQueryClient();
   const [, navigate] = useLocation();
@@ -86,18 +67,18 @@ function Form({ template }: { template: Template }) {
           {template.deprecation_message}
         </Note>
       )}
-      <form
-        className="flex flex-col gap-4"
+      <Form
+        request={{ ...create, mutate: submit, isPending: create.isPending || waiting }}
+        submit="Create workspace"
+        disabled={!form.parameters || name === "" || logins.missing}
+        cancel={<LinkButton href={paths.template(template.name)}>Cancel</LinkButton>}
         noValidate
-        onSubmit={(e) => {
-          e.preventDefault();
-          submit();
-        }}
       >
         <Card>
           <div className="grid gap-4 sm:grid-cols-2">
             <TextField
               label="Name"
+              name="name"
               required
               autoFocus
               autoComplete="off"
@@ -105,7 +86,6 @@ function Form({ template }: { template: Template }) {
               maxLength={32}
               value={name}
               onChange={setName}
-              error={fieldError(create.error, "name")}
               hint="Letters, digits and hyphens. Part of the workspace's address."
             />
             {isOwner(me) && (users.data?.users.length ?? 0) > 1 && (
@@ -161,19 +141,7 @@ function Form({ template }: { template: Template }) {
             <ParameterForm form={form} />
           </Card>
         )}
-        <ErrorNote error={create.error} />
-        <div className="flex gap-2">
-          <Button
-            type="submit"
-            look="primary"
-            busy={create.isPending || waiting}
-            disabled={!form.parameters || name === "" || logins.missing}
-          >
-            Create workspace
-          </Button>
-          <LinkButton href={paths.template(template.name)}>Cancel</LinkButton>
-        </div>
-      </form>
+      </Form>
     </Page>
   );
 }

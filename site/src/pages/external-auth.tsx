@@ -1,23 +1,11 @@
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { LogIn, Unlink } from "lucide-react";
 import { useState } from "react";
 import { useSearch } from "wouter";
-import { send } from "~/api/client";
+import { segment, send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
 import { Confirm } from "~/components/dialog";
-import {
-  Badge,
-  Button,
-  buttonClass,
-  Card,
-  Empty,
-  ErrorNote,
-  Icon,
-  LinkButton,
-  Loading,
-  Note,
-  Page,
-} from "~/components/ui";
+import { Badge, Button, buttonClass, Card, Empty, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
@@ -32,15 +20,10 @@ const reasons: Record<string, string> = {
 
 // The page where a user links an account at another service, and ends the link.
 export default function ExternalAuthPage({ id }: { id: string }) {
-  const client = useQueryClient();
   const failed = reasons[new URLSearchParams(useSearch()).get("failed") ?? ""];
   const query = queries.externalAuth(id);
   const link = useQuery(query);
   const [ending, end] = useState(false);
-  const unlink = useMutation({
-    mutationFn: () => send("DELETE", `external-auth/${encodeURIComponent(id)}`),
-    onSettled: () => client.invalidateQueries({ queryKey: ["external-auth"] }),
-  });
   useTitle(link.data?.display_name ?? "Login");
   if (gone(link.error))
     return (
@@ -48,13 +31,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
         Ask an administrator to configure it.
       </Empty>
     );
-  if (link.error)
-    return (
-      <Page title="Login">
-        <ErrorNote error={link.error} />
-      </Page>
-    );
-  if (!link.data) return <Loading what="login" />;
+  if (!link.data) return <PendingPage query={link} what="login" title="Login" />;
   const { display_name: name, display_icon: icon, authenticated, validate_error: problem } = link.data;
   return (
     <Page
@@ -98,7 +75,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
           title={`Unlink ${name}?`}
           action="Unlink"
           danger
-          onConfirm={() => unlink.mutateAsync()}
+          onConfirm={() => send("DELETE", `external-auth/${segment(id)}`).finally(() => void link.refetch())}
           onClose={() => end(false)}
         >
           {`Git in your workspaces can no longer sign in there, and templates that need this login no longer start. To revoke the access itself, use the settings of ${name}.`}

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react";
 import { queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
-import { Badge, Button, Card, ErrorNote, Facts, Loading, Note, Page, type Tone } from "~/components/ui";
+import { Badge, Button, Card, Facts, Note, Page, Pending, type Tone } from "~/components/ui";
 import { duration, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
@@ -29,8 +29,7 @@ export default function Health() {
         </Button>
       }
     >
-      <ErrorNote error={health.error} />
-      {health.isPending && !health.error && <Loading what="health" />}
+      <Pending query={health} what="health" />
       <div className="grid gap-4 lg:grid-cols-2">
         {health.data?.sections.map((s) => (
           <Card

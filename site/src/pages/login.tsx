@@ -1,11 +1,11 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
 import { Redirect, useLocation, useSearch } from "wouter";
 import { send, setLink } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { LoginRequest } from "~/api/types";
+import { Form, TextField, useFields } from "~/components/form";
 import { Front } from "~/components/front";
-import { Button, ErrorNote, TextField } from "~/components/ui";
+import { ErrorNote } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
 import { safeReturn } from "~/lib/path";
 
@@ -16,10 +16,9 @@ export default function Login() {
   const [, navigate] = useLocation();
   const search = useSearch();
   const back = safeReturn(search);
-  const [email, setEmail] = useState("");
-  const [password, setPassword] = useState("");
+  const { values, field } = useFields({ email: "", password: "" });
   const login = useMutation({
-    mutationFn: () => send("POST", "users/login", { email, password } satisfies LoginRequest),
+    mutationFn: () => send("POST", "users/login", values satisfies LoginRequest),
     onSuccess: async () => {
       client.clear(); // another user may sign in
       setLink({ session: "unknown", server: "ok" });
@@ -31,40 +30,14 @@ export default function Login() {
   if (first.data === false) return <Redirect to="/setup" replace />;
   return (
     <Front title="Sign in to codermesh">
-      <form
-        className="flex flex-col gap-4"
-        onSubmit={(e) => {
-          e.preventDefault();
-          login.mutate();
-        }}
-      >
+      <Form request={login} submit="Sign in" buttons="wide">
         {search.includes("redirect=") && !login.error && (
           <p className="text-muted">Sign in to continue where you were.</p>
         )}
-        <TextField
-          label="Email"
-          type="email"
-          name="email"
-          autoComplete="username"
-          autoFocus
-          required
-          value={email}
-          onChange={setEmail}
-        />
-        <TextField
-          label="Password"
-          type="password"
-          name="password"
-          autoComplete="current-password"
-          required
-          value={password}
-          onChange={setPassword}
-        />
-        <ErrorNote error={login.error ?? first.error} />
-        <Button type="submit" look="primary" busy={login.isPending}>
-          Sign in
-        </Button>
-      </form>
+        <TextField label="Email" type="email" autoComplete="username" autoFocus required {...field("email")} />
+        <TextField label="Password" type="password" autoComplete="current-password" required {...field("password")} />
+        <ErrorNote error={first.error} />
+      </Form>
     </Front>
   );
 }

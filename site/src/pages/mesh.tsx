@@ -4,7 +4,7 @@ import { useState } from "react";
 import { queries } from "~/api/queries";
 import type { MeshPeer } from "~/api/types";
 import { Table } from "~/components/table";
-import { Ago, Badge, Card, cx, Empty, ErrorNote, Loading, Page } from "~/components/ui";
+import { Ago, Badge, Card, cx, Empty, Page, Pending } from "~/components/ui";
 import { bytes, duration, plural } from "~/lib/format";
 import { useMedia, useTitle } from "~/lib/hooks";
 import { layout, reach } from "~/lib/mesh-layout";
@@ -18,8 +18,7 @@ export default function Mesh() {
   const online = peers.filter((p) => p.connected).length;
   return (
     <Page title="Mesh" subtitle={mesh.data && `${online} of ${plural(peers.length, "peer")} connected`}>
-      <ErrorNote error={mesh.error} />
-      {mesh.isPending && !mesh.error && <Loading what="mesh" />}
+      <Pending query={mesh} what="mesh" />
       {mesh.data && peers.length === 0 && (
         <Card>
           <Empty icon={<Waypoints />} title="No peers connected">

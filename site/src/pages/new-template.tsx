@@ -2,19 +2,14 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
-import { queries } from "~/api/queries";
-import type {
-  CreateTemplateRequest,
-  CreateTemplateVersionRequest,
-  Template,
-  TemplateVersion,
-  UpdateActiveVersionRequest,
-  UploadResponse,
-} from "~/api/types";
+import { org, queries } from "~/api/queries";
+import { activateVersion, createVersion, reimport } from "~/api/templates";
+import type { CreateTemplateRequest, Template, UploadResponse, VariableValue } from "~/api/types";
+import { Form, TextField } from "~/components/form";
 import { ImportResult } from "~/components/import-result";
 import { TagsInput, parseTags } from "~/components/tags-input";
 import { FolderInput, type Source, StarterChoice } from "~/components/upload";
-import { Button, Card, ErrorNote, fieldError, LinkButton, Loading, Note, Page, TextField } from "~/components/ui";
+import { Button, Card, LinkButton, Note, Page, Pending, PendingPage } from "~/components/ui";
 import { VariablesForm } from "~/components/variables-form";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
@@ -27,14 +22,7 @@ export default function NewTemplate() {
   const version = params.get("version");
   useTitle(existing ? "New version" : "New template");
   const template = useQuery({ ...queries.template(existing ?? ""), enabled: existing !== null });
-  if (existing && !template.data)
-    return template.error ? (
-      <Page title="New version">
-        <ErrorNote error={template.error} />
-      </Page>
-    ) : (
-      <Loading what="template" />
-    );
+  if (existing && !template.data) return <PendingPage query={template} what="template" title="New version" />;
   return (
     <Page title={existing ? `New version of ${template.data?.display_name || existing}` : "New template"}>
       {version ? (
@@ -45,8 +33,6 @@ export default function NewTemplate() {
     </Page>
   );
 }
-
-const org = "organizations/default";
 
 function importing(version: string, name: string, template: Template | undefined): string {
   const params = new URLSearchParams({ version, ...(template ? { template: template.name } : { name }) });
@@ -76,14 +62,8 @@ function Choose({ template, starter }: { template: Template | undefined; starter
         source?.kind === "folder"
           ? { file_id: (await send<UploadResponse>("POST", "files", source.archive)).hash }
           : { example_id: source?.id };
-      return send<TemplateVersion>("POST", `${org}/templateversions`, {
-        ...file,
-        storage_method: "file",
-        provisioner: "terraform",
-        tags: parseTags(tags),
-        message,
-        ...(template ? { template_id: template.id } : {}),
-      } satisfies CreateTemplateVersionRequest);
+      const to = template ? { template_id: template.id } : {};
+      return createVersion({ ...file, ...to, tags: parseTags(tags), message });
     },
     onSuccess: (v) => navigate(importing(v.id, chosen, template)),
   });
@@ -92,12 +72,11 @@ function Choose({ template, starter }: { template: Template | undefined; starter
     setSource(undefined);
   };
   return (
-    <form
-      className="flex flex-col gap-4"
-      onSubmit={(e) => {
-        e.preventDefault();
-        start.mutate();
-      }}
+    <Form
+      request={start}
+      submit="Import"
+      disabled={!source || (!template && chosen === "")}
+      cancel={<LinkButton href={template ? paths.template(template.name) : paths.templates}>Cancel</LinkButton>}
     >
       <Card
         title="Source"
@@ -151,14 +130,7 @@ function Choose({ template, starter }: { template: Template | undefined; starter
           <TagsInput value={tags} onChange={setTags} />
         </div>
       </Card>
-      <ErrorNote error={start.error} />
-      <div className="flex gap-2">
-        <Button type="submit" look="primary" busy={start.isPending} disabled={!source || (!template && chosen === "")}>
-          Import
-        </Button>
-        <LinkButton href={template ? paths.template(template.name) : paths.templates}>Cancel</LinkButton>
-      </div>
-    </form>
+    </Form>
   );
 }
 
@@ -176,72 +148,39 @@ function Import({
   const version = useQuery(queries.version(id));
   const finish = useMutation({
     mutationFn: async () => {
-      if (!template)
-        return send("POST", `${org}/templates`, { name, template_version_id: id } satisfies CreateTemplateRequest);
-      return send("PATCH", `templates/${template.id}/versions`, { id } satisfies UpdateActiveVersionRequest);
+      if (template) return activateVersion(template.id, id);
+      return send("POST", `${org}/templates`, { name, template_version_id: id } satisfies CreateTemplateRequest);
     },
     onSuccess: () => navigate(paths.template(template?.name ?? name)),
   });
   const again = useMutation({
-    mutationFn: (values: { name: string; value: string }[]) =>
-      send<TemplateVersion>("POST", `${org}/templateversions`, {
-        file_id: version.data!.job.file_id,
-        storage_method: "file",
-        provisioner: "terraform",
-        tags: version.data!.job.tags,
-        message: version.data!.message,
-        user_variable_values: values,
-        ...(template ? { template_id: template.id } : {}),
-      } satisfies CreateTemplateVersionRequest),
+    mutationFn: (values: VariableValue[]) => reimport(version.data!, values, template?.id),
     onSuccess: (v) => navigate(importing(v.id, name, template)),
   });
   const cancel = useMutation({ mutationFn: () => send("PATCH", `templateversions/${id}/cancel`) });
-  if (version.error) return <ErrorNote error={version.error} />;
-  if (!version.data) return <Loading what="import" />;
+  if (!version.data) return <Pending query={version} what="import" />;
   const { job } = version.data;
   return (
     <>
       <ImportResult version={version.data} />
       {job.error_code === "REQUIRED_TEMPLATE_VARIABLES" && (
         <Card title="Variables">
-          <VariablesForm
-            version={id}
-            busy={again.isPending}
-            error={again.error}
-            onSubmit={(values) => again.mutate(values)}
-          />
+          <VariablesForm version={id} request={again} />
         </Card>
       )}
       {job.status === "succeeded" && (
         <Card title={template ? "The new version is ready" : "The template is ready"}>
-          <form
-            className="flex flex-col gap-4"
-            onSubmit={(e) => {
-              e.preventDefault();
-              finish.mutate();
-            }}
+          <Form
+            request={finish}
+            submit={template ? "Activate version" : "Create template"}
+            cancel={template && <LinkButton href={`${paths.template(template.name)}/versions`}>Not now</LinkButton>}
           >
-            {!template && (
-              <TextField
-                label="Name"
-                required
-                value={name}
-                onChange={setName}
-                error={fieldError(finish.error, "name")}
-                className="max-w-sm"
-              />
+            {template ? (
+              <p className="text-muted">New workspaces use it immediately, existing ones after their next update.</p>
+            ) : (
+              <TextField label="Name" name="name" required value={name} onChange={setName} className="max-w-sm" />
             )}
-            {template && (
-              <p className="text-muted">New workspaces use it now, existing ones after their next update.</p>
-            )}
-            <ErrorNote error={finish.error} />
-            <div className="flex gap-2">
-              <Button type="submit" look="primary" busy={finish.isPending}>
-                {template ? "Activate version" : "Create template"}
-              </Button>
-              {template && <LinkButton href={`${paths.template(template.name)}/versions`}>Not now</LinkButton>}
-            </div>
-          </form>
+          </Form>
         </Card>
       )}
       {(job.status === "pending" || job.status === "running") && (

@@ -2,7 +2,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { Cpu, KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
-import { send } from "~/api/client";
+import { segment, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type {
   CreateProvisionerKeyRequest,
@@ -13,25 +13,12 @@ import type {
   ProvisionerKey,
 } from "~/api/types";
 import { CopyLine } from "~/components/copy";
-import { Confirm, Dialog } from "~/components/dialog";
+import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
+import { TextField } from "~/components/form";
 import { Dot, jobTone } from "~/components/status";
 import { parseTags, TagsInput } from "~/components/tags-input";
 import { mono, Table } from "~/components/table";
-import {
-  Ago,
-  Badge,
-  Button,
-  Card,
-  Empty,
-  ErrorNote,
-  fieldError,
-  IconButton,
-  Loading,
-  Note,
-  Page,
-  Tags,
-  TextField,
-} from "~/components/ui";
+import { Ago, Badge, Button, Card, Empty, IconButton, Note, Page, Pending, Tags } from "~/components/ui";
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
 import { duration, since, words } from "~/lib/format";
 import { useNow, useTitle } from "~/lib/hooks";
@@ -69,8 +56,7 @@ function Daemons() {
         )
       }
     >
-      <ErrorNote error={daemons.error} />
-      {daemons.isPending && !daemons.error && <Loading what="daemons" />}
+      <Pending query={daemons} what="provisioners" />
       {daemons.data && shown.length === 0 && <NoDaemons all={all} />}
       {shown.length > 0 && (
         <Table
@@ -165,7 +151,7 @@ function Queue() {
         </Button>
       }
     >
-      <ErrorNote error={jobs.error} />
+      <Pending query={jobs} what="jobs" />
       {jobs.data && shown.length === 0 && <p className="px-4 py-6 text-center text-muted">No jobs.</p>}
       {shown.length > 0 && (
         <Table
@@ -263,16 +249,16 @@ function Keys() {
         </Button>
       }
     >
-      <ErrorNote error={keys.error} />
+      <Pending query={keys} what="keys" />
       {keys.data?.length === 0 && (
         <Empty icon={<KeyRound />} title="There are no keys">
           A key lets a provisioner on another machine join, with the tags that the key has.
         </Empty>
       )}
-      {(keys.data?.length ?? 0) > 0 && (
+      {keys.data && keys.data.length > 0 && (
         <Table
           label="Keys"
-          rows={keys.data!}
+          rows={keys.data}
           id={(k) => k.id}
           columns={[
             { name: "Name", cell: (k) => k.name, className: "font-medium" },
@@ -296,11 +282,7 @@ function Keys() {
           title={`Delete the key ${removing.name}?`}
           action="Delete"
           danger
-          onConfirm={() =>
-            send("DELETE", `organizations/default/provisionerkeys/${encodeURIComponent(removing.name)}`).then(() =>
-              keys.refetch(),
-            )
-          }
+          onConfirm={() => send("DELETE", `organizations/default/provisionerkeys/${segment(removing.name)}`)}
           onClose={() => remove(null)}
         >
           Provisioners that joined with it are disconnected and cannot come back.
@@ -320,56 +302,29 @@ function NewKey({ onClose }: { onClose: () => void }) {
         tags: parseTags(tags),
       } satisfies CreateProvisionerKeyRequest),
   });
+  if (create.data)
+    return (
+      <DoneDialog title="New provisioner key" onClose={onClose}>
+        <Note tone="warn" title="Copy this key now. It is shown only once.">
+          Store it where the provisioner can read it.
+        </Note>
+        <CopyLine label="provisioner key" text={create.data.key} />
+        <p className="text-muted">On the other machine:</p>
+        <CopyLine
+          label="start command"
+          text={`CODER_URL=${location.origin} CODER_PROVISIONER_DAEMON_KEY=… coder provisioner start`}
+        />
+      </DoneDialog>
+    );
   return (
-    <Dialog title="New provisioner key" onClose={onClose}>
-      {create.data ? (
-        <>
-          <Note tone="warn" title="This key is shown once">
-            Store it where the provisioner can read it.
-          </Note>
-          <CopyLine label="provisioner key" text={create.data.key} />
-          <p className="text-muted">On the other machine:</p>
-          <CopyLine
-            label="start command"
-            text={`CODER_URL=${location.origin} CODER_PROVISIONER_DAEMON_KEY=… coder provisioner start`}
-          />
-          <div className="flex justify-end">
-            <Button look="primary" onClick={onClose}>
-              Done
-            </Button>
-          </div>
-        </>
-      ) : (
-        <form
-          className="flex flex-col gap-4"
-          onSubmit={(e) => {
-            e.preventDefault();
-            create.mutate();
-          }}
-        >
-          <TextField
-            label="Name"
-            required
-            autoFocus
-            value={name}
-            onChange={setName}
-            error={fieldError(create.error, "name")}
-          />
-          <TagsInput
-            label="Tags"
-            value={tags}
-            onChange={setTags}
-            hint="A provisioner with this key takes jobs whose tags are among these."
-          />
-          <ErrorNote error={create.error} />
-          <div className="flex justify-end gap-2">
-            <Button onClick={onClose}>Cancel</Button>
-            <Button type="submit" look="primary" busy={create.isPending}>
-              Create
-            </Button>
-          </div>
-        </form>
-      )}
-    </Dialog>
+    <FormDialog title="New provisioner key" request={create} submit="Create key" onClose={onClose}>
+      <TextField label="Name" name="name" required autoFocus value={name} onChange={setName} />
+      <TagsInput
+        label="Tags"
+        value={tags}
+        onChange={setTags}
+        hint="A provisioner with this key takes jobs whose tags are among these."
+      />
+    </FormDialog>
   );
 }

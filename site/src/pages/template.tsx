@@ -1,13 +1,14 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { Ellipsis, Plus, Trash2, Upload } from "lucide-react";
+import { Plus, Trash2, Upload } from "lucide-react";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
-import type { Template, TemplateVersion, UpdateActiveVersionRequest } from "~/api/types";
+import { activateVersion } from "~/api/templates";
+import type { Template, TemplateVersion } from "~/api/types";
 import { Confirm } from "~/components/dialog";
 import { Files } from "~/components/files";
-import { Item, Menu } from "~/components/menu";
+import { Item, MoreMenu } from "~/components/menu";
 import { jobTone } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { TemplateSettings } from "~/components/template-settings";
@@ -20,11 +21,11 @@ import {
   ErrorNote,
   Facts,
   Icon,
-  IconButton,
   LinkButton,
-  Loading,
   Note,
   Page,
+  Pending,
+  PendingPage,
   Tags,
 } from "~/components/ui";
 import { mayEditTemplates, useMe } from "~/components/user";
@@ -38,14 +39,7 @@ export default function TemplatePage({ name, tab = "" }: { name: string; tab: st
   const template = useQuery(queries.template(name));
   if (gone(template.error))
     return <Empty title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
-  if (!template.data)
-    return template.error ? (
-      <Page title={name}>
-        <ErrorNote error={template.error} />
-      </Page>
-    ) : (
-      <Loading what="template" />
-    );
+  if (!template.data) return <PendingPage query={template} what="template" title={name} />;
   return <Shown template={template.data} tab={tab} />;
 }
 
@@ -54,10 +48,6 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
   const version = useQuery(queries.version(t.active_version_id));
   const [, navigate] = useLocation();
   const [removing, remove] = useState(false);
-  const drop = useMutation({
-    mutationFn: () => send("DELETE", `templates/${t.id}`),
-    onSuccess: () => navigate(paths.templates),
-  });
   const at = paths.template(t.name);
   const upload = `${paths.newTemplate}?template=${encodeURIComponent(t.name)}`;
   const tabs = [
@@ -92,17 +82,11 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
             </LinkButton>
           )}
           {editor && (
-            <Menu
-              trigger={
-                <IconButton label={`More for ${t.name}`}>
-                  <Ellipsis />
-                </IconButton>
-              }
-            >
+            <MoreMenu of={t.name}>
               <Item icon={<Trash2 />} danger onSelect={() => remove(true)}>
                 Delete…
               </Item>
-            </Menu>
+            </MoreMenu>
           )}
         </>
       }
@@ -113,7 +97,10 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
           action="Delete"
           danger
           typed={t.name}
-          onConfirm={() => drop.mutateAsync()}
+          onConfirm={async () => {
+            await send("DELETE", `templates/${t.id}`);
+            navigate(paths.templates);
+          }}
           onClose={() => remove(false)}
         >
           No new workspaces can be created from it. You cannot delete a template that still has workspaces.
@@ -204,11 +191,9 @@ function Versions({ template: t }: { template: Template }) {
   const editor = mayEditTemplates(useMe());
   const versions = useQuery(queries.versions(t.id));
   const promote = useMutation({
-    mutationFn: (id: string) =>
-      send("PATCH", `templates/${t.id}/versions`, { id } satisfies UpdateActiveVersionRequest),
+    mutationFn: (version: string) => activateVersion(t.id, version),
   });
-  if (versions.error) return <ErrorNote error={versions.error} />;
-  if (!versions.data) return <Loading what="versions" />;
+  if (!versions.data) return <Pending query={versions} what="versions" />;
   return (
     <Card flush>
       <ErrorNote error={promote.error} />

@@ -3,7 +3,8 @@ import { Boxes, Plus } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
-import { Ago, Badge, Card, Empty, ErrorNote, Icon, Input, LinkButton, Loading, Page } from "~/components/ui";
+import { SearchInput } from "~/components/form";
+import { Ago, Badge, Card, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui";
 import { mayEditTemplates, useMe } from "~/components/user";
 import { duration, plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
@@ -30,8 +31,7 @@ export default function Templates() {
         )
       }
     >
-      <ErrorNote error={list.error} />
-      {list.isPending && !list.error && <Loading what="templates" />}
+      <Pending query={list} what="templates" />
       {list.data?.length === 0 && (
         <Card>
           <Empty
@@ -52,14 +52,7 @@ export default function Templates() {
         </Card>
       )}
       {(list.data?.length ?? 0) > 5 && (
-        <Input
-          type="search"
-          aria-label="Search templates"
-          placeholder="Search"
-          value={search}
-          onChange={(e) => setSearch(e.target.value)}
-          className="max-w-sm"
-        />
+        <SearchInput label="Search templates" placeholder="Search" value={search} onChange={setSearch} />
       )}
       {list.data && list.data.length > 0 && (
         <ul className="grid gap-3 md:grid-cols-2" aria-label="Templates">

@@ -1,34 +1,21 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { Ellipsis, Plus } from "lucide-react";
+import { Plus } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { CreateUserRequest, UpdateRolesRequest, UpdateUserPasswordRequest, User } from "~/api/types";
-import { Confirm, Dialog } from "~/components/dialog";
-import { Item, Menu, Separator } from "~/components/menu";
+import { Confirm, FormDialog } from "~/components/dialog";
+import { Checkbox, SearchInput, TextField, useFields } from "~/components/form";
+import { Item, MoreMenu, Separator } from "~/components/menu";
 import { Table } from "~/components/table";
-import {
-  Ago,
-  Avatar,
-  Badge,
-  Button,
-  Card,
-  Empty,
-  ErrorNote,
-  fieldError,
-  IconButton,
-  Input,
-  Loading,
-  Page,
-  TextField,
-} from "~/components/ui";
+import { Ago, Avatar, Badge, Button, Card, Empty, Page, Pending } from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
 const roles = [
-  { name: "owner", label: "Owner", about: "full access, except connecting to other users' workspaces" },
-  { name: "template-admin", label: "Template admin", about: "creates and changes templates" },
+  { name: "owner", label: "Owner", about: "Full access, except connecting to other users' workspaces" },
+  { name: "template-admin", label: "Template admin", about: "Create and change templates" },
 ];
 
 type Question = "roles" | "password" | "suspend" | "activate" | "delete";
@@ -56,16 +43,8 @@ export default function Users() {
         )
       }
     >
-      <Input
-        type="search"
-        aria-label="Search users"
-        placeholder="Search by name or email"
-        value={search}
-        onChange={(e) => setSearch(e.target.value)}
-        className="max-w-sm"
-      />
-      <ErrorNote error={users.error} />
-      {users.isPending && !users.error && <Loading what="users" />}
+      <SearchInput label="Search users" placeholder="Search by name or email" value={search} onChange={setSearch} />
+      <Pending query={users} what="users" />
       {users.data && (
         <Card flush>
           {shown.length === 0 ? (
@@ -113,73 +92,49 @@ export default function Users() {
       {asking?.what === "create" && <NewUser onClose={close} />}
       {asking?.what === "roles" && <Roles user={asking.user} onClose={close} />}
       {asking?.what === "password" && <Password user={asking.user} onClose={close} />}
-      {asking?.what === "suspend" && (
-        <Change
-          user={asking.user}
-          title={`Suspend ${asking.user.username}?`}
-          action="Suspend"
-          path="status/suspend"
-          onClose={close}
-        >
-          Sessions and tokens stop working immediately. Workspaces stay as they are.
-        </Change>
-      )}
-      {asking?.what === "activate" && (
-        <Change
-          user={asking.user}
-          title={`Activate ${asking.user.username}?`}
-          action="Activate"
-          path="status/activate"
-          onClose={close}
-        >
-          They can sign in again.
-        </Change>
-      )}
-      {asking?.what === "delete" && (
-        <Change
-          user={asking.user}
-          title={`Delete ${asking.user.username}?`}
-          action="Delete"
-          path=""
-          danger
-          onClose={close}
-        >
-          This cannot be undone. You cannot delete a user who still has workspaces.
-        </Change>
-      )}
+      {asking?.what === "suspend" && <Change user={asking.user} change={changes.suspend} onClose={close} />}
+      {asking?.what === "activate" && <Change user={asking.user} change={changes.activate} onClose={close} />}
+      {asking?.what === "delete" && <Change user={asking.user} change={changes.delete} onClose={close} />}
     </Page>
   );
 }
 
-function Change({
-  user,
-  title,
-  action,
-  path,
-  danger,
-  children,
-  onClose,
-}: {
-  user: User;
-  title: string;
+interface UserChange {
   action: string;
-  path: string;
-  danger?: boolean;
-  children: string;
-  onClose: () => void;
-}) {
-  const change = useMutation({
-    mutationFn: () => send(path === "" ? "DELETE" : "PUT", `users/${user.id}${path && `/${path}`}`),
-  });
+  request: (id: string) => Promise<unknown>;
+  final?: boolean; // cannot be undone: the user's name must be typed
+  text: string;
+}
+
+const changes: Record<"suspend" | "activate" | "delete", UserChange> = {
+  suspend: {
+    action: "Suspend",
+    request: (id) => send("PUT", `users/${id}/status/suspend`),
+    text: "Sessions and tokens stop working immediately. Workspaces stay as they are.",
+  },
+  activate: {
+    action: "Activate",
+    request: (id) => send("PUT", `users/${id}/status/activate`),
+    text: "They can sign in again.",
+  },
+  delete: {
+    action: "Delete",
+    request: (id) => send("DELETE", `users/${id}`),
+    final: true,
+    text: "This cannot be undone. You cannot delete a user who still has workspaces.",
+  },
+};
+
+function Change({ user, change, onClose }: { user: User; change: UserChange; onClose: () => void }) {
   return (
     <Confirm
-      title={title}
-      action={action}
-      {...(danger ? { danger, typed: user.username } : {})}
-      onConfirm={() => change.mutateAsync()}
+      title={`${change.action} ${user.username}?`}
+      action={change.action}
+      {...(change.final ? { danger: true, typed: user.username } : {})}
+      onConfirm={() => change.request(user.id)}
       onClose={onClose}
     >
-      {children}
+      {change.text}
     </Confirm>
   );
 }
@@ -199,13 +154,7 @@ function RoleBadges({ user }: { user: User }) {
 
 function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (what: Question) => void }) {
   return (
-    <Menu
-      trigger={
-        <IconButton label={`More for ${user.username}`}>
-          <Ellipsis />
-        </IconButton>
-      }
-    >
+    <MoreMenu of={user.username}>
       <Item onSelect={() => onAsk("roles")}>Change roles…</Item>
       <Item onSelect={() => onAsk("password")}>Set a password…</Item>
       {user.status === "suspended" ? (
@@ -219,71 +168,30 @@ function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (wh
       <Item danger disabled={self} onSelect={() => onAsk("delete")}>
         Delete…
       </Item>
-    </Menu>
+    </MoreMenu>
   );
 }
 
 function NewUser({ onClose }: { onClose: () => void }) {
-  const [form, setForm] = useState({ username: "", email: "", name: "", password: "" });
-  const set = (key: keyof typeof form) => (value: string) => setForm((f) => ({ ...f, [key]: value }));
+  const { values, field } = useFields({ username: "", email: "", name: "", password: "" });
   const create = useMutation({
-    mutationFn: () => send("POST", "users", { ...form, login_type: "password" } satisfies CreateUserRequest),
+    mutationFn: () => send("POST", "users", { ...values, login_type: "password" } satisfies CreateUserRequest),
     onSuccess: onClose,
   });
-  const error = (field: string) => fieldError(create.error, field);
   return (
-    <Dialog title="New user" onClose={onClose}>
-      <form
-        className="flex flex-col gap-4"
-        onSubmit={(e) => {
-          e.preventDefault();
-          create.mutate();
-        }}
-      >
-        <TextField
-          label="Username"
-          required
-          autoFocus
-          autoComplete="off"
-          value={form.username}
-          onChange={set("username")}
-          error={error("username")}
-        />
-        <TextField
-          label="Email"
-          type="email"
-          required
-          autoComplete="off"
-          value={form.email}
-          onChange={set("email")}
-          error={error("email")}
-        />
-        <TextField
-          label="Full name"
-          autoComplete="off"
-          value={form.name}
-          onChange={set("name")}
-          error={error("name")}
-        />
-        <TextField
-          label="Password"
-          type="password"
-          required
-          autoComplete="new-password"
-          value={form.password}
-          onChange={set("password")}
-          error={error("password")}
-          hint="Share it securely; they can change it on their account page."
-        />
-        <ErrorNote error={create.error} />
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" look="primary" busy={create.isPending}>
-            Create user
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title="New user" request={create} submit="Create user" onClose={onClose}>
+      <TextField label="Username" required autoFocus autoComplete="off" {...field("username")} />
+      <TextField label="Email" type="email" required autoComplete="off" {...field("email")} />
+      <TextField label="Full name" autoComplete="off" {...field("name")} />
+      <TextField
+        label="Password"
+        type="password"
+        required
+        autoComplete="new-password"
+        hint="Share it securely; they can change it on their account page."
+        {...field("password")}
+      />
+    </FormDialog>
   );
 }
 
@@ -294,75 +202,38 @@ function Roles({ user, onClose }: { user: User; onClose: () => void }) {
     onSuccess: onClose,
   });
   return (
-    <Dialog title={`Roles of ${user.username}`} onClose={onClose}>
-      <form
-        className="flex flex-col gap-3"
-        onSubmit={(e) => {
-          e.preventDefault();
-          save.mutate();
-        }}
-      >
-        {roles.map((r) => (
-          <label key={r.name} className="flex items-start gap-2">
-            <input
-              type="checkbox"
-              className="mt-1 accent-fill"
-              checked={chosen.includes(r.name)}
-              onChange={(e) => choose(e.target.checked ? [...chosen, r.name] : chosen.filter((c) => c !== r.name))}
-            />
-            <span>
-              {r.label}
-              <span className="block text-[13px] text-muted">{r.about}</span>
-            </span>
-          </label>
-        ))}
-        <p className="text-[13px] text-muted">Every user is a member and can create workspaces.</p>
-        <ErrorNote error={save.error} />
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" look="primary" busy={save.isPending}>
-            Save
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title={`Roles of ${user.username}`} request={save} submit="Save" onClose={onClose}>
+      {roles.map((r) => (
+        <Checkbox
+          key={r.name}
+          label={r.label}
+          hint={r.about}
+          checked={chosen.includes(r.name)}
+          onChange={(on) => choose(on ? [...chosen, r.name] : chosen.filter((c) => c !== r.name))}
+        />
+      ))}
+      <p className="text-[13px] text-muted">Every user is a member and can create workspaces.</p>
+    </FormDialog>
   );
 }
 
 function Password({ user, onClose }: { user: User; onClose: () => void }) {
-  const [password, setPassword] = useState("");
+  const { values, field } = useFields({ password: "" });
   const save = useMutation({
     mutationFn: () =>
-      send("PUT", `users/${user.id}/password`, { old_password: "", password } satisfies UpdateUserPasswordRequest),
+      send("PUT", `users/${user.id}/password`, { old_password: "", ...values } satisfies UpdateUserPasswordRequest),
     onSuccess: onClose,
   });
   return (
-    <Dialog title={`Password of ${user.username}`} onClose={onClose}>
-      <form
-        className="flex flex-col gap-4"
-        onSubmit={(e) => {
-          e.preventDefault();
-          save.mutate();
-        }}
-      >
-        <TextField
-          label="New password"
-          type="password"
-          required
-          autoFocus
-          autoComplete="new-password"
-          value={password}
-          onChange={setPassword}
-          error={fieldError(save.error, "password")}
-        />
-        <ErrorNote error={save.error} />
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" look="primary" busy={save.isPending}>
-            Set password
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title={`Set a password for ${user.username}`} request={save} submit="Set password" onClose={onClose}>
+      <TextField
+        label="New password"
+        type="password"
+        required
+        autoFocus
+        autoComplete="new-password"
+        {...field("password")}
+      />
+    </FormDialog>
   );
 }

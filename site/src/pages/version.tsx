@@ -1,13 +1,14 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { get, segment, send } from "~/api/client";
-import { queries } from "~/api/queries";
-import type { CreateTemplateVersionRequest, TemplateVersion, UpdateActiveVersionRequest } from "~/api/types";
+import { get, segment } from "~/api/client";
+import { org, queries } from "~/api/queries";
+import { activateVersion, reimport } from "~/api/templates";
+import type { TemplateVersion, VariableValue } from "~/api/types";
 import { Files } from "~/components/files";
 import { ImportResult } from "~/components/import-result";
 import { TabsNav } from "~/components/tabs-nav";
-import { Ago, Badge, Button, Card, ErrorNote, LinkButton, Loading, Page } from "~/components/ui";
+import { Ago, Badge, Button, Card, ErrorNote, LinkButton, Page, PendingPage } from "~/components/ui";
 import { mayEditTemplates, useMe } from "~/components/user";
 import { VariablesForm } from "~/components/variables-form";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
@@ -21,39 +22,22 @@ export default function VersionPage({ template: name, version: versionName }: { 
   const version = useQuery({
     queryKey: ["templates", "version", name, versionName],
     queryFn: ({ signal }) =>
-      get<TemplateVersion>(`organizations/default/templates/${segment(name)}/versions/${segment(versionName)}`, signal),
+      get<TemplateVersion>(`${org}/templates/${segment(name)}/versions/${segment(versionName)}`, signal),
   });
   const editor = mayEditTemplates(useMe());
   const tab = new URLSearchParams(useSearch()).get("tab") ?? "import";
   const [, navigate] = useLocation();
   const [changing, change] = useState(false);
   const promote = useMutation({
-    mutationFn: () =>
-      send("PATCH", `templates/${template.data!.id}/versions`, {
-        id: version.data!.id,
-      } satisfies UpdateActiveVersionRequest),
+    mutationFn: () => activateVersion(template.data!.id, version.data!.id),
   });
   const again = useMutation({
-    mutationFn: (values: { name: string; value: string }[]) =>
-      send<TemplateVersion>("POST", "organizations/default/templateversions", {
-        template_id: template.data!.id,
-        file_id: version.data!.job.file_id,
-        storage_method: "file",
-        provisioner: "terraform",
-        tags: version.data!.job.tags,
-        message: `Variables changed in ${versionName}`,
-        user_variable_values: values,
-      } satisfies CreateTemplateVersionRequest),
+    mutationFn: (values: VariableValue[]) =>
+      reimport({ ...version.data!, message: `Variables changed in ${versionName}` }, values, template.data!.id),
     onSuccess: (v) => navigate(`${paths.newTemplate}?template=${segment(name)}&version=${v.id}`),
   });
-  const error = template.error ?? version.error;
-  if (error)
-    return (
-      <Page title={versionName}>
-        <ErrorNote error={error} />
-      </Page>
-    );
-  if (!template.data || !version.data) return <Loading what="version" />;
+  if (!template.data || !version.data)
+    return <PendingPage query={template.data ? version : template} what="version" title={versionName} />;
   const v = version.data;
   const active = template.data.active_version_id === v.id;
   const at = paths.version(name, versionName);
@@ -111,12 +95,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
       {tab === "variables" &&
         (changing ? (
           <Card title="Variables">
-            <VariablesForm
-              version={v.id}
-              busy={again.isPending}
-              error={again.error}
-              onSubmit={(values) => again.mutate(values)}
-            />
+            <VariablesForm version={v.id} request={again} />
           </Card>
         ) : (
           <>

@@ -11,7 +11,7 @@ import { agentsOf, isBusy, JobBadge, reasonOf, WorkspaceBadge } from "~/componen
 import { TabsNav } from "~/components/tabs-nav";
 import { Timeline } from "~/components/timeline";
 import { mono, Table } from "~/components/table";
-import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Loading, Note, Page } from "~/components/ui";
+import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { WorkspaceSettings } from "~/components/workspace-settings";
 import { duration, since } from "~/lib/format";
@@ -47,14 +47,7 @@ export default function WorkspacePage({
       </Empty>
     );
   }
-  if (!workspace.data)
-    return workspace.error ? (
-      <Page title={name}>
-        <ErrorNote error={workspace.error} />
-      </Page>
-    ) : (
-      <Loading what="workspace" />
-    );
+  if (!workspace.data) return <PendingPage query={workspace} what="workspace" title={name} />;
   return <Shown workspace={workspace.data} build={build} />;
 }
 

@@ -7,20 +7,8 @@ import { firstSearch, pageSize, queries } from "~/api/queries";
 import type { MeshPeer, Workspace } from "~/api/types";
 import { PathMark } from "~/components/path-mark";
 import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/status";
-import {
-  Ago,
-  Badge,
-  Card,
-  cx,
-  Empty,
-  ErrorNote,
-  Icon,
-  inputClass,
-  LinkButton,
-  Loading,
-  Page,
-  Select,
-} from "~/components/ui";
+import { inputClass, Select } from "~/components/form";
+import { Ago, Badge, Card, cx, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui";
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
 import {
   ActionDialogs,
@@ -107,8 +95,7 @@ export default function Workspaces() {
           ))}
         </Select>
       </div>
-      <ErrorNote error={list.error} />
-      {list.isPending && !list.error && <Loading what="workspaces" />}
+      <Pending query={list} what="workspaces" />
       {list.data && all.length === 0 && (
         <Card>
           {/^(owner:me)?$/.test(rested.trim()) ? (
