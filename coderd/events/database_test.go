@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/events"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -115,6 +116,39 @@ func TestDatabaseAnnounces(t *testing.T) {
 	w.Exec(`UPDATE users SET last_seen_at = now() WHERE id = $1`, ann)
 	w.Exec(`UPDATE workspace_agents SET logs_length = logs_length + 1 WHERE id = $1`, agent)
 	w.Exec(`UPDATE workspace_apps SET health = 'healthy' WHERE agent_id = $1`, agent)
+	h.silent(t, w, "events")
+}
+
+// TestLinksAreAnnounced: a user's pages learn of a link that another window or server has made, and of nothing that renews one.
+func TestLinksAreAnnounced(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	h := hear(t, w, "events")
+	ann := w.User("ann")
+	changed := events.Change{Kind: sdk.EventUser, ID: ann, Owner: ann}.String()
+	link := func() {
+		t.Helper()
+		if err := w.DB.UpsertExternalAuthLink(t.Context(), dbsqlc.UpsertExternalAuthLinkParams{UserID: ann, ProviderID: "forge", Tokens: []byte("sealed")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link()
+	h.await(t, changed)
+	link() // a new sign-in
+	h.await(t, changed)
+	h.drain(t, w, "events")
+	if _, err := w.DB.UpdateExternalAuthLink(t.Context(), dbsqlc.UpdateExternalAuthLinkParams{UserID: ann, ProviderID: "forge", Tokens: []byte("renewed")}); err != nil {
+		t.Fatal(err)
+	}
+	h.silent(t, w, "events")
+	unlink := dbsqlc.DeleteExternalAuthLinkParams{UserID: ann, ProviderID: "forge"}
+	if n, err := w.DB.DeleteExternalAuthLink(t.Context(), unlink); err != nil || n != 1 {
+		t.Fatalf("deleted %d links: %v", n, err)
+	}
+	h.await(t, changed)
+	if n, err := w.DB.DeleteExternalAuthLink(t.Context(), unlink); err != nil || n != 0 {
+		t.Fatalf("deleted %d links: %v", n, err)
+	}
 	h.silent(t, w, "events")
 }
 

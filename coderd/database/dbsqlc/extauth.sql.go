@@ -13,7 +13,8 @@ import (
 )
 
 const deleteExternalAuthLink = `-- name: DeleteExternalAuthLink :execrows
-DELETE FROM external_auth_links WHERE user_id = $1 AND provider_id = $2
+WITH unlinked AS (DELETE FROM external_auth_links WHERE user_id = $1 AND provider_id = $2 RETURNING user_id)
+SELECT notify_event('user', user_id, user_id) FROM unlinked
 `
 
 type DeleteExternalAuthLinkParams struct {
@@ -21,6 +22,7 @@ type DeleteExternalAuthLinkParams struct {
 	ProviderID string
 }
 
+// The user's pages are told.
 func (q *Queries) DeleteExternalAuthLink(ctx context.Context, arg DeleteExternalAuthLinkParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteExternalAuthLink, arg.UserID, arg.ProviderID)
 	if err != nil {
@@ -238,9 +240,13 @@ func (q *Queries) UpdateExternalAuthLink(ctx context.Context, arg UpdateExternal
 }
 
 const upsertExternalAuthLink = `-- name: UpsertExternalAuthLink :exec
-INSERT INTO external_auth_links (user_id, provider_id, tokens, refreshable, expires_at) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (user_id, provider_id) DO UPDATE SET tokens = excluded.tokens, refreshable = excluded.refreshable, expires_at = excluded.expires_at,
-	failure = '', updated_at = clock_timestamp()
+WITH linked AS (
+	INSERT INTO external_auth_links (user_id, provider_id, tokens, refreshable, expires_at) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (user_id, provider_id) DO UPDATE SET tokens = excluded.tokens, refreshable = excluded.refreshable, expires_at = excluded.expires_at,
+		failure = '', updated_at = clock_timestamp()
+	RETURNING user_id
+)
+SELECT notify_event('user', user_id, user_id) FROM linked
 `
 
 type UpsertExternalAuthLinkParams struct {
@@ -251,7 +257,7 @@ type UpsertExternalAuthLinkParams struct {
 	ExpiresAt   *time.Time
 }
 
-// A new sign-in replaces what was there.
+// A new sign-in replaces the old link. The user's pages are told.
 func (q *Queries) UpsertExternalAuthLink(ctx context.Context, arg UpsertExternalAuthLinkParams) error {
 	_, err := q.db.Exec(ctx, upsertExternalAuthLink,
 		arg.UserID,
