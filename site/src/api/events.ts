@@ -14,7 +14,7 @@ const touches: Record<Kind, string[]> = {
   job: ["jobs", "workspaces", "templates", "provisioners"],
   template: ["templates"],
   provisioner: ["provisioners", "jobs", "mesh", "health"],
-  user: ["users", "me"],
+  user: ["users", "me", "external-auth"],
 };
 
 const kinds = Object.keys(touches) as Kind[];

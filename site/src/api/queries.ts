@@ -18,6 +18,10 @@ export const gone = (err: unknown) => err instanceof ApiError && (err.status ===
 const ask = <T>(key: readonly unknown[], path: string) =>
   queryOptions({ queryKey: key, queryFn: ({ signal }) => get<T>(path, signal) });
 
+// measured asks again while its answer is on screen. It is for what the server measures when it is asked, such as a
+// latency: no event can announce how that changes. Whatever an event can announce is not polled.
+export const measured = <Q extends object>(query: Q, every: number) => ({ ...query, refetchInterval: every });
+
 export const queries = {
   me: () => ask<t.User>(["me"], "users/me"),
   firstUser: () =>

@@ -4,7 +4,7 @@ import { Braces, ExternalLink, SquareTerminal } from "lucide-react";
 import { Tabs } from "radix-ui";
 import { type ReactNode, useState } from "react";
 import { send } from "~/api/client";
-import { queries } from "~/api/queries";
+import { measured, queries } from "~/api/queries";
 import type { CreateTokenResponse, Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
 import { appLink, editorLink, jetbrainsLink, portLink, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
@@ -304,8 +304,7 @@ const Labelled = ({ label, children }: { label: string; children: ReactNode }) =
 );
 
 function Ports({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
-  // Open ports are known only by asking the agent.
-  const ports = useQuery({ ...queries.ports(agent.id), refetchInterval: 10_000 });
+  const ports = useQuery(measured(queries.ports(agent.id), 10_000)); // the server asks the agent
   const host = useQuery(queries.appsHost()).data?.host ?? "";
   const [number, setNumber] = useState("");
   if (ports.error) return <ErrorNote error={ports.error} />;

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { queries } from "~/api/queries";
+import { measured, queries } from "~/api/queries";
 import type { MeshClient, Workspace, WorkspaceAgent } from "~/api/types";
 import { bytes, duration } from "~/lib/format";
 import { nearest } from "./path-mark";
@@ -7,7 +7,7 @@ import { Ago, ErrorNote } from "./ui";
 
 // ConnectionPath draws the direct and the relayed path from the user's computers to an agent.
 export function ConnectionPath({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
-  const mesh = useQuery({ ...queries.mesh(), refetchInterval: 10_000 });
+  const mesh = useQuery(measured(queries.mesh(), 10_000));
   const peers = mesh.data?.peers ?? [];
   const peer = peers.find((p) => p.id === agent.id);
   const clients = peer?.clients ?? [];

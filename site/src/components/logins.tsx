@@ -5,15 +5,9 @@ import { queries } from "~/api/queries";
 import { Badge, buttonClass, Card, ErrorNote, Icon } from "~/components/ui";
 import { paths } from "~/lib/path";
 
-const lookAgain = 2_000; // ms, while the user may be signing in in another window
-
-// useLogins is the logins that a version requires, polled until none is missing.
+// useLogins is the logins that a version requires. An event announces one that was linked in another window.
 export function useLogins(version: string, mine: boolean) {
-  const query = useQuery({
-    ...queries.logins(version),
-    enabled: mine,
-    refetchInterval: ({ state }) => (state.data?.some((l) => !l.authenticated) ? lookAgain : false),
-  });
+  const query = useQuery({ ...queries.logins(version), enabled: mine });
   return { query, missing: mine && (query.data?.some((l) => !l.optional && !l.authenticated) ?? false) };
 }
 

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react";
 import { queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
-import { Badge, Button, Card, Facts, Note, Page, Pending, type Tone } from "~/components/ui";
+import { Ago, Badge, Button, Card, Facts, Note, Page, Pending, type Tone } from "~/components/ui";
 import { duration, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
@@ -15,13 +15,18 @@ const marks = {
 
 export default function Health() {
   useTitle("Health");
-  const health = useQuery({ ...queries.health(), refetchInterval: 30_000 });
+  const health = useQuery(queries.health());
   const wrong = health.data?.sections.filter((s) => s.severity !== "ok").length ?? 0;
   return (
     <Page
       title="Health"
       subtitle={
-        health.data && (wrong === 0 ? "Everything works" : `${wrong} of ${health.data.sections.length} need attention`)
+        health.data && (
+          <>
+            {wrong === 0 ? "Everything works" : `${wrong} of ${health.data.sections.length} need attention`} · checked{" "}
+            <Ago at={health.data.checked_at} />
+          </>
+        )
       }
       actions={
         <Button busy={health.isFetching} onClick={() => void health.refetch()}>

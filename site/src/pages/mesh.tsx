@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Waypoints } from "lucide-react";
 import { useState } from "react";
-import { queries } from "~/api/queries";
+import { measured, queries } from "~/api/queries";
 import type { MeshPeer } from "~/api/types";
 import { Table } from "~/components/table";
 import { Ago, Badge, Card, cx, Empty, Page, Pending } from "~/components/ui";
@@ -11,8 +11,7 @@ import { layout, reach } from "~/lib/mesh-layout";
 
 export default function Mesh() {
   useTitle("Mesh");
-  // Bytes and latency are measured when asked for: no event announces them.
-  const mesh = useQuery({ ...queries.mesh(), refetchInterval: 5_000 });
+  const mesh = useQuery(measured(queries.mesh(), 5_000)); // paths, latency and bytes
   const [chosen, choose] = useState<string | null>(null);
   const peers = mesh.data?.peers ?? [];
   const online = peers.filter((p) => p.connected).length;
