@@ -17,16 +17,24 @@ let bob: string;
 const program = (at: number) => `
 const { createServer } = require("node:http");
 const { createHash } = require("node:crypto");
-const page = (cookie) => \`<!doctype html><title>app</title><h1>An app</h1><p id="sent">\${cookie}</p><p id="read"></p><p id="socket"></p><script>
-  try { document.getElementById("read").textContent = "read:" + document.cookie; } catch (e) { document.getElementById("read").textContent = "read:refused"; }
+const page = (cookie) => \`<!doctype html><title>app</title><h1>An app</h1>
+<p id="sent">\${cookie}</p><p id="read"></p><p id="socket"></p><script>
+  const read = document.getElementById("read");
+  try { read.textContent = "read:" + document.cookie; } catch (e) { read.textContent = "read:refused"; }
   const ws = new WebSocket(new URL("echo", location.href).href.replace(/^http/, "ws"));
   ws.onopen = () => ws.send("ping");
   ws.onmessage = (e) => { document.getElementById("socket").textContent = "socket:" + e.data; };
 </script>\`;
-const server = createServer((req, res) => { res.setHeader("Content-Type", "text/html"); res.setHeader("Set-Cookie", "mine=yes; Path=/"); res.end(page("sent:" + (req.headers.cookie ?? ""))); });
+const server = createServer((req, res) => {
+  res.setHeader("Content-Type", "text/html");
+  res.setHeader("Set-Cookie", "mine=yes; Path=/");
+  res.end(page("sent:" + (req.headers.cookie ?? "")));
+});
 server.on("upgrade", (req, socket) => {
-  const key = createHash("sha1").update(req.headers["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest("base64");
-  socket.write("HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Accept: " + key + "\\r\\n\\r\\n");
+  const challenge = req.headers["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+  const key = createHash("sha1").update(challenge).digest("base64");
+  socket.write(["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade",
+    "Sec-WebSocket-Accept: " + key, "", ""].join("\\r\\n"));
   socket.on("data", (d) => {
     if ((d[0] & 15) === 8) return socket.end();
     const n = d[1] & 127, mask = d.subarray(2, 6), body = d.subarray(6, 6 + n).map((b, i) => b ^ mask[i % 4]);
@@ -59,7 +67,18 @@ beforeAll(async () => {
   const base = readFileSync(join(place.dir, "process", "main.tf"), "utf8");
   const url = `url = "http://localhost:${port}"`;
   // The workspace has a file system of its own, so the program comes with its script.
-  const serve = `cat >app.cjs <<'PROGRAM'\n\${file("\${path.module}/app.cjs")}\nPROGRAM\nnohup ${process.execPath} app.cjs >/dev/null 2>&1 &\n`;
+  const serve = `resource "coder_script" "serve" {
+  agent_id     = coder_agent.main.id
+  display_name = "Serve"
+  run_on_start = true
+  script       = <<-SCRIPT
+cat >app.cjs <<'PROGRAM'
+\${file("\${path.module}/app.cjs")}
+PROGRAM
+nohup ${process.execPath} app.cjs >/dev/null 2>&1 &
+SCRIPT
+}
+`;
   writeFileSync(
     join(dir, "main.tf"),
     base + app("hostile", 'url = "javascript:alert(document.domain)"\n  external = true'),
@@ -77,7 +96,7 @@ beforeAll(async () => {
       app("public", `${url}\n  subdomain = true\n  share = "public"`) +
       app("elsewhere", 'url = "https://example.com/docs"\n  external = true') +
       app("command", 'command = "echo from-the-$((20+3))-command; exec sh"') +
-      `resource "coder_script" "serve" {\n  agent_id     = coder_agent.main.id\n  display_name = "Serve"\n  run_on_start = true\n  script       = <<-SCRIPT\n${serve}SCRIPT\n}\n`,
+      serve,
   );
   await run(place, ["templates", "push", "apps", "-d", dir, "-y"]);
   await run(place, ["create", "apps", "-t", "apps", "-y"]);

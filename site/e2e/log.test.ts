@@ -10,7 +10,12 @@ const place = inject("place");
 const token = inject("token");
 
 const lines = 100_000;
-const script = `printf '%s\\n' "begin $(head -c 1500 /dev/zero | tr '\\0' x) end"; seq 1 ${lines}; printf '\\033[31mred\\033[0m plain\\n'; echo '<img src=x onerror=alert(1)><script>alert(2)</script>'`;
+const script = [
+  `printf '%s\\n' "begin $(head -c 1500 /dev/zero | tr '\\0' x) end"`,
+  `seq 1 ${lines}`,
+  `printf '\\033[31mred\\033[0m plain\\n'`,
+  `echo '<img src=x onerror=alert(1)><script>alert(2)</script>'`,
+].join("; ");
 
 beforeAll(async () => {
   const dir = join(place.dir, "long");

@@ -17,15 +17,22 @@ const copies = `
 CREATE FUNCTION pg_temp.derived(id uuid, n int) RETURNS uuid LANGUAGE sql AS 'SELECT md5($1::text || $2::text)::uuid';
 INSERT INTO provisioner_jobs SELECT (jsonb_populate_record(j, jsonb_build_object('id', pg_temp.derived(j.id, n)))).*
   FROM provisioner_jobs j JOIN workspace_builds b ON b.job_id = j.id, generate_series(1, ${many - 1}) n;
-INSERT INTO workspaces SELECT (jsonb_populate_record(w, jsonb_build_object('id', pg_temp.derived(w.id, n), 'name', 'copy-' || n))).*
+INSERT INTO workspaces SELECT (jsonb_populate_record(w, jsonb_build_object(
+    'id', pg_temp.derived(w.id, n), 'name', 'copy-' || n))).*
   FROM workspaces w, generate_series(1, ${many - 1}) n;
 INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id)
-  SELECT pg_temp.derived(b.id, n), pg_temp.derived(b.workspace_id, n), b.build_number, b.template_version_id, pg_temp.derived(b.job_id, n), b.transition, b.initiator_id
+  SELECT pg_temp.derived(b.id, n), pg_temp.derived(b.workspace_id, n), b.build_number, b.template_version_id,
+    pg_temp.derived(b.job_id, n), b.transition, b.initiator_id
   FROM workspace_builds b, generate_series(1, ${many - 1}) n;
-INSERT INTO workspace_resources SELECT (jsonb_populate_record(r, jsonb_build_object('id', pg_temp.derived(r.id, n), 'job_id', pg_temp.derived(r.job_id, n)))).*
-  FROM workspace_resources r JOIN workspace_builds b ON b.job_id = r.job_id, generate_series(1, ${many - 1}) n WHERE b.workspace_id IN (SELECT id FROM workspaces WHERE name = 'original');
-INSERT INTO workspace_agents SELECT (jsonb_populate_record(a, jsonb_build_object('id', pg_temp.derived(a.id, n), 'resource_id', pg_temp.derived(a.resource_id, n), 'workspace_id', pg_temp.derived(a.workspace_id, n), 'token_hash', NULL))).*
-  FROM workspace_agents a, generate_series(1, ${many - 1}) n WHERE a.workspace_id IN (SELECT id FROM workspaces WHERE name = 'original');
+INSERT INTO workspace_resources SELECT (jsonb_populate_record(r, jsonb_build_object(
+    'id', pg_temp.derived(r.id, n), 'job_id', pg_temp.derived(r.job_id, n)))).*
+  FROM workspace_resources r JOIN workspace_builds b ON b.job_id = r.job_id, generate_series(1, ${many - 1}) n
+  WHERE b.workspace_id IN (SELECT id FROM workspaces WHERE name = 'original');
+INSERT INTO workspace_agents SELECT (jsonb_populate_record(a, jsonb_build_object(
+    'id', pg_temp.derived(a.id, n), 'resource_id', pg_temp.derived(a.resource_id, n),
+    'workspace_id', pg_temp.derived(a.workspace_id, n), 'token_hash', NULL))).*
+  FROM workspace_agents a, generate_series(1, ${many - 1}) n
+  WHERE a.workspace_id IN (SELECT id FROM workspaces WHERE name = 'original');
 `;
 
 beforeAll(async () => {

@@ -52,7 +52,7 @@ it("keeps a terminal's shell while the server restarts", async () => {
   await page.keyboard.type("KEPT=yes; echo before-the-restart\n");
   await shows("before-the-restart");
   await server.stop();
-  await page.getByText(/The connection was lost/).waitFor();
+  await page.getByText(/Connection lost/).waitFor();
   await server.start();
   await page.locator('[data-terminal="open"]').waitFor();
   await shows("before-the-restart");

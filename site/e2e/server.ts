@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
-export const coder = join(root, "build", "coder");
+const coder = join(root, "build", "coder");
 
 // until polls for what other processes do on their own time.
 export async function until<T>(
@@ -67,7 +67,8 @@ export class Server {
       SHELL: "/bin/bash",
       LANG: "C.UTF-8",
       TERM: "xterm-256color",
-      CODER_WILDCARD_ACCESS_URL: `*.apps.localhost:${port}`, // browsers take every name below localhost for this machine
+      // Browsers take every name below localhost for this machine.
+      CODER_WILDCARD_ACCESS_URL: `*.apps.localhost:${port}`,
     };
   }
 

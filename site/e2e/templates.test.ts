@@ -42,7 +42,24 @@ it("shows an import's error at its file and line", async () => {
 it("uploads a folder, asks for its variables, and keeps what is written in it as text", async () => {
   const markup = "<img src=x onerror=alert(1)><b>bold</b>";
   const dir = folder("asking", {
-    "main.tf": `${head}variable "zone" {\n  type        = string\n  description = "Where ${markup}"\n}\nvariable "secret" {\n  type      = string\n  sensitive = true\n  default   = "hush"\n}\nresource "terraform_data" "x" {\n  input = var.zone\n}\nresource "coder_agent" "main" {\n  os   = "linux"\n  arch = "amd64"\n}\n`,
+    "main.tf": `${head}
+variable "zone" {
+  type        = string
+  description = "Where ${markup}"
+}
+variable "secret" {
+  type      = string
+  sensitive = true
+  default   = "hush"
+}
+resource "terraform_data" "x" {
+  input = var.zone
+}
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+}
+`,
     "README.md": `# Asking\n\nA README with ${markup} and [a link](javascript:alert(1)).\n`,
     "scripts/start.sh": "echo started\n",
   });

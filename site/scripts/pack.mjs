@@ -1,5 +1,5 @@
-// Compresses what Vite has built into dist, which the server embeds: every file as brotli and gzip, so that serving one is a
-// copy. Pictures and fonts that are compressed already would be stored as they are; there are none.
+// Compresses what Vite has built into dist, which the server embeds: every file as brotli and gzip, so that serving one
+// is a copy. Pictures and fonts that are compressed already would be stored as they are; there are none.
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";

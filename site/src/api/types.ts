@@ -4,7 +4,7 @@ import type * as gen from "./types.gen";
 export type * from "./types.gen";
 
 // A parameter's styling is the template's word, of which a form understands this much.
-export interface Styling {
+interface Styling {
   placeholder?: string;
   disabled?: boolean;
   label?: string;

@@ -62,7 +62,8 @@ function describe(up: boolean, client: MeshClient | undefined, relay: number | u
     case "unknown":
       return "Your computer has no recent traffic with the agent.";
   }
-  return `The agent is in the mesh${relay === undefined ? "" : `, ${duration(relay)} from its relay`}. None of your computers is connected.`;
+  const away = relay === undefined ? "" : `, ${duration(relay)} from its relay`;
+  return `The agent is connected to the mesh${away}. None of your computers is connected to it.`;
 }
 
 function Node({ x, y, label, note }: { x: number; y: number; label: string; note: string }) {

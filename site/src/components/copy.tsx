@@ -13,7 +13,7 @@ async function copyText(text: string) {
   area.remove();
 }
 
-export function CopyButton({ text, label }: { text: string; label: string }) {
+function CopyButton({ text, label }: { text: string; label: string }) {
   const [done, setDone] = useState(false);
   const copy = async () => {
     await copyText(text);

@@ -4,7 +4,7 @@ import { type ComponentProps, type ReactNode, useEffect, useId, useRef, useState
 import { Form, TextField } from "./form";
 import { Button } from "./ui";
 
-export function Dialog({ title, children, onClose }: { title: string; children: ReactNode; onClose: () => void }) {
+function Dialog({ title, children, onClose }: { title: string; children: ReactNode; onClose: () => void }) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {

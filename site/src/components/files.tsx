@@ -9,7 +9,7 @@ import { readTar } from "~/lib/tar";
 import { cx, ErrorNote, Loading, Note } from "./ui";
 
 // An archive never changes: its id stands for its content.
-export const useFiles = (file: string) =>
+const useFiles = (file: string) =>
   useQuery({
     queryKey: ["file", file],
     queryFn: async () => readTar((await getBytes(`files/${file}?format=tar`)) as Uint8Array<ArrayBuffer>),
@@ -62,17 +62,7 @@ export function Files({ file, at }: { file: string; at?: Position | undefined })
   );
 }
 
-export function Code({
-  lines,
-  label,
-  mark,
-  first = 1,
-}: {
-  lines: string[];
-  label: string;
-  mark: number;
-  first?: number;
-}) {
+function Code({ lines, label, mark, first = 1 }: { lines: string[]; label: string; mark: number; first?: number }) {
   const marked = useRef<HTMLDivElement>(null);
   useEffect(() => marked.current?.scrollIntoView({ block: "center" }), [mark, label]);
   return (

@@ -4,7 +4,7 @@ import { ApiError } from "~/api/client";
 import { Button, cx, ErrorNote } from "./ui";
 
 // Request is what a form sends when it is submitted: a mutation without variables.
-export interface Request {
+interface Request {
   mutate: () => void;
   isPending: boolean;
   isSuccess: boolean;
@@ -29,7 +29,7 @@ interface FormProps extends Omit<ComponentProps<"form">, "action" | "onSubmit"> 
   buttons?: "start" | "end" | "wide";
 }
 
-// Form sends its request instead of loading a page. It shows the request's error: at the field that the error names, and
+// Form sends its request instead of loading a page. It shows the request's error at the field that the error names, and
 // above the buttons.
 export function Form({
   request,

@@ -177,7 +177,10 @@ function StageRow({
       type="button"
       aria-expanded={!folded}
       onClick={onFold}
-      className="sticky left-0 flex h-[20px] w-full max-w-[calc(100vw-3rem)] items-center gap-1.5 bg-white/5 px-2 text-left hover:bg-white/10"
+      className={cx(
+        "sticky left-0 flex h-[20px] w-full max-w-[calc(100vw-3rem)]",
+        "items-center gap-1.5 bg-white/5 px-2 text-left hover:bg-white/10",
+      )}
     >
       {folded ? <ChevronRight className="size-3.5" aria-hidden /> : <ChevronDown className="size-3.5" aria-hidden />}
       <span className={cx("font-sans font-semibold", section.failed && "ansi-red")}>{section.stage || "Log"}</span>

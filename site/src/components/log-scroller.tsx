@@ -94,7 +94,10 @@ export function LogScroller({
         <button
           type="button"
           onClick={() => setSticks(true)}
-          className="absolute right-4 bottom-3 flex items-center gap-1 rounded-full bg-fill px-3 py-1 text-[13px] font-medium text-white shadow"
+          className={cx(
+            "absolute right-4 bottom-3 flex items-center gap-1 rounded-full",
+            "bg-fill px-3 py-1 text-[13px] font-medium text-white shadow",
+          )}
         >
           <ArrowDown className="size-3.5" aria-hidden /> Follow
         </button>

@@ -60,7 +60,8 @@ export function Item({ children, icon, onSelect, to, danger, disabled }: ItemPro
       disabled={disabled ?? false}
       onSelect={() => (to ? navigate(to) : onSelect?.())}
       className={cx(
-        "flex h-8 cursor-pointer items-center gap-2 rounded px-2 outline-none select-none data-disabled:opacity-50 data-highlighted:bg-raised [&_svg]:size-4 [&_svg]:text-muted",
+        "flex h-8 cursor-pointer items-center gap-2 rounded px-2 outline-none select-none",
+        "data-disabled:opacity-50 data-highlighted:bg-raised [&_svg]:size-4 [&_svg]:text-muted",
         danger && "text-bad [&_svg]:text-bad",
       )}
     >

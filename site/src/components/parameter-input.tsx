@@ -18,7 +18,7 @@ interface Props {
 }
 
 // kindOf is the form type, or the one that goes without saying.
-export function kindOf(p: PreviewParameter): string {
+function kindOf(p: PreviewParameter): string {
   if (p.form_type && p.form_type !== "default" && p.form_type !== "error") return p.form_type;
   if (p.type === "bool") return "checkbox";
   if (p.type === "list(string)") return p.options.length > 0 ? "multi-select" : "tag-select";
@@ -69,9 +69,17 @@ export function ParameterInput(props: Props) {
           aria-label={p.display_name || p.name}
           checked={value === "true"}
           onCheckedChange={(on) => onChange(String(on))}
-          className="inline-flex h-5 w-9 items-center rounded-full border border-edge bg-raised p-px data-[state=checked]:border-fill data-[state=checked]:bg-fill"
+          className={cx(
+            "inline-flex h-5 w-9 items-center rounded-full border border-edge bg-raised",
+            "p-px data-[state=checked]:border-fill data-[state=checked]:bg-fill",
+          )}
         >
-          <Switch.Thumb className="size-4 rounded-full bg-muted transition-transform data-[state=checked]:translate-x-4 data-[state=checked]:bg-white" />
+          <Switch.Thumb
+            className={cx(
+              "size-4 rounded-full bg-muted transition-transform",
+              "data-[state=checked]:translate-x-4 data-[state=checked]:bg-white",
+            )}
+          />
         </Switch.Root>
       );
     case "slider":

@@ -45,7 +45,8 @@ export function useParameters(
   const [shown, setShown] = useState<ReadonlySet<string>>(new Set());
   const rested = useDebounced(inputs, 200);
   const id = useRef(0);
-  const asked = useMemo(() => ({ ...before, ...rested }), [JSON.stringify(before), rested]); // eslint-disable-line react-hooks/exhaustive-deps
+  // oxlint-disable-next-line react/exhaustive-deps
+  const asked = useMemo(() => ({ ...before, ...rested }), [JSON.stringify(before), rested]);
   const evaluated = useQuery({
     queryKey: ["templates", "evaluate", version, owner, asked],
     queryFn: async () => {

@@ -29,7 +29,10 @@ export function Shell({ children }: { children: ReactNode }) {
     <>
       <a
         href="#main"
-        className="sr-only focus:not-sr-only focus:fixed focus:top-2 focus:left-2 focus:z-50 focus:rounded focus:bg-panel focus:px-3 focus:py-2"
+        className={cx(
+          "sr-only focus:not-sr-only focus:fixed focus:top-2 focus:left-2",
+          "focus:z-50 focus:rounded focus:bg-panel focus:px-3 focus:py-2",
+        )}
       >
         Skip to the content
       </a>

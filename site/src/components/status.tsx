@@ -68,7 +68,7 @@ export function agentTrouble(agent: WorkspaceAgent): string {
   return agent.health.healthy ? "" : (agent.health.reason ?? "agent is not healthy");
 }
 
-export function StatusBadge({ status, className }: { status: WorkspaceStatus; className?: string }) {
+function StatusBadge({ status, className }: { status: WorkspaceStatus; className?: string }) {
   return (
     <Badge tone={tone[status]} className={cx("capitalize", className)}>
       <Dot tone={tone[status]} pulse={isBusy(status)} /> {status}

@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import { cx } from "./ui";
 
 // Column is one column of a table: its heading, and its cell in each row.
-export interface Column<T> {
+interface Column<T> {
   name: string;
   cell: (row: T) => ReactNode;
   className?: string; // of the cells

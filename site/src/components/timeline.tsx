@@ -43,7 +43,10 @@ export function Timeline({ build, lines }: { build: WorkspaceBuild; lines: JobLo
         {shown.map((p, i) => (
           <li
             key={i}
-            className="grid grid-cols-[minmax(0,19rem)_minmax(0,1fr)_4.5rem] items-center gap-3 max-sm:grid-cols-[minmax(0,1fr)_auto] max-sm:gap-y-0.5"
+            className={cx(
+              "grid grid-cols-[minmax(0,19rem)_minmax(0,1fr)_4.5rem] items-center",
+              "gap-3 max-sm:grid-cols-[minmax(0,1fr)_auto] max-sm:gap-y-0.5",
+            )}
           >
             <span
               className={cx(

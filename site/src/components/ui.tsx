@@ -19,7 +19,8 @@ const looks: Record<Look, string> = {
 
 export const buttonClass = (look: Look = "plain", small = false) =>
   cx(
-    "inline-flex items-center justify-center gap-1.5 rounded-md font-medium whitespace-nowrap select-none disabled:opacity-50 [&_svg]:size-4 [&_svg]:shrink-0",
+    "inline-flex items-center justify-center gap-1.5 rounded-md font-medium",
+    "whitespace-nowrap select-none disabled:opacity-50 [&_svg]:size-4 [&_svg]:shrink-0",
     small ? "h-7 px-2 text-[13px]" : "h-8 px-3",
     looks[look],
   );
@@ -134,7 +135,7 @@ export function Badge({
   );
 }
 
-export const Tag = ({ name, value }: { name: string; value: string }) => (
+const Tag = ({ name, value }: { name: string; value: string }) => (
   <Badge>
     <span className="font-mono">
       {name}={value}
@@ -291,7 +292,10 @@ export function Avatar({ name }: { name: string }) {
   return (
     <span
       aria-hidden
-      className="inline-flex size-6 shrink-0 items-center justify-center rounded-full bg-accent-soft text-xs font-semibold text-accent uppercase"
+      className={cx(
+        "inline-flex size-6 shrink-0 items-center justify-center rounded-full",
+        "bg-accent-soft text-xs font-semibold text-accent uppercase",
+      )}
     >
       {name.slice(0, 1)}
     </span>

@@ -77,7 +77,9 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
         onDragLeave={() => setOver(false)}
         onDrop={(e) => void drop(e)}
         className={cx(
-          "flex flex-col items-center gap-1 rounded-md border border-dashed border-edge px-4 py-7 text-center hover:bg-raised has-focus-visible:outline-2 has-focus-visible:outline-accent",
+          "flex flex-col items-center gap-1 rounded-md",
+          "border border-dashed border-edge px-4 py-7 text-center hover:bg-raised",
+          "has-focus-visible:outline-2 has-focus-visible:outline-accent",
           over && "bg-accent-soft",
         )}
       >

@@ -20,7 +20,7 @@ import { dayNames, describeSchedule, formatSchedule, parseSchedule } from "~/lib
 import { Checkbox, Field, Form, Select, TextField } from "./form";
 import { ParameterForm, useParameters, useSubmit } from "./parameters";
 import { isBusy } from "./status";
-import { Button, Card, ErrorNote, Note, Pending } from "./ui";
+import { Button, Card, cx, ErrorNote, Note, Pending } from "./ui";
 
 export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
   return (
@@ -70,7 +70,11 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
               {dayNames.map((name, day) => (
                 <label
                   key={name}
-                  className="flex h-7 items-center rounded-md border border-edge px-2 text-[13px] select-none has-checked:border-accent has-checked:bg-accent-soft has-checked:text-accent has-focus-visible:outline-2"
+                  className={cx(
+                    "flex h-7 items-center rounded-md border border-edge px-2 text-[13px] select-none",
+                    "has-checked:border-accent has-checked:bg-accent-soft has-checked:text-accent",
+                    "has-focus-visible:outline-2",
+                  )}
                 >
                   <input
                     type="checkbox"

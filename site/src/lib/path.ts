@@ -17,7 +17,7 @@ export const paths = {
   create: (template: string) => `/templates/${s(template)}/workspace`,
   account: "/account",
   externalAuth: (id: string) => `/external-auth/${s(id)}`,
-  externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: it leads to the service and back
+  externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: leads to the service and back
   login: (back: string) => (back === "/" || back.startsWith("/login") ? "/login" : `/login?redirect=${s(back)}`),
 };
 

@@ -92,11 +92,12 @@ const timings = {
   ],
 } as unknown as BuildTimings;
 
+const seconds = (at: number | undefined) => (at === undefined ? "" : new Date(at).getUTCSeconds());
+
 // What a phase says, short: name, when, and whether it failed.
 const told = (b: WorkspaceBuild, lines: JobLog[], known?: BuildTimings) =>
   phases(b, lines, known).map(
-    (p) =>
-      `${p.kind} ${p.name} ${new Date(p.from).getUTCSeconds()}-${p.to === undefined ? "" : new Date(p.to).getUTCSeconds()}${p.failed ? " failed" : ""}`,
+    (p) => `${p.kind} ${p.name} ${seconds(p.from)}-${seconds(p.to)}${p.failed ? " failed" : ""}`,
   );
 
 it("shows what the server has timed, resources below their stage, scripts by name", () => {

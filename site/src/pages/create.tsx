@@ -45,7 +45,8 @@ function NewWorkspace({ template }: { template: Template }) {
       .map(([key, value]): [string, string] => [key.slice(6), value]);
     if (given.length > 0) form.setAll(Object.fromEntries(given));
   }, []); // eslint-disable-line react-hooks/exhaustive-deps
-  useEffect(() => choose(presets.data?.find((p) => p.Default)), [presets.data]); // eslint-disable-line react-hooks/exhaustive-deps
+  // oxlint-disable-next-line react/exhaustive-deps
+  useEffect(() => choose(presets.data?.find((p) => p.Default)), [presets.data]);
   const create = useMutation({
     mutationFn: () =>
       send<Workspace>("POST", `users/${owner}/workspaces`, {

@@ -206,7 +206,12 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
 const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & { peer: MeshPeer | undefined }) {
   const reason = reasonOf(w.latest_build);
   return (
-    <div className="grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4 md:grid-cols-[minmax(0,3fr)_minmax(0,4fr)_8rem_6rem_9rem]">
+    <div
+      className={cx(
+        "grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4",
+        "md:grid-cols-[minmax(0,3fr)_minmax(0,4fr)_8rem_6rem_9rem]",
+      )}
+    >
       <div className="flex min-w-0 items-center gap-3">
         <Icon src={w.template_icon} name={w.template_name} className="size-7" />
         <div className="min-w-0">
@@ -226,7 +231,12 @@ const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & {
           </div>
         </div>
       </div>
-      <div className="order-3 col-span-2 flex min-w-0 items-center gap-2 self-start md:order-none md:col-span-1 md:self-center">
+      <div
+        className={cx(
+          "order-3 col-span-2 flex min-w-0 items-center gap-2",
+          "self-start md:order-none md:col-span-1 md:self-center",
+        )}
+      >
         <WorkspaceBadge workspace={w} />
         <span className="truncate text-[13px] text-muted" title={reason}>
           {reason}

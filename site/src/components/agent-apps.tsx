@@ -1,0 +1,146 @@
+// What an agent offers to open: a terminal, editors and apps.
+import { useQuery } from "@tanstack/react-query";
+import { Braces, ExternalLink, SquareTerminal } from "lucide-react";
+import { useState } from "react";
+import { send } from "~/api/client";
+import { queries } from "~/api/queries";
+import type { CreateTokenResponse, Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
+import { appLink, editorLink, jetbrainsLink, wantsToken, withToken } from "~/lib/links";
+import { paths } from "~/lib/path";
+import { Badge, Button, buttonClass, cx, ErrorNote, Icon } from "./ui";
+
+export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: WorkspaceAgent; enabled: boolean }) {
+  const host = useQuery(queries.appsHost()).data?.host ?? "";
+  const [error, setError] = useState<unknown>();
+  const open = async (make: (token: string) => string) => {
+    try {
+      const { key } = await send<CreateTokenResponse>("POST", "users/me/keys");
+      location.assign(make(key));
+    } catch (err) {
+      setError(err);
+    }
+  };
+  const shows = (name: WorkspaceAgent["display_apps"][number]) => agent.display_apps.includes(name);
+  const look = cx(buttonClass(), !enabled && "pointer-events-none opacity-50");
+  const groups = new Map<string, WorkspaceApp[]>();
+  for (const app of agent.apps.filter((a) => !a.hidden))
+    groups.set(app.group ?? "", [...(groups.get(app.group ?? "") ?? []), app]);
+  return (
+    <div className="flex flex-col gap-2">
+      <div className="flex flex-wrap gap-2">
+        {shows("web_terminal") && (
+          <a
+            className={look}
+            aria-disabled={!enabled}
+            tabIndex={enabled ? 0 : -1}
+            href={paths.terminal(workspace.owner_name, workspace.name, agent.name)}
+            target="_blank"
+            rel="noopener"
+          >
+            <SquareTerminal aria-hidden /> Terminal
+          </a>
+        )}
+        {shows("vscode") && (
+          <Button
+            disabled={!enabled}
+            onClick={() => void open((token) => editorLink("vscode", workspace, agent, token))}
+          >
+            <Braces /> VS Code
+          </Button>
+        )}
+        {shows("vscode_insiders") && (
+          <Button
+            disabled={!enabled}
+            onClick={() => void open((token) => editorLink("vscode-insiders", workspace, agent, token))}
+          >
+            <Braces /> VS Code Insiders
+          </Button>
+        )}
+        {shows("ssh_helper") && (
+          <Button disabled={!enabled} onClick={() => void open((token) => jetbrainsLink(workspace, agent, token))}>
+            <Braces /> JetBrains
+          </Button>
+        )}
+        {(groups.get("") ?? []).map((app) => (
+          <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />
+        ))}
+      </div>
+      {[...groups]
+        .filter(([name]) => name !== "")
+        .map(([name, apps]) => (
+          <div key={name} role="group" aria-label={name} className="flex flex-wrap items-center gap-2">
+            <span className="text-[13px] text-muted">{name}</span>
+            {apps.map((app) => (
+              <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />
+            ))}
+          </div>
+        ))}
+      <ErrorNote error={error} />
+    </div>
+  );
+}
+
+const shared = {
+  owner: "",
+  authenticated: "Any signed-in user can open it",
+  organization: "Any member of the organization can open it",
+  public: "Anyone on the network can open it",
+};
+
+function AppLink({
+  workspace,
+  agent,
+  app,
+  host,
+  enabled,
+  open,
+}: {
+  workspace: Workspace;
+  agent: WorkspaceAgent;
+  app: WorkspaceApp;
+  host: string;
+  enabled: boolean;
+  open: (make: (token: string) => string) => void;
+}) {
+  const name = app.display_name || app.slug;
+  const link = appLink(workspace, agent, app, host);
+  const content = (
+    <>
+      <Icon src={app.icon} name={name} className="size-4" /> {name}
+      {app.health === "initializing" && <Badge tone="accent">starting</Badge>}
+      {app.health === "unhealthy" && <Badge tone="bad">unhealthy</Badge>}
+      {app.sharing_level !== "owner" && <Badge title={shared[app.sharing_level]}>{app.sharing_level}</Badge>}
+      {app.external && <ExternalLink aria-hidden />}
+    </>
+  );
+  if (link === "")
+    return (
+      <Button disabled title="Subdomain apps are off. Start the server with --wildcard-access-url.">
+        {content}
+      </Button>
+    );
+  if (wantsToken(app))
+    return (
+      <Button
+        disabled={!enabled}
+        title={app.tooltip || undefined}
+        onClick={() => open((token) => withToken(link, token))}
+      >
+        {content}
+      </Button>
+    );
+  const off = !enabled && !app.external;
+  return (
+    <a
+      href={link}
+      title={app.tooltip || undefined}
+      target={app.external && !/^https?:/.test(link) ? undefined : "_blank"}
+      rel="noopener noreferrer"
+      aria-disabled={off}
+      tabIndex={off ? -1 : 0}
+      className={cx(buttonClass(), off && "pointer-events-none opacity-50")}
+    >
+      {content}
+    </a>
+  );
+}

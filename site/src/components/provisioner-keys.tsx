@@ -1,0 +1,107 @@
+// The keys with which provisioners on other machines join.
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { KeyRound, Plus, X } from "lucide-react";
+import { useState } from "react";
+import { segment, send } from "~/api/client";
+import { org, queries } from "~/api/queries";
+import type { CreateProvisionerKeyRequest, CreateProvisionerKeyResponse, ProvisionerKey } from "~/api/types";
+import { CopyLine } from "./copy";
+import { Confirm, DoneDialog, FormDialog } from "./dialog";
+import { TextField } from "./form";
+import { Table } from "./table";
+import { parseTags, TagsInput } from "./tags-input";
+import { Ago, Button, Card, Empty, IconButton, Note, Pending, Tags } from "./ui";
+
+export function ProvisionerKeys() {
+  const keys = useQuery(queries.provisionerKeys());
+  const [adding, add] = useState(false);
+  const [removing, remove] = useState<ProvisionerKey | null>(null);
+  return (
+    <Card
+      flush
+      title="Keys"
+      actions={
+        <Button small onClick={() => add(true)}>
+          <Plus /> New key
+        </Button>
+      }
+    >
+      <Pending query={keys} what="keys" />
+      {keys.data?.length === 0 && (
+        <Empty icon={<KeyRound />} title="There are no keys">
+          A key lets a provisioner on another machine join, with the tags that the key has.
+        </Empty>
+      )}
+      {keys.data && keys.data.length > 0 && (
+        <Table
+          label="Keys"
+          rows={keys.data}
+          id={(k) => k.id}
+          columns={[
+            { name: "Name", cell: (k) => k.name, className: "font-medium" },
+            { name: "Tags", cell: (k) => <Tags of={k.tags} /> },
+            { name: "Created", cell: (k) => <Ago at={k.created_at} /> },
+            {
+              name: "Actions",
+              action: true,
+              cell: (k) => (
+                <IconButton label={`Delete the key ${k.name}`} onClick={() => remove(k)}>
+                  <X />
+                </IconButton>
+              ),
+            },
+          ]}
+        />
+      )}
+      {adding && <NewKey onClose={() => add(false)} />}
+      {removing && (
+        <Confirm
+          title={`Delete the key ${removing.name}?`}
+          action="Delete"
+          danger
+          onConfirm={() => send("DELETE", `${org}/provisionerkeys/${segment(removing.name)}`)}
+          onClose={() => remove(null)}
+        >
+          Provisioners that joined with it are disconnected and cannot come back.
+        </Confirm>
+      )}
+    </Card>
+  );
+}
+
+function NewKey({ onClose }: { onClose: () => void }) {
+  const [name, setName] = useState("");
+  const [tags, setTags] = useState("");
+  const create = useMutation({
+    mutationFn: () =>
+      send<CreateProvisionerKeyResponse>("POST", `${org}/provisionerkeys`, {
+        name,
+        tags: parseTags(tags),
+      } satisfies CreateProvisionerKeyRequest),
+  });
+  if (create.data)
+    return (
+      <DoneDialog title="New provisioner key" onClose={onClose}>
+        <Note tone="warn" title="Copy this key now. It is shown only once.">
+          Store it where the provisioner can read it.
+        </Note>
+        <CopyLine label="provisioner key" text={create.data.key} />
+        <p className="text-muted">On the other machine:</p>
+        <CopyLine
+          label="start command"
+          text={`CODER_URL=${location.origin} CODER_PROVISIONER_DAEMON_KEY=… coder provisioner start`}
+        />
+      </DoneDialog>
+    );
+  return (
+    <FormDialog title="New provisioner key" request={create} submit="Create key" onClose={onClose}>
+      <TextField label="Name" name="name" required autoFocus value={name} onChange={setName} />
+      <TagsInput
+        label="Tags"
+        value={tags}
+        onChange={setTags}
+        hint="A provisioner with this key takes jobs whose tags are among these."
+      />
+    </FormDialog>
+  );
+}
