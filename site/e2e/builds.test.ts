@@ -34,11 +34,11 @@ it("updates a workspace to its template's active version", async () => {
 
   writeFileSync(join(dir, "main.tf"), `${readFileSync(join(dir, "main.tf"), "utf8")}\n# another version\n`);
   await run(place, ["templates", "push", "moving", "-d", dir, "-y", "--name", "second"]);
-  await page.getByText("Its template has a newer version").waitFor();
+  await page.getByText("Update available").waitFor();
   await page.getByRole("button", { name: "More for older" }).click();
   await page.getByRole("menuitem", { name: "Update to the active version" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Update" }).click();
-  await page.getByText("Its template has a newer version").waitFor({ state: "detached", timeout: 60_000 });
+  await page.getByText("Update available").waitFor({ state: "detached", timeout: 60_000 });
   await heading.getByText("Running").waitFor({ timeout: 60_000 });
   expect(await workspace("older")).toMatchObject({
     outdated: false,
@@ -115,5 +115,5 @@ resource "terraform_data" "x" {
     .first()
     .waitFor();
   await remove("Delete without destroying resources…", "Delete");
-  await page.getByText("stuck has been deleted").waitFor({ timeout: 60_000 });
+  await page.getByText("stuck was deleted").waitFor({ timeout: 60_000 });
 });

@@ -82,7 +82,7 @@ it("asks for the login that a template needs, and lets the form be sent when it 
   await page.goto("/templates/needing/workspace");
   await page.getByLabel("Name").fill("dev");
   const create = page.getByRole("button", { name: "Create workspace" });
-  await page.getByText("Needed").waitFor();
+  await page.getByText("Required").waitFor();
   await page.getByText("Optional").waitFor();
   expect(await create.isDisabled()).toBe(true);
   await axe(page, "form with logins");

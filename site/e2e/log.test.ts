@@ -56,16 +56,16 @@ it(`shows a log of ${lines} lines, and each by its address`, async () => {
   await axe(page, "a long log");
 
   // Colours, and markup as text.
-  await page.getByLabel("Find in the log").fill("red");
+  await page.getByLabel("Search the log").fill("red");
   const red = log.locator(".ansi-red", { hasText: "red" });
   await red.waitFor();
-  await page.getByLabel("Find in the log").fill("onerror");
+  await page.getByLabel("Search the log").fill("onerror");
   await log.getByText("<img src=x onerror=alert(1)><script>alert(2)</script>").first().waitFor();
   expect(await log.locator("img, script").count()).toBe(0);
-  await page.getByLabel("Find in the log").fill("");
+  await page.getByLabel("Search the log").fill("");
 
   // A line has an address.
-  await page.getByLabel("Find in the log").fill("): 54321");
+  await page.getByLabel("Search the log").fill("): 54321");
   await log.getByRole("link").first().click();
   const address = page.url();
   expect(address).toMatch(/#L\d+$/);
@@ -80,7 +80,7 @@ it("wraps long lines, or not", async () => {
   await page.goto("/@ada/long/builds/1");
   await page.locator('[data-log="ended"]').waitFor();
   const log = page.getByRole("log");
-  await page.getByLabel("Find in the log").fill("xxx end");
+  await page.getByLabel("Search the log").fill("xxx end");
   const line = log.getByText(/begin x+ end$/).first();
   await line.waitFor();
   const overflow = () => log.evaluate((e) => e.scrollWidth - e.clientWidth);
@@ -123,7 +123,7 @@ it("follows a build from where the connection broke", async () => {
   for (const n of [12_345, 50_000, 99_999]) {
     const text = `local-exec): ${n}`;
     const index = all.findIndex((l) => l.output.endsWith(text));
-    await page.getByLabel("Find in the log").fill(text);
+    await page.getByLabel("Search the log").fill(text);
     await page
       .getByRole("log")
       .getByRole("link", { name: `Line ${index + 1}`, exact: true })

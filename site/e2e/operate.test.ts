@@ -27,8 +27,8 @@ it("shows daemons, and why a job waits, and cancels it", async () => {
     .waitFor();
 
   await page.goto("/provisioners");
-  await page.getByRole("region", { name: "Daemons" }).getByText("idle").first().waitFor();
-  const job = page.getByRole("region", { name: "Queue" }).getByRole("row").filter({ hasText: "environment=on-prem" });
+  await page.getByRole("region", { name: "Provisioners" }).getByText("idle").first().waitFor();
+  const job = page.getByRole("region", { name: "Jobs" }).getByRole("row").filter({ hasText: "environment=on-prem" });
   await job.getByText(/no provisioner/i).waitFor();
   await axe(page, "provisioners");
   await picture(page, "provisioners");
@@ -45,9 +45,9 @@ it("makes and deletes provisioner keys", async () => {
   await page.getByRole("button", { name: "Create", exact: true }).click();
   expect(await page.getByRole("textbox", { name: "provisioner key" }).inputValue()).not.toBe("");
   await page.getByRole("button", { name: "Done" }).click();
-  const row = page.getByRole("region", { name: "Keys" }).getByRole("row").filter({ hasText: "office" });
+  const row = page.getByRole("region", { name: "Provisioner keys" }).getByRole("row").filter({ hasText: "office" });
   await row.getByText("environment=office").waitFor();
-  await page.getByRole("button", { name: "Delete the key office" }).click();
+  await page.getByRole("button", { name: "Delete key office" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await row.waitFor({ state: "detached" });
 });

@@ -42,7 +42,7 @@ it("creates, promotes, suspends and deletes users", async () => {
   expect(await bob.page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Users" }).count()).toBe(0);
   // A template admin sees the shared provisioners; a member is not told that there are none.
   await bob.page.goto("/provisioners");
-  await bob.page.getByRole("region", { name: "Daemons" }).getByText("idle").first().waitFor();
+  await bob.page.getByRole("region", { name: "Provisioners" }).getByText("idle").first().waitFor();
   // Another's workspace does not exist for him.
   await bob.page.goto("/@ada/dev");
   await bob.page.getByText("Workspace not found").waitFor();
@@ -103,9 +103,9 @@ it("changes an account, its tokens and its SSH key", async () => {
   await page.getByRole("button", { name: "Done" }).click();
   await page.getByRole("row").filter({ hasText: "deploy" }).waitFor();
   await axe(page, "account");
-  await page.getByRole("button", { name: "Delete the token deploy" }).click();
+  await page.getByRole("button", { name: "Delete token deploy" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
-  await page.getByText("You have no tokens").waitFor();
+  await page.getByText("No tokens").waitFor();
   await expect(api(place, key, "GET", "users/me")).rejects.toThrow("401");
 
   const line = page.getByLabel("SSH public key", { exact: true });

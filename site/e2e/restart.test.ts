@@ -50,11 +50,11 @@ it("shows a masked parameter only when it is asked to", async () => {
     await page.getByRole("heading", { level: 1 }).getByText("Running").waitFor();
     if (path.endsWith("settings"))
       expect(await page.locator("#parameter-api_key-input").getAttribute("type")).toBe("password");
-    else if (path.endsWith("1")) await page.getByRole("button", { name: "Show the secret value" }).waitFor();
+    else if (path.endsWith("1")) await page.getByRole("button", { name: "Show secret value" }).waitFor();
     expect(await page.locator("body").innerText()).not.toContain("sk-secret");
   }
   await page.goto("/@ada/again/builds/1");
-  await page.getByRole("button", { name: "Show the secret value" }).click();
+  await page.getByRole("button", { name: "Show secret value" }).click();
   await page.getByText("sk-secret").waitFor();
 });
 

@@ -21,12 +21,12 @@ it("reports that the server is down, and reconnects", async () => {
   await page.getByText("You have no workspaces").waitFor();
   await server.stop("SIGKILL");
   await page
-    .getByText(/The server does not answer/)
+    .getByText(/Cannot reach the server/)
     .first()
     .waitFor();
   await server.start();
   await page
-    .getByText(/The server does not answer/)
+    .getByText(/Cannot reach the server/)
     .first()
     .waitFor({ state: "detached" });
   // What happens from now on is seen without a reload.

@@ -86,9 +86,9 @@ it("shows a suspended user nothing more", async () => {
 it("makes a token for a terminal", async () => {
   const { page } = await open(place, token);
   await page.goto("/cli-auth");
-  await page.getByRole("button", { name: "Make a token" }).waitFor();
+  await page.getByRole("button", { name: "Create token" }).waitFor();
   await axe(page, "cli-auth");
-  await page.getByRole("button", { name: "Make a token" }).click();
+  await page.getByRole("button", { name: "Create token" }).click();
   const key = await page.getByLabel("session token", { exact: true }).inputValue();
   expect(key).toMatch(/^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$/);
   expect(await api(place, key, "GET", "users/me")).toMatchObject({ username: "ada" });

@@ -32,7 +32,7 @@ it("shows an import's error at its file and line", async () => {
   await page.getByText("broken: 1 file,").waitFor();
   await axe(page, "upload");
   await page.getByRole("button", { name: "Import" }).click();
-  await page.getByText("The import failed").waitFor({ timeout: 60_000 });
+  await page.getByText("Import failed").waitFor({ timeout: 60_000 });
   await page.getByText("main.tf, line 7").waitFor();
   expect(await page.getByRole("region", { name: "main.tf around line 7" }).innerText()).toContain("input = var.nope");
   await axe(page, "a failed import");
@@ -116,7 +116,7 @@ it("makes a new version and goes back to the old one", async () => {
   const rows = page.getByRole("table").getByRole("row");
   await rows.nth(1).getByText("active", { exact: true }).waitFor();
   expect(await rows.nth(1).innerText()).toContain("other resource");
-  await rows.nth(2).getByRole("button", { name: "Make active" }).click();
+  await rows.nth(2).getByRole("button", { name: "Activate" }).click();
   await rows.nth(2).getByText("active", { exact: true }).waitFor();
   await rows.nth(1).getByRole("link").click();
   await page.getByRole("heading", { name: "Import" }).waitFor();

@@ -63,7 +63,7 @@ it("starts, stops, restarts and deletes", async () => {
   await axe(page, "a dialog");
   await dialog.getByLabel(/to confirm/).fill("doomed");
   await dialog.getByRole("button", { name: "Delete" }).click();
-  await page.getByText("doomed has been deleted").waitFor({ timeout: 60_000 });
+  await page.getByText("doomed was deleted").waitFor({ timeout: 60_000 });
 });
 
 it("reports that another user deleted what is on screen", async () => {
@@ -72,7 +72,7 @@ it("reports that another user deleted what is on screen", async () => {
   await page.goto("/@ada/gone?tab=settings");
   await page.getByRole("heading", { name: "Autostop" }).waitFor();
   await run(place, ["delete", "gone", "-y"]);
-  await page.getByText("gone has been deleted").waitFor();
+  await page.getByText("gone was deleted").waitFor();
   await page.goto("/@ada/never-there");
   await page.getByText("Workspace not found").waitFor();
 });
@@ -133,7 +133,7 @@ it("is usable at 390 px, and with the keyboard", async () => {
   await page.goto("/workspaces");
   await page.getByRole("link", { name: "list", exact: true }).waitFor();
   await page.keyboard.press("Tab");
-  expect(await page.evaluate(() => document.activeElement?.textContent)).toBe("Skip to the content");
+  expect(await page.evaluate(() => document.activeElement?.textContent)).toBe("Skip to content");
   await page.getByRole("button", { name: "More for list" }).focus();
   await page.keyboard.press("Enter");
   await page.getByRole("menuitem", { name: "Stop" }).waitFor();

@@ -9,7 +9,7 @@ import "./index.css";
 const client = new QueryClient({
   defaultOptions: {
     queries: {
-      // The event stream says when something has changed; nothing is asked again before that.
+      // The event stream announces changes, so cached answers stay fresh until then.
       staleTime: Infinity,
       refetchOnWindowFocus: false,
       // An answer is final. Retry only when there was none.

@@ -67,8 +67,8 @@ async function call(path: string, { method = "GET", body, signal }: Call = {}): 
     setLink({ server: "lost" });
     throw new ApiError(
       0,
-      "The server does not answer.",
-      "It may be restarting, or your connection is down. This page reconnects automatically.",
+      "Cannot reach the server.",
+      "It may be restarting, or you may be offline. This page reconnects automatically.",
     );
   }
   if (response.ok) return response;
@@ -77,8 +77,8 @@ async function call(path: string, { method = "GET", body, signal }: Call = {}): 
   if (response.status === 401 && path !== "users/login") setLink({ session: "ended" });
   throw new ApiError(
     response.status,
-    answer?.message ?? `The server answered ${response.status}.`,
-    answer?.detail,
+    answer?.message ?? `The server returned status ${response.status}.`,
+    answer?.detail ?? "Try again. If it happens again, ask your admin to check the server's log.",
     answer?.validations,
   );
 }

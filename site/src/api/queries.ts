@@ -6,20 +6,20 @@ import type * as t from "./types";
 // Every deployment has one organization.
 export const org = "organizations/default";
 
-// A long list is asked for as far as it is looked at, so many at a time.
+// Rows per request of a long list. Pages are fetched as the user scrolls.
 export const pageSize = 100;
 
 // The list's search before the user changes it.
 export const firstSearch = "owner:me";
 
-// gone reports whether an error says that the thing does not exist, or not for this person.
+// gone reports whether an error means that the thing does not exist, or that this user has no access to it.
 export const gone = (err: unknown) => err instanceof ApiError && (err.status === 404 || err.status === 410);
 
 const ask = <T>(key: readonly unknown[], path: string) =>
   queryOptions({ queryKey: key, queryFn: ({ signal }) => get<T>(path, signal) });
 
-// measured asks again while its answer is on screen. It is for what the server measures when it is asked, such as a
-// latency: no event can announce how that changes. Whatever an event can announce is not polled.
+// measured polls a query while it is on screen, every so many ms. It is for what the server measures on request, such
+// as latency, because no event announces how that changes. Everything else relies on events.
 export const measured = <Q extends object>(query: Q, every: number) => ({ ...query, refetchInterval: every });
 
 export const queries = {

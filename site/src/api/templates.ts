@@ -12,8 +12,8 @@ export const createVersion = (version: Version) =>
     provisioner: "terraform",
   } satisfies CreateTemplateVersionRequest);
 
-// reimport imports a version's files again, with other values for its variables. template: the template that gets the
-// new version; undefined while there is none.
+// reimport imports a version's files again with other values for its variables. template: the id of the template that
+// gets the new version; undefined if it does not exist yet.
 export const reimport = ({ job, message }: TemplateVersion, values: VariableValue[], template: string | undefined) =>
   createVersion({
     file_id: job.file_id,

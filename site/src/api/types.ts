@@ -1,9 +1,9 @@
-// What the API's answers look like: generated from the server's own types, and what those leave open.
+// The types of the API: generated from the server's own, and refined where those are loose.
 import type * as gen from "./types.gen";
 
 export type * from "./types.gen";
 
-// A parameter's styling is the template's word, of which a form understands this much.
+// Styling is the part of a parameter's styling that the form understands.
 interface Styling {
   placeholder?: string;
   disabled?: boolean;

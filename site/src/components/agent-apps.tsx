@@ -115,7 +115,7 @@ function AppLink({
   );
   if (link === "")
     return (
-      <Button disabled title="Subdomain apps are off. Start the server with --wildcard-access-url.">
+      <Button disabled title="Subdomain apps are off. Ask your admin to start the server with --wildcard-access-url.">
         {content}
       </Button>
     );

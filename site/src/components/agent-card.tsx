@@ -54,7 +54,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
               <>
                 {" "}
                 <a className="underline" href={agent.troubleshooting_url} rel="noreferrer noopener" target="_blank">
-                  What to do
+                  Troubleshoot
                 </a>
               </>
             )}
@@ -63,7 +63,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
         {mine ? (
           <Apps workspace={workspace} agent={agent} enabled={up} />
         ) : (
-          <p className="text-[13px] text-muted">Only its owner can connect to a workspace.</p>
+          <p className="text-[13px] text-muted">Only the owner can connect to this workspace.</p>
         )}
         {up && <Metadata agent={agent.id} />}
         <AgentTabs workspace={workspace} agent={agent} up={up} mine={mine} />
@@ -125,13 +125,13 @@ function Scripts({ agent }: { agent: WorkspaceAgent }) {
           <details className="rounded-md border border-line">
             <summary className="flex cursor-pointer flex-wrap items-center gap-2 px-3 py-1.5">
               <span className="font-medium">{s.display_name || "Script"}</span>
-              {s.run_on_start && <Badge>at start</Badge>}
-              {s.run_on_stop && <Badge>at stop</Badge>}
+              {s.run_on_start && <Badge>runs at start</Badge>}
+              {s.run_on_stop && <Badge>runs at stop</Badge>}
               {s.cron && <Badge>{s.cron}</Badge>}
-              {s.start_blocks_login && <Badge tone="warn">sessions wait for it</Badge>}
+              {s.start_blocks_login && <Badge tone="warn">sessions wait until it ends</Badge>}
             </summary>
             <div className="border-t border-line p-3">
-              <Facts of={[["Time limit", s.timeout ? `${s.timeout / 1e9} s` : "none"]]} />
+              <Facts of={[["Timeout", s.timeout ? `${s.timeout / 1e9} s` : "None"]]} />
               <pre className="mt-2 max-h-72 overflow-auto rounded bg-raised p-2 text-[12.5px]" tabIndex={0}>
                 {s.script}
               </pre>

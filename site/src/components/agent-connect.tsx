@@ -17,7 +17,7 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
       <Labelled label="SSH">
         <CopyLine label="SSH command" text={`coder ssh ${name}`} />
       </Labelled>
-      <Labelled label="OpenSSH, after coder config-ssh">
+      <Labelled label="OpenSSH (needs coder config-ssh)">
         <CopyLine
           label="OpenSSH command"
           text={
@@ -63,7 +63,7 @@ export function Ports({ workspace, agent }: { workspace: Workspace; agent: Works
   return (
     <div className="flex flex-col gap-3">
       {all.length === 0 ? (
-        <p className="text-muted">No ports are open in the workspace.</p>
+        <p className="text-muted">No open ports. Programs that listen in the workspace appear here.</p>
       ) : (
         <ul className="flex flex-col divide-y divide-line">
           {all.map((p) => (
@@ -98,7 +98,7 @@ export function Ports({ workspace, agent }: { workspace: Workspace; agent: Works
           }}
         >
           <label className="flex flex-col gap-1 text-[13px] text-muted">
-            Another port
+            Other port
             <input
               type="number"
               min={1}

@@ -48,7 +48,7 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
         )}
       </div>
       {shown.length === 0 && state !== "loading" ? (
-        <p className="text-muted">Nothing has been printed{source ? " by this source" : ""} yet.</p>
+        <p className="text-muted">No output{source ? " from this source" : ""} yet.</p>
       ) : (
         <LogScroller
           label={`Log of ${agent.name}`}

@@ -16,18 +16,20 @@ export class Boundary extends Component<{ children: ReactNode; at?: string }, { 
   override render() {
     const { error } = this.state;
     if (!error) return this.props.children;
-    // After an update of the server, the old page's chunks are gone.
+    // A server update removes the chunks of the old page.
     const outdated = /dynamically imported module|Importing a module|preload/i.test(error.message);
     return (
       <Empty
-        title={outdated ? "The server has been updated" : "This page failed"}
+        title={outdated ? "The server was updated" : "This page crashed"}
         action={
           <Button look="primary" onClick={() => location.reload()}>
             Reload
           </Button>
         }
       >
-        {outdated ? "Reload to use the new dashboard." : error.message}
+        {outdated
+          ? "Reload to use the new dashboard."
+          : `Reload it, and tell your admin if it happens again: ${error.message}`}
       </Empty>
     );
   }

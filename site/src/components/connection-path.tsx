@@ -33,7 +33,7 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
           note={peer && peer.latency_ms > 0 ? duration(peer.latency_ms) : relay ? duration(relay.ms) : ""}
         />
         <text x="260" y="112" textAnchor="middle" className="fill-muted text-[11px]">
-          {direct ? "direct" : "direct, if the networks allow it"}
+          {direct ? "direct" : "direct, if the networks allow"}
         </text>
       </svg>
       <p className="text-[13px] text-muted">
@@ -41,11 +41,11 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
         {peer && (
           <>
             {" "}
-            The server sent it {bytes(peer.tx_bytes)} and received {bytes(peer.rx_bytes)}; last seen{" "}
+            The server has sent it {bytes(peer.tx_bytes)} and received {bytes(peer.rx_bytes)}. Last seen{" "}
             <Ago at={peer.last_seen} />.
           </>
         )}{" "}
-        <code>coder ping {workspace.name}</code> shows which path your computer takes.
+        <code>coder ping {workspace.name}</code> shows the path from this computer.
       </p>
     </div>
   );
@@ -58,9 +58,9 @@ function describe(up: boolean, client: MeshClient | undefined, relay: number | u
     case "direct":
       return `Your computer is connected directly to the agent${trip}.`;
     case "relayed":
-      return `Your computer is connected to the agent through the relay${trip}.`;
+      return `Your computer is connected to the agent through a relay${trip}.`;
     case "unknown":
-      return "Your computer has no recent traffic with the agent.";
+      return "There is no recent traffic between your computer and the agent.";
   }
   const away = relay === undefined ? "" : `, ${duration(relay)} from its relay`;
   return `The agent is connected to the mesh${away}. None of your computers is connected to it.`;

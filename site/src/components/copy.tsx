@@ -2,7 +2,7 @@ import { Check, Copy } from "lucide-react";
 import { useState } from "react";
 import { IconButton } from "./ui";
 
-// copyText works without the clipboard API too, which browsers keep from pages without TLS.
+// copyText also works on pages without TLS, where browsers offer no clipboard API.
 async function copyText(text: string) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = document.createElement("textarea");
@@ -32,7 +32,7 @@ function CopyButton({ text, label }: { text: string; label: string }) {
   );
 }
 
-// CopyLine is a line of text to be copied, a command most of the time.
+// CopyLine is a line of text to copy, usually a command.
 export function CopyLine({ text, label }: { text: string; label: string }) {
   return (
     <div className="flex min-w-0 items-center gap-1 rounded-md border border-line bg-raised pl-2.5">

@@ -1,4 +1,4 @@
-// Dialogs are the browser's own: it keeps the focus inside, closes on Escape and makes the rest inert.
+// Dialogs use the dialog element: the browser keeps the focus inside, closes on Escape and makes the rest inert.
 import { useMutation } from "@tanstack/react-query";
 import { type ComponentProps, type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { Form, TextField } from "./form";
@@ -32,7 +32,7 @@ function Dialog({ title, children, onClose }: { title: string; children: ReactNo
   );
 }
 
-// FormDialog is a dialog that asks for what a form holds.
+// FormDialog is a dialog with a form.
 export function FormDialog({
   title,
   onClose,
@@ -64,7 +64,7 @@ interface ConfirmProps {
   children: ReactNode;
   action: string;
   danger?: boolean;
-  typed?: string; // must be typed first, for what cannot be undone
+  typed?: string; // the text that the user must type first, for what cannot be undone
   onConfirm: () => Promise<unknown>;
   onClose: () => void;
 }

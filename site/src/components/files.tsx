@@ -1,4 +1,4 @@
-// The files of a template's version, read in the browser from its archive.
+// The files of a template version, read in the browser from its archive.
 import { useQuery } from "@tanstack/react-query";
 import { FileText } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
@@ -8,7 +8,7 @@ import { bytes } from "~/lib/format";
 import { readTar } from "~/lib/tar";
 import { cx, ErrorNote, Loading, Note } from "./ui";
 
-// An archive never changes: its id stands for its content.
+// An archive never changes, so a cached one is always fresh.
 const useFiles = (file: string) =>
   useQuery({
     queryKey: ["file", file],
@@ -30,7 +30,7 @@ export function Files({ file, at }: { file: string; at?: Position | undefined })
   const current =
     files.data?.find((f) => f.path === chosen) ?? files.data?.find((f) => f.path === "main.tf") ?? files.data?.[0];
   const lines = useMemo(() => (current ? textOf(current.content) : undefined), [current]);
-  if (files.error) return <ErrorNote error={files.error} title="The files cannot be shown" />;
+  if (files.error) return <ErrorNote error={files.error} title="Cannot show the files" />;
   if (!files.data) return <Loading what="files" />;
   return (
     <div className="grid min-w-0 md:grid-cols-[14rem_minmax(0,1fr)]">
@@ -56,7 +56,7 @@ export function Files({ file, at }: { file: string; at?: Position | undefined })
         (lines ? (
           <Code lines={lines} label={current.path} mark={current.path === at?.file ? at.line : 0} />
         ) : (
-          <p className="p-4 text-muted">{bytes(current.content.length)}, not text.</p>
+          <p className="p-4 text-muted">Binary file, {bytes(current.content.length)}.</p>
         ))}
     </div>
   );
@@ -90,7 +90,7 @@ function Code({ lines, label, mark, first = 1 }: { lines: string[]; label: strin
   );
 }
 
-// Excerpt shows the place of an error and what stands around it.
+// Excerpt shows the line of an error and the lines around it.
 export function Excerpt({ file, at }: { file: string; at: Position }) {
   const files = useFiles(file);
   const source = files.data?.find((f) => f.path === at.file || f.path.endsWith(`/${at.file}`));

@@ -14,7 +14,7 @@ export function ImportResult({ version }: { version: TemplateVersion }) {
   const at = job.status === "failed" ? (positionOf(job.error ?? "") ?? positionOf(failure)) : undefined;
   return (
     <div className="flex min-w-0 flex-col gap-4">
-      {job.error && <Note title="The import failed">{job.error}</Note>}
+      {job.error && <Note title="Import failed">{job.error}</Note>}
       {at && <Excerpt file={job.file_id} at={at} />}
       {job.status === "pending" && job.waiting_reason && <Note tone="warn" title={`Waiting: ${job.waiting_reason}`} />}
       <Card flush title="Import" actions={<Badge tone={jobTone[job.status] ?? "plain"}>{job.status}</Badge>}>

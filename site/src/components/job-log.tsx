@@ -69,8 +69,8 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
         <Search className="size-4 text-[#9aa5b6]" aria-hidden />
         <input
           type="search"
-          aria-label="Find in the log"
-          placeholder="Find in the log"
+          aria-label="Search the log"
+          placeholder="Search the log"
           value={search}
           onChange={(e) => setSearch(e.target.value)}
           className="min-w-0 flex-1 bg-transparent placeholder:text-[#9aa5b6]"

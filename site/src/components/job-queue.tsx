@@ -16,7 +16,7 @@ import { Badge, Button, Card, Pending, Tags } from "./ui";
 export function JobQueue() {
   const jobs = useQuery(queries.jobs());
   const [all, showAll] = useState(false);
-  // One for all rows: the latest cancellation is the one whose progress and error are shown.
+  // One mutation serves all rows. It shows the progress and error of the latest cancellation.
   const cancel = useMutation({
     mutationFn: (id: string) => send("PATCH", `${org}/provisionerjobs/${id}/cancel`),
   });
@@ -26,10 +26,10 @@ export function JobQueue() {
   return (
     <Card
       flush
-      title={`Queue${open.length ? ` (${open.length})` : ""}`}
+      title={`Jobs${open.length ? ` (${open.length})` : ""}`}
       actions={
         <Button small look="quiet" aria-pressed={all} onClick={() => showAll(!all)}>
-          {all ? "Hide ended jobs" : "Show ended jobs"}
+          {all ? "Hide finished jobs" : "Show finished jobs"}
         </Button>
       }
     >
@@ -37,12 +37,12 @@ export function JobQueue() {
       {jobs.data && shown.length === 0 && <p className="px-4 py-6 text-center text-muted">No jobs.</p>}
       {shown.length > 0 && (
         <Table
-          label="Queue"
+          label="Jobs"
           rows={shown}
           id={(j) => j.id}
           columns={[
             { name: "Job", cell: (j) => words(j.type.replace("template_version_", "template ")) },
-            { name: "For", cell: (j) => <JobTarget job={j} /> },
+            { name: "Target", cell: (j) => <JobTarget job={j} /> },
             {
               name: "Status",
               cell: (j) => <JobStatus job={j} error={cancel.variables === j.id ? cancel.error : null} />,
@@ -50,7 +50,7 @@ export function JobQueue() {
             },
             { name: "Tags", cell: (j) => <Tags of={j.tags} /> },
             { name: "Provisioner", cell: (j) => j.worker_name || "–" },
-            { name: "Since", cell: (j) => <JobTime job={j} />, className: "tabular-nums" },
+            { name: "Duration", cell: (j) => <JobTime job={j} />, className: "tabular-nums" },
             {
               name: "Actions",
               action: true,
@@ -97,9 +97,7 @@ function JobStatus({ job: j, error }: { job: ProvisionerJob; error: Error | null
         {j.status === "pending" && j.queue_position > 0 && ` ${j.queue_position} of ${j.queue_size}`}
       </Badge>
       {j.status === "pending" && (
-        <span className="block text-[13px] text-warn">
-          {j.waiting_reason || "starts as soon as a provisioner is free"}
-        </span>
+        <span className="block text-[13px] text-warn">{j.waiting_reason || "waits for a free provisioner"}</span>
       )}
       {j.error && (
         <span className="block truncate text-[13px] text-bad" title={j.error}>
@@ -114,5 +112,5 @@ function JobStatus({ job: j, error }: { job: ProvisionerJob; error: Error | null
 function JobTime({ job: j }: { job: ProvisionerJob }) {
   const now = useNow(1000, !j.completed_at);
   const begun = j.started_at ?? j.created_at;
-  return j.completed_at ? <>took {duration(since(begun, j.completed_at))}</> : duration(now - Date.parse(begun));
+  return j.completed_at ? duration(since(begun, j.completed_at)) : duration(now - Date.parse(begun));
 }

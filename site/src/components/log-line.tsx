@@ -12,7 +12,7 @@ const levels: Record<LogLevel, string> = {
   error: "ansi-red",
 };
 
-// LogText is one line of output with its colours. What it says is text, never markup.
+// LogText is one line of output with its colours. Its content is text, never markup.
 export const LogText = memo(function LogText({ text, level }: { text: string; level: LogLevel }) {
   return (
     <span className={levels[level]}>

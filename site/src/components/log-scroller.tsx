@@ -1,4 +1,4 @@
-// The scrolling part of a log. Only rows near the viewport are in the page, and the end is followed.
+// The scrolling part of a log. It renders only the rows near the viewport, and follows the end.
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown } from "lucide-react";
 import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
@@ -9,15 +9,15 @@ const lineHeight = 20; // px, of a row that is not wrapped
 interface LogScrollerProps {
   label: string;
   count: number; // of the rows
-  id: (index: number) => string | number; // of a row; a new function makes all rows be placed again
+  id: (index: number) => string | number; // of a row; a new function makes the scroller measure all rows again
   children: (index: number) => ReactNode; // a row's content
-  wraps: boolean; // rows may be higher than one line
-  follow?: boolean; // begin at the end; otherwise at the beginning
+  wraps: boolean; // rows can be higher than one line
+  follow?: boolean; // start at the end instead of the beginning
   live?: boolean; // the log grows: offer to follow it
   reveal?: number; // the row to scroll to; -1: none
   onRevealed?: () => void;
   className?: string;
-  empty?: ReactNode; // shown instead of no rows
+  empty?: ReactNode; // shown when there are no rows
 }
 
 export function LogScroller({

@@ -4,7 +4,7 @@ import { lexer, type Token, type Tokens } from "marked";
 import { Fragment, type ReactNode } from "react";
 
 export default function Markdown({ text }: { text: string }) {
-  // Some READMEs begin with facts for a catalogue.
+  // Some READMEs begin with front matter.
   const body = text.replace(/^---\n[\s\S]*?\n---\n/, "");
   return <div className="prose">{blocks(lexer(body))}</div>;
 }
@@ -17,7 +17,7 @@ function block(t: Token): ReactNode {
     case "def":
       return null;
     case "heading": {
-      // The page has its own first heading.
+      // The page has its own first-level heading.
       const Heading = `h${Math.min(6, (t as Tokens.Heading).depth + 1)}` as "h2";
       return <Heading>{inline(t.tokens)}</Heading>;
     }
@@ -104,14 +104,14 @@ function span(t: Token): ReactNode {
   }
 }
 
-// The lexer hands some text out escaped for HTML, which this is not.
+// The lexer escapes some text for HTML. React escapes it again.
 const unescape = (text: string) =>
   text.replace(
     /&(?:amp|lt|gt|quot|#39);/g,
     (e) => ({ "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'" })[e] ?? e,
   );
 
-// Out leads to another site, by a click only.
+// Out links to another site.
 const Out = ({ href, children }: { href: string; children: ReactNode }) =>
   /^https?:\/\//i.test(href) ? (
     <a href={href} target="_blank" rel="noopener noreferrer">

@@ -31,7 +31,7 @@ export function Menu({
   );
 }
 
-// MoreMenu holds what else can be done to a thing.
+// MoreMenu holds the less common actions on a thing.
 export const MoreMenu = ({ of, children }: { of: string; children: ReactNode }) => (
   <Menu
     trigger={

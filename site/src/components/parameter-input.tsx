@@ -1,4 +1,4 @@
-// One parameter's input, of the kind that its template asks for.
+// One parameter's input, of the form type that its template asks for.
 import { X } from "lucide-react";
 import { Slider, Switch } from "radix-ui";
 import { Fragment, type ReactNode, useState } from "react";
@@ -17,7 +17,7 @@ interface Props {
   onChange: (value: string) => void;
 }
 
-// kindOf is the form type, or the one that goes without saying.
+// kindOf is the form type, or the default for the parameter's type.
 function kindOf(p: PreviewParameter): string {
   if (p.form_type && p.form_type !== "default" && p.form_type !== "error") return p.form_type;
   if (p.type === "bool") return "checkbox";

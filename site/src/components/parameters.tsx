@@ -21,11 +21,11 @@ export interface ParametersForm {
   diagnostics: EvaluateParametersResponse["diagnostics"];
   error: unknown;
   pending: boolean;
-  judged: (p: PreviewParameter) => boolean; // whether what the server finds wrong is about the value that there is now
+  judged: (p: PreviewParameter) => boolean; // whether the server's diagnostics are about the current value
   inputs: Inputs;
   before: Inputs; // values of the last build
-  kept: ReadonlySet<string>; // parameters of the last build whose value only the workspace's owner may read
-  shown: ReadonlySet<string>; // whose errors are shown: what was touched, or all after a try to submit
+  kept: ReadonlySet<string>; // parameters of the last build whose value only the workspace's owner can read
+  shown: ReadonlySet<string>; // whose errors are shown: those the user touched, or all after an attempt to submit
   value: (p: PreviewParameter) => string;
   set: (name: string, value: string) => void;
   setAll: (values: Inputs) => void;
@@ -34,7 +34,7 @@ export interface ParametersForm {
 }
 
 // useParameters is the form of a template version for a workspace of the owner. before: the values of an existing
-// workspace. kept: parameters whose value this user may not read; the server keeps it unless the user replaces it.
+// workspace. kept: parameters whose value this user cannot read. The server keeps it unless the user replaces it.
 export function useParameters(
   version: string | undefined,
   owner: string,
@@ -45,7 +45,7 @@ export function useParameters(
   const [shown, setShown] = useState<ReadonlySet<string>>(new Set());
   const rested = useDebounced(inputs, 200);
   const id = useRef(0);
-  // oxlint-disable-next-line react/exhaustive-deps
+  // eslint-disable-next-line react-hooks/exhaustive-deps
   const asked = useMemo(() => ({ ...before, ...rested }), [JSON.stringify(before), rested]);
   const evaluated = useQuery({
     queryKey: ["templates", "evaluate", version, owner, asked],
@@ -58,7 +58,7 @@ export function useParameters(
       return { ...form, asked };
     },
     enabled: version !== undefined,
-    placeholderData: (last) => last, // the form stays while the next one is worked out
+    placeholderData: (last) => last, // the form stays while the next one is evaluated
     staleTime: 60_000,
   });
   const parameters = useMemo(() => evaluated.data?.parameters.toSorted((a, b) => a.order - b.order), [evaluated.data]);
@@ -132,13 +132,13 @@ export function useSubmit(form: ParametersForm, then: () => void): { submit: () 
   return { submit: () => setSubmitted(form.inputs), waiting: submitted !== null };
 }
 
-// An immutable parameter is chosen once, when the workspace is made.
+// An immutable parameter is set once, when the workspace is created.
 const locked = (p: PreviewParameter, before: Inputs, kept: ReadonlySet<string>) =>
   !p.mutable && (before[p.name] !== undefined || kept.has(p.name));
 const none: ReadonlySet<string> = new Set();
 
 export function ParameterForm({ form, existing }: { form: ParametersForm; existing?: boolean }) {
-  if (form.error && !form.parameters) return <ErrorNote error={form.error} title="The parameters cannot be shown" />;
+  if (form.error && !form.parameters) return <ErrorNote error={form.error} title="Cannot show the parameters" />;
   if (!form.parameters) return <Loading what="parameters" />;
   const lasting = form.parameters.filter((p) => !p.ephemeral);
   const once = form.parameters.filter((p) => p.ephemeral);
@@ -184,7 +184,7 @@ function Parameter({ p, form, existing }: { p: PreviewParameter; form: Parameter
         </label>
         {p.required && <span className="text-[13px] text-muted">required</span>}
         {!p.mutable && <Badge title="Set once, when the workspace is created">cannot be changed later</Badge>}
-        {p.ephemeral && <Badge title="Applies to one build only">for one build</Badge>}
+        {p.ephemeral && <Badge title="Applies to one build only">this build only</Badge>}
       </div>
       {p.description && (
         <p id={`${base}-about`} className="max-w-prose text-[13px] whitespace-pre-line text-muted">

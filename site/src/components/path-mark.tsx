@@ -18,9 +18,9 @@ export function nearest(build: WorkspaceBuild): { region: string; ms: number } |
 export function PathMark({ build, peer }: { build: WorkspaceBuild; peer: MeshPeer | undefined }) {
   const connected = build.status === "running" && agentsOf(build).some((a) => a.status === "connected");
   if (!connected) return null;
-  if (!peer || peer.path === "unknown") return <Badge title="The agent is in the mesh">in the mesh</Badge>;
+  if (!peer || peer.path === "unknown") return <Badge title="The agent is connected to the mesh">connected</Badge>;
   return (
-    <Badge title={`The server reaches the agent ${peer.path === "direct" ? "directly" : "through the relay"}`}>
+    <Badge title={`The server is connected to the agent ${peer.path === "direct" ? "directly" : "through a relay"}`}>
       {peer.path}
       {peer.latency_ms > 0 && ` ${duration(peer.latency_ms)}`}
     </Badge>

@@ -19,7 +19,7 @@ export function ProvisionerKeys() {
   return (
     <Card
       flush
-      title="Keys"
+      title="Provisioner keys"
       actions={
         <Button small onClick={() => add(true)}>
           <Plus /> New key
@@ -28,13 +28,13 @@ export function ProvisionerKeys() {
     >
       <Pending query={keys} what="keys" />
       {keys.data?.length === 0 && (
-        <Empty icon={<KeyRound />} title="There are no keys">
-          A key lets a provisioner on another machine join, with the tags that the key has.
+        <Empty icon={<KeyRound />} title="No provisioner keys">
+          Provisioners on other machines join with a key. Its tags decide which jobs they take.
         </Empty>
       )}
       {keys.data && keys.data.length > 0 && (
         <Table
-          label="Keys"
+          label="Provisioner keys"
           rows={keys.data}
           id={(k) => k.id}
           columns={[
@@ -45,7 +45,7 @@ export function ProvisionerKeys() {
               name: "Actions",
               action: true,
               cell: (k) => (
-                <IconButton label={`Delete the key ${k.name}`} onClick={() => remove(k)}>
+                <IconButton label={`Delete key ${k.name}`} onClick={() => remove(k)}>
                   <X />
                 </IconButton>
               ),
@@ -56,13 +56,13 @@ export function ProvisionerKeys() {
       {adding && <NewKey onClose={() => add(false)} />}
       {removing && (
         <Confirm
-          title={`Delete the key ${removing.name}?`}
+          title={`Delete key ${removing.name}?`}
           action="Delete"
           danger
           onConfirm={() => send("DELETE", `${org}/provisionerkeys/${segment(removing.name)}`)}
           onClose={() => remove(null)}
         >
-          Provisioners that joined with it are disconnected and cannot come back.
+          Provisioners that use this key are disconnected and cannot reconnect.
         </Confirm>
       )}
     </Card>
@@ -100,7 +100,7 @@ function NewKey({ onClose }: { onClose: () => void }) {
         label="Tags"
         value={tags}
         onChange={setTags}
-        hint="A provisioner with this key takes jobs whose tags are among these."
+        hint="Provisioners with this key take jobs whose tags are all among these."
       />
     </FormDialog>
   );

@@ -34,7 +34,7 @@ export function Shell({ children }: { children: ReactNode }) {
           "focus:z-50 focus:rounded focus:bg-panel focus:px-3 focus:py-2",
         )}
       >
-        Skip to the content
+        Skip to content
       </a>
       <header className="sticky top-0 z-30 border-b border-line bg-panel">
         <div className="mx-auto flex h-12 max-w-6xl items-center gap-1 px-3 sm:px-6">
@@ -111,7 +111,7 @@ function UserMenu() {
   const info = useQuery(queries.buildInfo());
   const client = useQueryClient();
   const signOut = async () => {
-    await send("POST", "users/logout").catch(() => undefined); // a session that has ended already is as good
+    await send("POST", "users/logout").catch(() => undefined); // the session may have ended already
     client.clear();
     location.assign("/login");
   };
@@ -165,7 +165,7 @@ function ConnectionNote() {
       role="alert"
       className="sticky top-12 z-20 flex items-center justify-center gap-2 bg-warn-soft px-3 py-1.5 text-warn"
     >
-      <WifiOff className="size-4" aria-hidden /> The server does not answer. Data may be out of date. Reconnecting…
+      <WifiOff className="size-4" aria-hidden /> Cannot reach the server. Data may be out of date. Reconnecting…
     </div>
   );
 }

@@ -23,17 +23,17 @@ export const agentsOf = (build: WorkspaceBuild): WorkspaceAgent[] => build.resou
 const reasons: Record<string, string> = {
   initiator: "",
   dashboard: "",
-  cli: "by command line",
-  autostart: "by schedule",
-  autostop: "by its time limit",
-  dormancy: "unused for long",
+  cli: "from the command line",
+  autostart: "by autostart",
+  autostop: "by autostop",
+  dormancy: "after inactivity",
   ssh_connection: "for an SSH session",
   vscode_connection: "for VS Code",
   jetbrains_connection: "for JetBrains",
-  autodelete: "unused for long",
+  autodelete: "after inactivity",
 };
 
-// reasonOf says why a workspace is in the state it is in; "" when the state says it all.
+// reasonOf explains a workspace's state; "" when the state needs no explanation.
 export function reasonOf(build: WorkspaceBuild): string {
   if (build.job.error) return build.job.error;
   if (build.status === "pending")
@@ -47,7 +47,7 @@ export function reasonOf(build: WorkspaceBuild): string {
   return reasons[build.reason] ?? "";
 }
 
-// agentTrouble says what keeps an agent from being used.
+// agentTrouble says why an agent cannot be used.
 export function agentTrouble(agent: WorkspaceAgent): string {
   switch (agent.status) {
     case "connecting":
@@ -63,9 +63,9 @@ export function agentTrouble(agent: WorkspaceAgent): string {
     case "start_error":
       return "a startup script failed";
     case "start_timeout":
-      return "a startup script takes too long";
+      return "a startup script is taking too long";
   }
-  return agent.health.healthy ? "" : (agent.health.reason ?? "agent is not healthy");
+  return agent.health.healthy ? "" : (agent.health.reason ?? "agent is unhealthy");
 }
 
 function StatusBadge({ status, className }: { status: WorkspaceStatus; className?: string }) {
@@ -109,7 +109,7 @@ export const jobTone: Record<string, Tone> = {
   failed: "bad",
 };
 
-// JobBadge shows a job's status. An old build stays succeeded, whatever its workspace does now.
+// JobBadge shows a job's status, which for an old build differs from its workspace's.
 export function JobBadge({ status }: { status: string }) {
   const tone = jobTone[status] ?? "plain";
   return (

@@ -27,7 +27,7 @@ interface RowProps {
   onMouseLeave?: () => void;
 }
 
-// Table names every role: the layout of narrow pages takes the native ones away.
+// Table names every role, because the layout of narrow pages removes the native ones.
 export function Table<T>({ label, columns, rows, id, row }: TableProps<T>) {
   return (
     // Wide tables scroll sideways, with the keyboard too.

@@ -1,7 +1,7 @@
 import { Link } from "wouter";
 import { cx } from "./ui";
 
-// TabsNav are the parts of a page that have addresses of their own.
+// TabsNav links the tabs of a page, each with its own address.
 export function TabsNav({
   label,
   tabs,

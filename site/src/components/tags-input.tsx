@@ -17,7 +17,7 @@ export function TagsInput({
   value,
   onChange,
   label = "Provisioner tags",
-  hint = "Only provisioners with all of these tags take its jobs. Leave empty for provisioners without tags.",
+  hint = "Its jobs run only on provisioners with all of these tags. Leave empty to use provisioners without tags.",
 }: {
   value: string;
   onChange: (v: string) => void;
@@ -30,6 +30,7 @@ export function TagsInput({
       value={value}
       onChange={onChange}
       placeholder="environment=on-prem"
+      title="Use name=value pairs, separated by commas."
       autoComplete="off"
       spellCheck={false}
       hint={hint}

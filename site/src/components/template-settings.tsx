@@ -69,7 +69,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
               type="number"
               min="0"
               step="0.5"
-              hint="Leave empty to keep workspaces running until someone stops them."
+              hint="Leave empty to turn autostop off by default."
               {...field("default_ttl_ms")}
             />
             <TextField
@@ -82,7 +82,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
             {rule("allow_user_autostart", "Let users change autostart")}
             {rule("allow_user_autostop", "Let users change autostop")}
             {rule("allow_user_cancel_workspace_jobs", "Let users cancel builds")}
-            {rule("require_active_version", "Always update on start")}
+            {rule("require_active_version", "Always update at start")}
           </div>
         </Card>
       </div>

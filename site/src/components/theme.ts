@@ -27,7 +27,7 @@ export function setTheme(theme: Theme) {
     if (theme === "system") localStorage.removeItem("theme");
     else localStorage.setItem("theme", theme);
   } catch {
-    // Not kept, then.
+    // Without storage the choice holds for this page.
   }
   show();
 }
@@ -39,6 +39,6 @@ const subscribe = (listener: () => void) => {
 
 export const useTheme = () => useSyncExternalStore(subscribe, read);
 
-// useDark is what is shown in the end.
+// useDark reports whether the page is dark, by the user's choice or the system's.
 export const useDark = () =>
   useSyncExternalStore(subscribe, () => document.documentElement.dataset["theme"] === "dark");

@@ -15,7 +15,7 @@ const fills: Record<Phase["kind"], string> = {
   script: "bg-warn",
 };
 
-// How many resources are shown at first: those that took longest.
+// How many resources are shown at first, the slowest ones.
 const someResources = 8;
 
 // Timeline draws a build's phases against time, one below the other.

@@ -257,7 +257,7 @@ export function Note({
   );
 }
 
-// ErrorNote shows what went wrong in the server's words.
+// ErrorNote shows an error with the server's message.
 export function ErrorNote({ error, title }: { error: unknown; title?: string }) {
   if (!error) return null;
   const message = error instanceof Error ? error.message : String(error);
@@ -278,7 +278,7 @@ export function ErrorNote({ error, title }: { error: unknown; title?: string }) 
   );
 }
 
-// Ago is a moment as its distance from now, kept fresh.
+// Ago shows how long ago a moment was, and keeps that current.
 export function Ago({ at }: { at: string | null | undefined }) {
   const now = useNow(30_000);
   return (
@@ -302,8 +302,8 @@ export function Avatar({ name }: { name: string }) {
   );
 }
 
-// Icon is the picture of a template, an app or a parameter. Only pictures of this server are shown: one from elsewhere
-// would tell its host who looks. An emoji's address becomes the emoji.
+// Icon is the picture of a template, an app or a parameter. It shows only pictures of this server, since any other host
+// would learn who looks at the page. An emoji's address becomes the emoji.
 export function Icon({
   src,
   name,

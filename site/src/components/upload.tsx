@@ -1,4 +1,4 @@
-// Bringing a template's source to the server: a folder of this computer, or a starter that the server has.
+// The source of a template: a folder on this computer, or a starter that comes with the server.
 import { useQuery } from "@tanstack/react-query";
 import { FolderUp } from "lucide-react";
 import { type DragEvent, useEffect, useRef, useState } from "react";
@@ -10,13 +10,15 @@ import { cx, ErrorNote, Icon, Note, Pending } from "./ui";
 
 export type Source = { kind: "folder"; name: string; archive: Blob } | { kind: "starter"; id: string };
 
-const limit = 10 << 20; // bytes, as the server has it: a bigger folder is not a template
+const limit = 10 << 20; // bytes, the server's limit
 
 // pack reads files as the browser names them: the folder's own name comes first.
 async function pack(files: { path: string; file: Blob }[]): Promise<Packed[]> {
   const chosen = files.filter((f) => wanted(f.path));
   if (chosen.reduce((sum, f) => sum + f.file.size, 0) > limit)
-    throw new Error(`The folder is larger than ${bytes(limit)}, the limit for a template.`);
+    throw new Error(
+      `The folder is larger than ${bytes(limit)}, the limit for a template. Remove files that it does not need.`,
+    );
   return Promise.all(chosen.map(async (f) => ({ path: f.path, content: new Uint8Array(await f.file.arrayBuffer()) })));
 }
 
@@ -31,7 +33,7 @@ async function walk(entry: FileSystemEntry, below = ""): Promise<{ path: string;
     ];
   const reader = (entry as FileSystemDirectoryEntry).createReader();
   const all: FileSystemEntry[] = [];
-  // A reader gives a part of a big folder at a time.
+  // A reader returns a large folder in parts.
   for (;;) {
     const some = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
     if (some.length === 0) break;
@@ -52,7 +54,7 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
       const name = files[0]?.path.split("/")[0] ?? "template";
       const packed = await pack(files.map((f) => ({ ...f, path: f.path.split("/").slice(1).join("/") || f.path })));
       if (!packed.some((f) => /^[^/]+\.tf(\.json)?$/.test(f.path)))
-        throw new Error("There are no Terraform files (*.tf) at the top of this folder.");
+        throw new Error("This folder has no Terraform files (*.tf). Choose the folder that contains main.tf.");
       say(`${name}: ${plural(packed.length, "file")}, ${bytes(packed.reduce((n, f) => n + f.content.length, 0))}`);
       onChange({ kind: "folder", name, archive: new Blob([writeTar(packed)], { type: "application/x-tar" }) });
     } catch (err) {
@@ -86,7 +88,7 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
         <FolderUp className="size-6 text-muted" aria-hidden />
         <span className="font-medium">{said || "Choose a folder or drop it here"}</span>
         <span className="text-[13px] text-muted">
-          Terraform files and what they need. State and .terraform are skipped.
+          Terraform files and the files they use. State and .terraform are skipped.
         </span>
         <input
           ref={input}
@@ -107,7 +109,8 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
 export function StarterChoice({ value, onChange }: { value: string; onChange: (id: string) => void }) {
   const examples = useQuery(queries.examples());
   if (!examples.data) return <Pending query={examples} what="starters" />;
-  if (examples.data.length === 0) return <Note tone="warn">This server has no starters.</Note>;
+  if (examples.data.length === 0)
+    return <Note tone="warn">This server has no starter templates. Upload a folder instead.</Note>;
   return (
     <div role="radiogroup" aria-label="Starter" className="grid gap-2 sm:grid-cols-2">
       {examples.data.map((e) => (

@@ -3,7 +3,7 @@ import type { User } from "~/api/types";
 
 export const UserContext = createContext<User | null>(null);
 
-// useMe is who is signed in.
+// useMe returns the signed-in user.
 export function useMe(): User {
   const me = useContext(UserContext);
   if (!me) throw new Error("useMe needs a signed-in user");
@@ -12,6 +12,6 @@ export function useMe(): User {
 
 const has = (user: User, ...roles: string[]) => user.roles.some((r) => roles.includes(r.name));
 
-// What to offer. The server enforces what is allowed.
+// These decide what pages offer. The server enforces permissions.
 export const isOwner = (user: User) => has(user, "owner");
 export const mayEditTemplates = (user: User) => has(user, "owner", "template-admin");

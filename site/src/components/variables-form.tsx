@@ -16,7 +16,7 @@ export function VariablesForm({ version, request }: Props) {
   const [values, setValues] = useState<Record<string, string>>({});
   const { data } = variables;
   if (!data) return <Pending query={variables} what="variables" />;
-  // An untouched field keeps its value. Secrets cannot be read: they are entered again or left as they are.
+  // An untouched field keeps its value. Secrets cannot be read: they stay unless the user enters new ones.
   const given = () =>
     data
       .filter((v) => values[v.name] !== undefined || (v.value !== "" && !v.sensitive))

@@ -1,4 +1,4 @@
-// What a template's version holds, beside its files.
+// What a template version contains, apart from its files.
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { queries } from "~/api/queries";
@@ -51,7 +51,7 @@ export function VersionResources({ id }: { id: string }) {
         },
         {
           name: "While stopped",
-          cell: (r) => (kept.has(`${r.type}.${r.name}`) ? "is kept" : <span className="text-muted">is removed</span>),
+          cell: (r) => (kept.has(`${r.type}.${r.name}`) ? "Kept" : <span className="text-muted">Removed</span>),
         },
       ]}
     />
@@ -80,7 +80,7 @@ export function VersionParameters({ id }: { id: string }) {
           { name: "Kind", cell: (p) => p.type, className: mono },
           {
             name: "Default",
-            cell: (p) => (p.required ? <span className="text-muted">none</span> : p.default_value || "–"),
+            cell: (p) => (p.required ? <span className="text-muted">None</span> : p.default_value || "–"),
             className: `max-w-48 truncate ${mono}`,
           },
           {
@@ -88,7 +88,7 @@ export function VersionParameters({ id }: { id: string }) {
             cell: (p) =>
               p.mutable && !p.ephemeral ? null : (
                 <>
-                  {!p.mutable && <Badge>cannot be changed later</Badge>} {p.ephemeral && <Badge>for one build</Badge>}
+                  {!p.mutable && <Badge>cannot be changed later</Badge>} {p.ephemeral && <Badge>one build only</Badge>}
                 </>
               ),
           },

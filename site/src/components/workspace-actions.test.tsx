@@ -48,16 +48,16 @@ const show = () =>
 it("marks each workspace that the server has not answered for, and no other", async () => {
   show();
   fireEvent.click(screen.getByRole("button", { name: "Start one" }));
-  await screen.findByRole("button", { name: "Wait" });
+  await screen.findByRole("button", { name: "Working…" });
   fireEvent.click(screen.getByRole("button", { name: "Start two" }));
-  await vi.waitFor(() => expect(screen.getAllByRole("button", { name: "Wait" })).toHaveLength(2));
+  await vi.waitFor(() => expect(screen.getAllByRole("button", { name: "Working…" })).toHaveLength(2));
   screen.getByRole("button", { name: "Stop three" });
   expect(asked).toEqual(["POST /api/v2/workspaces/one/builds", "POST /api/v2/workspaces/two/builds"]);
-  // The second is refused: that is said, and it can be started again. The first is still waited for.
+  // The server refuses the second: the page says so, and it can be started again. The first still has no answer.
   answer(Response.json({ message: "There is no room." }, { status: 409 }));
   await screen.findByText("There is no room.");
   screen.getByRole("button", { name: "Start two" });
-  expect(screen.getAllByRole("button", { name: "Wait" })).toHaveLength(1);
+  expect(screen.getAllByRole("button", { name: "Working…" })).toHaveLength(1);
 });
 
 it("asks before it stops a workspace, in one dialog for all", async () => {

@@ -17,35 +17,35 @@ interface Question {
   text: string;
 }
 
-// The actions that are confirmed first.
+// The actions that the user must confirm.
 const questions: Partial<Record<Action, Question>> = {
   stop: {
     title: (name) => `Stop ${name}?`,
     button: "Stop",
-    text: "Running programs stop. What the template keeps, usually the home folder, stays.",
+    text: "Running programs stop. Files that the template keeps, usually the home folder, remain.",
   },
   update: {
     title: (name) => `Update ${name}?`,
     button: "Update",
-    text: "The workspace is rebuilt from the template's active version with the same parameters. Running programs may stop.",
+    text: "Rebuilds the workspace from the active version with the same parameters. Running programs may stop.",
   },
   delete: {
     title: (name) => `Delete ${name}?`,
     button: "Delete",
     danger: true,
-    text: "All its resources are destroyed, including its files. This cannot be undone.",
+    text: "Destroys all its resources, including files. This cannot be undone.",
   },
   forget: {
     title: (name) => `Delete ${name} without destroying its resources?`,
     button: "Delete",
     danger: true,
-    text: "The workspace is removed, but its resources keep running. You must clean them up yourself.",
+    text: "Removes the workspace, but its resources keep running. You must delete them yourself.",
   },
 };
 
 type Act = (workspace: Workspace, action: Action) => void;
 
-// useWorkspaceActions performs actions, after asking where an answer is needed.
+// useWorkspaceActions performs actions, and asks first where questions has an entry.
 export function useWorkspaceActions() {
   const { mutate, mutateAsync, error } = usePerform();
   const [asking, ask] = useState<{ workspace: Workspace; action: Action } | null>(null);
@@ -56,7 +56,7 @@ export function useWorkspaceActions() {
   return { act, busy: usePerforming(), asking, close: () => ask(null), confirm: mutateAsync, error };
 }
 
-// can is what may be done now. busy: the server has not answered the last request yet.
+// can lists what is possible now. busy: the server has not answered the last request yet.
 function can({ latest_build: { status, job } }: Workspace, busy: boolean) {
   const idle = !isBusy(status) && !busy;
   return {
@@ -113,14 +113,14 @@ export function PrimaryAction({ workspace: w, act, busy, small = false }: Action
     );
   return (
     <Button small={small} busy disabled>
-      Wait
+      Working…
     </Button>
   );
 }
 
 export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
   const may = can(w, busy);
-  const admin = mayEditTemplates(useMe()); // what is forgotten may go on running and cost
+  const admin = mayEditTemplates(useMe()); // resources that are left behind may keep running and cost money
   return (
     <MoreMenu of={w.name}>
       <Item icon={<Play />} disabled={!may.start} onSelect={() => act(w, "start")}>

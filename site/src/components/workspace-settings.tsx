@@ -148,7 +148,7 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
         )}
         <ErrorNote error={extend.error} />
         <TextField
-          label="Hours after start"
+          label="Stop after (hours)"
           name="ttl_ms"
           hint="Leave empty to keep the workspace running. Takes effect at the next start."
           type="number"
@@ -226,7 +226,7 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
   if (form.parameters?.length === 0)
     return (
       <Card title="Parameters">
-        <p className="text-muted">The template has no parameters.</p>
+        <p className="text-muted">This template has no parameters.</p>
       </Card>
     );
   return (

@@ -1,5 +1,4 @@
-// Colours in logs: a line of terminal output becomes pieces of text, each with its look. Everything that is not a
-// colour is dropped; nothing is ever markup.
+// Colours in logs: a line of terminal output becomes pieces of styled text. Other control sequences are dropped.
 
 export interface Piece {
   text: string;
@@ -21,7 +20,7 @@ interface State {
 }
 
 export function ansi(line: string): Piece[] {
-  // A progress bar repaints its line: what stands at the end is what a terminal would show.
+  // A progress bar repaints its line. Show the last version, as a terminal would.
   const painted = line.endsWith("\r") ? line.slice(0, -1) : line;
   const text = painted.slice(painted.lastIndexOf("\r") + 1);
   if (!text.includes("\x1b")) return text === "" ? [] : [{ text: text.replace(sequence, ""), look: "" }];
@@ -55,8 +54,7 @@ function apply(s: State, codes: number[]) {
     else if (code >= 90 && code <= 97) s.colour = colours[code - 90] ?? "";
     else if (code === 39) s.colour = "";
     else if (code === 38 || code === 48) {
-      // 256 colours and true colour: the nearest of the eight would guess; the first sixteen are taken, the rest stays
-      // plain.
+      // Of the 256 colours only the first 16 have an equivalent here; others and true colours stay plain.
       if (codes[i + 1] === 5) {
         const n = codes[i + 2] ?? 0;
         if (code === 38) s.colour = n < 16 ? (colours[n % 8] ?? "") : "";

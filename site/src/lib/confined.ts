@@ -3,7 +3,7 @@
 import { useEffect } from "react";
 import { useLocation } from "wouter";
 
-// As the server's routes.go knows it.
+// The same pattern is in the server's routes.go.
 const isTerminal = (path: string) => /^\/@[^/]+\/[^/]+\/terminal\/?$/.test(path);
 
 const loaded = isTerminal(location.pathname);

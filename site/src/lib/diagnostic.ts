@@ -1,4 +1,4 @@
-// Where in a template an import's error is: "main.tf:12: summary: detail", as the provisioner writes it.
+// The position of an import's error in its template: "main.tf:12: summary: detail", as the provisioner writes it.
 
 export interface Position {
   file: string;

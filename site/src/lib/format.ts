@@ -1,4 +1,4 @@
-// Times, durations and sizes as people read them.
+// Formatting of times, durations and sizes.
 
 export function duration(ms: number): string {
   if (!Number.isFinite(ms) || ms < 0) return "–";
@@ -14,7 +14,7 @@ export function duration(ms: number): string {
   return `${Math.round(h / 24)} days`;
 }
 
-// since is the time between two moments in ms; to now when the second is missing.
+// since is the time between two moments in ms. Without a second moment it is the time until now.
 export function since(from: string, to?: string | null): number {
   return Math.max(0, (to ? Date.parse(to) : Date.now()) - Date.parse(from));
 }
@@ -56,7 +56,7 @@ export function plural(n: number, one: string, many = `${one}s`): string {
   return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 }
 
-// words makes a label of a name in snake case.
+// words turns a name in snake case into a label.
 export function words(name: string): string {
   return name
     .replaceAll("_", " ")

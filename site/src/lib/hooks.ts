@@ -1,6 +1,6 @@
 import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
 
-// useNow is the time, renewed every so many ms while `running`.
+// useNow returns the time, updated every so many ms while running.
 export function useNow(every: number, running = true): number {
   const [now, setNow] = useState(Date.now);
   useEffect(() => {
@@ -17,7 +17,7 @@ export function useTitle(title: string) {
   }, [title]);
 }
 
-// useDebounced follows a value when it has rested for so many ms.
+// useDebounced returns a value once it has not changed for so many ms.
 export function useDebounced<T>(value: T, ms: number): T {
   const [rested, setRested] = useState(value);
   useEffect(() => {
@@ -27,7 +27,7 @@ export function useDebounced<T>(value: T, ms: number): T {
   return rested;
 }
 
-// useMedia follows a media query.
+// useMedia reports whether a media query matches.
 export function useMedia(query: string): boolean {
   const subscribe = useCallback(
     (listener: () => void) => {

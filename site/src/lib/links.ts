@@ -57,7 +57,7 @@ export function appLink(w: Workspace, agent: WorkspaceAgent, app: WorkspaceApp, 
   return `${below(host, app.subdomain_name || `${app.slug}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
 }
 
-// What stands for a session token in the address of an external app. Programs on this machine get one; no website does.
+// The placeholder for a session token in the address of an external app. Only programs on this machine get a token.
 const tokenMark = "$SESSION_TOKEN";
 
 export const wantsToken = (app: WorkspaceApp) =>

@@ -1,5 +1,5 @@
-// Where the mesh's peers stand in its picture: servers in the middle, the others around them by kind, so that the
-// picture keeps its shape while peers come and go.
+// The layout of the mesh's picture: servers in the middle, other peers around them by kind, so that the picture keeps
+// its shape while peers come and go.
 import type { MeshPeer } from "~/api/types";
 
 export interface Node {
@@ -17,8 +17,8 @@ export interface Line {
   path: MeshPeer["path"];
 }
 
-// How large the picture is, and how far from its edges peers stand, for their labels. A narrow page has a narrow one:
-// its letters are as large.
+// The picture's size, and the margin that labels need. Narrow pages have a narrow picture, so that its text stays
+// readable.
 const wide = { width: 900, height: 420, beside: 90, above: 50 };
 const slim = { width: 380, height: 340, beside: 70, above: 40 };
 const order: MeshPeer["kind"][] = ["agent", "client", "provisioner"];

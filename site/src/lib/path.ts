@@ -23,7 +23,7 @@ export const paths = {
 
 export const pathOf = (w: Workspace) => paths.workspace(w.owner_name, w.name);
 
-// safeReturn is where a sign-in leads back to: only ever a path of this site.
+// safeReturn is the page to open after a sign-in. It is always on this site.
 export function safeReturn(search: string): string {
   const target = new URLSearchParams(search).get("redirect") ?? "/";
   try {

@@ -15,7 +15,7 @@ const at = (time: string | null | undefined) => (time && !time.startsWith("0001-
 
 const verbs: Record<string, string> = { create: "created", destroy: "destroyed", update: "changed", read: "read" };
 
-// phases lists them as they began, resources below their stage.
+// phases lists them in order of their start, resources below their stage.
 export function phases(build: WorkspaceBuild, lines: JobLog[], known?: BuildTimings): Phase[] {
   const created = Date.parse(build.job.created_at);
   const out: Phase[] = [
@@ -45,8 +45,8 @@ export function phases(build: WorkspaceBuild, lines: JobLog[], known?: BuildTimi
   return out;
 }
 
-// stages are the log's while it is written, and for what it says of failures. The log of a build that is over may be
-// cut: then the server's stand.
+// stages come from the log during a build. Afterwards they come from the server's timings, because a log can be cut
+// short; the log still tells which failed.
 function stages(build: WorkspaceBuild, lines: JobLog[], known?: BuildTimings): Phase[] {
   const told = sections(lines, build.job.completed_at).filter((s) => s.stage !== "Queued" && s.stage !== "");
   const timed = (known?.provisioner_timings ?? []).filter((t) => t.resource === "" && t.source === "provisioner");

@@ -9,7 +9,7 @@ export interface Schedule {
 
 export const dayNames = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 
-// parseSchedule returns undefined for a schedule that says more than a time and days of the week.
+// parseSchedule returns undefined for a schedule with more than a time and days of the week.
 export function parseSchedule(text: string): Schedule | undefined {
   const match = /^(?:CRON_TZ=(\S+)\s+)?(\d{1,2})\s+(\d{1,2})\s+\*\s+\*\s+(\S+)$/.exec(text.trim());
   if (!match) return undefined;

@@ -1,4 +1,4 @@
-// A job's log as its reader sees it: sections by stage, each with what it took.
+// A job's log in sections, one for each stage, with its duration.
 import type { JobLog } from "~/api/types";
 
 export interface Section {
@@ -30,8 +30,7 @@ export function sections(lines: JobLog[], ended: string | null | undefined): Sec
 
 export type Row = { section: Section; index: number } | { line: number };
 
-// rows flattens sections into what is shown one below the other, without the lines of those that are folded or do not
-// match.
+// rows flattens sections into the rows of a list, without folded lines and lines that do not match.
 export function rows(all: Section[], folded: ReadonlySet<number>, matches?: (index: number) => boolean): Row[] {
   const out: Row[] = [];
   all.forEach((section, index) => {

@@ -7,7 +7,8 @@ export interface File {
 
 const block = 512;
 
-// What belongs to a person's machine and not to a template, as the command line has it. Terraform's lock file stays.
+// Files that belong to a computer and not to a template are skipped, as the command line does. Terraform's lock file is
+// kept.
 const unwanted = /(^|\/)(\.terraform|\.git|\.hg|\.svn|\.DS_Store|crash\.log)(\/|$)|\.tfstate(\.|$)/;
 
 export const wanted = (path: string) => !unwanted.test(path);
@@ -46,7 +47,7 @@ function header(out: Uint8Array, file: File) {
   );
 }
 
-// split divides a path as the format wants it: 100 bytes of name below 155 of folder.
+// split divides a path for the header: at most 155 bytes of folder and 100 of name.
 function split(path: string): [string, string] {
   const length = (text: string) => new TextEncoder().encode(text).length;
   if (length(path) <= 100) return [path, ""];
@@ -57,7 +58,7 @@ function split(path: string): [string, string] {
   throw new Error(`The path ${path} is too long for an archive.`);
 }
 
-// readTar lists the regular files of an archive. It throws on what is not one.
+// readTar lists the regular files of an archive. It throws if the bytes are no tar archive.
 export function readTar(data: Uint8Array<ArrayBuffer>): File[] {
   const files: File[] = [];
   const decoder = new TextDecoder();

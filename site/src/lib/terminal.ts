@@ -36,7 +36,7 @@ const dark: ITheme = {
 
 export const themeOf = (isDark: boolean) => (isDark ? dark : light);
 
-// openTerminal draws a terminal in place. close takes it away again.
+// openTerminal draws a terminal in place. close removes it.
 export function openTerminal(place: HTMLElement): { terminal: Terminal; close: () => void } {
   const terminal = new Terminal({
     allowProposedApi: true,

@@ -50,15 +50,15 @@ describe("validate", () => {
     ["shape", p({}, { validation_regex: "^[a-z]+$" }), "A1", undefined, "This must match ^[a-z]+$."],
     ["shape without case", p({}, { validation_regex: "(?i)^[a-z]+$" }), "A", undefined, ""],
     ["a shape that only the server knows", p({}, { validation_regex: "\\pZZ[" }), "A", undefined, ""],
-    ["options", p({ options: [option("a")] }), "b", undefined, "b is not one of the options."],
+    ["options", p({ options: [option("a")] }), "b", undefined, "Choose from the options: b is not one of them."],
     ["list", p({ type: "list(string)" }), '["a"]', undefined, ""],
-    ["no list", p({ type: "list(string)" }), "a", undefined, "Enter a list of texts."],
+    ["no list", p({ type: "list(string)" }), "a", undefined, "Enter a list of values."],
     [
       "list of options",
       p({ type: "list(string)", options: [option("a")] }),
       '["a","c"]',
       undefined,
-      "c is not one of the options.",
+      "Choose from the options: c is not one of them.",
     ],
     ["bool", p({ type: "bool" }), "yes", undefined, "Enter true or false."],
   ])("%s", (_, parameter, value, before, want) => {

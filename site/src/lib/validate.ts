@@ -1,17 +1,17 @@
-// What a parameter's value must be, told while it is typed. The server checks again.
+// Validation of parameters while the user types. The server checks again.
 import type { PreviewParameter } from "~/api/types";
 
-// validate returns what is wrong with a value; "" when nothing is. before is the value of the last build.
+// validate returns what is wrong with a value, or "". before is the value of the last build.
 export function validate(p: PreviewParameter, value: string, before?: string): string {
   if (value === "") return p.required && p.form_type !== "checkbox" && p.form_type !== "switch" ? "Enter a value." : "";
   if (p.type === "list(string)") {
     const list = parseList(value);
-    if (!list) return "Enter a list of texts.";
+    if (!list) return "Enter a list of values.";
     const strange = p.options.length > 0 && list.find((v) => !p.options.some((o) => o.value.value === v));
-    return strange ? `${strange} is not one of the options.` : "";
+    return strange ? `Choose from the options: ${strange} is not one of them.` : "";
   }
   if (p.options.length > 0 && !p.options.some((o) => o.value.value === value))
-    return `${value} is not one of the options.`;
+    return `Choose from the options: ${value} is not one of them.`;
   if (p.type === "bool" && value !== "true" && value !== "false") return "Enter true or false.";
   if (p.type === "number" && (value.trim() === "" || !Number.isFinite(Number(value)))) return "Enter a number.";
   for (const v of p.validations) {
@@ -34,7 +34,7 @@ export function validate(p: PreviewParameter, value: string, before?: string): s
   return "";
 }
 
-// The server's expressions are of another dialect: one that cannot be read here is left to it.
+// The server uses another dialect of regular expressions. It alone checks those that JavaScript cannot parse.
 function matches(expression: string, value: string): boolean {
   try {
     return new RegExp(expression.replace(/^\(\?[ims]+\)/, ""), expression.startsWith("(?i)") ? "iu" : "u").test(value);

@@ -43,7 +43,7 @@ export default function Account() {
         <Password />
       </div>
       <Tokens />
-      <Logins />
+      <LinkedAccounts />
       <SSHKey />
     </Page>
   );
@@ -87,13 +87,13 @@ function Password() {
   );
 }
 
-// Logins are the services where the server's operator lets users link accounts. Most servers have none.
-function Logins() {
+// LinkedAccounts are those at the services that the server is configured for. Most servers have none.
+function LinkedAccounts() {
   const all = useQuery(queries.externalAuths());
   if (all.error) return <ErrorNote error={all.error} />;
   if (!all.data?.providers.length) return null;
   return (
-    <Card title="Logins at other services">
+    <Card title="Linked accounts">
       <ul className="flex flex-col gap-3">
         {all.data.providers.map((p) => (
           <li key={p.id} className="flex flex-wrap items-center gap-2">
@@ -125,8 +125,8 @@ function Tokens() {
     >
       <Pending query={tokens} what="tokens" />
       {tokens.data?.length === 0 && (
-        <Empty icon={<KeyRound />} title="You have no tokens">
-          A token lets a script act for you. For a terminal, <code>coder login</code> makes its own session.
+        <Empty icon={<KeyRound />} title="No tokens">
+          Scripts use tokens to act as you. <code>coder login</code> needs none: it creates a session of its own.
         </Empty>
       )}
       {tokens.data && tokens.data.length > 0 && (
@@ -136,14 +136,14 @@ function Tokens() {
           id={(t) => t.id}
           columns={[
             { name: "Name", cell: (t) => t.token_name, className: "font-medium" },
-            { name: "Id", cell: (t) => t.id, className: mono },
+            { name: "ID", cell: (t) => t.id, className: mono },
             { name: "Last used", cell: (t) => <Ago at={t.last_used} /> },
             { name: "Expires", cell: (t) => <Ago at={t.expires_at} /> },
             {
               name: "Actions",
               action: true,
               cell: (t) => (
-                <IconButton label={`Delete the token ${t.token_name}`} onClick={() => remove(t)}>
+                <IconButton label={`Delete token ${t.token_name}`} onClick={() => remove(t)}>
                   <X />
                 </IconButton>
               ),
@@ -154,13 +154,13 @@ function Tokens() {
       {adding && <NewToken onClose={() => add(false)} />}
       {removing && (
         <Confirm
-          title={`Delete the token ${removing.token_name}?`}
+          title={`Delete token ${removing.token_name}?`}
           action="Delete"
           danger
           onConfirm={() => send("DELETE", `users/me/keys/${removing.id}`)}
           onClose={() => remove(null)}
         >
-          Programs that use it lose access immediately.
+          Programs that use this token lose access immediately.
         </Confirm>
       )}
     </Card>
@@ -235,13 +235,13 @@ function SSHKey() {
       </div>
       {asking && (
         <Confirm
-          title="Replace the SSH key?"
+          title="Replace SSH key?"
           action="Replace"
           danger
           onConfirm={() => send("PUT", "users/me/gitsshkey")}
           onClose={() => ask(false)}
         >
-          The old one stops working in your workspaces. Add the new one to your git host.
+          Your workspaces stop using the old key. Add the new one to your Git host.
         </Confirm>
       )}
     </Card>

@@ -9,7 +9,7 @@ import { useTitle } from "~/lib/hooks";
 
 // The page that `coder login` opens. Only a click creates the token: opening the page does not.
 export default function CliAuth() {
-  useTitle("Token for a terminal");
+  useTitle("Sign in from a terminal");
   const me = useMe();
   const create = useMutation({ mutationFn: () => send<CreateTokenResponse>("POST", "users/me/keys") });
   return (
@@ -18,8 +18,8 @@ export default function CliAuth() {
         {create.data ? (
           <div className="flex flex-col gap-3">
             <p>
-              Paste this token where the terminal asks for it. It is shown only once. Keep it secret: it gives full
-              access to your account.
+              Paste this token into the terminal. It is shown only once. Keep it secret: it gives full access to your
+              account.
             </p>
             <CopyLine text={create.data.key} label="session token" />
             <p className="text-muted">
@@ -29,12 +29,12 @@ export default function CliAuth() {
         ) : (
           <div className="flex flex-col items-start gap-3">
             <p>
-              A program on your computer asks for a token to act in your name. Make one only if you have just started{" "}
-              <code>coder login</code> or an editor's plugin yourself.
+              A program on your computer is asking for a token to act as you. Create one only if you just started{" "}
+              <code>coder login</code> or an editor extension.
             </p>
             <ErrorNote error={create.error} />
             <Button look="primary" busy={create.isPending} onClick={() => create.mutate()}>
-              <KeyRound /> Make a token
+              <KeyRound /> Create token
             </Button>
           </div>
         )}

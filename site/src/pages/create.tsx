@@ -38,14 +38,14 @@ function NewWorkspace({ template }: { template: Template }) {
     setPreset(chosen?.ID ?? "");
     if (chosen) form.setAll(Object.fromEntries(chosen.Parameters.map((p) => [p.Name, p.Value])));
   };
-  // A link may bring values: ?param.region=eu.
+  // A link can fill in values: ?param.region=eu.
   useEffect(() => {
     const given = [...params]
       .filter(([key]) => key.startsWith("param."))
       .map(([key, value]): [string, string] => [key.slice(6), value]);
     if (given.length > 0) form.setAll(Object.fromEntries(given));
   }, []); // eslint-disable-line react-hooks/exhaustive-deps
-  // oxlint-disable-next-line react/exhaustive-deps
+  // eslint-disable-next-line react-hooks/exhaustive-deps
   useEffect(() => choose(presets.data?.find((p) => p.Default)), [presets.data]);
   const create = useMutation({
     mutationFn: () =>

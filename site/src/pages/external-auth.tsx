@@ -9,29 +9,29 @@ import { Badge, Button, buttonClass, Card, Empty, Icon, LinkButton, Note, Page, 
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
-// Why a sign-in failed, by the code in the address. Other text is not shown: anyone can craft an address.
+// Why a sign-in failed, by the code in the address. No other text from the address is shown: anyone can craft one.
 const reasons: Record<string, string> = {
-  denied: "You declined the sign-in.",
-  state: "The sign-in was started in another browser or session, or it took too long.",
+  denied: "You declined the sign-in. Link the account to try again.",
+  state: "The sign-in was started in another browser or session, or it took too long. Try again.",
   exchange: "The service rejected the sign-in. Ask your admin to check the client ID and the callback URL.",
-  refused: "The service signed you in but then rejected its own token.",
-  away: "The server cannot reach the service.",
+  refused: "The service rejected the token that it had issued. Ask your admin to check the provider's configuration.",
+  away: "The server cannot reach the service. Try again later.",
 };
 
-// The page where a user links an account at another service, and ends the link.
+// The page where users link and unlink an account at another service.
 export default function ExternalAuthPage({ id }: { id: string }) {
   const failed = reasons[new URLSearchParams(useSearch()).get("failed") ?? ""];
   const query = queries.externalAuth(id);
   const link = useQuery(query);
   const [ending, end] = useState(false);
-  useTitle(link.data?.display_name ?? "Login");
+  useTitle(link.data?.display_name ?? "Linked account");
   if (gone(link.error))
     return (
       <Empty title="Unknown provider" action={<LinkButton href={paths.account}>Your account</LinkButton>}>
-        Ask an administrator to configure it.
+        Check the address, or ask your admin to configure this provider.
       </Empty>
     );
-  if (!link.data) return <PendingPage query={link} what="login" title="Login" />;
+  if (!link.data) return <PendingPage query={link} what="account" title="Linked account" />;
   const { display_name: name, display_icon: icon, authenticated, validate_error: problem } = link.data;
   return (
     <Page
@@ -40,7 +40,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
           <Icon src={icon} name={name} /> {name}
         </span>
       }
-      subtitle="Your login for git and templates in your workspaces"
+      subtitle="Linked account for Git and templates in your workspaces"
     >
       {failed && !authenticated && <Note title={`Your ${name} account is not linked.`}>{failed}</Note>}
       {problem && (
@@ -62,7 +62,9 @@ export default function ExternalAuthPage({ id }: { id: string }) {
             </>
           ) : (
             <>
-              <p>{`Link your ${name} account to use it in your workspaces. Programs in them can read its token.`}</p>
+              <p>
+                Link your {name} account to use it in your workspaces. Programs in your workspaces can read its token.
+              </p>
               <a className={buttonClass("primary")} href={paths.externalAuthLink(id)}>
                 <LogIn /> {`Link ${name}`}
               </a>
@@ -78,7 +80,8 @@ export default function ExternalAuthPage({ id }: { id: string }) {
           onConfirm={() => send("DELETE", `external-auth/${segment(id)}`).finally(() => void link.refetch())}
           onClose={() => end(false)}
         >
-          {`Git in your workspaces can no longer sign in there, and templates that need this login no longer start. To revoke the access itself, use the settings of ${name}.`}
+          Git in your workspaces can no longer sign in there, and workspaces whose templates need this account cannot
+          start. To revoke the access itself, use the settings of {name}.
         </Confirm>
       )}
     </Page>

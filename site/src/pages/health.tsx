@@ -3,7 +3,7 @@ import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react
 import { queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
 import { Ago, Badge, Button, Card, Facts, Note, Page, Pending, type Tone } from "~/components/ui";
-import { duration, words } from "~/lib/format";
+import { duration, plural, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
 const tones: Record<HealthSection["severity"], Tone> = { ok: "ok", warning: "warn", error: "bad" };
@@ -17,14 +17,14 @@ export default function Health() {
   useTitle("Health");
   const health = useQuery(queries.health());
   const wrong = health.data?.sections.filter((s) => s.severity !== "ok").length ?? 0;
+  const verdict = wrong === 0 ? "All checks passed" : `${plural(wrong, "check needs", "checks need")} attention`;
   return (
     <Page
       title="Health"
       subtitle={
         health.data && (
           <>
-            {wrong === 0 ? "Everything works" : `${wrong} of ${health.data.sections.length} need attention`} · checked{" "}
-            <Ago at={health.data.checked_at} />
+            {verdict} · checked <Ago at={health.data.checked_at} />
           </>
         )
       }
@@ -74,12 +74,12 @@ function Details({ of }: { of: Record<string, unknown> }) {
   return all.length === 0 ? null : <Facts of={all} />;
 }
 
-// The units that names end with, in ms. Durations without one are Go's, in ns.
+// The units in names' endings, in ms. Durations without a unit are in ns, as in Go.
 const units: Record<string, number> = { _ms: 1, _seconds: 1000 };
 const unit = (key: string) => Object.keys(units).find((u) => key.endsWith(u)) ?? "";
 const plain = (key: string) => key.slice(0, key.length - unit(key).length);
 
-// say puts a value of any shape into words.
+// say formats a value of any shape.
 function say(value: unknown, key = ""): string {
   if (typeof value === "number" && unit(key)) return duration(value * units[unit(key)]!);
   if (typeof value === "number" && key === "latency") return duration(value / 1e6);

@@ -32,7 +32,7 @@ export default function Login() {
     <Front title="Sign in to codermesh">
       <Form request={login} submit="Sign in" buttons="wide">
         {search.includes("redirect=") && !login.error && (
-          <p className="text-muted">Sign in to continue where you were.</p>
+          <p className="text-muted">Sign in to return to the page you opened.</p>
         )}
         <TextField label="Email" type="email" autoComplete="username" autoFocus required {...field("email")} />
         <TextField label="Password" type="password" autoComplete="current-password" required {...field("password")} />

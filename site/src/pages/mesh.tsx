@@ -22,7 +22,7 @@ export default function Mesh() {
       {mesh.data && peers.length === 0 && (
         <Card>
           <Empty icon={<Waypoints />} title="No peers connected">
-            Agents of running workspaces, provisioners and computers with an open session are listed here.
+            Agents of running workspaces, provisioners and computers with open sessions appear here.
           </Empty>
         </Card>
       )}
@@ -64,6 +64,6 @@ export default function Mesh() {
 
 function PeerPath({ peer: p }: { peer: Pick<MeshPeer, "kind" | "connected" | "path"> }) {
   if (p.kind === "server") return "–";
-  if (!p.connected) return <Badge>away</Badge>;
+  if (!p.connected) return <Badge>offline</Badge>;
   return <Badge tone={p.path === "direct" ? "ok" : p.path === "relayed" ? "warn" : "plain"}>{p.path}</Badge>;
 }

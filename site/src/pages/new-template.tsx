@@ -125,7 +125,13 @@ function Choose({ template, starter }: { template: Template | undefined; starter
             />
           )}
           {template && (
-            <TextField label="Message" value={message} onChange={setMessage} hint="What changed" maxLength={1024} />
+            <TextField
+              label="Message"
+              value={message}
+              onChange={setMessage}
+              hint="Describe what changed."
+              maxLength={1024}
+            />
           )}
           <TagsInput value={tags} onChange={setTags} />
         </div>
@@ -186,11 +192,11 @@ function Import({
       {(job.status === "pending" || job.status === "running") && (
         <div>
           <Button busy={cancel.isPending} onClick={() => cancel.mutate()}>
-            Cancel the import
+            Cancel import
           </Button>
         </div>
       )}
-      {job.status === "canceled" && <Note tone="warn" title="The import was canceled" />}
+      {job.status === "canceled" && <Note tone="warn" title="Import canceled" />}
       {(job.status === "failed" || job.status === "canceled") && (
         <div>
           <LinkButton

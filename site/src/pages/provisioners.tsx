@@ -35,11 +35,11 @@ function Daemons() {
   return (
     <Card
       flush
-      title="Daemons"
+      title={all ? "All provisioners" : "Online provisioners"}
       actions={
         list.length > list.filter((d) => d.status !== "offline").length && (
           <Button small look="quiet" onClick={() => showAll(!all)}>
-            {all ? "Hide those offline" : "Show those offline"}
+            {all ? "Hide offline" : "Show offline"}
           </Button>
         )
       }
@@ -48,7 +48,7 @@ function Daemons() {
       {daemons.data && shown.length === 0 && <NoDaemons all={all} />}
       {shown.length > 0 && (
         <Table
-          label="Daemons"
+          label="Provisioners"
           rows={shown}
           id={(d) => d.id}
           columns={[
@@ -83,20 +83,20 @@ function Daemons() {
   );
 }
 
-// NoDaemons tells template admins that builds must wait. Others see only their own provisioners and learn nothing of
+// NoDaemons tells template admins that builds must wait. Other users see only their own provisioners, not
 // the shared ones.
 function NoDaemons({ all }: { all: boolean }) {
   if (!mayEditTemplates(useMe())) {
     return (
       <Empty icon={<Cpu />} title="You have no provisioners of your own">
-        Shared provisioners run your builds, but only template admins see them. A build that waits for one tells you so.
+        Shared provisioners run your builds, but only template admins can see them. A waiting build says why it waits.
       </Empty>
     );
   }
   return (
-    <Empty icon={<Cpu />} title={all ? "There are no provisioners" : "No provisioner is online"}>
-      Builds wait until one is online. Start the server with built-in ones, or run <code>coder provisioner start</code>{" "}
-      on another machine.
+    <Empty icon={<Cpu />} title={all ? "No provisioners" : "No provisioner is online"}>
+      Builds wait until a provisioner is online. Start the server with built-in provisioners, or run{" "}
+      <code>coder provisioner start</code> on another machine.
     </Empty>
   );
 }
@@ -111,7 +111,7 @@ function DaemonPath({ peer }: { peer: MeshPeer | undefined }) {
 }
 
 function CurrentJob({ daemon: { current_job: job } }: { daemon: ProvisionerDaemon }) {
-  if (!job) return <span className="text-muted">none</span>;
+  if (!job) return <span className="text-muted">None</span>;
   return (
     <>
       {job.template_display_name || job.template_name} <Badge tone={jobTone[job.status] ?? "plain"}>{job.status}</Badge>

@@ -9,7 +9,7 @@ import { ErrorNote } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
 
 export default function Setup() {
-  useTitle("First user");
+  useTitle("Set up");
   const client = useQueryClient();
   const first = useQuery(queries.firstUser());
   const [, navigate] = useLocation();
@@ -36,6 +36,7 @@ export default function Setup() {
           autoComplete="username"
           required
           pattern="[A-Za-z0-9]+(-[A-Za-z0-9]+)*"
+          title="Use letters, digits and single hyphens."
           maxLength={32}
           hint="Letters, digits and single hyphens. Part of your workspaces' addresses."
           {...field("username")}

@@ -103,7 +103,7 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
           }}
           onClose={() => remove(false)}
         >
-          No new workspaces can be created from it. You cannot delete a template that still has workspaces.
+          You can no longer create workspaces from it. A template that still has workspaces cannot be deleted.
         </Confirm>
       )}
       {t.deprecated && (
@@ -163,13 +163,13 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
                 ],
                 ["Updated", <Ago key="u" at={version.created_at} />],
                 ["By", version.created_by.username],
-                ["Developers", t.active_user_count < 0 ? "–" : plural(t.active_user_count, "person", "people")],
+                ["Active users", t.active_user_count < 0 ? "–" : plural(t.active_user_count, "user")],
                 [
-                  "Starts in",
+                  "Median start",
                   t.build_time_stats?.["start"]?.P50 != null ? duration(t.build_time_stats["start"].P50) : "–",
                 ],
-                ["Provisioner", <Tags key="t" of={version.job.tags} none="any untagged" />],
-                ["Used by", <Rights key="r" template={t.id} />],
+                ["Provisioner", <Tags key="t" of={version.job.tags} none="Any without tags" />],
+                ["Available to", <Rights key="r" template={t.id} />],
               ]}
             />
           </Card>
@@ -178,7 +178,7 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
   }
 }
 
-// Rights says who may make workspaces from a template. Changing it is for template admins and owners, by their role.
+// Rights names who can create workspaces from a template.
 function Rights({ template }: { template: string }) {
   const { data } = useQuery(queries.templateRights(template));
   if (!data) return "–";
@@ -232,7 +232,7 @@ function Versions({ template: t }: { template: Template }) {
               v.id !== t.active_version_id &&
               v.job.status === "succeeded" && (
                 <button type="button" className="text-accent hover:underline" onClick={() => promote.mutate(v.id)}>
-                  Make active
+                  Activate
                 </button>
               ),
           },
@@ -248,7 +248,7 @@ function TemplateVariables({ template, version }: { template: Template; version:
     return (
       <Card>
         <Empty title="This template has no variables">
-          Terraform variables apply to all workspaces of a template: a cloud's address or secret, for example.
+          Terraform variables apply to all workspaces of a template: the address or the secret of a cloud, for example.
         </Empty>
       </Card>
     );
@@ -257,7 +257,7 @@ function TemplateVariables({ template, version }: { template: Template; version:
       <ErrorNote error={variables.error} />
       <VersionVariables id={version.id} />
       <div>
-        <LinkButton href={`${paths.version(template.name, version.name)}?tab=variables`}>Change the values</LinkButton>
+        <LinkButton href={`${paths.version(template.name, version.name)}?tab=variables`}>Change values</LinkButton>
       </div>
     </>
   );

@@ -36,7 +36,7 @@ export default function Templates() {
         <Card>
           <Empty
             icon={<Boxes />}
-            title="There are no templates yet"
+            title="No templates yet"
             action={
               editor && (
                 <LinkButton look="primary" href={paths.newTemplate}>
@@ -46,8 +46,8 @@ export default function Templates() {
             }
           >
             {editor
-              ? "Start from one that comes with the server, or upload a folder with Terraform files."
-              : "Ask an administrator for one."}
+              ? "Start from a template that comes with the server, or upload a folder with Terraform files."
+              : "Ask an admin to create one."}
           </Empty>
         </Card>
       )}

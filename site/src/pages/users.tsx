@@ -115,7 +115,7 @@ const changes: Record<"suspend" | "activate" | "delete", UserChange> = {
   activate: {
     action: "Activate",
     request: (id) => send("PUT", `users/${id}/status/activate`),
-    text: "They can sign in again.",
+    text: "The user can sign in again.",
   },
   delete: {
     action: "Delete",
@@ -156,7 +156,7 @@ function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (wh
   return (
     <MoreMenu of={user.username}>
       <Item onSelect={() => onAsk("roles")}>Change roles…</Item>
-      <Item onSelect={() => onAsk("password")}>Set a password…</Item>
+      <Item onSelect={() => onAsk("password")}>Set password…</Item>
       {user.status === "suspended" ? (
         <Item onSelect={() => onAsk("activate")}>Activate…</Item>
       ) : (
@@ -202,7 +202,7 @@ function Roles({ user, onClose }: { user: User; onClose: () => void }) {
     onSuccess: onClose,
   });
   return (
-    <FormDialog title={`Roles of ${user.username}`} request={save} submit="Save" onClose={onClose}>
+    <FormDialog title={`Change roles of ${user.username}`} request={save} submit="Save roles" onClose={onClose}>
       {roles.map((r) => (
         <Checkbox
           key={r.name}
@@ -225,7 +225,7 @@ function Password({ user, onClose }: { user: User; onClose: () => void }) {
     onSuccess: onClose,
   });
   return (
-    <FormDialog title={`Set a password for ${user.username}`} request={save} submit="Set password" onClose={onClose}>
+    <FormDialog title={`Set password of ${user.username}`} request={save} submit="Set password" onClose={onClose}>
       <TextField
         label="New password"
         type="password"

@@ -101,7 +101,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
           <>
             <VersionVariables id={v.id} />
             <div>
-              <Button onClick={() => change(true)}>Change the values</Button>
+              <Button onClick={() => change(true)}>Change values</Button>
             </div>
           </>
         ))}

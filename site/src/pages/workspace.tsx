@@ -14,7 +14,7 @@ import { mono, Table } from "~/components/table";
 import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { WorkspaceSettings } from "~/components/workspace-settings";
-import { duration, since } from "~/lib/format";
+import { duration, since, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
@@ -29,12 +29,12 @@ export default function WorkspacePage({
 }) {
   useTitle(name);
   const workspace = useQuery(queries.workspace(owner, name));
-  // If it was here and is gone, it has been deleted.
+  // A workspace that this page has shown and that is gone was deleted.
   if (gone(workspace.error)) {
     return (
       <Empty
         icon={<Trash2 />}
-        title={workspace.data ? `${name} has been deleted` : "Workspace not found"}
+        title={workspace.data ? `${name} was deleted` : "Workspace not found"}
         action={
           <LinkButton look="primary" href={paths.workspaces}>
             Go to your workspaces
@@ -43,7 +43,7 @@ export default function WorkspacePage({
       >
         {workspace.data
           ? "It was deleted while this page was open."
-          : `${owner} has no workspace called ${name}, or you may not see it.`}
+          : `${owner} has no workspace called ${name}, or you do not have access to it.`}
       </Empty>
     );
   }
@@ -73,7 +73,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
           <Link className="hover:underline" href={paths.template(w.template_name)}>
             {w.template_display_name || w.template_name}
           </Link>{" "}
-          · used <Ago at={w.last_used_at} />
+          · last used <Ago at={w.last_used_at} />
         </>
       }
       actions={
@@ -85,15 +85,15 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       }
     >
       {w.latest_build.job.error ? (
-        <Note title={`The ${w.latest_build.transition} failed`}>{w.latest_build.job.error}</Note>
+        <Note title={`${words(w.latest_build.transition)} failed`}>{w.latest_build.job.error}</Note>
       ) : (
         reason && w.latest_build.status === "pending" && <Note tone="warn" title={`Waiting: ${reason}`} />
       )}
       {w.outdated && !isBusy(w.latest_build.status) && (
-        <Note tone="accent" title="Its template has a newer version">
+        <Note tone="accent" title="Update available">
           {w.template_require_active_version
-            ? "It is used at the next start."
-            : "To use it, choose Update in the menu above."}
+            ? "The next start uses the template's new version."
+            : "The template has a new version. To use it, choose Update in the menu above."}
         </Note>
       )}
       <TabsNav
@@ -120,7 +120,7 @@ function Overview({ workspace: w }: { workspace: Workspace }) {
   const { latest_build: build } = w;
   const agents = agentsOf(build);
   const building = isBusy(build.status) || build.status === "failed" || build.status === "canceled";
-  // The log stays open after the build that was watched here has ended.
+  // The log stays open after a build that this page has followed.
   const [watched, setWatched] = useState(building ? build.id : "");
   if (building && watched !== build.id) setWatched(build.id);
   return (
@@ -172,7 +172,7 @@ function Secret({ value }: { value: string }) {
     <button
       type="button"
       className="font-mono underline decoration-dotted"
-      aria-label={open ? undefined : "Show the secret value"}
+      aria-label={open ? undefined : "Show secret value"}
       onClick={() => setOpen(!open)}
     >
       {open ? value : "••••••"}
@@ -185,7 +185,7 @@ function Value({ of: p }: { of: BuildParameter }) {
   return p.value ? (
     <Secret value={p.value} />
   ) : (
-    <span className="text-muted" title="Only the owner can see it">
+    <span className="text-muted" title="Only the owner can see this value">
       ••••••
     </span>
   );
@@ -265,7 +265,7 @@ function BuildDetail({ build }: { build: WorkspaceBuild }) {
             of={[
               ["Version", <code key="v">{build.template_version_name}</code>],
               ["By", build.initiator_name],
-              ["Provisioner", build.job.worker_name || "none yet"],
+              ["Provisioner", build.job.worker_name || "None yet"],
               ...(parameters.data ?? []).map((p): [string, ReactNode] => [p.name, <Value key={p.name} of={p} />]),
             ]}
           />

@@ -21,7 +21,7 @@ import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
 
-// How high a row is, px: on a narrow page its parts stand below each other.
+// A row's height, px. On narrow pages its parts are stacked.
 const rowHeight = 56;
 const narrowHeight = 92;
 
@@ -80,7 +80,7 @@ export default function Workspaces() {
           onChange={(e) => replace(/\bowner:\S+/, e.target.value && "owner:me")}
         >
           <option value="me">Mine</option>
-          <option value="">{isOwner(me) ? "Everyone's" : "All I have access to"}</option>
+          <option value="">{isOwner(me) ? "Everyone's" : "All I can access"}</option>
         </Select>
         <Select
           aria-label="Status"
@@ -112,7 +112,7 @@ export default function Workspaces() {
   );
 }
 
-// First leads a user without workspaces to the first one, through a template if there is none.
+// First helps a user without workspaces to create one, or a template if there is none.
 function First({ templates, editor }: { templates: number | undefined; editor: boolean }) {
   if (templates === 0 && editor) {
     return (
@@ -132,7 +132,7 @@ function First({ templates, editor }: { templates: number | undefined; editor: b
   }
   if (templates === 0)
     return (
-      <Empty icon={<Boxes />} title="There are no templates yet">
+      <Empty icon={<Boxes />} title="No templates yet">
         Workspaces are created from templates. Ask an admin to create one.
       </Empty>
     );
@@ -166,7 +166,7 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   const asked = useQueries({
     queries: pages.map((page) => ({ ...queries.workspaces(search, page), enabled: page > 0 })),
   });
-  const mesh = useQuery(queries.mesh()); // asked again when an agent or a workspace changes
+  const mesh = useQuery(queries.mesh()); // refetched when an agent or a workspace changes
   const actions = useWorkspaceActions();
   const peers = useMemo(() => new Map(mesh.data?.peers.map((p) => [p.id, p])), [mesh.data]);
   const at = (i: number): Workspace | undefined => {
@@ -221,7 +221,7 @@ const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & {
             </Link>
             {w.favorite && <Star className="size-3.5 shrink-0 fill-warn text-warn" role="img" aria-label="Favorite" />}
             {w.outdated && (
-              <Badge tone="warn" title="Its template has a newer version">
+              <Badge tone="warn" title="The template has a newer version">
                 outdated
               </Badge>
             )}
