@@ -75,11 +75,11 @@ async function call(path: string, { method = "GET", body, signal }: Call = {}): 
   const answer = await response.json().catch(() => null);
   if (response.status >= 502 && response.status <= 504 && !answer?.message) setLink({ server: "lost" }); // from a proxy
   if (response.status === 401 && path !== "users/login") setLink({ session: "ended" });
+  if (answer?.message) throw new ApiError(response.status, answer.message, answer.detail, answer.validations);
   throw new ApiError(
     response.status,
-    answer?.message ?? `The server returned status ${response.status}.`,
-    answer?.detail ?? "Try again. If it happens again, ask your admin to check the server's log.",
-    answer?.validations,
+    `The server returned status ${response.status}.`,
+    "Try again. If it happens again, ask your admin to check the server's log.",
   );
 }
 

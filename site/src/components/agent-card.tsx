@@ -2,6 +2,7 @@
 import { Tabs } from "radix-ui";
 import type { ReactNode } from "react";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
+import { sentence } from "~/lib/format";
 import { Apps } from "./agent-apps";
 import { Connect, Ports } from "./agent-connect";
 import { AgentLogs } from "./agent-logs";
@@ -42,14 +43,13 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
       <div className="flex flex-col gap-4">
         {trouble && (
           <p className="text-[13px] text-warn">
-            {trouble[0]?.toUpperCase() + trouble.slice(1)}
+            {sentence(trouble)}
             {agent.status === "disconnected" && (
               <>
                 {" "}
-                since <Ago at={agent.disconnected_at} />
+                Last seen <Ago at={agent.disconnected_at} />.
               </>
             )}
-            .
             {agent.troubleshooting_url && /^https?:/.test(agent.troubleshooting_url) && (
               <>
                 {" "}

@@ -34,7 +34,7 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
         <CopyLine label="ping command" text={`coder ping ${name}`} />
       </Labelled>
       <p className="text-[13px] text-muted lg:col-span-2">
-        Once on your computer: <code>coder login {location.origin}</code>, and for OpenSSH and editors{" "}
+        First run <code>coder login {location.origin}</code> on your computer. OpenSSH and editors also need{" "}
         <code>coder config-ssh</code>.
         {agent.expanded_directory && (
           <>

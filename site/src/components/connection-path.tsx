@@ -15,15 +15,16 @@ export function ConnectionPath({ workspace, agent }: { workspace: Workspace; age
   const up = agent.status === "connected";
   const nearestClient =
     clients.find((c) => c.path === "direct") ?? clients.find((c) => c.path === "relayed") ?? clients[0];
-  const direct = nearestClient?.path === "direct";
+  const direct = up && nearestClient?.path === "direct";
+  const relayed = up && nearestClient?.path === "relayed";
   const text = describe(up, nearestClient, relay?.ms);
   const line = (on: boolean) => (on ? "stroke-ok" : "stroke-edge [stroke-dasharray:4_4]");
   return (
     <div className="flex flex-col gap-3">
       <ErrorNote error={mesh.error} />
       <svg viewBox="0 0 520 130" className="w-full max-w-xl" role="img" aria-label={text}>
-        <path d="M100 95 H420" className={line(up && direct)} strokeWidth="2" fill="none" />
-        <path d="M90 85 L230 32 M290 32 L430 85" className={line(up && !direct)} strokeWidth="2" fill="none" />
+        <path d="M100 95 H420" className={line(direct)} strokeWidth="2" fill="none" />
+        <path d="M112 77 L230 32 M290 32 L408 77" className={line(relayed)} strokeWidth="2" fill="none" />
         <Node x={60} y={95} label="Your computer" note={clients.length ? `${clients.length} connected` : ""} />
         <Node x={260} y={30} label="Relay" note={relay ? relay.region : ""} />
         <Node

@@ -39,12 +39,17 @@ it("sends its fields once, and shows the server's error at the field that it nam
   await vi.waitFor(() => expect(button("Save").disabled).toBe(true));
   expect(send.mock.calls).toEqual([[{ username: "ada", name: "" }]]);
 
-  refuse(new ApiError(409, "Cannot save.", "", [{ field: "username", detail: "That username is taken." }]));
+  const fields = [
+    { field: "username", detail: "is taken" },
+    { field: "plan", detail: "ends today" },
+  ];
+  refuse(new ApiError(409, "Cannot save.", "", fields));
   await vi.waitFor(() => expect(username.getAttribute("aria-invalid")).toBe("true"));
   const about = document.getElementById(username.getAttribute("aria-describedby")!);
-  expect(about?.textContent).toBe("That username is taken.");
+  expect(about?.textContent).toBe("Is taken.");
   expect(screen.getByLabelText("Full name").getAttribute("aria-invalid")).toBeNull();
-  screen.getByText("Cannot save.");
+  // The note above the buttons says what no field does.
+  expect(screen.getByRole("alert").textContent).toBe("Cannot save.plan: ends today");
   expect(screen.queryByText("Saved")).toBeNull();
 
   send.mockResolvedValueOnce();

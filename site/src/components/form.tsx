@@ -1,6 +1,7 @@
 // Forms: the request that a form sends, its fields, its error and its buttons.
-import { type ComponentProps, createContext, type ReactNode, useContext, useId, useState } from "react";
+import { type ComponentProps, createContext, type ReactNode, useContext, useId, useRef, useState } from "react";
 import { ApiError } from "~/api/client";
+import { sentence } from "~/lib/format";
 import { Button, cx, ErrorNote } from "./ui";
 
 // Request is what a form sends when it is submitted: a mutation without variables.
@@ -43,9 +44,11 @@ export function Form({
   children,
   ...rest
 }: FormProps) {
+  const form = useRef<HTMLFormElement>(null);
   return (
     <RequestError value={request.error}>
       <form
+        ref={form}
         className={cx("flex flex-col gap-4", className)}
         onSubmit={(e) => {
           e.preventDefault();
@@ -54,7 +57,7 @@ export function Form({
         {...rest}
       >
         {children}
-        <ErrorNote error={request.error} />
+        <ErrorNote error={request.error} except={(field) => Boolean(form.current?.elements.namedItem(field))} />
         <div className={cx("flex gap-2", buttons === "wide" ? "flex-col" : "items-center", barClass[buttons])}>
           {buttons === "end" && cancel}
           <Button type="submit" look={danger ? "danger" : "primary"} busy={request.isPending} disabled={disabled}>
@@ -114,7 +117,7 @@ export function Field({ name, label, hint, children }: FieldProps) {
       {children({ id, name, "aria-describedby": described, "aria-invalid": error ? true : undefined })}
       {described && (
         <div id={described} className="text-[13px]">
-          {error && <div className="text-bad">{error}</div>}
+          {error && <div className="text-bad">{sentence(error)}</div>}
           {hint && <div className="text-muted">{hint}</div>}
         </div>
       )}

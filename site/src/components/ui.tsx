@@ -257,17 +257,24 @@ export function Note({
   );
 }
 
+interface ErrorNoteProps {
+  error: unknown;
+  title?: string;
+  except?: (field: string) => boolean; // fields that show their errors themselves
+}
+
 // ErrorNote shows an error with the server's message.
-export function ErrorNote({ error, title }: { error: unknown; title?: string }) {
+export function ErrorNote({ error, title, except }: ErrorNoteProps) {
   if (!error) return null;
   const message = error instanceof Error ? error.message : String(error);
   const api = error instanceof ApiError ? error : undefined;
+  const fields = api?.validations.filter((v) => !except?.(v.field)) ?? [];
   return (
     <Note title={title ? `${title}: ${message}` : message}>
       {api?.detail}
-      {api && api.validations.length > 0 && (
+      {fields.length > 0 && (
         <ul className="list-disc pl-5">
-          {api.validations.map((v) => (
+          {fields.map((v) => (
             <li key={v.field}>
               <code>{v.field}</code>: {v.detail}
             </li>
@@ -280,10 +287,10 @@ export function ErrorNote({ error, title }: { error: unknown; title?: string }) 
 
 // Ago shows how long ago a moment was, and keeps that current.
 export function Ago({ at }: { at: string | null | undefined }) {
-  const now = useNow(30_000);
+  useNow(30_000); // renders again; the moment may be later than the last tick
   return (
     <time dateTime={at ?? undefined} title={fullTime(at)}>
-      {ago(at, now)}
+      {ago(at)}
     </time>
   );
 }

@@ -91,7 +91,7 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
                 </label>
               ))}
             </fieldset>
-            <div className="grid grid-cols-[8rem_1fr] gap-3">
+            <div className="grid grid-cols-[9.5rem_1fr] gap-3">
               <TextField
                 label="Time"
                 type="time"

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, duration, plural } from "./format";
+import { ago, bytes, duration, plural, sentence } from "./format";
 
 describe("format", () => {
   it.each([
@@ -22,6 +22,8 @@ describe("format", () => {
     [null, "never"],
     ["0001-01-01T00:00:00Z", "never"],
     ["2026-01-02T03:04:00Z", "just now"],
+    ["2026-01-02T03:04:08Z", "just now"], // by a server whose clock is a little ahead
+    ["2026-01-02T03:04:35Z", "in a moment"],
     ["2026-01-02T02:34:05Z", "30 min ago"],
     ["2026-01-01T03:04:05Z", "24 h ago"],
     ["2025-12-20T03:04:05Z", "13 d ago"],
@@ -29,6 +31,15 @@ describe("format", () => {
     ["2026-01-02T05:04:05Z", "in 2 h"],
   ])("%s", (at, want) => {
     expect(ago(at, now)).toBe(want);
+  });
+
+  it.each([
+    ["must have at least 8 characters", "Must have at least 8 characters."],
+    ["That username is taken.", "That username is taken."],
+    ["élan", "Élan."],
+    ["", ""],
+  ])("a sentence of %j", (text, want) => {
+    expect(sentence(text)).toBe(want);
   });
 
   it("sizes and numbers", () => {

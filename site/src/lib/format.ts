@@ -19,12 +19,14 @@ export function since(from: string, to?: string | null): number {
   return Math.max(0, (to ? Date.parse(to) : Date.now()) - Date.parse(from));
 }
 
+const skew = 5_000; // ms that the server's clock can be ahead of the browser's
+
 // ago says how long ago something was, or how far ahead it is.
 export function ago(at: string | null | undefined, now = Date.now()): string {
   if (!at || at.startsWith("0001-")) return "never";
   const ms = now - Date.parse(at);
   const distance = Math.abs(ms);
-  if (distance < 45_000) return ms >= 0 ? "just now" : "in a moment";
+  if (distance < 45_000) return ms >= -skew ? "just now" : "in a moment";
   const [value, unit] =
     distance < 90 * 60_000
       ? [Math.round(distance / 60_000), "min"]
@@ -54,6 +56,11 @@ export function bytes(n: number): string {
 
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+}
+
+// sentence makes a phrase a sentence.
+export function sentence(text: string): string {
+  return text.replace(/^./u, (c) => c.toUpperCase()).replace(/[^.!?…]$/u, "$&.");
 }
 
 // words turns a name in snake case into a label.

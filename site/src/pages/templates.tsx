@@ -75,7 +75,7 @@ export default function Templates() {
               </div>
               <div className="mt-auto flex flex-wrap items-center justify-between gap-2">
                 <span className="text-[13px] text-muted">
-                  {t.active_user_count >= 0 && `${plural(t.active_user_count, "developer")} · `}
+                  {t.active_user_count >= 0 && `${plural(t.active_user_count, "active user")} · `}
                   {t.build_time_stats?.["start"]?.P50 != null &&
                     `starts in ${duration(t.build_time_stats["start"].P50)} · `}
                   updated <Ago at={t.updated_at} />

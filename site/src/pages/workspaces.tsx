@@ -209,7 +209,7 @@ const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & {
     <div
       className={cx(
         "grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4",
-        "md:grid-cols-[minmax(0,3fr)_minmax(0,4fr)_8rem_6rem_9rem]",
+        "md:grid-cols-[minmax(0,3fr)_minmax(0,4fr)_8rem_8rem_9rem]",
       )}
     >
       <div className="flex min-w-0 items-center gap-3">
@@ -246,7 +246,7 @@ const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & {
         <PathMark build={w.latest_build} peer={peer} />
       </div>
       <div className="hidden text-[13px] text-muted md:block">
-        <Ago at={w.last_used_at} />
+        used <Ago at={w.last_used_at} />
       </div>
       <div className="flex items-center justify-end gap-1">
         <PrimaryAction workspace={w} act={act} busy={busy} small />
