@@ -46,7 +46,7 @@ it("updates a workspace to its template's active version", async () => {
   });
 });
 
-it("gives a workspace an hour more", async () => {
+it("extends a workspace by an hour", async () => {
   await run(place, ["create", "limited", "-t", "process", "-y", "--stop-after", "2h"]);
   const before = Date.parse((await workspace("limited")).latest_build.deadline!);
   const { page } = await open(place, token);
@@ -57,7 +57,7 @@ it("gives a workspace an hour more", async () => {
   expect(Date.parse((await workspace("limited")).latest_build.deadline!) - before).toBe(3_600_000);
 });
 
-it("takes a build out of the queue", async () => {
+it("cancels a build that waits", async () => {
   await run(place, [
     "create",
     "queued",
@@ -79,7 +79,7 @@ it("takes a build out of the queue", async () => {
   await page.getByRole("button", { name: "Start queued" }).waitFor();
 });
 
-it("forgets what cannot be destroyed", async () => {
+it("deletes a workspace whose resources cannot be destroyed", async () => {
   const dir = join(place.dir, "stuck");
   mkdirSync(dir, { recursive: true });
   writeFileSync(

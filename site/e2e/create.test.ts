@@ -212,7 +212,7 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   expect(await page.getByRole("textbox", { name: "hostname" }).isDisabled()).toBe(false);
 });
 
-it("begins with a preset", async () => {
+it("starts with the default preset", async () => {
   const { page } = await open(place, token, { width: 390 });
   // The server's first answer comes just after the preset has been chosen, and knows nothing of it.
   let choose = () => {};

@@ -77,7 +77,7 @@ afterAll(async () => {
   await server?.cleanup();
 });
 
-it("asks for the login that a template needs, and lets the form be sent when it is there", async () => {
+it("asks for the account that a template needs, and enables the form when it is linked", async () => {
   const { page, context } = await open(server.place, token);
   await page.goto("/templates/needing/workspace");
   await page.getByLabel("Name").fill("dev");
@@ -98,7 +98,7 @@ it("asks for the login that a template needs, and lets the form be sent when it 
   await page.getByRole("button", { name: "Stop" }).waitFor({ timeout: 60_000 });
 });
 
-it("shows a login on its page, where it is linked and unlinked", async () => {
+it("links and unlinks an account on its page", async () => {
   const { page } = await open(server.place, token);
   await page.goto("/account");
   await page.getByText("The other <b>service</b>").waitFor();

@@ -12,7 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.cleanup());
 
-it("leads from the first user over the first template to the first workspace", async () => {
+it("guides the first user to the first template and workspace", async () => {
   const { page } = await open(server.place);
   await page.goto("/workspaces");
   await page.waitForURL("**/setup");

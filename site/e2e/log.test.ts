@@ -75,7 +75,7 @@ it(`shows a log of ${lines} lines, and each by its address`, async () => {
   await picture(other.page, "build-log");
 });
 
-it("wraps long lines, or not", async () => {
+it("wraps long lines, unless told not to", async () => {
   const { page } = await open(place, token, { width: 390 });
   await page.goto("/@ada/long/builds/1");
   await page.locator('[data-log="ended"]').waitFor();
@@ -96,7 +96,7 @@ it("wraps long lines, or not", async () => {
   await page.getByRole("button", { name: "Wrap long lines", pressed: false }).waitFor();
 });
 
-it("follows a build from where the connection broke", async () => {
+it("continues a build's log where the connection broke", async () => {
   const { page, context } = await open(place, token);
   await page.goto("/@ada/long");
   await run(place, ["stop", "long", "-y"]);

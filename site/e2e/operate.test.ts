@@ -11,7 +11,7 @@ const token = inject("token");
 
 beforeAll(() => run(place, ["create", "meshed", "-t", "process", "-y"]));
 
-it("shows daemons, and why a job waits, and cancels it", async () => {
+it("shows provisioners and why a job waits, and cancels the job", async () => {
   const dir = join(place.dir, "tagged");
   mkdirSync(dir, { recursive: true });
   writeFileSync(join(dir, "main.tf"), 'resource "terraform_data" "x" {}\n');

@@ -58,7 +58,7 @@ it("shows a masked parameter only when it is asked to", async () => {
   await page.getByText("sk-secret").waitFor();
 });
 
-it("restarts a workspace though the page is closed", async () => {
+it("restarts a workspace after its page is closed", async () => {
   const { page } = await open(place, token);
   await page.goto("/@ada/again");
   await page.getByRole("button", { name: "More for again" }).click();
@@ -72,7 +72,7 @@ it("restarts a workspace though the page is closed", async () => {
   });
 });
 
-it("refuses a restart that cannot be, and stops nothing", async () => {
+it("refuses an invalid restart before it stops anything", async () => {
   writeFileSync(
     join(dir, "main.tf"),
     source(`data "coder_parameter" "team" {\n  name    = "team"\n  mutable = true\n}\n`),

@@ -61,7 +61,7 @@ it("keeps a terminal's shell while the server restarts", async () => {
   await shows("still-yes");
 });
 
-it("says that there were too many tries", async () => {
+it("reports too many wrong passwords", async () => {
   const { page } = await open(server.place);
   await page.goto("/login");
   let status = 0;

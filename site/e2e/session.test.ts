@@ -33,7 +33,7 @@ it("signs in and out", async () => {
   expect(ended.status).toBe(401);
 });
 
-it("brings back to where a session ended", async () => {
+it("returns to the page where a session ended", async () => {
   const { page, context } = await open(place);
   await page.goto("/login");
   await signIn(page);
@@ -66,7 +66,7 @@ it("notices that the session has ended, and returns after signing in", async () 
   await page.getByText("main.tf").waitFor();
 });
 
-it("shows a suspended user nothing more", async () => {
+it("shows nothing to a suspended user", async () => {
   const user = { username: "sue", email: "sue@example.com", password };
   await api(place, token, "POST", "users", user);
   const { page } = await open(place);
@@ -83,7 +83,7 @@ it("shows a suspended user nothing more", async () => {
   await page.getByText(/suspended/).waitFor();
 });
 
-it("makes a token for a terminal", async () => {
+it("creates a token for a terminal", async () => {
   const { page } = await open(place, token);
   await page.goto("/cli-auth");
   await page.getByRole("button", { name: "Create token" }).waitFor();
@@ -96,7 +96,7 @@ it("makes a token for a terminal", async () => {
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(key);
 });
 
-it("is dark or light as one wants, without a flash", async () => {
+it("follows the chosen theme, without a flash", async () => {
   const { page } = await open(place, token, { dark: true });
   const theme = () => page.evaluate(() => document.documentElement.dataset["theme"]);
   await page.goto("/workspaces", { waitUntil: "commit" });
@@ -109,7 +109,7 @@ it("is dark or light as one wants, without a flash", async () => {
   expect(await theme()).toBe("light");
 });
 
-it("leads to no other site after signing in", async () => {
+it("never leads to another site after a sign-in", async () => {
   const { page } = await open(place);
   await page.goto("/login?redirect=https://example.invalid/");
   await signIn(page);

@@ -39,7 +39,7 @@ it("shows an import's error at its file and line", async () => {
   await picture(page, "import-error");
 });
 
-it("uploads a folder, asks for its variables, and keeps what is written in it as text", async () => {
+it("uploads a folder, asks for its variables, and shows its markup as text", async () => {
   const markup = "<img src=x onerror=alert(1)><b>bold</b>";
   const dir = folder("asking", {
     "main.tf": `${head}
@@ -100,7 +100,7 @@ resource "coder_agent" "main" {
   });
 });
 
-it("makes a new version and goes back to the old one", async () => {
+it("creates a version and goes back to the old one", async () => {
   const dir = folder("asking", {
     "main.tf": `${head}variable "zone" {\n  type = string\n}\nresource "terraform_data" "y" {\n  input = var.zone\n}\n`,
   });
@@ -123,7 +123,7 @@ it("makes a new version and goes back to the old one", async () => {
   await axe(page, "a version");
 });
 
-it("deletes a template, and not one that is in use", async () => {
+it("deletes a template, unless it is in use", async () => {
   const { page } = await open(place, token, { width: 390 });
   await page.goto("/templates");
   await page.getByRole("list", { name: "Templates" }).getByRole("link").first().waitFor();

@@ -74,7 +74,7 @@ async function waitRow(page: Page, pattern: RegExp): Promise<string[]> {
   return (await screen(page)).map((r) => r.trim()).filter((r) => pattern.test(r));
 }
 
-it("copies, pastes and makes links of addresses", async () => {
+it("copies, pastes and links addresses", async () => {
   const { page, context } = await open(place, token);
   await start(page);
   await page.evaluate(() => navigator.clipboard.writeText("echo pasted-$((1+1))\n"));
@@ -124,7 +124,7 @@ it("survives a reload with its screen, and keeps its shell", async () => {
   await page.getByText("The session has ended.").waitFor();
 });
 
-it("may write inline styles, and no page that follows it may", async () => {
+it("allows inline styles in the terminal, and on no page after it", async () => {
   const { page } = await open(place, undefined, { expect: /Content Security Policy/ });
   const styled = () =>
     page.evaluate(() => {
