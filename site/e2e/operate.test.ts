@@ -42,7 +42,7 @@ it("makes and deletes provisioner keys", async () => {
   await page.getByRole("button", { name: "New key" }).click();
   await page.getByLabel("Name", { exact: true }).fill("office");
   await page.getByLabel("Tags", { exact: true }).fill("environment=office");
-  await page.getByRole("button", { name: "Create", exact: true }).click();
+  await page.getByRole("button", { name: "Create key" }).click();
   expect(await page.getByRole("textbox", { name: "provisioner key" }).inputValue()).not.toBe("");
   await page.getByRole("button", { name: "Done" }).click();
   const row = page.getByRole("region", { name: "Provisioner keys" }).getByRole("row").filter({ hasText: "office" });

@@ -45,7 +45,7 @@ it("returns to the page where a session ended", async () => {
   await api(place, session, "POST", "users/logout");
   await page.getByRole("link", { name: "Users" }).click();
   await page.waitForURL("**/login?redirect=%2Fusers");
-  await page.getByText("Sign in to continue where you were.").waitFor();
+  await page.getByText("Sign in to return to the page you opened.").waitFor();
   await signIn(page);
   await page.waitForURL("**/users");
   await page.getByRole("table").waitFor();
