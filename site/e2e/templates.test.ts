@@ -128,6 +128,7 @@ it("deletes a template, unless it is in use", async () => {
   await page.goto("/templates");
   await page.getByRole("list", { name: "Templates" }).getByRole("link").first().waitFor();
   await fits(page, "templates");
+  await axe(page, "templates");
   await page.goto("/templates/asking");
   await page.getByRole("button", { name: "More for asking" }).click();
   await page.getByRole("menuitem", { name: "Delete…" }).click();

@@ -83,7 +83,7 @@ export default function Templates() {
                 <LinkButton
                   small
                   href={paths.create(t.name)}
-                  aria-label={`Create a workspace from ${t.display_name || t.name}`}
+                  aria-label={`Create workspace from ${t.display_name || t.name}`}
                 >
                   <Plus /> Create workspace
                 </LinkButton>
