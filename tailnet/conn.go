@@ -1,6 +1,7 @@
 package tailnet
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -38,7 +39,7 @@ func (c *trackedConn) shut(deadline time.Time) {
 	if c.tcp.CloseWrite() != nil || c.tcp.SetReadDeadline(deadline) != nil {
 		return
 	}
-	io.Copy(io.Discard, c.tcp)
+	_, _ = io.Copy(io.Discard, c.tcp) // until the other end says goodbye, or the deadline passes
 }
 
 func (c *trackedConn) Close() error {
@@ -58,7 +59,7 @@ type tcpConn struct {
 
 func (c *tcpConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		c.track.heard.Store(true)
 	}
 	return n, err
@@ -79,7 +80,7 @@ func newTCPConn(raw engine.Conn, l *live, local, remote netip.AddrPort, inbound 
 		live: l, local: local, remote: remote, localPort: local.Port(), inbound: inbound, tcp: raw,
 		// A Close alone leaves blocked reads blocked; the deadline wakes them.
 		closer: func() error {
-			raw.SetDeadline(time.Unix(1, 0))
+			_ = raw.SetDeadline(time.Unix(1, 0)) // fails only once it is closed
 			return raw.Close()
 		},
 	}
@@ -105,7 +106,7 @@ func newUDPConn(raw *engine.UDPConn, l *live, local, remote netip.AddrPort, inbo
 		if c.idle != nil {
 			c.idle.Stop()
 		}
-		raw.SetDeadline(time.Unix(1, 0))
+		_ = raw.SetDeadline(time.Unix(1, 0)) // fails only once it is closed
 		return raw.Close()
 	}
 	if inbound {

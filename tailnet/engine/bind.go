@@ -112,12 +112,12 @@ func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
 	}
 	p := received{from: from, buf: packets.Get().(*[maxPacket]byte), n: len(data)}
 	copy(p.buf[:], data)
-	if b.engine.peers.byKey(from.Raw32()) == nil {
+	if b.engine.peers.byKey(rawOf(from)) == nil {
 		if !b.strangers.keep(p) {
 			packets.Put(p.buf)
 			return
 		}
-		if b.engine.peers.byKey(from.Raw32()) == nil {
+		if b.engine.peers.byKey(rawOf(from)) == nil {
 			return
 		}
 		var ok bool
@@ -175,7 +175,7 @@ func (b *bind) receive(done <-chan struct{}, bufs [][]byte, sizes []int, eps []c
 
 // endpoint is what magicsock calls a peer. It is nil for strangers.
 func (b *bind) endpoint(k key.NodePublic) conn.Endpoint {
-	raw := k.Raw32()
+	raw := rawOf(k)
 	ep, err := b.Bind.ParseEndpoint(hex.EncodeToString(raw[:]))
 	if err != nil {
 		return nil

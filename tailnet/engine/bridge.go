@@ -95,7 +95,11 @@ func (b *bridge) listen(open bool) (moved bool, _ error) {
 	}
 	before := b.port
 	b.listener, b.port = l, l.Addr().(*net.TCPAddr).Port
-	b.running.Go(func() { b.server.Serve(tls.NewListener(l, b.config)) })
+	b.running.Go(func() {
+		if err := b.server.Serve(tls.NewListener(l, b.config)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
+			b.engine.logf("relay bridge: %v", err)
+		}
+	})
 	return b.port != before, nil
 }
 
@@ -200,8 +204,7 @@ func (b *bridge) greet(c *bridgeConn, in *bufio.Reader) error {
 }
 
 func rawKey(k key.NodePublic) []byte {
-	raw := k.Raw32()
-	return raw[:]
+	return k.AppendTo(nil)
 }
 
 // write sends a frame of the given parts.

@@ -36,7 +36,7 @@ func TestContractSendsAreCountedAtOnce(t *testing.T) {
 			exchange(t, a, b, 1000)
 			var ep conn.Endpoint
 			await(t, "the peer has an endpoint", func() bool { ep = a.bind.endpoint(b.public); return ep != nil })
-			r := a.peers.byKey(b.public.Raw32()).route
+			r := a.peers.byKey(rawOf(b.public)).route
 			r.mu.Lock() // WireGuard sends nothing meanwhile
 			defer r.mu.Unlock()
 			var counted []netip.AddrPort
@@ -72,7 +72,7 @@ func TestContractOneByteIsIgnored(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
 	exchange(t, a, b, 1000)
-	rx, _ := b.Traffic(a.public.Raw32())
+	rx, _ := b.Traffic(rawOf(a.public))
 	c, err := net.Dial("udp4", local(b).String())
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestContractOneByteIsIgnored(t *testing.T) {
 		}
 	}
 	exchange(t, a, b, 1000)
-	if now, _ := b.Traffic(a.public.Raw32()); now < rx {
+	if now, _ := b.Traffic(rawOf(a.public)); now < rx {
 		t.Errorf("the session was replaced: %d bytes, %d before", now, rx)
 	}
 }
@@ -159,7 +159,7 @@ func TestContractAbort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Remove(b.public.Raw32())
+	a.Remove(rawOf(b.public))
 	if _, err := c.Write([]byte("lost")); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestContractDiscoThroughBridge(t *testing.T) {
 	t.Parallel()
 	a, b := relayed(t, nil)
 	pongs := make(chan Pong, 1)
-	a.Ping(b.public.Raw32(), func(p Pong) { pongs <- p })
+	a.Ping(rawOf(b.public), func(p Pong) { pongs <- p })
 	select {
 	case p := <-pongs:
 		if p.Err != "" || p.Endpoint.IsValid() || p.Region != "test" {

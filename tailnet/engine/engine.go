@@ -102,7 +102,7 @@ func New(opts Options) (*Engine, error) {
 	netns.SetEnabled(false) // sockets need no mark: this process never owns the machine's default route
 	e := &Engine{
 		opts: opts, log: opts.Log, logf: engineLogf(opts.Log),
-		secret:     key.NodePrivateFromRaw32(mem.B(opts.Key[:])),
+		secret:     key.NodePrivateFromRaw32(mem.B(opts.Key[:])), //nolint:staticcheck // there is no other way from bytes to a key
 		handshakes: handshakes{open: make(map[stack.TransportEndpointID]bool), perPeer: make(map[tcpip.Address]int)},
 		peers:      newTable(), links: make(map[int]*relayLink), done: make(chan struct{}),
 		linkEvents: make(chan netmon.ChangeDelta, 16),
@@ -247,7 +247,10 @@ func (e *Engine) SetOnline(online bool) {
 }
 
 // Disco is the public key by which peers prove direct paths. It lasts as long as the engine.
-func (e *Engine) Disco() Key { return e.magic.DiscoPublicKey().Raw32() }
+func (e *Engine) Disco() (k Key) {
+	e.magic.DiscoPublicKey().AppendTo(k[:0])
+	return k
+}
 
 // LocalPort is the UDP port of direct paths.
 func (e *Engine) LocalPort() uint16 { return e.magic.LocalPort() }

@@ -157,6 +157,12 @@ func node(r *row) tailcfg.NodeView {
 
 func keyOf(k Key) key.NodePublic { return key.NodePublicFromRaw32(mem.B(k[:])) }
 
+// rawOf is keyOf's inverse.
+func rawOf(k key.NodePublic) (raw Key) {
+	k.AppendTo(raw[:0])
+	return raw
+}
+
 // Traffic is how many bytes of WireGuard's payload the current session with a peer brought and took.
 func (e *Engine) Traffic(k Key) (rx, tx uint64) {
 	if p, ok := e.device.LookupActivePeer(device.NoisePublicKey(k)); ok {
@@ -184,11 +190,11 @@ func (e *Engine) PeerStates() map[Key]PeerState {
 		if ep, err := netip.ParseAddrPort(seen.CurAddr); err == nil {
 			state.Endpoint = ep
 		}
-		if p, ok := e.device.LookupActivePeer(k.Raw32()); ok {
+		if p, ok := e.device.LookupActivePeer(device.NoisePublicKey(rawOf(k))); ok {
 			active := wgint.PeerOf(p)
 			state.Rx, state.Tx, state.LastHandshake = active.RxBytes(), active.TxBytes(), active.LastHandshake()
 		}
-		states[k.Raw32()] = state
+		states[rawOf(k)] = state
 	}
 	return states
 }

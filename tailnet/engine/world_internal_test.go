@@ -104,7 +104,7 @@ func newEngine(t testing.TB, change func(*Options)) *Engine {
 
 // about is what others have to know of an engine.
 func about(e *Engine, endpoints ...netip.AddrPort) Peer {
-	return Peer{Key: e.public.Raw32(), Addr: e.opts.Addr, Disco: e.Disco(), Region: 1, Endpoints: endpoints, Name: "peer"}
+	return Peer{Key: rawOf(e.public), Addr: e.opts.Addr, Disco: e.Disco(), Region: 1, Endpoints: endpoints, Name: "peer"}
 }
 
 // local is where an engine is reached on this machine.
@@ -139,9 +139,9 @@ func direct(t testing.TB, change func(*Options)) (a, b *Engine) {
 	a.Upsert(about(b, local(b)))
 	b.Upsert(about(a, local(a)))
 	await(t, "the path is proven at both ends", func() bool {
-		a.Ping(b.public.Raw32(), func(Pong) {})
-		b.Ping(a.public.Raw32(), func(Pong) {})
-		return a.PeerStates()[b.public.Raw32()].Endpoint.IsValid() && b.PeerStates()[a.public.Raw32()].Endpoint.IsValid()
+		a.Ping(rawOf(b.public), func(Pong) {})
+		b.Ping(rawOf(a.public), func(Pong) {})
+		return a.PeerStates()[rawOf(b.public)].Endpoint.IsValid() && b.PeerStates()[rawOf(a.public)].Endpoint.IsValid()
 	})
 	return a, b
 }
