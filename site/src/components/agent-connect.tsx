@@ -73,6 +73,7 @@ export function Ports({ workspace, agent }: { workspace: Workspace; agent: Works
               {host ? (
                 <a
                   className={buttonClass("plain", true)}
+                  aria-label={`Open port ${p.port}`}
                   href={portLink(workspace, agent, p.port, host)}
                   target="_blank"
                   rel="noopener noreferrer"
