@@ -32,8 +32,8 @@ const (
 // do; it does not return when the daemon ended in order.
 func awaitInheritance() error {
 	var number int
-	if _, err := fmt.Sscanf(os.Getenv(heirVariable), "wait:%d", &number); err != nil {
-		return nil
+	if n, _ := fmt.Sscanf(os.Getenv(heirVariable), "wait:%d", &number); n != 1 {
+		return nil // this is not the heir
 	}
 	// Its environment has the daemon's credential.
 	if err := sandbox.Undumpable(); err != nil {
@@ -93,13 +93,12 @@ func leaveHeir() (*heir, error) {
 
 // dismiss ends the heir: this process ends in order.
 func (h *heir) dismiss() error {
-	_, err := h.pipe.WriteString("bye")
+	_, killed := h.pipe.WriteString("bye")
 	h.pipe.Close() // its end is what counts
-	if err != nil {
-		return nil // somebody killed the heir
-	}
-	if err := h.cmd.Wait(); err != nil {
-		return fmt.Errorf("heir: %w", err)
+	if killed == nil {
+		if err := h.cmd.Wait(); err != nil {
+			return fmt.Errorf("heir: %w", err)
+		}
 	}
 	return nil
 }

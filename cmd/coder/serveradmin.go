@@ -100,7 +100,7 @@ func newPassword(ctx context.Context) (string, error) {
 	}
 	_, err = streams.Ask(ctx, tty.Question{Text: "Password again", Secret: true, Check: func(again string) error {
 		if again != password {
-			return errors.New("The passwords differ.")
+			return errors.New("the passwords differ")
 		}
 		return nil
 	}})

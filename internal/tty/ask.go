@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -74,8 +76,21 @@ func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 		if err == nil {
 			return answer, nil
 		}
-		fmt.Fprintln(s.Err, s.Red(Clean(err.Error())))
+		fmt.Fprintln(s.Err, s.Red(sentence(Clean(err.Error()))))
 	}
+}
+
+// sentence is an error's text as a person reads it below a question.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	first, size := utf8.DecodeRuneInString(text)
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
 }
 
 // resolve turns what was typed into the answer.
@@ -88,12 +103,12 @@ func (q Question) resolve(typed string) (string, error) {
 		case q.Default != "" || q.HasDefault:
 			typed = q.Default
 		default:
-			return "", errors.New("This is required.")
+			return "", errors.New("an answer is required")
 		}
 	} else if len(q.Choices) > 0 {
 		value, ok := pick(q.Choices, typed)
 		if !ok {
-			return "", fmt.Errorf("%q is none of the choices.", typed)
+			return "", fmt.Errorf("%q is not one of the choices", typed)
 		}
 		typed = value
 	}
@@ -167,7 +182,7 @@ func (s *Streams) Confirm(ctx context.Context, text string, def bool) (bool, err
 	hint := map[bool]string{true: "yes", false: "no"}[def]
 	answer, err := s.Ask(ctx, Question{Text: text + " (yes/no)", Default: hint, Check: func(a string) error {
 		if _, ok := parseYes(a); !ok {
-			return errors.New("Please answer yes or no.")
+			return errors.New("the answer must be yes or no")
 		}
 		return nil
 	}})

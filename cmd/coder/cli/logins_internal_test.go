@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"strings"
@@ -78,8 +79,8 @@ func TestLogins(t *testing.T) { // not parallel: the environment
 		if r.fault != nil {
 			said += r.fault.Error()
 		}
-		exit, isExit := r.fault.(*exit.Error)
-		if r.out != tc.out || !strings.Contains(said, tc.err) || (tc.code == 0) != (r.fault == nil) || tc.code > 0 && (!isExit || exit.Code != tc.code) ||
+		ended, isExit := errors.AsType[*exit.Error](r.fault)
+		if r.out != tc.out || !strings.Contains(said, tc.err) || (tc.code == 0) != (r.fault == nil) || tc.code > 0 && (!isExit || ended.Code != tc.code) ||
 			strings.Count(r.err, "\n") > 1 {
 			t.Errorf("%q: got %q, %q, %v", tc.args, r.out, r.err, r.fault)
 		}

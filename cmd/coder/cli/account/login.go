@@ -187,7 +187,7 @@ func askPassword(ctx context.Context, g *global.Flags) (string, error) {
 	for {
 		password, err := s.Ask(ctx, tty.Question{Text: "Password", Secret: true, Check: func(password string) error {
 			if utf8.RuneCountInString(password) < minPassword {
-				return fmt.Errorf("The password must have at least %d characters.", minPassword)
+				return fmt.Errorf("the password must have at least %d characters", minPassword)
 			}
 			return nil
 		}})
@@ -234,14 +234,14 @@ var userName = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
 
 func checkUsername(name string) error {
 	if len(name) > 32 || !userName.MatchString(name) {
-		return errors.New("A user name has at most 32 letters, digits and single dashes.")
+		return errors.New("a user name has at most 32 letters, digits and single dashes")
 	}
 	return nil
 }
 
 func checkEmail(address string) error {
 	if parsed, err := mail.ParseAddress(address); err != nil || parsed.Address != address {
-		return errors.New("That is not an e-mail address.")
+		return errors.New("this is not an e-mail address")
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func runSpeedtest(ctx context.Context, g *global.Flags, text string, opts speedt
 	}
 	defer target.LeaveQuickly(t.Mesh.Leave)
 	if opts.direct {
-		if err := waitDirect(ctx, g, t); err != nil {
+		if err := waitDirect(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func printSpeed(g *global.Flags, intervals []speedInterval, overall speedInterva
 }
 
 // waitDirect pings until packets travel directly.
-func waitDirect(ctx context.Context, g *global.Flags, t *target.Target) error {
+func waitDirect(ctx context.Context, t *target.Target) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {

@@ -60,7 +60,7 @@ when the connection is lost or the agent is restarted: the same name, here or on
   coder ssh --reconnect work dev
   coder ssh grace/dev.main -- make test
   coder ssh -A -R 8080:localhost:80 dev`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return &exit.Error{Code: exit.SSH, Err: exit.Try(fault.New(fault.Invalid, "the workspace is missing"), "coder ssh WORKSPACE")}
 			}

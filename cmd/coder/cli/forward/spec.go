@@ -35,11 +35,11 @@ func Parse(tcp, udp []string) ([]Port, error) {
 					return nil, fault.New(fault.Invalid, "--%s %q cannot be used: %w", group.network, spec, err)
 				}
 				for _, f := range forwards {
-					if key := f.Network + f.Local.String(); seen[key] {
+					key := f.Network + f.Local.String()
+					if seen[key] {
 						return nil, fault.New(fault.Invalid, "the local port %s is there twice", f.Local)
-					} else {
-						seen[key] = true
 					}
+					seen[key] = true
 				}
 				if all = append(all, forwards...); len(all) > maxForwards {
 					return nil, fault.New(fault.Invalid, "more than %d ports are too many", maxForwards)

@@ -54,7 +54,7 @@ func (s *Session) Attach(ctx context.Context, req ptywire.Request, again string)
 	return nil
 }
 
-var errLeft = errors.New("left with ~.")
+var errLeft = errors.New("left with the escape")
 
 // showRemote joins a terminal to this one until it ends, or errLeft.
 func (s *Session) showRemote(ctx context.Context, conn net.Conn, req ptywire.Request) (ptywire.End, error) {

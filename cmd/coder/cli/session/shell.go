@@ -153,10 +153,13 @@ func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.S
 	if err != nil {
 		return 0, fault.New(fault.Unavailable, "the session did not start: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- session.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = session.Wait()
+	}()
 	select {
-	case err = <-ended:
+	case <-ended:
 	case <-lost:
 		client.Close()
 		<-ended

@@ -23,11 +23,9 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 	defer tick.Stop()
 	agent := t.Agent
 	var shown int64
-	for {
-		// The state that came with the workspace may be older than the agent's connection.
-		if agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() {
-			break
-		}
+	// The state that came with the workspace may be older than the agent's connection.
+	started := func() bool { return agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() }
+	for !started() {
 		p.Stage("Waiting for the startup scripts (--wait=no skips this)")
 		lines, err := t.Client.AgentLogs(ctx, agent.ID, shown)
 		for _, line := range lines {
@@ -43,7 +41,7 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 		if err == nil && agent.LifecycleState.ShuttingDown() {
 			return t.WhyLost(ctx, fault.New(fault.Unavailable, "the workspace %s is shutting down", t.Workspace.FullName()))
 		}
-		if agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() {
+		if started() {
 			break
 		}
 		select {

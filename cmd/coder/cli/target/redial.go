@@ -91,8 +91,8 @@ func (r *Redialer) Run(ctx context.Context, name Name, note func(string)) error 
 	t := r.t
 	for {
 		why := t.Watch(ctx, note)
-		if ctx.Err() != nil {
-			return nil
+		if why == nil {
+			return nil // ctx has ended
 		}
 		r.CloseAll()
 		if code := fault.CodeOf(why); code == fault.NotFound || code == fault.Unauthenticated {

@@ -4,7 +4,6 @@ package target
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -128,11 +127,8 @@ func introduce(ctx context.Context, t *Target, streams *tty.Streams) error {
 		}
 	}()
 	err := t.Mesh.Introduce(ctx, t.Agent.ID)
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
-	}
-	if err != nil && ctx.Err() != nil && context.Cause(ctx) == ctx.Err() {
-		err = ctx.Err()
 	}
 	cancel(nil)
 	<-done

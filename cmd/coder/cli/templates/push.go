@@ -234,7 +234,7 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 		var names []string
 		for _, v := range missing {
 			names = append(names, v.Name)
-			f.WithField(v.Name, "--variable "+v.Name+"=… is missing")
+			f = f.WithField(v.Name, "--variable "+v.Name+"=… is missing")
 		}
 		slices.Sort(names)
 		return exit.Try(f, "coder templates push %s --variable %s=…", name, strings.Join(names, "=… --variable "))

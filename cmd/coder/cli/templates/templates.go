@@ -30,7 +30,7 @@ func Command(g *global.Flags) *cobra.Command {
 }
 
 // findTemplate finds a template by name.
-func findTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, name string) (sdk.Template, error) {
+func findTemplate(ctx context.Context, client *sdk.Client, name string) (sdk.Template, error) {
 	t, err := client.TemplateByName(ctx, sdk.DefaultOrganization, name)
 	if err != nil && fault.CodeOf(err) == fault.NotFound {
 		return t, exit.Try(fault.New(fault.NotFound, "there is no template %q", name), "coder templates list")
@@ -95,7 +95,7 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := findTemplate(cmd.Context(), g, client, args[0])
+			t, err := findTemplate(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -162,7 +162,7 @@ func templatesDeleteCmd(g *global.Flags) *cobra.Command {
 				return err
 			}
 			for _, name := range args {
-				t, err := findTemplate(cmd.Context(), g, client, name)
+				t, err := findTemplate(cmd.Context(), client, name)
 				if err != nil {
 					return err
 				}
@@ -193,11 +193,11 @@ func templatesPullCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := findTemplate(ctx, g, client, args[0])
+			t, err := findTemplate(ctx, client, args[0])
 			if err != nil {
 				return err
 			}
-			version, err := findVersion(ctx, g, client, t, versionName)
+			version, err := findVersion(ctx, client, t, versionName)
 			if err != nil {
 				return err
 			}
@@ -231,7 +231,7 @@ func templatesPullCmd(g *global.Flags) *cobra.Command {
 }
 
 // findVersion is the named version of a template; "" and "active" are the active one.
-func findVersion(ctx context.Context, g *global.Flags, client *sdk.Client, t sdk.Template, name string) (sdk.TemplateVersion, error) {
+func findVersion(ctx context.Context, client *sdk.Client, t sdk.Template, name string) (sdk.TemplateVersion, error) {
 	if name == "" || name == "active" {
 		return client.TemplateVersion(ctx, t.ActiveVersionID)
 	}
@@ -290,7 +290,7 @@ func versionsListCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := findTemplate(cmd.Context(), g, client, args[0])
+			t, err := findTemplate(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -325,11 +325,11 @@ func versionsPromoteCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := findTemplate(ctx, g, client, templateName)
+			t, err := findTemplate(ctx, client, templateName)
 			if err != nil {
 				return err
 			}
-			v, err := findVersion(ctx, g, client, t, versionName)
+			v, err := findVersion(ctx, client, t, versionName)
 			if err != nil {
 				return err
 			}

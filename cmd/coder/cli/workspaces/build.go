@@ -66,7 +66,7 @@ func startCmd(g *global.Flags) *cobra.Command {
   coder start dev --ephemeral-parameter reset=true`,
 		Args: flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return onWorkspace(g, cmd, args[0], func(ctx context.Context, client *sdk.Client, ws sdk.Workspace) error {
+			return onWorkspace(g, cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
 				if ws.Running() && opts.params.Empty() {
 					fmt.Fprintf(g.Streams().Err, "The workspace %s is already running.\n", ws.FullName())
 					return nil

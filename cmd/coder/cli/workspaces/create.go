@@ -118,7 +118,7 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 	}
 	ws, err := client.CreateWorkspace(ctx, name.Owner, req)
 	if err != nil {
-		return createError(g, err, name, template.Name)
+		return createError(err, name, template.Name)
 	}
 	if opts.noWait {
 		fmt.Fprintf(g.Streams().Err, "The build of %s is queued.\n", ws.FullName())
@@ -282,7 +282,7 @@ func confirmCreate(g *global.Flags, cmd *cobra.Command, template sdk.Template, n
 }
 
 // createError adds what to do to the server's refusal.
-func createError(g *global.Flags, err error, name target.Name, template string) error {
+func createError(err error, name target.Name, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:
 		if f := fault.As(err); slices.ContainsFunc(f.Fields, func(f fault.Field) bool { return f.Field == "external_auth" }) {

@@ -37,7 +37,7 @@ func runLogs(g *global.Flags, cmd *cobra.Command, name string, number int, follo
 	if err != nil {
 		return err
 	}
-	ws, build, err := findBuild(g, cmd, client, name, number)
+	ws, build, err := findBuild(cmd, client, name, number)
 	if err != nil {
 		return err
 	}

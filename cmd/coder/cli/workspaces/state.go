@@ -24,7 +24,7 @@ func stateCmd(g *global.Flags) *cobra.Command {
 }
 
 // findBuild finds the numbered build of the workspace that text names; 0 is the latest, below it counts back from there.
-func findBuild(g *global.Flags, cmd *cobra.Command, client *sdk.Client, text string, number int) (sdk.Workspace, sdk.WorkspaceBuild, error) {
+func findBuild(cmd *cobra.Command, client *sdk.Client, text string, number int) (sdk.Workspace, sdk.WorkspaceBuild, error) {
 	ws, _, err := target.Find(cmd.Context(), client, text)
 	if err != nil {
 		return ws, sdk.WorkspaceBuild{}, err
@@ -51,7 +51,7 @@ func statePullCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, build, err := findBuild(g, cmd, client, args[0], number)
+			_, build, err := findBuild(cmd, client, args[0], number)
 			if err != nil {
 				return err
 			}
@@ -102,7 +102,7 @@ func statePushCmd(g *global.Flags) *cobra.Command {
 			if len(state) > maxState {
 				return fault.New(fault.TooLarge, "the state is larger than %d bytes, which is more than the server takes", maxState)
 			}
-			ws, build, err := findBuild(g, cmd, client, args[0], number)
+			ws, build, err := findBuild(cmd, client, args[0], number)
 			if err != nil {
 				return err
 			}
