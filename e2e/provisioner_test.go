@@ -475,7 +475,7 @@ func TestProvisionerRefusals(t *testing.T) {
 		want string
 	}{
 		"wrong key":        {name: "other", env: []string{"CODER_PROVISIONER_DAEMON_PSK=guess"}, want: "error: The pre-shared key is wrong"},
-		"no credential":    {name: "other", env: []string{"CODER_PROVISIONER_DAEMON_PSK="}, want: "error: The provisioner has no credential"},
+		"no credential":    {name: "other", env: []string{"CODER_PROVISIONER_DAEMON_PSK="}, want: "error: the provisioner has no credential"},
 		"same name there":  {name: "rack", env: []string{"CODER_CONFIG_DIR=" + filepath.Join(d.dir, "elsewhere")}, want: `error: Another provisioner with the name "rack" is connected`},
 		"same name here":   {name: "rack", want: "error: A provisioner with this name runs on this machine already"},
 		"unknown tag form": {name: "other", args: []string{"--tag", "environment"}, want: `error: The tag "environment" is not key=value`},

@@ -232,7 +232,7 @@ func sshReconnect(t *testing.T, s *shell) {
 	c.expect("30 90")
 	c.expect("ready")
 	c.say("\r~.")
-	c.expect("The terminal goes on: coder ssh --reconnect work dev")
+	c.expect("The terminal keeps running. Reattach: coder ssh --reconnect work dev")
 	if err := c.cmd.Wait(); err != nil {
 		t.Errorf("left with %v, want no error", err)
 	}

@@ -59,7 +59,7 @@ func (o *terraformOptions) flags(f *pflag.FlagSet) {
 }
 
 // errNoConfigDir: a daemon has data to keep.
-var errNoConfigDir = fault.New(fault.Invalid, "This account has no configuration folder: name one with --global-config or CODER_CONFIG_DIR")
+var errNoConfigDir = fault.New(fault.Invalid, "this account has no configuration folder: set --global-config or CODER_CONFIG_DIR")
 
 // fillCacheDir sets the default.
 func (o *terraformOptions) fillCacheDir() error {

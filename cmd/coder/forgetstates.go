@@ -35,21 +35,21 @@ The key's id is asked for again, or read as a line of standard input. Stop the s
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if id == "" {
-				return fault.New(fault.Invalid, "--key is required: the id of the lost key, which the server names when it refuses to start")
+				return fault.New(fault.Invalid, "--key is required: the id of the lost key, which the server prints when it refuses to start")
 			}
 			return db.open(cmd, func(db *database.DB) error {
 				_, lost, err := states.CountUnder(cmd.Context(), db.Queries, id)
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(os.Stderr, "The key %s encrypts %d states, which no build can read any more, and %d SSH keys, which are deleted.\n", id, lost.States, lost.SSHKeys)
+				fmt.Fprintf(os.Stderr, "The key %s encrypts %d states, which builds can no longer read, and %d SSH keys, which will be deleted.\n", id, lost.States, lost.SSHKeys)
 				if err := confirm(cmd.Context(), "Repeat the key's id to go on without it", id); err != nil {
 					return err
 				}
 				if lost, err = states.Forget(cmd.Context(), db, id); err != nil {
 					return err
 				}
-				fmt.Fprintf(os.Stderr, "The server starts without the key %s from now on. %d states are lost unless the key is found.\n", id, lost.States)
+				fmt.Fprintf(os.Stderr, "The server now starts without the key %s. %d states are lost unless the key is found.\n", id, lost.States)
 				return nil
 			})
 		},
@@ -72,7 +72,7 @@ func confirm(ctx context.Context, text, word string) error {
 		return fmt.Errorf("read confirmation: %w", err)
 	}
 	if strings.TrimSpace(answer) != word {
-		return fault.New(fault.Invalid, "not confirmed: nothing was changed").WithDetail("Repeat %q when asked, or give it as a line on standard input.", word)
+		return fault.New(fault.Invalid, "not confirmed, nothing was changed").WithDetail("Repeat %q when asked, or give it as a line on standard input.", word)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (b *bytesValue) Set(text string) error {
 	}
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || n > 1<<62/factor {
-		return fmt.Errorf("%q is no number of bytes: use one such as 4GiB or 512MiB", text)
+		return fmt.Errorf("%q is not a size in bytes such as 4GiB or 512MiB", text)
 	}
 	*b = bytesValue(n * factor)
 	return nil

@@ -93,7 +93,7 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 		return err
 	}
 	if o.concurrency < 1 || o.concurrency > maxConcurrency {
-		return fault.New(fault.Invalid, "--concurrency cannot be %d: it is between 1 and %d", o.concurrency, maxConcurrency)
+		return fault.New(fault.Invalid, "--concurrency cannot be %d: it must be between 1 and %d", o.concurrency, maxConcurrency)
 	}
 	if o.cancelGrace <= 0 {
 		return fault.New(fault.Invalid, "--cancel-grace cannot be %s", o.cancelGrace)
@@ -104,11 +104,11 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 	}
 	if o.name == "" {
 		if o.name, err = os.Hostname(); err != nil {
-			return fault.New(fault.Invalid, "This machine has no name: give the daemon one with --name")
+			return fault.New(fault.Invalid, "this machine has no host name: name the daemon with --name")
 		}
 	}
 	if strings.ContainsRune(o.name, filepath.Separator) || o.name == "." || o.name == ".." {
-		return fault.New(fault.Invalid, "The name %q cannot be used: it names a folder, too", o.name)
+		return fault.New(fault.Invalid, "the name %q cannot be used, since it also names a folder", o.name)
 	}
 	configDir := cli.ConfigDir(cmd)
 	if configDir == "" {
@@ -197,7 +197,7 @@ func instanceOf(dir string) (string, error) {
 	}
 	id := uuid.NewString()
 	if err := os.WriteFile(name, []byte(id+"\n"), 0o600); err != nil {
-		return "", fault.New(fault.Unavailable, "The provisioner's folder cannot be used: %w", err)
+		return "", fault.New(fault.Unavailable, "cannot use the provisioner's folder: %w", err)
 	}
 	return id, nil
 }
@@ -208,18 +208,18 @@ func (o provisionerOptions) header(server cli.Server, instance string) (http.Hea
 	for _, tag := range o.tags {
 		key, value, ok := strings.Cut(tag, "=")
 		if !ok || key == "" {
-			return nil, fault.New(fault.Invalid, "The tag %q is not key=value", tag).WithDetail("For example: --tag environment=on_prem")
+			return nil, fault.New(fault.Invalid, "the tag %q is not key=value", tag).WithDetail("For example: --tag environment=on_prem")
 		}
 		if tags.Has(key) {
-			return nil, fault.New(fault.Invalid, "The tag %q is given twice", key)
+			return nil, fault.New(fault.Invalid, "the tag %q is given twice", key)
 		}
 		tags.Set(key, value)
 	}
 	switch {
 	case o.key != "" && o.psk != "":
-		return nil, fault.New(fault.Invalid, "--key and --psk are given: one is enough")
+		return nil, fault.New(fault.Invalid, "--key and --psk cannot be combined")
 	case o.key != "" && len(tags) > 0:
-		return nil, fault.New(fault.Invalid, "--tag cannot be given with --key: the provisioner has the tags of its key").
+		return nil, fault.New(fault.Invalid, "--tag cannot be combined with --key, which has tags of its own").
 			WithDetail("Make a key with other tags: coder provisioner keys create NAME --tag %s", o.tags[0])
 	}
 	header := server.Header.Clone()
@@ -237,7 +237,7 @@ func (o provisionerOptions) header(server cli.Server, instance string) (http.Hea
 	case server.Token != "":
 		header.Set(sdk.SessionHeader, server.Token.Reveal())
 	default:
-		return nil, fault.New(fault.Unauthenticated, "The provisioner has no credential").
+		return nil, fault.New(fault.Unauthenticated, "the provisioner has no credential").
 			WithDetail("Give --key or --psk, or sign in: coder login %s", server.URL)
 	}
 	return header, nil

@@ -10,8 +10,8 @@ import (
 // trustedProxies reads --proxy-trusted-origins: networks, or single addresses.
 func trustedProxies(origins, headers []string) ([]netip.Prefix, error) {
 	if len(headers) > 0 && len(origins) == 0 {
-		return nil, fault.New(fault.Invalid, "--proxy-trusted-headers needs --proxy-trusted-origins").
-			WithDetail("Anybody could choose their address with a header that is taken from everywhere: name the proxies' networks.")
+		return nil, fault.New(fault.Invalid, "--proxy-trusted-headers requires --proxy-trusted-origins").
+			WithDetail("Clients could forge their address with a header that is trusted from everywhere: name the proxies' networks.")
 	}
 	for _, header := range headers {
 		if header == "" || strings.Trim(header, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {

@@ -253,7 +253,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		return errors.Join(err, server.Stop(ctx))
 	}
 	log.Info("server started", "addr", listeners.String(), "url", accessURL.String())
-	fmt.Fprintf(os.Stderr, "The server answers on %s — in another terminal: coder login %s\n", accessURL, accessURL)
+	fmt.Fprintf(os.Stderr, "The server answers on %s. In another terminal, run: coder login %s\n", accessURL, accessURL)
 
 	var failed error
 	select {
@@ -283,7 +283,7 @@ func (o *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep fu
 	nothing := func() error { return nil }
 	switch {
 	case o.stateKeys != "" && o.stateKeyFile != "":
-		return nil, nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file are given: one is enough")
+		return nil, nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file cannot be combined")
 	case o.stateKeys != "":
 		keys, err = states.Parse(o.stateKeys)
 		return keys, nothing, err
@@ -337,17 +337,17 @@ func listen(o serverOptions) (*listeners, error) {
 		}
 	}
 	if l.http == nil && l.tls == nil {
-		return nil, fault.New(fault.Invalid, "The server has no address: give --http-address or --tls-address")
+		return nil, fault.New(fault.Invalid, "the server has no address: set --http-address or --tls-address")
 	}
 	return &l, nil
 }
 
 func cannotListen(flag, addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault.New(fault.Unavailable, "The address %s is taken by another program: %w", addr, err).
+		return fault.New(fault.Unavailable, "the address %s is used by another program: %w", addr, err).
 			WithDetail("Stop that program, or choose another address with %s.", flag)
 	}
-	return fault.New(fault.Unavailable, "The server cannot listen on %s: %w", addr, err).WithDetail("Choose another address with %s.", flag)
+	return fault.New(fault.Unavailable, "the server cannot listen on %s: %w", addr, err).WithDetail("Choose another address with %s.", flag)
 }
 
 func (l *listeners) close() error {
@@ -378,10 +378,10 @@ func (l *listeners) accessURL(given string) (*url.URL, error) {
 	if given != "" {
 		u, err := url.Parse(given)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fault.New(fault.Invalid, "The access URL %q is no http or https URL", given).WithDetail("It looks like https://coder.example.com.")
+			return nil, fault.New(fault.Invalid, "access URL %q must start with http:// or https://", given).WithDetail("It looks like https://coder.example.com.")
 		}
 		if strings.Trim(u.Path, "/") != "" {
-			return nil, fault.New(fault.Invalid, "The access URL %q has a path: the relay needs the root of a host", given)
+			return nil, fault.New(fault.Invalid, "access URL %q must not have a path, since the relay needs the root of a host", given)
 		}
 		u.Path = ""
 		return u, nil

@@ -111,8 +111,8 @@ func resetPasswordCmd() *cobra.Command {
 	var db adminDatabase
 	cmd := &cobra.Command{
 		Use:   "reset-password USER",
-		Short: "Give a user another password, with access to the database only",
-		Long: `Give a user another password and end the user's sessions. The password is asked for, or read as a line of standard input.
+		Short: "Reset a user's password directly in the database",
+		Long: `Reset a user's password and end the user's sessions. The command asks for the password, or reads it as a line of standard input.
 Run it as the server's user on the server's machine, or with --postgres-url.`,
 		Example: "  coder server reset-password ada\n  pass show coder/ada | coder server reset-password ada",
 		Args:    cobra.ExactArgs(1),
@@ -125,7 +125,7 @@ Run it as the server's user on the server's machine, or with --postgres-url.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(os.Stderr, "The password of %s is changed, and the sessions of before have ended.\n", args[0])
+			fmt.Fprintf(os.Stderr, "Changed the password of %s and ended all earlier sessions.\n", args[0])
 			return nil
 		},
 	}
@@ -138,14 +138,14 @@ func createAdminUserCmd() *cobra.Command {
 	var req sdk.CreateFirstUserRequest
 	cmd := &cobra.Command{
 		Use:   "create-admin-user --username NAME --email ADDRESS",
-		Short: "Add an owner, with access to the database only",
-		Long: `Add a user with the role owner. The password is asked for, or read as a line of standard input. Run it as the server's user on
-the server's machine, or with --postgres-url.`,
+		Short: "Add an owner directly in the database",
+		Long: `Add a user with the role owner. The command asks for the password, or reads it as a line of standard input. Run it as the server's user
+on the server's machine, or with --postgres-url.`,
 		Example: "  coder server create-admin-user --username ada --email ada@example.com",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if req.Username == "" || req.Email == "" {
-				return fault.New(fault.Invalid, "--username and --email are needed")
+				return fault.New(fault.Invalid, "--username and --email are required")
 			}
 			if req.Password, err = newPassword(cmd.Context()); err != nil {
 				return err
@@ -157,12 +157,12 @@ the server's machine, or with --postgres-url.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(os.Stderr, "%s can sign in, and owns the server.\n", req.Username)
+			fmt.Fprintf(os.Stderr, "Created the owner %s, who can now sign in.\n", req.Username)
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.Username, "username", "", "name to sign in with")
+	f.StringVar(&req.Username, "username", "", "user name")
 	f.StringVar(&req.Email, "email", "", "e-mail address")
 	f.StringVar(&req.Name, "full-name", "", "full name")
 	db.flag(cmd)
@@ -172,7 +172,7 @@ the server's machine, or with --postgres-url.`,
 func postgresBuiltinURLCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "postgres-builtin-url",
-		Short:   "Print the address of the server's own PostgreSQL, with its password",
+		Short:   "Print the URL of the built-in PostgreSQL, including its password",
 		Example: `  psql "$(coder server postgres-builtin-url)"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

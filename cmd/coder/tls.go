@@ -11,11 +11,11 @@ import (
 // way for.
 func listenTLS(o serverOptions) (net.Listener, error) {
 	if o.tlsAddress == "" || o.tlsCert == "" || o.tlsKey == "" {
-		return nil, fault.New(fault.Invalid, "HTTPS needs --tls-address, --tls-cert-file and --tls-key-file together")
+		return nil, fault.New(fault.Invalid, "HTTPS requires --tls-address, --tls-cert-file and --tls-key-file together")
 	}
 	certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "The certificate %s and its key %s cannot be used: %w", o.tlsCert, o.tlsKey, err)
+		return nil, fault.New(fault.Invalid, "cannot use the certificate %s with its key %s: %w", o.tlsCert, o.tlsKey, err)
 	}
 	listener, err := tls.Listen("tcp", o.tlsAddress, &tls.Config{
 		Certificates: []tls.Certificate{certificate},

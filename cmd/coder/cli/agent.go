@@ -32,17 +32,17 @@ func agentCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run a workspace's agent",
-		Long: `Run the agent that makes this machine a workspace: it joins the mesh with its token, serves shells, ports and files, and runs the
-workspace's scripts. The workspace's start script runs it; the server's URL and the token are in its environment.`,
+		Long: `Run the agent that makes this machine a workspace. It joins the mesh with its token, serves shells, ports and files, and runs the
+workspace's scripts. The workspace's init script starts it with the server's URL and the token in the environment.`,
 		Example: `  CODER_AGENT_URL=https://coder.example.com CODER_AGENT_TOKEN=… coder agent`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), g, opts) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&opts.url, "agent-url", "", "server (default --url)")
-	f.StringVar(&opts.token, "agent-token", "", "the agent's token (default --token)")
+	f.StringVar(&opts.url, "agent-url", "", "URL of the server (default --url)")
+	f.StringVar(&opts.token, "agent-token", "", "token of the agent (default --token)")
 	f.StringVar(&opts.tokenFile, "agent-token-file", "", "file with the agent's token")
-	f.StringVar(&opts.stateDir, "state-dir", "", "folder for what is kept between runs (default in the account's state folder)")
+	f.StringVar(&opts.stateDir, "state-dir", "", "folder for state kept between runs (default in the account's state folder)")
 	f.StringVar(&opts.logDir, "log-dir", "", "folder for the scripts' logs (default the temporary folder)")
 	flags.SetEnvPrefix(cmd, "CODER_AGENT_")
 	flags.SetEnv(f.Lookup("agent-url"), "CODER_AGENT_URL")

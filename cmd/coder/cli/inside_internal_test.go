@@ -88,7 +88,7 @@ func TestSync(t *testing.T) {
 	if r := sync("status", "ide", "-o", "json"); json.Unmarshal([]byte(r.out), &u) != nil || u.Status != units.Started {
 		t.Errorf("status: %q", r.out)
 	}
-	if r := run(t, "", "", "exp", "sync", "ping", "--socket-path", ""); r.fault == nil || !strings.Contains(r.fault.Error(), "no workspace") {
+	if r := run(t, "", "", "exp", "sync", "ping", "--socket-path", ""); r.fault == nil || !strings.Contains(r.fault.Error(), "not a workspace") {
 		t.Errorf("outside a workspace: %v", r.fault)
 	}
 }
@@ -179,7 +179,7 @@ func TestDotfiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(home, ".vimrc"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := install(repo, "-y"); r.fault == nil || !strings.Contains(r.fault.Error(), "not committed") {
+	if r := install(repo, "-y"); r.fault == nil || !strings.Contains(r.fault.Error(), "uncommitted") {
 		t.Errorf("with changes: %v", r.fault)
 	}
 	failing := repository(t, map[string]string{"setup": "#!/bin/sh\nexit 3\n"})

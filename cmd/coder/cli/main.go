@@ -27,7 +27,7 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-const exitCodesHelp = `Exit codes: 0 done, 1 failed, 130 interrupted. "ssh" passes the remote exit status through and answers 255 when it fails
+const exitCodesHelp = `Exit codes: 0 done, 1 failed, 130 interrupted. "ssh" returns the remote exit status, or 255 if it fails
 itself.`
 
 // Main runs the program with os.Args and returns its exit code. extra are the commands that only some programs have.
@@ -95,7 +95,7 @@ func root(g *global.Flags, extra []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "coder",
 		Short: "Development workspaces on a peer-to-peer mesh",
-		Long: `coder works with a codermesh server: it signs in, pushes templates, builds workspaces and opens shells and ports in them.
+		Long: `coder works with a codermesh server: sign in, push templates, build workspaces, and open shells and ports in them.
 
 ` + exitCodesHelp,
 		Example: `  coder login https://coder.example.com

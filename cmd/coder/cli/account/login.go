@@ -37,9 +37,9 @@ func loginCmd(g *global.Flags) *cobra.Command {
 		Short: "Sign in to a server",
 		Long: `Sign in to a server and store the session in the configuration folder, readable by its owner only.
 
-On a server without users the first user is created: the --first-user-* flags, or questions on a terminal. Otherwise the session comes
-from --token (or $CODER_SESSION_TOKEN), from --email and --password, or from questions on a terminal. With a token, a session of its own is
-made from it; --use-token-as-session stores the token itself.`,
+On a server without users the command creates the first user from the --first-user-* flags or by asking on a terminal. Otherwise it signs
+in with --token (or $CODER_SESSION_TOKEN), with --email and --password, or by asking on a terminal. From a token it creates a new session, unless
+--use-token-as-session stores the token itself.`,
 		Example: `  coder login https://coder.example.com
   coder login https://coder.example.com --token "$TOKEN"
   coder login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password "$PASSWORD"`,
@@ -54,7 +54,7 @@ made from it; --use-token-as-session stores the token itself.`,
 	f.BoolVar(&opts.first.Trial, "first-user-trial", false, "has no effect: every feature is free")
 	f.StringVar(&opts.email, "email", "", "e-mail address to sign in with")
 	f.StringVar(&opts.password, "password", "", "password to sign in with")
-	f.BoolVar(&opts.useAsSession, "use-token-as-session", false, "store the given token instead of making a session from it")
+	f.BoolVar(&opts.useAsSession, "use-token-as-session", false, "store the given token itself instead of a new session")
 	for _, name := range []string{"username", "email", "password", "full-name", "trial"} {
 		flags.SetEnv(f.Lookup("first-user-"+name), "CODER_FIRST_USER_"+flags.EnvWord(name))
 	}
@@ -108,7 +108,7 @@ func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOpti
 func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, asIs bool) error {
 	if _, err := client.User(ctx, sdk.Me); err != nil {
 		if fault.CodeOf(err) == fault.Unauthenticated {
-			return exit.Try(fault.New(fault.Unauthenticated, "%s does not know the token: it is wrong, or has expired", client.URL()),
+			return exit.Try(fault.New(fault.Unauthenticated, "%s refused the token: it is wrong or has expired", client.URL()),
 				"coder login %s", client.URL())
 		}
 		return err
@@ -166,7 +166,7 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 		}
 		answer, err := ask()
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "%s has no users yet, and --%s is missing to create the first", client.URL(), field.flag),
+			return exit.Try(fault.New(fault.Invalid, "%s has no users yet, and creating the first requires --%s", client.URL(), field.flag),
 				"coder login %s --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", client.URL())
 		}
 		if err != nil {
@@ -219,7 +219,7 @@ func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts 
 		}
 		answer, err := g.Streams().Ask(ctx, field.q)
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "signing in without a terminal needs --token"), "coder login %s --token TOKEN", server)
+			return exit.Try(fault.New(fault.Invalid, "without a terminal, signing in requires --token"), "coder login %s --token TOKEN", server)
 		}
 		if err != nil {
 			return err

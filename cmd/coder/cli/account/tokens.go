@@ -44,8 +44,8 @@ func tokensCreateCmd(g *global.Flags) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&name, "name", "n", "", "name of the token")
-	f.StringVar(&lifetime, "lifetime", "", "how long it is valid, as 30d or 12h (default: the server's)")
-	f.StringVarP(&user, "user", "u", sdk.Me, "whose token, for owners")
+	f.StringVar(&lifetime, "lifetime", "", "lifetime of the token, such as 30d or 12h (default the server's)")
+	f.StringVarP(&user, "user", "u", sdk.Me, "owner of the token; for owners of the server")
 	return cmd
 }
 
@@ -77,7 +77,7 @@ func tokensListCmd(g *global.Flags) *cobra.Command {
 			return out.Print(g.Streams().Out, keys)
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "of all users, for owners")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include all users' tokens; for owners of the server")
 	out.Flags(cmd)
 	return cmd
 }
@@ -86,7 +86,7 @@ func tokensRemoveCmd(g *global.Flags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove {name|id}",
 		Aliases: []string{"rm", "delete"},
-		Short:   "End a token",
+		Short:   "Revoke a token",
 		Example: `  coder tokens remove ci`,
 		Args:    flags.Argument("token's name or id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,7 +109,7 @@ func tokensRemoveCmd(g *global.Flags) *cobra.Command {
 			if err := client.DeleteAPIKey(cmd.Context(), sdk.Me, id); err != nil {
 				return err
 			}
-			fmt.Fprintf(g.Streams().Err, "The token %s has been removed.\n", id)
+			fmt.Fprintf(g.Streams().Err, "Revoked the token %s.\n", id)
 			return nil
 		},
 	}
@@ -130,7 +130,7 @@ func publicKeyCmd(g *global.Flags) *cobra.Command {
 			}
 			read := client.GitSSHKey
 			if reset {
-				if err := g.Confirm(cmd, yes, "Make a new key? Git servers must be told of it.", false); err != nil {
+				if err := g.Confirm(cmd, yes, "Create a new key? You must then register it at your Git hosts.", false); err != nil {
 					return err
 				}
 				read = client.RegenerateGitSSHKey
@@ -143,7 +143,7 @@ func publicKeyCmd(g *global.Flags) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&reset, "reset", false, "make a new key pair first")
+	cmd.Flags().BoolVar(&reset, "reset", false, "create a new key pair first")
 	flags.Yes(cmd, &yes)
 	return cmd
 }

@@ -65,11 +65,11 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&req.Username, "username", "u", "", "name")
+	f.StringVarP(&req.Username, "username", "u", "", "user name")
 	f.StringVarP(&req.Email, "email", "e", "", "e-mail address")
 	f.StringVarP(&req.Name, "full-name", "n", "", "full name")
 	f.StringVarP(&req.Password, "password", "p", "", "password")
-	f.StringVar((*string)(&req.LoginType), "login-type", "", "password, or none for users that only hold tokens")
+	f.StringVar((*string)(&req.LoginType), "login-type", "", "how the user signs in: password, or none for users with tokens only (default password)")
 	return cmd
 }
 
@@ -123,7 +123,7 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	out.Flags(cmd)
-	cmd.Flags().StringVar(&search, "search", "", "only users that match, for example status:active")
+	cmd.Flags().StringVar(&search, "search", "", "filter, such as status:active")
 	return cmd
 }
 
@@ -157,7 +157,7 @@ func usersStatusCmd(g *global.Flags, verb string) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:     verb + " USER",
-		Short:   map[string]string{"suspend": "End a user's access without deleting anything", "activate": "Give a user access again"}[verb],
+		Short:   map[string]string{"suspend": "Suspend a user without deleting anything", "activate": "Reactivate a suspended user"}[verb],
 		Example: "  coder users " + verb + " grace",
 		Args:    flags.Argument("user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -240,7 +240,7 @@ func usersRolesCmd(g *global.Flags) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&roles, "roles", nil, "roles: owner, template-admin; empty for none")
+	cmd.Flags().StringSliceVar(&roles, "roles", nil, "roles separated by commas: owner, template-admin; empty for none")
 	flags.Yes(cmd, &yes)
 	return cmd
 }

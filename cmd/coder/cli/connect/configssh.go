@@ -39,9 +39,9 @@ func configSSHCmd(g *global.Flags) *cobra.Command {
 	var opts configSSHOptions
 	cmd := &cobra.Command{
 		Use:   "config-ssh",
-		Short: "Let OpenSSH reach workspaces by name: ssh coder.dev",
-		Long: `Write a section to OpenSSH's configuration that carries "ssh coder.dev" and "ssh dev.coder" through this program. Everything
-outside of the section stays as it is; running the command again replaces the section.`,
+		Short: "Configure OpenSSH to reach workspaces by name",
+		Long: `Write a section to OpenSSH's configuration so that "ssh coder.dev" and "ssh dev.coder" connect through this program. The rest of the
+file is left alone; running the command again replaces the section.`,
 		Example: `  coder config-ssh
   coder config-ssh --dry-run
   coder config-ssh -o ForwardAgent=yes -y`,
@@ -50,13 +50,13 @@ outside of the section stays as it is; running the command again replaces the se
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.file, "ssh-config-file", filepath.Join("~", ".ssh", "config"), "OpenSSH's configuration file")
-	f.BoolVarP(&opts.dryRun, "dry-run", "n", false, "show what would change, and change nothing")
-	f.StringArrayVarP(&opts.options, "ssh-option", "o", nil, "further OpenSSH option Key=value for workspaces; may be repeated")
+	f.BoolVarP(&opts.dryRun, "dry-run", "n", false, "show the changes without making them")
+	f.StringArrayVarP(&opts.options, "ssh-option", "o", nil, "additional OpenSSH option Key=value for workspaces; may be repeated")
 	f.StringVar(&opts.suffix, "hostname-suffix", "", "suffix of workspaces' host names (default the server's)")
 	f.StringVar(&opts.prefix, "ssh-host-prefix", "", "prefix of workspaces' host names (default the server's)")
-	f.StringVar(&opts.binary, "coder-binary-path", "", "this program, as OpenSSH finds it (default where it runs from)")
-	f.StringVar(&opts.wait, "wait", "auto", "whether sessions wait for startup scripts: yes, no or auto")
-	f.BoolVar(&opts.noWildcard, "no-wildcard", false, "name each of your workspaces instead of a pattern")
+	f.StringVar(&opts.binary, "coder-binary-path", "", "path of this program in the configuration (default the path it runs from)")
+	f.StringVar(&opts.wait, "wait", "auto", "wait for startup scripts in sessions: yes, no or auto")
+	f.BoolVar(&opts.noWildcard, "no-wildcard", false, "list each of your workspaces instead of using a pattern")
 	flags.SetEnv(f.Lookup("ssh-config-file"), "CODER_SSH_CONFIG_FILE")
 	flags.SetEnv(f.Lookup("ssh-option"), "CODER_SSH_CONFIG_OPTS")
 	flags.Yes(cmd, &opts.yes)
@@ -66,7 +66,7 @@ outside of the section stays as it is; running the command again replaces the se
 func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) error {
 	ctx := cmd.Context()
 	if opts.wait != "yes" && opts.wait != "no" && opts.wait != "auto" {
-		return fault.New(fault.Invalid, "--wait is yes, no or auto, not %q", opts.wait)
+		return fault.New(fault.Invalid, "--wait must be yes, no or auto, not %q", opts.wait)
 	}
 	client, err := g.Client(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	}
 	after, err := replaceSection(string(before), section)
 	if err != nil {
-		return exit.Try(fault.New(fault.Invalid, "%s cannot be edited: %w", path, err), "removing the marked lines by hand")
+		return exit.Try(fault.New(fault.Invalid, "%s cannot be edited: %w", path, err), "Remove the marked lines by hand.")
 	}
 	if after == string(before) {
 		fmt.Fprintf(g.Streams().Err, "%s is up to date.\n", path)
@@ -112,7 +112,7 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	if err := config.WriteFile(path, []byte(after), mode); err != nil {
 		return err
 	}
-	fmt.Fprintf(g.Streams().Err, "%s has been written. Try: ssh %s\n", path, opts.example())
+	fmt.Fprintf(g.Streams().Err, "Wrote %s. Connect with: ssh %s\n", path, opts.example())
 	return nil
 }
 

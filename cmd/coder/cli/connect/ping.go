@@ -37,9 +37,9 @@ func pingCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping NAME",
 		Short: "Measure the path to a workspace or a provisioner",
-		Long: `Measure the path to a workspace, or to a provisioner that one may see ("coder provisioner list"). Each line says whether packets travel
-peer to peer (p2p) or through a relay (proxied); the first ones may be relayed while a direct path is being looked for. It fails
-when nothing answers.`,
+		Long: `Measure the path to a workspace, or to a provisioner that you may see ("coder provisioner list"). Each line says whether packets travel
+peer to peer (p2p) or through a relay (proxied). The first packets may be relayed while the peers look for a direct path. The command fails if
+nothing answers.`,
 		Example: `  coder ping dev
   coder ping dev -n 3
   coder ping rack-2 --provisioner`,
@@ -48,9 +48,9 @@ when nothing answers.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&opts.provisioner, "provisioner", false, "treat NAME as a provisioner")
-	f.IntVarP(&opts.count, "num", "n", 10, "how many pings; 0 goes on until interrupted")
-	f.DurationVarP(&opts.timeout, "timeout", "t", 5*time.Second, "how long to wait for an answer")
-	f.DurationVar(&opts.wait, "wait", time.Second, "pause between two pings")
+	f.IntVarP(&opts.count, "num", "n", 10, "number of pings; 0 means until interrupted")
+	f.DurationVarP(&opts.timeout, "timeout", "t", 5*time.Second, "time to wait for an answer")
+	f.DurationVar(&opts.wait, "wait", time.Second, "time between two pings")
 	return cmd
 }
 
@@ -68,7 +68,7 @@ func reachMeasured(ctx context.Context, g *global.Flags, text string) (*target.T
 	defer cancel()
 	t, err := target.Reach(wait, opts)
 	if err != nil && wait.Err() != nil && ctx.Err() == nil {
-		return nil, exit.Try(fault.New(fault.Unavailable, "the agent of %s was not introduced within %s", name, introduceTimeout), "coder show %s", name)
+		return nil, exit.Try(fault.New(fault.Unavailable, "the agent of %s could not be reached within %s", name, introduceTimeout), "coder show %s", name)
 	}
 	return t, err
 }
@@ -98,7 +98,7 @@ func findPinged(ctx context.Context, g *global.Flags, text string, provisioner b
 			return p, perr
 		}
 		if fault.CodeOf(err) == fault.NotFound {
-			err = exit.Try(fault.New(fault.NotFound, "there is no workspace and no provisioner %s, or you may not see it", text), "coder list; coder provisioner list")
+			err = exit.Try(fault.New(fault.NotFound, "there is no workspace and no provisioner %s, or you may not see it", text), "coder list, or coder provisioner list")
 		}
 		return pinged{}, err
 	}
@@ -133,7 +133,7 @@ func reachProvisioner(ctx context.Context, g *global.Flags, name string) (p ping
 	if err := mesh.Introduce(wait, d.ID); err != nil {
 		mesh.Close()
 		if wait.Err() != nil && ctx.Err() == nil {
-			err = exit.Try(fault.New(fault.Unavailable, "the provisioner %s was not introduced within %s", name, introduceTimeout), "coder provisioner list")
+			err = exit.Try(fault.New(fault.Unavailable, "the provisioner %s could not be reached within %s", name, introduceTimeout), "coder provisioner list")
 		}
 		return p, true, err
 	}
@@ -144,7 +144,7 @@ func reachProvisioner(ctx context.Context, g *global.Flags, name string) (p ping
 
 func runPing(ctx context.Context, g *global.Flags, text string, opts pingOptions) error {
 	if opts.count < 0 || opts.timeout <= 0 || opts.wait < 0 {
-		return fault.New(fault.Invalid, "--num and --wait must not be negative, --timeout must be above zero")
+		return fault.New(fault.Invalid, "--num and --wait must not be negative, and --timeout must be greater than zero")
 	}
 	p, err := findPinged(ctx, g, text, opts.provisioner)
 	if err != nil {

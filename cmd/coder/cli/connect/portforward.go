@@ -23,10 +23,10 @@ func portForwardCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "port-forward WORKSPACE",
 		Short: "Forward workspace ports to this machine",
-		Long: `Make ports of a workspace reachable on this machine until interrupted. A forward is [address:]local[:remote], where local and
-remote are ports or ranges of the same length; several are separated by commas. The address is 127.0.0.1 unless given.
+		Long: `Forward ports of a workspace to this machine until interrupted. A forward is [address:]local[:remote], where local and remote are
+ports or ranges of the same length. Separate several with commas. The default address is 127.0.0.1.
 
-When the workspace is stopped the local ports stay: connections are refused until it runs again.`,
+The local ports stay open when the workspace stops; connections to them are refused until it runs again.`,
 		Example: `  coder port-forward dev --tcp 8080
   coder port-forward dev --tcp 8080:80,9000-9005 --udp 5353:53
   coder port-forward dev --tcp 0.0.0.0:8080:80`,
@@ -44,8 +44,8 @@ When the workspace is stopped the local ports stay: connections are refused unti
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&tcp, "tcp", "p", nil, "forward TCP; may be repeated")
-	f.StringArrayVar(&udp, "udp", nil, "forward UDP; may be repeated")
+	f.StringArrayVarP(&tcp, "tcp", "p", nil, "TCP ports to forward, as [address:]local[:remote]; may be repeated")
+	f.StringArrayVar(&udp, "udp", nil, "UDP ports to forward, as [address:]local[:remote]; may be repeated")
 	f.BoolVar(&noAutostart, "disable-autostart", false, "do not start a stopped workspace")
 	return cmd
 }

@@ -19,9 +19,10 @@ func RptyCmd(g *global.Flags) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "rpty WORKSPACE [COMMAND]",
-		Short: "Open a terminal that lasts: the same id brings the same shell back, with what it printed",
-		Long: `Open a terminal that lasts. Its shell goes on when the connection ends, and when the server or the agent is restarted; the same
-id brings it back, here or in the dashboard. It ends with the shell, or a day after the last look at it.`,
+		Short: "Open a terminal that outlives the connection",
+		Long: `Open a terminal that outlives the connection. Its shell keeps running when the connection ends and when the server or the agent
+restarts; the same id reattaches to it, here or in the dashboard, and shows what it printed. The terminal ends with its shell, or a day after the last
+client has left.`,
 		Example: `  coder exp rpty dev                                               # prints its id
   coder exp rpty dev --reconnect 6e8f3f5e-6f0f-4c1c-9d31-3d5b4a1f2b11`,
 		Args: cobra.RangeArgs(1, 2),
@@ -36,7 +37,7 @@ func runRpty(ctx context.Context, g *global.Flags, args []string, id string) err
 	if id != "" {
 		var err error
 		if req.ID, err = uuid.Parse(id); err != nil {
-			return fault.New(fault.Invalid, "%q is no id of a terminal: --reconnect is a UUID", id)
+			return fault.New(fault.Invalid, "--reconnect must be a UUID, not %q", id)
 		}
 	}
 	if len(args) > 1 {

@@ -29,16 +29,16 @@ func speedtestCmd(g *global.Flags) *cobra.Command {
 	var opts speedtestOptions
 	cmd := &cobra.Command{
 		Use:   "speedtest WORKSPACE",
-		Short: "Measure how fast bytes travel to or from a workspace",
+		Short: "Measure the throughput to or from a workspace",
 		Example: `  coder speedtest dev
   coder speedtest dev --direction up -t 10s -o json`,
 		Args: flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runSpeedtest(cmd.Context(), g, args[0], opts) },
 	}
 	f := cmd.Flags()
-	f.DurationVarP(&opts.duration, "time", "t", 5*time.Second, "how long")
-	f.StringVar(&opts.direction, "direction", "down", "down: from the workspace, up: to it")
-	f.BoolVarP(&opts.direct, "direct", "d", false, "wait for a direct path first")
+	f.DurationVarP(&opts.duration, "time", "t", 5*time.Second, "duration of the test")
+	f.StringVar(&opts.direction, "direction", "down", "direction of the transfer: down (from the workspace) or up")
+	f.BoolVarP(&opts.direct, "direct", "d", false, "wait for a direct path before measuring")
 	f.StringVarP(&opts.format, "output", "o", "table", "table or json")
 	return cmd
 }
@@ -54,9 +54,9 @@ type speedInterval struct {
 func runSpeedtest(ctx context.Context, g *global.Flags, text string, opts speedtestOptions) error {
 	switch {
 	case opts.direction != "down" && opts.direction != "up":
-		return fault.New(fault.Invalid, "--direction is down or up, not %q", opts.direction)
+		return fault.New(fault.Invalid, "--direction must be down or up, not %q", opts.direction)
 	case opts.duration <= 0 || opts.duration > speed.MaxSeconds*time.Second:
-		return fault.New(fault.Invalid, "--time must be above zero and at most %ds", speed.MaxSeconds)
+		return fault.New(fault.Invalid, "--time must be greater than zero and at most %ds", speed.MaxSeconds)
 	case opts.format != "table" && opts.format != "json":
 		return output.BadFormat(opts.format, "table or json")
 	}
@@ -83,7 +83,7 @@ func runSpeedtest(ctx context.Context, g *global.Flags, text string, opts speedt
 		}
 	})
 	if err != nil {
-		return t.WhyLost(ctx, fault.New(fault.Unavailable, "the test broke: %w", err))
+		return t.WhyLost(ctx, fault.New(fault.Unavailable, "the test was interrupted: %w", err))
 	}
 	if result.Seconds-last.Seconds >= 0.1 && result.Bytes >= last.Bytes {
 		intervals = append(intervals, interval(last, result))

@@ -51,11 +51,11 @@ func sshCmd(g *global.Flags) *cobra.Command {
 		Short: "Open a shell in a workspace, or run a command there",
 		Long: `Open a shell in a workspace, or run a command there. A stopped workspace is started.
 
-The exit status is the remote one; 255 means that ssh itself failed. With --stdio the command is an SSH server on
-standard input and output that leads into the workspace, for OpenSSH's ProxyCommand: see "coder config-ssh".
+The exit status is the remote one; 255 means that ssh itself failed. With --stdio the command serves SSH on standard input and
+output for OpenSSH's ProxyCommand: see "coder config-ssh".
 
-In a shell, the characters Enter ~ . at the start of a line end the connection at once. With --reconnect NAME the shell goes on then, and
-when the connection is lost or the agent is restarted: the same name, here or on another computer, brings it back with what it printed.`,
+In a shell, typing ~. at the start of a line ends the connection at once. With --reconnect NAME the shell keeps running then, and also when the
+connection is lost or the agent restarts; the same name, here or on another computer, reattaches to it and shows what it printed.`,
 		Example: `  coder ssh dev
   coder ssh --reconnect work dev
   coder ssh grace/dev.main -- make test
@@ -80,22 +80,22 @@ when the connection is lost or the agent is restarted: the same name, here or on
 	}
 	f := cmd.Flags()
 	f.BoolVar(&opts.stdio, "stdio", false, "speak SSH on standard input and output, for OpenSSH's ProxyCommand")
-	f.StringVar(&opts.wait, "wait", "auto", "wait for the startup scripts: yes, no, or auto for what the template says")
-	f.BoolVar(&opts.noWait, "no-wait", false, "the same as --wait=no")
+	f.StringVar(&opts.wait, "wait", "auto", "wait for the startup scripts: yes, no, or auto to follow the template")
+	f.BoolVar(&opts.noWait, "no-wait", false, "do not wait for the startup scripts; same as --wait=no")
 	f.BoolVar(&opts.noAutostart, "disable-autostart", false, "do not start a stopped workspace")
 	f.BoolVarP(&opts.forwardAgent, "forward-agent", "A", false, "let the workspace use this machine's SSH agent")
 	f.StringVar(&opts.identityAgent, "identity-agent", "", "socket of the SSH agent to forward (default $SSH_AUTH_SOCK)")
 	f.StringArrayVarP(&opts.env, "env", "e", nil, "environment variable NAME=value for the session; may be repeated")
-	f.BoolVarP(&opts.tty, "tty", "t", false, "give a command a terminal")
-	f.StringVar(&opts.reconnect, "reconnect", "", "a shell that outlives the connection: its name, or the id of one of the dashboard's terminals")
-	f.StringArrayVarP(&opts.remoteForward, "remote-forward", "R", nil, "let the workspace reach [address:]port:host:port, or socket:socket, of this machine; may be repeated")
+	f.BoolVarP(&opts.tty, "tty", "t", false, "allocate a terminal for a command")
+	f.StringVar(&opts.reconnect, "reconnect", "", "name of a shell that outlives the connection, or the id of one of the dashboard's terminals")
+	f.StringArrayVarP(&opts.remoteForward, "remote-forward", "R", nil, "forward from the workspace to this machine, as [address:]port:host:port or socket:socket; may be repeated")
 	f.StringVarP(&opts.logDir, "log-dir", "l", "", "folder to write a log file to")
-	f.StringVar(&opts.knownHosts, "known-hosts", "", "with --stdio: file to write this machine's host key to, before OpenSSH reads it")
-	f.StringVar(&opts.infoDir, "network-info-dir", "", "folder to write facts about the connection to, for IDEs")
-	f.DurationVar(&opts.infoEvery, "network-info-interval", 5*time.Second, "how often to write them")
-	f.StringVar(&opts.usageApp, "usage-app", "", "what uses the workspace, for its record: ssh, vscode, jetbrains, or disable to report nothing")
-	f.StringVar(&opts.hostSuffix, "hostname-suffix", "", "suffix to take off the workspace's name, as in dev.coder")
-	f.StringVar(&opts.hostPrefix, "ssh-host-prefix", "", "prefix to take off the workspace's name, as in coder.dev")
+	f.StringVar(&opts.knownHosts, "known-hosts", "", "known_hosts file to write this machine's host key to before OpenSSH reads it; requires --stdio")
+	f.StringVar(&opts.infoDir, "network-info-dir", "", "folder for a JSON file about the connection, for IDEs")
+	f.DurationVar(&opts.infoEvery, "network-info-interval", 5*time.Second, "interval between two writes of that file")
+	f.StringVar(&opts.usageApp, "usage-app", "", "program that uses the workspace, for its usage record: ssh, vscode, jetbrains, or disable to report nothing (default ssh)")
+	f.StringVar(&opts.hostSuffix, "hostname-suffix", "", "suffix to strip from the workspace's name, such as coder in dev.coder")
+	f.StringVar(&opts.hostPrefix, "ssh-host-prefix", "", "prefix to strip from the workspace's name, such as coder. in coder.dev")
 	flags.SetEnv(f.Lookup("hostname-suffix"), "CODER_SSH_HOSTNAME_SUFFIX")
 	flags.SetEnv(f.Lookup("ssh-host-prefix"), "CODER_SSH_SSH_HOST_PREFIX")
 	return cmd
@@ -179,15 +179,15 @@ func (opts *sshOptions) check(command []string) error {
 	}
 	switch {
 	case opts.wait != "yes" && opts.wait != "no" && opts.wait != "auto":
-		return fault.New(fault.Invalid, "--wait is yes, no or auto, not %q", opts.wait)
+		return fault.New(fault.Invalid, "--wait must be yes, no or auto, not %q", opts.wait)
 	case opts.stdio && len(command) > 0:
 		return fault.New(fault.Invalid, "--stdio cannot be combined with a command")
 	case !opts.stdio && opts.knownHosts != "":
 		return fault.New(fault.Invalid, "--known-hosts requires --stdio")
 	case opts.reconnect != "" && (opts.stdio || opts.forwardAgent || len(opts.remoteForward)+len(opts.env) > 0):
-		return fault.New(fault.Invalid, "--reconnect gives a terminal: without --stdio, -A, -R and -e")
+		return fault.New(fault.Invalid, "--reconnect cannot be combined with --stdio, -A, -R or -e")
 	case opts.infoEvery <= 0:
-		return fault.New(fault.Invalid, "--network-info-interval must be above zero")
+		return fault.New(fault.Invalid, "--network-info-interval must be greater than zero")
 	}
 	for _, pair := range opts.env {
 		if key, _, ok := strings.Cut(pair, "="); !ok || key == "" {
@@ -211,12 +211,12 @@ func logToFile(g *global.Flags, dir string) (closer func(), err error) {
 		return func() {}, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fault.New(fault.Invalid, "the log folder cannot be made: %w", err)
+		return nil, fault.New(fault.Invalid, "cannot create the log folder: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("coder-ssh-%s-%d.log", time.Now().Format("20060102-150405"), os.Getpid())),
 		os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "the log cannot be written: %w", err)
+		return nil, fault.New(fault.Invalid, "cannot create the log file: %w", err)
 	}
 	g.LogFile = f
 	return func() { f.Close() }, nil

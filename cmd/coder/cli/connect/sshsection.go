@@ -23,19 +23,19 @@ func findSection(text string) (start, end int, err error) {
 		switch strings.TrimRight(line, "\r\n") {
 		case sectionStart:
 			if start >= 0 {
-				return 0, 0, errors.New("it has the section's first line twice")
+				return 0, 0, errors.New("it contains the section's first line twice")
 			}
 			start = offset
 		case sectionEnd:
 			if start < 0 || end >= 0 {
-				return 0, 0, errors.New("it has the section's last line without its first")
+				return 0, 0, errors.New("it contains the section's last line without its first")
 			}
 			end = offset + len(line)
 		}
 		offset += len(line)
 	}
 	if start >= 0 && end < 0 {
-		return 0, 0, errors.New("it has the section's first line without its last")
+		return 0, 0, errors.New("it contains the section's first line without its last")
 	}
 	return start, end, nil
 }

@@ -53,10 +53,10 @@ func doctorCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Diagnose connection problems",
-		Long: `Check what stands between this machine and its workspaces: the server's URL, TLS, proxies, the clock, the session, the coordinator's
-websocket, the relay, UDP and the MTU. Each line is a pass, or says what to do.
+		Long: `Check the connection between this machine and its workspaces: the server's URL, proxies, TLS, the clock, the session, the coordinator's
+websocket, the relay, UDP and the MTU. Each check passes, or says what to do.
 
-The exit status is 0 if nothing failed, warnings included, and 1 otherwise.`,
+Exit codes: 0 nothing failed (there may be warnings), 1 a check failed.`,
 		Example: `  coder doctor
   coder doctor -o json`,
 		Args: cobra.NoArgs,

@@ -122,7 +122,7 @@ func (x *examination) checkTLS(ctx context.Context) finding {
 	}
 	leaf := resp.TLS.PeerCertificates[0]
 	if left := time.Until(leaf.NotAfter); left < soon {
-		return warn("have whoever runs the server renew its certificate", "the certificate ends %s", leaf.NotAfter.Format(time.DateTime))
+		return warn("ask the server's operator to renew its certificate", "the certificate ends %s", leaf.NotAfter.Format(time.DateTime))
 	}
 	return pass("%s, issued by %s, until %s", tls.VersionName(resp.TLS.Version), leaf.Issuer.CommonName, leaf.NotAfter.Format(time.DateOnly))
 }
@@ -134,7 +134,7 @@ func tlsFailure(server *url.URL, err error) finding {
 	switch {
 	case errors.As(err, &unknown):
 		return fail("trust the authority that issued it: --client-tls-ca-file ca.pem, or add it to the system's",
-			"the certificate of %s is signed by nobody this machine trusts", server.Host)
+			"the certificate of %s is not signed by an authority that this machine trusts", server.Host)
 	case errors.As(err, &name):
 		return fail("use a name that the certificate holds, or have it issued for "+server.Hostname(), "%s", name.Error())
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
@@ -177,7 +177,7 @@ func (x *examination) checkServer(ctx context.Context) finding {
 
 func (x *examination) checkClock(context.Context) finding {
 	if x.answer == nil {
-		return skip("the server did not tell the time")
+		return skip("the server sent no time")
 	}
 	skew := x.skew.Round(time.Second)
 	if skew.Abs() > maxSkew {
@@ -277,7 +277,7 @@ func (x *examination) checkUDP(ctx context.Context) finding {
 		return warn("let UDP out of this network, to the server's STUN port and to workspaces: direct paths are faster than relayed ones",
 			"no answer by UDP: workspaces are reached through the relay")
 	case report.MappingVariesByDest != nil && *report.MappingVariesByDest:
-		return warn("where the router can: a NAT that maps one port to one port", "the NAT shows another port to everybody: direct paths will be rare")
+		return warn("if the router supports it, configure endpoint-independent NAT", "the NAT uses a different port for each destination: direct paths will be rare")
 	case report.PublicIPv4.IsValid():
 		return pass("seen from the server as %s", report.PublicIPv4)
 	}

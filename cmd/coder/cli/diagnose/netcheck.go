@@ -18,7 +18,7 @@ import (
 func netcheckCmd(g *global.Flags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "netcheck",
-		Short:   "Print what this machine's network allows, as JSON",
+		Short:   "Print a report on this machine's network as JSON",
 		Example: `  coder netcheck`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +57,7 @@ func netcheck(ctx context.Context, g *global.Flags, client *sdk.Client) (network
 	}
 	report, err := node.Netcheck(ctx)
 	if err != nil {
-		return networkReport{}, fault.New(fault.Unavailable, "the network cannot be checked: %w", err)
+		return networkReport{}, fault.New(fault.Unavailable, "cannot check the network: %w", err)
 	}
 	return networkReport{client.URL().String(), report, node.Status()}, nil
 }

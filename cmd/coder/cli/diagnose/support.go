@@ -39,11 +39,11 @@ func supportBundleCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle [WORKSPACE]",
 		Short: "Create a support bundle",
-		Long: `Write a zip file with what is needed to look into a problem: the findings of "coder doctor", what the network allows, versions, settings,
-the server's health where you may see it, and of the workspace, if one is named, its state, its last build's log and its agents' logs.
+		Long: `Write a zip file with diagnostics: the findings of "coder doctor", a network report, versions, settings and, if you may see it, the
+server's health. For a workspace it adds the workspace's state, the log of its last build and its agents' logs.
 
-Session tokens, passwords, keys and credentials in URLs are taken out. The logs of a workspace hold what its scripts printed: look
-at the file before you pass it on.`,
+Session tokens, passwords, keys and credentials in URLs are removed. A workspace's logs contain whatever its scripts printed: review the file
+before you share it.`,
 		Example: `  coder support bundle
   coder support bundle dev --output-file /tmp/dev.zip --yes`,
 		Args: cobra.MaximumNArgs(1),
@@ -59,14 +59,14 @@ at the file before you pass it on.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&file, "output-file", "O", "", "file to write, which must not exist (default coder-support-<time>.zip)")
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
+	f.StringVarP(&file, "output-file", "O", "", "path of the new file (default coder-support-<time>.zip)")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 
 func runBundle(ctx context.Context, g *global.Flags, workspace, file string, yes bool) error {
 	if !yes {
-		ok, err := g.Streams().Confirm(ctx, "Gather facts about this machine's network, the server and the workspace in "+file+"?", true)
+		ok, err := g.Streams().Confirm(ctx, "Collect diagnostics of this machine's network, the server and the workspace in "+file+"?", true)
 		if err != nil {
 			return exit.Try(err, "coder support bundle --yes")
 		}
@@ -79,7 +79,7 @@ func runBundle(ctx context.Context, g *global.Flags, workspace, file string, yes
 	if err := b.write(file); err != nil {
 		return err
 	}
-	fmt.Fprintf(g.Streams().Err, "Wrote %d files to %s. Look at them before you pass them on.\n", len(b.files), file)
+	fmt.Fprintf(g.Streams().Err, "Wrote %d files to %s. Review them before you share them.\n", len(b.files), file)
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (b *bundle) write(file string) error {
 		return exit.Try(fault.New(fault.Conflict, "%s exists", file), "coder support bundle --output-file OTHER.zip")
 	}
 	if err != nil {
-		return fault.New(fault.Invalid, "the bundle cannot be written: %w", err)
+		return fault.New(fault.Invalid, "cannot create the bundle: %w", err)
 	}
 	_, err = out.Write(packed.Bytes())
 	if err := errors.Join(err, out.Close()); err != nil {

@@ -1,7 +1,6 @@
 package flags
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,12 +42,14 @@ func explainArguments(cmd *cobra.Command, args []string, err error) error {
 	if _, hinted := exit.Hint(err); err == nil || fault.As(err) != nil || hinted {
 		return err
 	}
-	got := "no arguments"
-	if len(args) > 0 {
-		got = fmt.Sprintf("%q", strings.Join(args, " "))
+	_, takes, _ := strings.Cut(cmd.Use, " ")
+	switch {
+	case takes == "":
+		err = fault.New(fault.Invalid, "%s takes no arguments, but got %q", cmd.CommandPath(), strings.Join(args, " "))
+	case len(args) == 0:
+		err = fault.New(fault.Invalid, "%s needs arguments", cmd.CommandPath())
+	default:
+		err = fault.New(fault.Invalid, "%s cannot use the arguments %q", cmd.CommandPath(), strings.Join(args, " "))
 	}
-	if _, takes, _ := strings.Cut(cmd.Use, " "); takes == "" {
-		return exit.Try(fault.New(fault.Invalid, "%s takes no arguments, but got %s", cmd.CommandPath(), got), "%s", cmd.UseLine())
-	}
-	return exit.Try(fault.New(fault.Invalid, "%s expects other arguments than %s", cmd.CommandPath(), got), "%s", cmd.UseLine())
+	return exit.Try(err, "%s", cmd.UseLine())
 }

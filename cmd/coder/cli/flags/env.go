@@ -81,7 +81,7 @@ func BindEnv(cmd *cobra.Command) error {
 			}
 			for _, v := range values {
 				if err := cmd.Flags().Set(flag.Name, v); err != nil {
-					failed = fault.New(fault.Invalid, "the environment variable %s cannot be used: %w", name, err)
+					failed = fault.New(fault.Invalid, "cannot use the environment variable %s: %w", name, err)
 					return
 				}
 			}

@@ -23,7 +23,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		d, err = time.ParseDuration(text)
 	}
 	if err != nil || d <= 0 {
-		return 0, fault.New(fault.Invalid, "the duration %q is not like 30d or 12h", text)
+		return 0, fault.New(fault.Invalid, "%q is not a duration such as 30d or 12h", text)
 	}
 	return d, nil
 }

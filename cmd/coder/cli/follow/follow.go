@@ -57,10 +57,10 @@ func (w Follower) cancelJob(ctx context.Context, j Job) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer stop()
 	if err := j.Cancel(ctx); err != nil {
-		fmt.Fprintf(w.Streams.Err, "Interrupted; %s goes on, since it cannot be canceled: %v\n", j.What, err)
+		fmt.Fprintf(w.Streams.Err, "Interrupted. Cannot cancel %s, which continues: %v\n", j.What, err)
 		return
 	}
-	fmt.Fprintf(w.Streams.Err, "Interrupted; %s is being canceled.\n", j.What)
+	fmt.Fprintf(w.Streams.Err, "Interrupted. Canceling %s.\n", j.What)
 }
 
 func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.ProvisionerJob, error) {
@@ -89,7 +89,7 @@ func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.Pro
 			if time.Since(lost) > awayLimit {
 				return job, err
 			}
-			p.Note("the server is away; " + j.What + " goes on, waiting for news")
+			p.Note("the server is unreachable; " + j.What + " continues, waiting for the server")
 		}
 		if err := retry.Wait(ctx); err != nil {
 			return job, err

@@ -21,7 +21,7 @@ type Flags struct {
 func (p *Flags) Add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&p.values, "parameter", nil, "parameter as name=value; may be repeated")
-	f.StringArrayVar(&p.defaults, "parameter-default", nil, "default of a parameter as name=value, instead of the template's; may be repeated")
+	f.StringArrayVar(&p.defaults, "parameter-default", nil, "default of a parameter as name=value, which replaces the template's; may be repeated")
 	f.StringArrayVar(&p.ephemeral, "ephemeral-parameter", nil, "parameter for this build only, as name=value; may be repeated")
 	f.StringVar(&p.file, "rich-parameter-file", "", "YAML or JSON file with a value per parameter")
 	flags.SetEnv(f.Lookup("parameter"), "CODER_RICH_PARAMETER")
@@ -36,10 +36,10 @@ func (p *Flags) Given() (values, defaults map[string]string, err error) {
 	if p.file != "" {
 		data, err := os.ReadFile(p.file)
 		if err != nil {
-			return nil, nil, fault.New(fault.Invalid, "the parameter file cannot be read: %w", err)
+			return nil, nil, fault.New(fault.Invalid, "cannot read the parameter file: %w", err)
 		}
 		if values, err = ParseValues(data); err != nil {
-			return nil, nil, fault.New(fault.Invalid, "the parameter file %s cannot be used: %w", p.file, err)
+			return nil, nil, fault.New(fault.Invalid, "cannot use the parameter file %s: %w", p.file, err)
 		}
 	}
 	for _, list := range []struct {

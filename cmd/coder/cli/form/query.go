@@ -116,7 +116,7 @@ func (q Query) one(def parameter) (decision, error) {
 	previous, existed := q.Previous[def.Name]
 	if value, ok := q.Values[def.Name]; ok {
 		if existed && !def.Mutable && !def.Ephemeral && previous != value {
-			return decision{}, fault.New(fault.Invalid, "the parameter %q cannot be changed after the workspace was created", def.Name).
+			return decision{}, fault.New(fault.Invalid, "the parameter %q cannot be changed after the workspace is created", def.Name).
 				WithField(def.Name, "is immutable")
 		}
 		return decision{value: value, found: true}, def.check(value)
@@ -188,7 +188,7 @@ func (p parameter) shown(value string) string {
 // hide replaces what is wrong with a masked value by a sentence without the value.
 func (p parameter) hide(problem, value string) string {
 	if p.masked && value != "" && strings.Contains(problem, value) {
-		return "it does not follow the template's rules"
+		return "it does not satisfy the template's rules"
 	}
 	return problem
 }

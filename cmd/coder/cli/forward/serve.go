@@ -35,7 +35,7 @@ func Listen(ctx context.Context, forwards []Port) ([]io.Closer, error) {
 		}
 		if err != nil {
 			Close(listeners)
-			return nil, exit.Try(fault.New(fault.Conflict, "the local port %s cannot be opened: %w", f.Local, err),
+			return nil, exit.Try(fault.New(fault.Conflict, "cannot listen on %s: %w", f.Local, err),
 				"coder port-forward … --%s %d:%d", f.Network, int(f.Local.Port())%50000+10000, f.Remote)
 		}
 		listeners = append(listeners, l)

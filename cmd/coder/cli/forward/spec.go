@@ -37,18 +37,18 @@ func Parse(tcp, udp []string) ([]Port, error) {
 				for _, f := range forwards {
 					key := f.Network + f.Local.String()
 					if seen[key] {
-						return nil, fault.New(fault.Invalid, "the local port %s is there twice", f.Local)
+						return nil, fault.New(fault.Invalid, "the local port %s is given twice", f.Local)
 					}
 					seen[key] = true
 				}
 				if all = append(all, forwards...); len(all) > maxForwards {
-					return nil, fault.New(fault.Invalid, "more than %d ports are too many", maxForwards)
+					return nil, fault.New(fault.Invalid, "at most %d ports can be forwarded at a time", maxForwards)
 				}
 			}
 		}
 	}
 	if len(all) == 0 {
-		return nil, fault.New(fault.Invalid, "no port is named: --tcp or --udp is missing")
+		return nil, fault.New(fault.Invalid, "no ports given: --tcp or --udp is missing")
 	}
 	return all, nil
 }
@@ -79,7 +79,7 @@ func parseForward(network, spec string) ([]Port, error) {
 		to = first
 	}
 	if int(high-low) >= maxForwards {
-		return nil, fmt.Errorf("more than %d ports are too many", maxForwards)
+		return nil, fmt.Errorf("at most %d ports can be forwarded at a time", maxForwards)
 	}
 	forwards := make([]Port, 0, int(high-low)+1)
 	for i := range int(high-low) + 1 {
@@ -94,7 +94,7 @@ func cutAddress(spec string) (netip.Addr, string, error) {
 		text, rest, ok := strings.Cut(spec[1:], "]:")
 		addr, err := netip.ParseAddr(text)
 		if !ok || err != nil {
-			return addr, "", errors.New("the address in brackets is wrong")
+			return addr, "", errors.New("the address in brackets is not valid")
 		}
 		return addr, rest, nil
 	}
@@ -120,7 +120,7 @@ func parseRange(text string) (low, high uint16, err error) {
 		return 0, 0, err
 	}
 	if high < low {
-		return 0, 0, fmt.Errorf("the range %s runs backwards", text)
+		return 0, 0, fmt.Errorf("the range %s ends before it begins", text)
 	}
 	return low, high, nil
 }

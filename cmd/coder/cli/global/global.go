@@ -52,18 +52,18 @@ func New(streams *tty.Streams) *Flags {
 
 // Add are understood by every command.
 func (g *Flags) Add(f *pflag.FlagSet) {
-	f.StringVar(&g.URL, "url", "", "server, for example https://coder.example.com")
+	f.StringVar(&g.URL, "url", "", "URL of the server, such as https://coder.example.com")
 	f.StringVar(&g.Token, "token", "", "session token instead of the stored one")
-	f.StringVar(&g.configDir, "global-config", "", "folder with the stored session (default $XDG_CONFIG_HOME/coderv2)")
+	f.StringVar(&g.configDir, "global-config", "", "configuration folder, which holds the session (default $XDG_CONFIG_HOME/coderv2)")
 	f.StringArrayVar(&g.Headers, "header", nil, "HTTP header key=value for every request; may be repeated")
-	f.StringVar(&g.HeaderCommand, "header-command", "", "command that prints more headers, one key=value per line")
+	f.StringVar(&g.HeaderCommand, "header-command", "", "command that prints additional headers, one key=value per line")
 	f.BoolVarP(&g.Verbose, "verbose", "v", false, "log to standard error")
 	f.BoolVar(&g.RelayOnly, "disable-direct-connections", false, "reach workspaces through the relay only")
 	f.BoolVar(&g.noVersionWarning, "no-version-warning", false, "suppress the version mismatch warning")
 	f.BoolVar(&g.forceTTY, "force-tty", false, "treat the standard streams as terminals")
-	f.StringVar(&g.tlsCA, "client-tls-ca-file", "", "PEM file with more CA certificates to trust")
+	f.StringVar(&g.tlsCA, "client-tls-ca-file", "", "PEM file with additional CA certificates to trust")
 	f.StringVar(&g.tlsCert, "client-tls-cert-file", "", "PEM file with a client certificate")
-	f.StringVar(&g.tlsKey, "client-tls-key-file", "", "PEM file with its key")
+	f.StringVar(&g.tlsKey, "client-tls-key-file", "", "PEM file with the client certificate's key")
 	for flag, env := range map[string]string{"token": "CODER_SESSION_TOKEN", "global-config": "CODER_CONFIG_DIR"} {
 		flags.SetEnv(f.Lookup(flag), env)
 	}
@@ -218,7 +218,7 @@ func (g *Flags) TLSConfig() (*tls.Config, error) {
 	if g.tlsCert != "" || g.tlsKey != "" {
 		pair, err := tls.LoadX509KeyPair(g.tlsCert, g.tlsKey)
 		if err != nil {
-			return nil, fault.New(fault.Invalid, "the client certificate cannot be used: %w", err)
+			return nil, fault.New(fault.Invalid, "cannot use the client certificate: %w", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -232,14 +232,14 @@ func (g *Flags) rootCAs() (*x509.CertPool, error) {
 	}
 	pem, err := os.ReadFile(g.tlsCA)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "the authorities cannot be read: %w", err)
+		return nil, fault.New(fault.Invalid, "cannot read the CA certificates: %w", err)
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool() // where the system has none, the file's are all
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fault.New(fault.Invalid, "%s holds no certificate in PEM form", g.tlsCA)
+		return nil, fault.New(fault.Invalid, "%s contains no PEM certificate", g.tlsCA)
 	}
 	return roots, nil
 }
@@ -251,7 +251,7 @@ func (g *Flags) Confirm(cmd *cobra.Command, yes bool, text string, def bool) err
 	}
 	s := g.Streams()
 	if !s.InTTY {
-		return exit.Try(fault.New(fault.Invalid, "%q needs a confirmation, and there is no terminal to ask on", cmd.CommandPath()),
+		return exit.Try(fault.New(fault.Invalid, "%q needs confirmation, and standard input is not a terminal", cmd.CommandPath()),
 			"%s --yes", cmd.CommandPath())
 	}
 	ok, err := s.Confirm(cmd.Context(), text, def)
@@ -273,7 +273,7 @@ func (g *Flags) WarnVersion() {
 	if server == "" || Release(server) == Release(own) {
 		return
 	}
-	fmt.Fprintf(g.Streams().Err, "note: the server is %s, this program %s; %s/bin has the server's (--no-version-warning silences this)\n",
+	fmt.Fprintf(g.Streams().Err, "note: the server is version %s, this program is %s; download the server's from %s/bin (--no-version-warning silences this)\n",
 		server, own, g.made.URL())
 }
 

@@ -38,8 +38,8 @@ func dotfilesCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dotfiles REPOSITORY",
 		Short: "Install dotfiles from a Git repository",
-		Long: `Clone a repository of dotfiles, or update it, and install it: by its own script (` + strings.Join(dotfilesScripts, ", ") + `),
-or, where it has none, by symbolic links to its files whose names begin with a dot. A file in the way is kept as NAME.bak.`,
+		Long: `Clone or update a dotfiles repository and install it with its own script (` + strings.Join(dotfilesScripts, ", ") + `),
+or, if it has none, by linking its files whose names begin with a dot. An existing file is kept as NAME.bak.`,
 		Example: `  coder dotfiles https://github.com/me/dotfiles
   coder dotfiles git@github.com:me/dotfiles.git --branch main -y`,
 		Args: flags.Argument("repository"),
@@ -49,9 +49,9 @@ or, where it has none, by symbolic links to its files whose names begin with a d
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&opts.branch, "branch", "b", "", "branch to use (default the repository's own)")
-	f.StringVar(&opts.dir, "repo-dir", "dotfiles", "folder of the clone, below the folder of the configuration unless it is absolute")
-	f.StringVar(&opts.symlinkDir, "symlink-dir", "", "where links are made (default the home folder)")
+	f.StringVarP(&opts.branch, "branch", "b", "", "branch to use (default the repository's default branch)")
+	f.StringVar(&opts.dir, "repo-dir", "dotfiles", "folder of the clone, relative to the configuration folder")
+	f.StringVar(&opts.symlinkDir, "symlink-dir", "", "folder for the links (default the home folder)")
 	flags.SetEnv(f.Lookup("symlink-dir"), "CODER_SYMLINK_DIR")
 	flags.Yes(cmd, &opts.yes)
 	return cmd
@@ -59,7 +59,7 @@ or, where it has none, by symbolic links to its files whose names begin with a d
 
 func runDotfiles(g *global.Flags, cmd *cobra.Command, opts dotfilesOptions) error {
 	if strings.HasPrefix(opts.repo, "-") {
-		return fault.New(fault.Invalid, "%q is no repository", opts.repo)
+		return fault.New(fault.Invalid, "%q is not a repository", opts.repo)
 	}
 	if _, err := exec.LookPath("git"); err != nil {
 		return exit.Try(fault.New(fault.Invalid, "git is not installed here"), "apt-get install git")
@@ -75,7 +75,7 @@ func runDotfiles(g *global.Flags, cmd *cobra.Command, opts dotfilesOptions) erro
 	home := opts.symlinkDir
 	if home == "" {
 		if home, err = os.UserHomeDir(); err != nil {
-			return fault.New(fault.Invalid, "the home folder is not known: %w", err)
+			return fault.New(fault.Invalid, "cannot find the home folder: %w", err)
 		}
 	}
 	if err := g.Confirm(cmd, opts.yes, fmt.Sprintf("Install the dotfiles of %s into %s? Their scripts run as you.", opts.repo, home), true); err != nil {
@@ -108,41 +108,41 @@ func runDotfiles(g *global.Flags, cmd *cobra.Command, opts dotfilesOptions) erro
 func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfilesOptions) error {
 	if _, err := os.Stat(filepath.Join(dir, ".git")); errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-			return fault.New(fault.Invalid, "the folder of the dotfiles cannot be made: %w", err)
+			return fault.New(fault.Invalid, "cannot create the folder of the dotfiles: %w", err)
 		}
 		args := []string{"git", "clone"}
 		if opts.branch != "" {
 			args = append(args, "--branch", opts.branch)
 		}
 		if err := program(ctx, g, "", append(args, "--", opts.repo, dir)...); err != nil {
-			return exit.Try(fault.New(fault.Unavailable, "the repository %s cannot be cloned: %w", opts.repo, err), "git clone %s", opts.repo)
+			return exit.Try(fault.New(fault.Unavailable, "cannot clone the repository %s: %w", opts.repo, err), "git clone %s", opts.repo)
 		}
 		return nil
 	}
 	have, err := gitOutput(ctx, dir, "remote", "get-url", "origin")
 	if err != nil {
-		return fault.New(fault.Conflict, "the folder %s is no clone: %w", dir, err)
+		return fault.New(fault.Conflict, "the folder %s is not a clone: %w", dir, err)
 	}
 	if have != opts.repo {
 		return exit.Try(fault.New(fault.Conflict, "the folder %s is a clone of %s", dir, have), "coder dotfiles %s --repo-dir OTHER", opts.repo)
 	}
 	changes, err := gitOutput(ctx, dir, "status", "--porcelain", "--untracked-files=no")
 	if err != nil {
-		return fault.New(fault.Conflict, "the folder %s cannot be read: %w", dir, err)
+		return fault.New(fault.Conflict, "cannot read the folder %s: %w", dir, err)
 	}
 	if changes != "" {
-		return exit.Try(fault.New(fault.Conflict, "the dotfiles in %s have changes that are not committed", dir), "git -C %s status", dir)
+		return exit.Try(fault.New(fault.Conflict, "the dotfiles in %s have uncommitted changes", dir), "git -C %s status", dir)
 	}
 	if opts.branch != "" {
 		if err := program(ctx, g, dir, "git", "fetch", "origin", opts.branch); err != nil {
-			return fault.New(fault.Unavailable, "the branch %s cannot be fetched: %w", opts.branch, err)
+			return fault.New(fault.Unavailable, "cannot fetch the branch %s: %w", opts.branch, err)
 		}
 		if err := program(ctx, g, dir, "git", "checkout", opts.branch); err != nil {
-			return fault.New(fault.Conflict, "the branch %s cannot be used: %w", opts.branch, err)
+			return fault.New(fault.Conflict, "cannot check out the branch %s: %w", opts.branch, err)
 		}
 	}
 	if err := program(ctx, g, dir, "git", "pull", "--ff-only"); err != nil {
-		return exit.Try(fault.New(fault.Unavailable, "the dotfiles cannot be updated: %w", err), "git -C %s pull", dir)
+		return exit.Try(fault.New(fault.Unavailable, "cannot update the dotfiles: %w", err), "git -C %s pull", dir)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func gitOutput(ctx context.Context, dir string, args ...string) (string, error) 
 func linkDotfiles(g *global.Flags, dir, home string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fault.New(fault.Internal, "the dotfiles cannot be listed: %w", err)
+		return fault.New(fault.Internal, "cannot list the dotfiles: %w", err)
 	}
 	linked := 0
 	for _, e := range entries {
@@ -182,16 +182,16 @@ func linkDotfiles(g *global.Flags, dir, home string) error {
 			if err := os.Rename(to, to+".bak"); err != nil {
 				return fault.New(fault.Conflict, "%s is in the way: %w", to, err)
 			}
-			fmt.Fprintf(g.Streams().Err, "%s was there and is %s.bak now.\n", to, name)
+			fmt.Fprintf(g.Streams().Err, "Moved the existing %s to %s.bak.\n", to, name)
 		}
 		if err := os.Symlink(from, to); err != nil {
-			return fault.New(fault.Conflict, "%s cannot be linked: %w", to, err)
+			return fault.New(fault.Conflict, "cannot link %s: %w", to, err)
 		}
 		linked++
 	}
 	if linked == 0 {
-		return fault.New(fault.Invalid, "the repository has neither a script to install it nor a file whose name begins with a dot")
+		return fault.New(fault.Invalid, "the repository has neither an install script nor a file whose name begins with a dot")
 	}
-	fmt.Fprintf(g.Streams().Err, "%d dotfiles are linked.\n", linked)
+	fmt.Fprintf(g.Streams().Err, "Linked %d dotfiles.\n", linked)
 	return nil
 }

@@ -29,26 +29,26 @@ func SyncCmd(g *global.Flags) *cobra.Command {
 	var opts syncOptions
 	cmd := &cobra.Command{
 		Use:   "sync",
-		Short: "Let the scripts of this workspace wait for each other",
-		Long: `Let the scripts of a workspace wait for each other. Each names what it does, its unit, and what it wants to be complete before.
-These commands speak with the agent of the workspace that they run in.`,
+		Short: "Coordinate the scripts of this workspace",
+		Long: `Coordinate the scripts of a workspace. Each script names its unit of work and the units that must be complete before it starts.
+These commands talk to the agent of the workspace they run in.`,
 		Example: `  coder exp sync want ide clone     # before it starts, "ide" needs "clone" to be complete
   coder exp sync start ide          # waits for that
   coder exp sync complete ide       # lets those start that want "ide"
   coder exp sync status ide`,
 		Args: cobra.NoArgs,
 	}
-	cmd.PersistentFlags().StringVar(&opts.socket, "socket-path", "", "the agent's socket (default the workspace's own)")
+	cmd.PersistentFlags().StringVar(&opts.socket, "socket-path", "", "path of the agent's socket (default the workspace's)")
 	flags.SetEnv(cmd.PersistentFlags().Lookup("socket-path"), units.SocketEnv)
 	start := &cobra.Command{
-		Use: "start UNIT", Short: "Wait until everything that a unit wants is complete, and start it",
+		Use: "start UNIT", Short: "Wait for a unit's dependencies and start it",
 		Example: "  coder exp sync start ide --timeout 10m", Args: flags.Argument("unit"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := askSync(cmd.Context(), opts, units.Request{Do: "start", Unit: args[0]})
 			return err
 		},
 	}
-	start.Flags().DurationVar(&opts.timeout, "timeout", 5*time.Minute, "how long to wait")
+	start.Flags().DurationVar(&opts.timeout, "timeout", 5*time.Minute, "time to wait for the dependencies")
 	status := &cobra.Command{
 		Use: "status UNIT", Short: "Show a unit and what it waits for",
 		Example: "  coder exp sync status ide -o json", Args: flags.Argument("unit"),
@@ -79,7 +79,7 @@ These commands speak with the agent of the workspace that they run in.`,
 			},
 		},
 		&cobra.Command{
-			Use: "ping", Short: "Ask whether the agent answers", Example: "  coder exp sync ping", Args: cobra.NoArgs,
+			Use: "ping", Short: "Check that the agent answers", Example: "  coder exp sync ping", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				_, err := askSync(cmd.Context(), opts, units.Request{Do: "ping"})
 				return err
@@ -101,7 +101,7 @@ const (
 func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit, error) {
 	path := opts.socket
 	if path == "" {
-		return units.Unit{}, exit.Try(fault.New(fault.Invalid, "this is no workspace: $%s is not set", units.SocketEnv), "coder exp sync --help")
+		return units.Unit{}, exit.Try(fault.New(fault.Invalid, "this is not a workspace: $%s is not set", units.SocketEnv), "coder exp sync --help")
 	}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
 	lost := time.Now()
@@ -150,7 +150,7 @@ func printUnit(g *global.Flags, u units.Unit, format string) error {
 	text := u.Name + ": " + string(u.Status)
 	switch {
 	case !u.Known:
-		text = u.Name + ": nobody has named it yet"
+		text = u.Name + ": not declared yet"
 	case len(u.Waits) > 0:
 		text += ", waits for " + strings.Join(u.Waits, ", ")
 	case u.Ready:

@@ -16,17 +16,17 @@ import (
 func externalAuthCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "external-auth",
-		Short:   "Use your logins at other services, inside a workspace",
+		Short:   "Use your logins at other services inside a workspace",
 		Example: "  coder external-auth access-token github",
 		Args:    cobra.NoArgs,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "access-token ID",
 		Short: "Print your access token for a service",
-		Long: `Print your access token for a service of the server's configuration, renewed if its time is nearly over. When you have not linked an
-account there, the address of the page where you can is printed instead.
+		Long: `Print your access token for a service that the server is configured with, renewed if it is about to expire. If you have not linked an
+account, the command prints the URL of the page where you can.
 
-Exit codes: 0 the token is on standard output, 1 the address is, or there was an error, which is on standard error.`,
+Exit codes: 0 printed the token; 1 printed the URL, or failed with an error on standard error.`,
 		Example: `  coder external-auth access-token github
   if TOKEN=$(coder external-auth access-token github); then curl -H "Authorization: Bearer $TOKEN" https://api.github.com/user; else echo "Open $TOKEN"; fi`,
 		Args: flags.Argument("id"),
@@ -41,7 +41,7 @@ func runAccessToken(ctx context.Context, g *global.Flags, id string) error {
 	case err != nil:
 		return err
 	case answer.Unknown:
-		return fault.New(fault.NotFound, "the server knows no login %q", id).WithDetail("its operator configures them")
+		return fault.New(fault.NotFound, "the server has no login %q", id).WithDetail("the operator of the server configures logins")
 	case answer.Token == "":
 		fmt.Fprintln(g.Streams().Out, answer.Page)
 		return &exit.Error{Code: exit.Failed}

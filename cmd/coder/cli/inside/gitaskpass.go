@@ -19,12 +19,12 @@ import (
 func gitAskpassCmd(g *global.Flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "gitaskpass PROMPT",
-		Short: "Answer git's question for a user name or a password, inside a workspace",
-		Long: `Answer git's question for a user name or a password with your login at the git host. Git calls this in a workspace, through
-GIT_ASKPASS, when it clones over HTTPS. The token stays with the server and is fetched when git asks. Where there is none, this says
-where to get one, and git goes on to ask you, if it has a terminal.
+		Short: "Answer Git's credential prompts inside a workspace",
+		Long: `Answer Git's prompts for a user name or a password with your login at the Git host. Git calls this command in a workspace through
+GIT_ASKPASS when it uses HTTPS. The token stays on the server and is fetched when Git asks. Without a login, the command prints where to get one,
+and Git asks you if it has a terminal.
 
-Exit codes: 0 answered, 1 there is no answer.`,
+Exit codes: 0 answered, 1 no answer.`,
 		Example: `  coder gitaskpass "Password for 'https://git.example.com': "`,
 		Args:    flags.Argument("prompt"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runGitAskpass(cmd.Context(), g, args[0]) },
@@ -73,7 +73,7 @@ func runGitAskpass(ctx context.Context, g *global.Flags, prompt string) error {
 	case err != nil:
 		return err
 	case answer.Unknown:
-		return noAnswer(g, "Your server knows no login for %s.", url)
+		return noAnswer(g, "Your server has no login for %s.", url)
 	case answer.Token == "":
 		return noAnswer(g, "To let git in at %s, link your account of %s: open %s", url, answer.Name, answer.Page)
 	case password:
@@ -94,11 +94,11 @@ func noAnswer(g *global.Flags, format string, args ...any) error {
 func askLogin(ctx context.Context, r login.Request) (login.Answer, error) {
 	socket := os.Getenv(login.SocketEnv)
 	if socket == "" {
-		return login.Answer{}, exit.Try(fault.New(fault.Invalid, "there are no logins here: $%s is not set", login.SocketEnv), "coder ssh WORKSPACE, and this there")
+		return login.Answer{}, exit.Try(fault.New(fault.Invalid, "there are no logins here: $%s is not set", login.SocketEnv), "Run this inside a workspace: coder ssh WORKSPACE")
 	}
 	answer, err := login.Ask(ctx, socket, r)
 	if err != nil && ctx.Err() == nil {
-		return answer, exit.Try(fault.New(fault.Unavailable, "the login could not be fetched: %w", err), "the same again in a moment")
+		return answer, exit.Try(fault.New(fault.Unavailable, "cannot fetch the login: %w", err), "Try again in a moment.")
 	}
 	return answer, err
 }

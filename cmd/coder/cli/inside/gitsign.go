@@ -26,9 +26,9 @@ import (
 func gitSignCmd(g *global.Flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "gitsign -- SSH-KEYGEN-ARGUMENTS",
-		Short: "Sign git commits with your key for git, inside a workspace",
-		Long: `Sign git commits with your key for git. Git calls this in a workspace as gpg.ssh.program, where commits are signed with SSH keys.
-The key stays with the server. Another key of your own is used as ssh-keygen would, and so is another gpg.ssh.program of yours.`,
+		Short: "Sign Git commits with your Git key inside a workspace",
+		Long: `Sign Git commits with your Git key. Git calls this command in a workspace as gpg.ssh.program when commits are signed with SSH keys.
+The key stays on the server. If you configure another key or another gpg.ssh.program, that one signs.`,
 		Example:            `  git config --global gpg.format ssh && git config --global commit.gpgsign true`,
 		Hidden:             true,
 		DisableFlagParsing: true, // all of them are ssh-keygen's
@@ -60,7 +60,7 @@ func runGitSign(ctx context.Context, g *global.Flags, args []string) error {
 		socket := os.Getenv(agent.GitAgentEnv)
 		public, err := gitPublicKey(ctx, socket)
 		if err != nil && !isKey(args[i+1]) {
-			return exit.Try(fault.New(fault.Unavailable, "your key for git could not be fetched from the server: %w", err), "git commit --no-gpg-sign")
+			return exit.Try(fault.New(fault.Unavailable, "cannot fetch your Git key from the server: %w", err), "git commit --no-gpg-sign")
 		}
 		if err == nil && signsForOwner(args[i+1], public) {
 			dir, err := scratch.Make("coder-sign-")

@@ -24,10 +24,9 @@ import (
 func gitSSHCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gitssh -- SSH-ARGUMENTS",
-		Short: "Run ssh with your key for git, inside a workspace",
-		Long: `Run ssh with your key for git. Git calls this in a workspace, through GIT_SSH_COMMAND. The key stays with the server and is fetched
-when it is needed; keys of an SSH agent that you forwarded with -A are offered after it. "coder publickey" shows what to enter at
-your git host.`,
+		Short: "Run ssh with your Git key inside a workspace",
+		Long: `Run ssh with your Git key. Git calls this command in a workspace through GIT_SSH_COMMAND. The key stays on the server, which signs
+with it; keys of an SSH agent that you forwarded with -A are offered after it. "coder publickey" prints the key to register at your Git host.`,
 		Example:            `  GIT_SSH_COMMAND="coder gitssh" git clone git@git.example.com:team/project.git`,
 		DisableFlagParsing: true, // all of them are ssh's
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +46,7 @@ your git host.`,
 func runGitSSH(ctx context.Context, g *global.Flags, args []string) error {
 	socket := os.Getenv(agent.GitAgentEnv)
 	if socket == "" {
-		return exit.Try(fault.New(fault.Invalid, "there is no key for git here: $%s is not set", agent.GitAgentEnv), "coder ssh WORKSPACE, and git there")
+		return exit.Try(fault.New(fault.Invalid, "there is no Git key here: $%s is not set", agent.GitAgentEnv), "Run git inside a workspace: coder ssh WORKSPACE")
 	}
 	program, err := exec.LookPath("ssh")
 	if err != nil {
@@ -81,11 +80,11 @@ func explainGitKey(ctx context.Context, g *global.Flags, socket string) {
 		defer conn.Close()
 		var keys []*sshagent.Key
 		if keys, err = sshagent.NewClient(conn).List(); err == nil && len(keys) > 0 {
-			fmt.Fprintf(g.Streams().Err, "If the git host refused the key, enter this one there:\n%s\n", keys[0])
+			fmt.Fprintf(g.Streams().Err, "If the Git host refused the key, register this one there:\n%s\n", keys[0])
 			return
 		}
 	}
-	fmt.Fprintf(g.Streams().Err, "Your key for git could not be fetched from the server.\n")
+	fmt.Fprintf(g.Streams().Err, "Cannot fetch your Git key from the server.\n")
 }
 
 // joinedAgents is an SSH agent on a private socket that offers the keys of several others.

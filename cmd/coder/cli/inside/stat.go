@@ -29,9 +29,9 @@ func statCmd(g *global.Flags) *cobra.Command {
 	var opts statOptions
 	cmd := &cobra.Command{
 		Use:   "stat",
-		Short: "Show how much of this workspace's processor, memory and disk is used",
-		Long: `Show what is used of the container that this command runs in, or of the whole machine where there is none. Templates use it
-in the scripts of their metadata.`,
+		Short: "Show CPU, memory and disk usage of this workspace",
+		Long: `Show the resource usage of the container that this command runs in, or of the machine outside of containers. Templates use it
+in their metadata scripts.`,
 		Example: `  coder stat
   coder stat cpu
   coder stat mem --host --prefix Gi
@@ -41,9 +41,9 @@ in the scripts of their metadata.`,
 	}
 	statFormat(cmd, &opts)
 	cmd.AddCommand(
-		statOne(g, "cpu", "Processor cores in use", &opts, statCPU, false),
-		statOne(g, "mem", "Memory in use", &opts, statMemory, true),
-		statOne(g, "disk", "Space in use on a file system", &opts, statDisk, true),
+		statOne(g, "cpu", "Show CPU cores in use", &opts, statCPU, false),
+		statOne(g, "mem", "Show memory in use", &opts, statMemory, true),
+		statOne(g, "disk", "Show space in use on a file system", &opts, statDisk, true),
 	)
 	return cmd
 }
@@ -61,7 +61,7 @@ func statOne(g *global.Flags, name, short string, opts *statOptions, measure fun
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			amount, err := measure(cmd.Context(), usage.New(), *opts)
 			if err != nil {
-				return fault.New(fault.Unavailable, "this cannot be measured here: %w", err)
+				return fault.New(fault.Unavailable, "cannot measure this here: %w", err)
 			}
 			switch opts.format {
 			case "json":
@@ -80,12 +80,12 @@ func statOne(g *global.Flags, name, short string, opts *statOptions, measure fun
 	}
 	statFormat(cmd, opts)
 	if name != "disk" {
-		cmd.Flags().BoolVar(&opts.host, "host", false, "of the machine, also inside a container")
+		cmd.Flags().BoolVar(&opts.host, "host", false, "measure the machine, even inside a container")
 	} else {
-		cmd.Flags().StringVar(&opts.path, "path", "/", "a file or folder on the file system")
+		cmd.Flags().StringVar(&opts.path, "path", "/", "file or folder on the file system to measure")
 	}
 	if bytes {
-		cmd.Flags().StringVar(&opts.prefix, "prefix", "", "unit of the text: Ki, Mi, Gi or Ti (default the one that fits)")
+		cmd.Flags().StringVar(&opts.prefix, "prefix", "", "unit prefix of the text output: Ki, Mi, Gi or Ti (default one that fits)")
 	}
 	return cmd
 }
@@ -145,7 +145,7 @@ func statScale(prefix string, largest float64) (unit string, scale float64, err 
 		}
 		scale *= 1024
 	}
-	return "", 0, fault.New(fault.Invalid, "the prefix %q is not known: --prefix is Ki, Mi, Gi or Ti", prefix)
+	return "", 0, fault.New(fault.Invalid, "--prefix must be Ki, Mi, Gi or Ti, not %q", prefix)
 }
 
 // runStat shows everything that can be measured.
@@ -173,7 +173,7 @@ func runStat(ctx context.Context, g *global.Flags, opts statOptions) error {
 			continue
 		}
 		if err != nil {
-			return fault.New(fault.Unavailable, "%s cannot be measured here: %w", item.name, err)
+			return fault.New(fault.Unavailable, "cannot measure %s here: %w", item.name, err)
 		}
 		text, err := statText(amount, "")
 		if err != nil {

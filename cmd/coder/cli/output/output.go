@@ -88,7 +88,7 @@ func JSON(w io.Writer, v any) error {
 }
 
 func BadFormat(got, want string) error {
-	return fault.New(fault.Invalid, "the output format %q is not known: --output is %s", got, want)
+	return fault.New(fault.Invalid, "--output cannot be %q: it must be %s", got, want)
 }
 
 // Ago is a time as a person reads it.

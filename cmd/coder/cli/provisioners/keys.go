@@ -15,8 +15,8 @@ import (
 func provisionerKeysCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "keys", Aliases: []string{"key"}, Short: "Manage provisioner keys",
-		Long: `Look after the keys with which provisioners join. A key has a name and fixed tags: its provisioners have those and no others. The server
-keeps only its hash.`,
+		Long: `Manage the keys that provisioners join with. A key has a name and fixed tags; its provisioners have exactly those tags. The server
+stores only a hash of the key.`,
 		Example: "  coder provisioner keys create chicago --tag environment=on_prem --tag data_center=chicago",
 	}
 	cmd.AddCommand(keysCreateCmd(g), keysListCmd(g), keysDeleteCmd(g))
@@ -27,8 +27,8 @@ func keysCreateCmd(g *global.Flags) *cobra.Command {
 	var tags []string
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make a key and print it, once",
-		Long: `Make a key and print it on standard output. Nobody can read it again. A machine becomes a provisioner with it:
+		Short: "Create a key and print it once",
+		Long: `Create a key and print it on standard output. It cannot be read again. To run a provisioner with it:
 CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url URL`,
 		Example: `  coder provisioner keys create chicago --tag environment=on_prem --tag data_center=chicago
   coder provisioner keys create ci > key`,
@@ -46,7 +46,7 @@ CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url URL`,
 			if err != nil {
 				return exit.Try(err, "coder provisioner keys list")
 			}
-			fmt.Fprintf(g.Streams().Err, "Created the key %s. It is not shown again:\n", args[0])
+			fmt.Fprintf(g.Streams().Err, "Created the key %s. It will not be shown again:\n", args[0])
 			_, err = fmt.Fprintln(g.Streams().Out, made.Key)
 			return err
 		},
@@ -90,7 +90,7 @@ func keysDeleteCmd(g *global.Flags) *cobra.Command {
 		Use:     "delete NAME",
 		Aliases: []string{"rm", "remove"},
 		Short:   "Delete a key and disconnect its provisioners",
-		Long: `Delete a key and disconnect its provisioners at once. What they run is interrupted, and those builds fail with the state that they
+		Long: `Delete a key and disconnect its provisioners at once. Builds that they run are interrupted and fail with the state that they
 have reached.`,
 		Example: `  coder provisioner keys delete chicago`,
 		Args:    flags.Argument("key's name"),

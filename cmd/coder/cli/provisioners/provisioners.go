@@ -64,8 +64,8 @@ func provisionersListCmd(g *global.Flags) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List provisioners",
-		Long: `List provisioners: template admins see all, others their own. The path is how the server's packets travel to it: direct, or relayed.
-"coder ping NAME" measures it from here.`,
+		Long: `List provisioners. Template admins see all of them, other users their own. "path" tells whether the server's packets travel directly or
+through a relay; "coder ping NAME" measures the path from here.`,
 		Example: `  coder provisioner list
   coder provisioner list -o json`,
 		Args: cobra.NoArgs,
@@ -93,7 +93,7 @@ func noProvisioners(ctx context.Context, g *global.Flags, client *sdk.Client) {
 	me, err := client.User(ctx, sdk.Me)
 	admin := slices.ContainsFunc(me.Roles, func(r sdk.Role) bool { return r.Name == "owner" || r.Name == "template-admin" })
 	if err == nil && admin {
-		fmt.Fprintln(g.Streams().Err, "There are no provisioners. Builds wait until one is online: coder provisioner start")
+		fmt.Fprintln(g.Streams().Err, "There are no provisioners. Builds wait until one is online. Start one: coder provisioner start")
 		return
 	}
 	fmt.Fprintln(g.Streams().Err, "You have no provisioners of your own. Shared provisioners run your builds; only template admins see them.")
@@ -124,8 +124,8 @@ func jobsListCmd(g *global.Flags) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List jobs, newest first",
-		Long: `List jobs, newest first: template admins see all, others their own. "queue" is a waiting job's place among those with the same tags, and
-"waiting for" says why it does not run.`,
+		Long: `List jobs, newest first. Template admins see all of them, other users their own. "queue" is a waiting job's position among jobs with the
+same tags, "waiting for" the reason why it has not started.`,
 		Example: `  coder provisioner jobs list --status pending`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -145,8 +145,8 @@ func jobsListCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	out.Flags(cmd)
-	cmd.Flags().IntVarP(&limit, "limit", "l", 50, "how many")
-	cmd.Flags().StringSliceVarP(&statuses, "status", "s", nil, "only these: pending, running, succeeded, canceling, canceled, failed")
+	cmd.Flags().IntVarP(&limit, "limit", "l", 50, "maximum number of jobs")
+	cmd.Flags().StringSliceVarP(&statuses, "status", "s", nil, "statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
 	return cmd
 }
 

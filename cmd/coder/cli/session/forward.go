@@ -20,13 +20,13 @@ func forwardAgent(client *ssh.Client, session *ssh.Session, socket string) error
 		socket = os.Getenv("SSH_AUTH_SOCK")
 	}
 	if socket == "" {
-		return fault.New(fault.Invalid, "no SSH agent runs here: $SSH_AUTH_SOCK is not set")
+		return fault.New(fault.Invalid, "no SSH agent is running here: $SSH_AUTH_SOCK is not set")
 	}
 	if err := agent.ForwardToRemote(client, socket); err != nil {
-		return fault.New(fault.Unavailable, "the SSH agent cannot be forwarded: %w", err)
+		return fault.New(fault.Unavailable, "cannot forward the SSH agent: %w", err)
 	}
 	if err := agent.RequestAgentForwarding(session); err != nil {
-		return fault.New(fault.Unavailable, "the workspace refuses to use an SSH agent: %w", err)
+		return fault.New(fault.Unavailable, "the workspace refuses a forwarded SSH agent: %w", err)
 	}
 	return nil
 }

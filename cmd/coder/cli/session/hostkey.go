@@ -24,7 +24,7 @@ const fileHostKey = "ssh_host_ed25519_key"
 func hostKey(dir config.Dir, notes io.Writer) (ssh.Signer, error) {
 	key, err := storedHostKey(dir)
 	if fault.CodeOf(err) == fault.Unavailable {
-		fmt.Fprintf(notes, "OpenSSH will see another host key each time: %v\n", err)
+		fmt.Fprintf(notes, "OpenSSH will see a different host key each time: %v\n", err)
 		text, newErr := newHostKey()
 		if newErr != nil {
 			return nil, newErr
@@ -39,16 +39,16 @@ func storedHostKey(d config.Dir) (ssh.Signer, error) {
 	path := filepath.Join(string(d), fileHostKey)
 	text, err := d.Read(fileHostKey)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "the SSH host key cannot be read: %w", err)
+		return nil, fault.New(fault.Invalid, "cannot read the SSH host key: %w", err)
 	}
 	if text == "" {
 		if text, err = makeHostKey(d, path); err != nil {
-			return nil, fault.New(fault.Unavailable, "the SSH host key cannot be stored: %w", err)
+			return nil, fault.New(fault.Unavailable, "cannot store the SSH host key: %w", err)
 		}
 	}
 	key, err := ssh.ParsePrivateKey([]byte(text + "\n"))
 	if err != nil {
-		return nil, exit.Try(fault.New(fault.Invalid, "%s is not an SSH host key: %w", path, err), "remove the file; the next connection makes a new one")
+		return nil, exit.Try(fault.New(fault.Invalid, "%s is not an SSH host key: %w", path, err), "Remove the file. The next connection creates a new key.")
 	}
 	return key, nil
 }

@@ -24,7 +24,7 @@ const maxKnownHosts = 2000
 // rememberHost makes the known_hosts file say that host, as it was given to OpenSSH, has the key and no other.
 func rememberHost(path, host string, key ssh.PublicKey) error {
 	if strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-_/") != "" {
-		return fault.New(fault.Invalid, "the host name %q holds what no workspace's name does", host)
+		return fault.New(fault.Invalid, "the host name %q contains characters that workspace names cannot have", host)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("make the folder of known hosts: %w", err)

@@ -41,10 +41,10 @@ func (s *Session) Attach(ctx context.Context, req ptywire.Request, again string)
 	end, err := s.showRemote(ctx, conn, req)
 	switch {
 	case errors.Is(err, errLeft):
-		fmt.Fprintf(s.Streams.Err, "The terminal goes on: %s\n", again)
+		fmt.Fprintf(s.Streams.Err, "The terminal keeps running. Reattach: %s\n", again)
 		return nil
 	case err != nil:
-		return exit.Try(t.WhyLost(ctx, fault.New(fault.Unavailable, "the connection to the terminal is lost: %w", err)), "%s", again)
+		return exit.Try(t.WhyLost(ctx, fault.New(fault.Unavailable, "the connection to the terminal was lost: %w", err)), "%s", again)
 	case end.Reason != "":
 		fmt.Fprintf(s.Streams.Err, "The terminal has ended: %s\n", end.Reason)
 	}

@@ -54,7 +54,7 @@ func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts
 	s.Logger.Debug("ssh connection stands")
 	session, err := client.NewSession()
 	if err != nil {
-		return t.WhyLost(ctx, fault.New(fault.Unavailable, "no session can be opened in the workspace: %w", err))
+		return t.WhyLost(ctx, fault.New(fault.Unavailable, "cannot open a session in the workspace: %w", err))
 	}
 	defer session.Close()
 	var forwards sync.WaitGroup
@@ -104,7 +104,7 @@ func (s *Session) prepare(ctx context.Context, client *ssh.Client, session *ssh.
 		key, value, _ := strings.Cut(pair, "=")
 		// No answer is waited for: a round trip per variable would be too much.
 		if _, err := session.SendRequest("env", false, ssh.Marshal(struct{ Name, Value string }{key, value})); err != nil {
-			return fault.New(fault.Unavailable, "the environment cannot be passed: %w", err)
+			return fault.New(fault.Unavailable, "cannot pass the environment: %w", err)
 		}
 	}
 	if opts.ForwardAgent {
@@ -188,7 +188,7 @@ func exitStatus(err error) (int, error) {
 	if _, ok := errors.AsType[*ssh.ExitMissingError](err); ok {
 		return 0, fault.New(fault.Unavailable, "the connection was lost before the session ended")
 	}
-	return 0, fault.New(fault.Unavailable, "the session broke: %w", err)
+	return 0, fault.New(fault.Unavailable, "the session failed: %w", err)
 }
 
 // terminal asks for a remote terminal of the local one's size, and puts the local one into raw mode until restore.
@@ -211,7 +211,7 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 		Columns, Rows, Width, Height uint32
 		Modes                        string
 	}{name, uint32(width), uint32(height), 0, 0, "\x00"})); err != nil {
-		return nil, fault.New(fault.Unavailable, "no terminal can be asked for: %w", err)
+		return nil, fault.New(fault.Unavailable, "cannot request a terminal: %w", err)
 	}
 	if !local {
 		return func() {}, nil
@@ -235,8 +235,8 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 // broken is the error for a connection to the target's agent that has ended with err.
 func broken(t *target.Target, err error) error {
 	if errors.Is(err, sshmux.ErrVersion) {
-		return exit.Try(fault.New(fault.Unavailable, "this program and the agent of %s do not understand each other: %w", t.Workspace.FullName(), err),
-			"coder restart %s, or a newer coder", t.Workspace.FullName())
+		return exit.Try(fault.New(fault.Unavailable, "this program and the agent of %s speak different protocol versions: %w", t.Workspace.FullName(), err),
+			"Restart the workspace or update coder: coder restart %s", t.Workspace.FullName())
 	}
 	return fault.New(fault.Unavailable, "the connection to %s was lost: %w", t.Workspace.FullName(), err)
 }

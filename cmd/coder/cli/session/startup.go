@@ -55,7 +55,7 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 	case sdk.LifecycleStartError:
 		fmt.Fprintf(s.Streams.Err, "A startup script failed; the workspace may be incomplete. See: coder logs %s\n", t.Workspace.FullName())
 	case sdk.LifecycleStartTimeout:
-		fmt.Fprintf(s.Streams.Err, "A startup script takes longer than its template allows. See: coder logs %s\n", t.Workspace.FullName())
+		fmt.Fprintf(s.Streams.Err, "A startup script exceeded the template's time limit. See: coder logs %s\n", t.Workspace.FullName())
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ var (
 func ParseName(text string) (Name, error) {
 	bad := func(why string) (Name, error) {
 		return Name{}, exit.Try(fault.New(fault.Invalid, "%q is not the name of a workspace: %s", text, why),
-			"the form workspace, owner/workspace or owner/workspace.agent; coder list shows yours")
+			"Use workspace, owner/workspace or owner/workspace.agent. List yours with: coder list")
 	}
 	parts := separator.Split(text, -1)
 	marks := separator.FindAllString(text, -1)
@@ -106,7 +106,7 @@ func chooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	agents := ws.LatestBuild.Agents()
 	if len(agents) == 0 {
 		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent", ws.Name).
-			WithDetail("its template declares no coder_agent, or none that exists while it is %s", ws.LatestBuild.Status), "coder show %s", ws.Name)
+			WithDetail("its template declares no coder_agent that exists while the workspace is %s", ws.LatestBuild.Status), "coder show %s", ws.Name)
 	}
 	var names []string
 	for _, agent := range agents {
@@ -123,6 +123,6 @@ func chooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.Invalid, "the workspace %s has several agents: %s", ws.Name, strings.Join(names, ", ")),
 			"coder ssh %s.%s", ws.Name, names[0])
 	}
-	return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent %q, but %s", ws.Name, name, strings.Join(names, ", ")),
+	return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent %q; it has %s", ws.Name, name, strings.Join(names, ", ")),
 		"coder ssh %s.%s", ws.Name, names[0])
 }

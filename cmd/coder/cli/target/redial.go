@@ -15,11 +15,11 @@ import (
 // Redialer dials a target that may be replaced: a workspace that was stopped and started again has another agent.
 type Redialer struct {
 	mu    sync.Mutex // guards the fields below
-	t     *Target    // nil while the workspace does not run
+	t     *Target    // nil while the workspace is not running
 	conns map[*redialerConn]struct{}
 }
 
-var errNotRunning = errors.New("the workspace does not run")
+var errNotRunning = errors.New("the workspace is not running")
 
 // NewRedialer begins with t. Run keeps it up to date.
 func NewRedialer(t *Target) *Redialer { return &Redialer{t: t, conns: map[*redialerConn]struct{}{}} }
@@ -98,14 +98,14 @@ func (r *Redialer) Run(ctx context.Context, name Name, note func(string)) error 
 		if code := fault.CodeOf(why); code == fault.NotFound || code == fault.Unauthenticated {
 			return why
 		}
-		note(fmt.Sprintf("%v; the ports wait until it runs again", why))
+		note(fmt.Sprintf("%v; the ports wait until it is running again", why))
 		next, err := t.next(ctx, name)
 		if err != nil || next == nil {
 			return err
 		}
 		t = next
 		r.set(t)
-		note(t.Workspace.FullName() + " runs again")
+		note(t.Workspace.FullName() + " is running again")
 	}
 }
 

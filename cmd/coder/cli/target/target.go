@@ -104,7 +104,7 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	case !opts.Autostart:
 		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s", ws.FullName())
 	}
-	fmt.Fprintf(opts.Streams.Err, "The workspace %s is stopped; it is being started.\n", ws.FullName())
+	fmt.Fprintf(opts.Streams.Err, "The workspace %s is stopped. Starting it.\n", ws.FullName())
 	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: opts.Reason})
 	if err != nil {
 		return ws, exit.Try(err, "coder start %s", ws.FullName())

@@ -37,7 +37,7 @@ func (t *Target) Watch(ctx context.Context, note func(string)) error {
 			key, known = now, true
 			left, noted = time.Time{}, false
 		case ok:
-			return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "the agent of %s was started anew", t.Workspace.FullName()),
+			return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "the agent of %s was restarted", t.Workspace.FullName()),
 				"coder show %s", t.Workspace.FullName()))
 		case time.Since(asked) >= askEvery:
 			asked = time.Now()
@@ -50,7 +50,7 @@ func (t *Target) Watch(ctx context.Context, note func(string)) error {
 			}
 			if away && !noted && time.Since(left) > awayPatience {
 				noted = true
-				note("The agent of " + t.Workspace.FullName() + " has lost its connection. This goes on when it is back.")
+				note("The agent of " + t.Workspace.FullName() + " has lost its connection. The session resumes when it is back.")
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func (t *Target) replaced(ctx context.Context) (away bool, err error) {
 	ws, err := t.Client.Workspace(ctx, t.Workspace.ID)
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
-		return false, exit.Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may not see it any more", t.Workspace.FullName()), "coder list")
+		return false, exit.Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may no longer see it", t.Workspace.FullName()), "coder list")
 	case fault.CodeOf(err) == fault.Unauthenticated:
 		return false, t.signedOut()
 	case err != nil: // the server will answer again

@@ -38,7 +38,7 @@ func excluded(name string, dir bool) bool {
 func pack(w io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fault.New(fault.Invalid, "the template's folder cannot be read: %w", err)
+		return fault.New(fault.Invalid, "cannot read the template's folder: %w", err)
 	}
 	defer root.Close()
 	archive := tar.NewWriter(&limitedWriter{w: w, left: maxArchive})
@@ -102,7 +102,7 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntr
 	}
 	f, err := root.Open(name)
 	if err != nil {
-		return fault.New(fault.Invalid, "the file %s cannot be read: %w", name, err)
+		return fault.New(fault.Invalid, "cannot read the file %s: %w", name, err)
 	}
 	defer f.Close()
 	header.Typeflag, header.Size = tar.TypeReg, info.Size()
@@ -133,11 +133,11 @@ func (l *limitedWriter) Write(b []byte) (int, error) {
 // unpack writes a tar's files into the folder, which is made when it is not there. Nothing is written outside of it.
 func unpack(r io.Reader, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fault.New(fault.Invalid, "the folder cannot be made: %w", err)
+		return fault.New(fault.Invalid, "cannot create the folder: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fault.New(fault.Invalid, "the folder cannot be opened: %w", err)
+		return fault.New(fault.Invalid, "cannot open the folder: %w", err)
 	}
 	defer root.Close()
 	archive := tar.NewReader(io.LimitReader(r, maxArchive))
@@ -147,7 +147,7 @@ func unpack(r io.Reader, dir string) error {
 			return nil
 		}
 		if err != nil {
-			return fault.New(fault.Invalid, "the archive cannot be read: %w", err)
+			return fault.New(fault.Invalid, "cannot read the archive: %w", err)
 		}
 		if err := unpackEntry(root, archive, header); err != nil {
 			return err
@@ -162,7 +162,7 @@ func unpackEntry(root *os.Root, r io.Reader, header *tar.Header) error {
 		return nil
 	}
 	if !filepath.IsLocal(name) {
-		return fault.New(fault.Invalid, "the archive names a file outside of the folder: %q", header.Name)
+		return fault.New(fault.Invalid, "the archive contains a path outside of the folder: %q", header.Name)
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
@@ -180,7 +180,7 @@ func unpackEntry(root *os.Root, r io.Reader, header *tar.Header) error {
 	}
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
 	if err != nil {
-		return fault.New(fault.Invalid, "the file %s cannot be written: %w", name, err)
+		return fault.New(fault.Invalid, "cannot write the file %s: %w", name, err)
 	}
 	_, err = io.Copy(f, r)
 	if err := errors.Join(err, f.Close()); err != nil {

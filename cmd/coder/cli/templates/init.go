@@ -28,7 +28,7 @@ func templatesInitCmd(g *global.Flags) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return runInit(g, cmd, args, id) },
 	}
-	cmd.Flags().StringVar(&id, "id", "", "starter")
+	cmd.Flags().StringVar(&id, "id", "", "name of the starter")
 	return cmd
 }
 
@@ -55,7 +55,7 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 		}
 		var err error
 		if id, err = g.Streams().Ask(cmd.Context(), q); errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "the starter is not named: --id is missing"), "coder templates init %s", starters.List()[0].Name)
+			return exit.Try(fault.New(fault.Invalid, "no starter given: --id is missing"), "coder templates init %s", starters.List()[0].Name)
 		} else if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 	if err := writeStarter(files, dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(g.Streams().Err, "The starter %s is in %s: coder templates push %s -d %s\n", starter.Name, dir, filepath.Base(dir), dir)
+	fmt.Fprintf(g.Streams().Err, "Wrote the starter %s to %s. Next: coder templates push %s -d %s\n", starter.Name, dir, filepath.Base(dir), dir)
 	return nil
 }
 
@@ -97,10 +97,10 @@ func writeStarter(files fs.FS, dir string) error {
 		}
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fault.New(fault.Invalid, "the folder cannot be made: %w", err)
+			return fault.New(fault.Invalid, "cannot create the folder: %w", err)
 		}
 		if err := os.WriteFile(path, data, 0o644); err != nil {
-			return fault.New(fault.Invalid, "the file cannot be written: %w", err)
+			return fault.New(fault.Invalid, "cannot write the file: %w", err)
 		}
 	}
 	return nil

@@ -45,8 +45,8 @@ func templatesPushCmd(g *global.Flags, verb string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   verb + " [template]",
 		Short: "Upload a folder as a template, or as a new version of one",
-		Long: `Upload a folder as a new version of a template and follow its import. The template is made when it is new. Version control, Terraform's
-own folder and state files are left out. "-d -" reads a tar archive from standard input. An interrupt cancels the import.`,
+		Long: `Upload a folder as a new version of a template and follow its import. A template that does not exist is created. Version control folders, .terraform
+and state files are left out. "-d -" reads a tar archive from standard input. An interrupt cancels the import.`,
 		Example: `  coder templates push docker -d ./docker -y
   coder templates push docker --variable region=eu -m "newer image"`,
 		Hidden: verb == "create",
@@ -56,12 +56,12 @@ own folder and state files are left out. "-d -" reads a tar archive from standar
 	f := cmd.Flags()
 	f.StringVarP(&opts.directory, "directory", "d", ".", "folder with the Terraform files, or - for a tar on standard input")
 	f.StringVar(&opts.name, "name", "", "name of the version (default the server's choice)")
-	f.StringVarP(&opts.message, "message", "m", "", "what is new")
+	f.StringVarP(&opts.message, "message", "m", "", "description of the change")
 	f.StringArrayVar(&opts.variables, "variable", nil, "Terraform variable name=value; may be repeated")
 	f.StringVar(&opts.variablesFile, "variables-file", "", "YAML or JSON file with a value per Terraform variable")
 	f.StringArrayVar(&opts.tags, "provisioner-tag", nil, "tag key=value that the provisioner must have; may be repeated")
-	f.BoolVar(&opts.activate, "activate", true, "make the version the active one")
-	f.BoolVar(&opts.ignoreLock, "ignore-lockfile", false, "say nothing when .terraform.lock.hcl is missing")
+	f.BoolVar(&opts.activate, "activate", true, "activate the version")
+	f.BoolVar(&opts.ignoreLock, "ignore-lockfile", false, "do not warn if .terraform.lock.hcl is missing")
 	flags.Yes(cmd, &opts.yes)
 	return cmd
 }
@@ -109,10 +109,10 @@ func (opts *pushOptions) values() (variables, tags map[string]string, err error)
 	if opts.variablesFile != "" {
 		data, err := os.ReadFile(opts.variablesFile)
 		if err != nil {
-			return nil, nil, fault.New(fault.Invalid, "the variables' file cannot be read: %w", err)
+			return nil, nil, fault.New(fault.Invalid, "cannot read the variables file: %w", err)
 		}
 		if variables, err = form.ParseValues(data); err != nil {
-			return nil, nil, fault.New(fault.Invalid, "the variables' file %s cannot be used: %w", opts.variablesFile, err)
+			return nil, nil, fault.New(fault.Invalid, "cannot use the variables file %s: %w", opts.variablesFile, err)
 		}
 	}
 	own, err := flags.Pairs("variable", opts.variables)
@@ -130,7 +130,7 @@ func confirmPush(g *global.Flags, cmd *cobra.Command, name string, opts *pushOpt
 		return nil // whoever pipes an archive means it
 	}
 	if _, err := os.Stat(filepath.Join(opts.directory, ".terraform.lock.hcl")); err != nil && s.ErrTTY && !opts.ignoreLock {
-		fmt.Fprintln(s.Err, s.Dim("note: there is no .terraform.lock.hcl, so that providers may differ between builds (--ignore-lockfile silences this)"))
+		fmt.Fprintln(s.Err, s.Dim("note: without .terraform.lock.hcl, providers may differ between builds (--ignore-lockfile silences this)"))
 	}
 	return g.Confirm(cmd, opts.yes, fmt.Sprintf("Upload %s as %s?", opts.directory, name), true)
 }
@@ -191,7 +191,7 @@ func importVersion(ctx context.Context, g *global.Flags, client *sdk.Client, req
 			return version, nil
 		}
 		if job.ErrorCode != sdk.JobErrorMissingVariables {
-			return version, follow.JobError(job, "the import of "+name, "coder templates push "+name+", after a correction")
+			return version, follow.JobError(job, "the import of "+name, "Correct the template, then run: coder templates push "+name)
 		}
 		if err := askVariables(ctx, g, client, version.ID, variables, name, job); err != nil {
 			return version, err
@@ -263,7 +263,7 @@ func publish(ctx context.Context, g *global.Flags, client *sdk.Client, name stri
 		return nil
 	}
 	if !activate {
-		fmt.Fprintf(s.Err, "Version %s of %s is there, and not active: coder templates versions promote --template %s --template-version %s\n",
+		fmt.Fprintf(s.Err, "Version %s of %s is ready but not active. Activate it: coder templates versions promote --template %s --template-version %s\n",
 			version.Name, name, name, version.Name)
 		return nil
 	}

@@ -71,7 +71,7 @@ func templatesListCmd(g *global.Flags) *cobra.Command {
 				return err
 			}
 			if len(templates) == 0 && out.Format == "table" {
-				fmt.Fprintln(g.Streams().Err, "There are no templates yet. Try: coder templates init")
+				fmt.Fprintln(g.Streams().Err, "There are no templates yet. Write a starter: coder templates init")
 				return nil
 			}
 			return out.Print(g.Streams().Out, templates)
@@ -87,7 +87,7 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 	var active bool
 	cmd := &cobra.Command{
 		Use:     "edit TEMPLATE",
-		Short:   "Change what a template is called and how its workspaces behave",
+		Short:   "Change a template's name and settings",
 		Example: `  coder templates edit docker --description "Containers on the build host" --default-ttl 8h`,
 		Args:    flags.Argument("template"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,23 +125,23 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 				req.RequireActiveVersion = &active
 			}
 			if !changed {
-				return exit.Try(fault.New(fault.Invalid, "nothing to change was named"), "coder templates edit --help")
+				return exit.Try(fault.New(fault.Invalid, "no changes given"), "coder templates edit --help")
 			}
 			if _, err := client.UpdateTemplate(cmd.Context(), t.ID, req); err != nil {
 				return err
 			}
-			fmt.Fprintf(g.Streams().Err, "The template %s has been changed.\n", t.Name)
+			fmt.Fprintf(g.Streams().Err, "Updated the template %s.\n", t.Name)
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&name, "name", "", "name")
-	f.StringVar(&display, "display-name", "", "name to show")
+	f.StringVar(&name, "name", "", "new name")
+	f.StringVar(&display, "display-name", "", "name shown to users")
 	f.StringVar(&description, "description", "", "description")
 	f.StringVar(&icon, "icon", "", "URL of an icon")
-	f.StringVar(&deprecated, "deprecated", "", "why nobody should make new workspaces from it; empty takes that back")
-	f.DurationVar(&ttl, "default-ttl", 0, "stop workspaces this long after each start, unless they say otherwise")
-	f.BoolVar(&active, "require-active-version", false, "start workspaces with the active version only")
+	f.StringVar(&deprecated, "deprecated", "", "reason not to create new workspaces from the template; empty removes it")
+	f.DurationVar(&ttl, "default-ttl", 0, "default time after each start when workspaces stop, such as 8h; 0 means never")
+	f.BoolVar(&active, "require-active-version", false, "require the active version to start workspaces")
 	return cmd
 }
 
@@ -183,7 +183,7 @@ func templatesPullCmd(g *global.Flags) *cobra.Command {
 	var versionName string
 	cmd := &cobra.Command{
 		Use:   "pull TEMPLATE [folder]",
-		Short: "Write a template's source into a folder",
+		Short: "Download a template's source into a folder",
 		Example: `  coder templates pull docker
   coder templates pull docker --tar >docker.tar`,
 		Args: cobra.RangeArgs(1, 2),
@@ -224,7 +224,7 @@ func templatesPullCmd(g *global.Flags) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&tarOut, "tar", false, "write a tar archive to standard output")
 	f.BoolVar(&zipOut, "zip", false, "write a zip archive to standard output")
-	f.StringVar(&versionName, "version", "", "version (default the active one)")
+	f.StringVar(&versionName, "version", "", "name of the version (default the active one)")
 	flags.Yes(cmd, &yes)
 	cmd.MarkFlagsMutuallyExclusive("tar", "zip")
 	return cmd
@@ -313,13 +313,13 @@ func versionsPromoteCmd(g *global.Flags) *cobra.Command {
 	var templateName, versionName string
 	cmd := &cobra.Command{
 		Use:     "promote",
-		Short:   "Make a version the active one",
+		Short:   "Activate a version",
 		Example: `  coder templates versions promote --template docker --template-version v2`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			if templateName == "" || versionName == "" {
-				return exit.Try(fault.New(fault.Invalid, "--template and --template-version are both needed"), "coder templates versions list TEMPLATE")
+				return exit.Try(fault.New(fault.Invalid, "--template and --template-version are required"), "coder templates versions list TEMPLATE")
 			}
 			client, err := g.Client(ctx)
 			if err != nil {
@@ -340,8 +340,8 @@ func versionsPromoteCmd(g *global.Flags) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&templateName, "template", "t", "", "template")
-	cmd.Flags().StringVar(&versionName, "template-version", "", "version")
+	cmd.Flags().StringVarP(&templateName, "template", "t", "", "name of the template")
+	cmd.Flags().StringVar(&versionName, "template-version", "", "name of the version")
 	return cmd
 }
 

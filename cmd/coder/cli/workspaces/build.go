@@ -28,7 +28,7 @@ type buildOptions struct {
 
 // tagsFlag adds the flag by which a build asks for a provisioner.
 func tagsFlag(cmd *cobra.Command, tags *[]string) {
-	cmd.Flags().StringArrayVar(tags, "provisioner-tag", nil, "tag key=value that the provisioner must have beside the template's, for this build and those that follow; may be repeated")
+	cmd.Flags().StringArrayVar(tags, "provisioner-tag", nil, "tag key=value that the provisioner must have in addition to the template's, for this and later builds; may be repeated")
 }
 
 // givenTags reads them. Nil: none was given, and those of the build before hold.
@@ -89,7 +89,7 @@ func (opts *buildOptions) flags(cmd *cobra.Command) {
 
 func (opts *buildOptions) startFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&opts.always, "always-prompt", false, "ask for every parameter that can be changed")
-	cmd.Flags().StringVar(&opts.reason, "reason", string(sdk.ReasonCLI), "why, for the build's record: cli, ssh_connection, vscode_connection or jetbrains_connection")
+	cmd.Flags().StringVar(&opts.reason, "reason", string(sdk.ReasonCLI), "reason recorded with the build: cli, ssh_connection, vscode_connection or jetbrains_connection")
 }
 
 // onWorkspace finds the workspace, lets a build that is under way end, and runs do.
@@ -193,7 +193,7 @@ func stopCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "stop WORKSPACE",
 		Short:   "Stop a workspace",
-		Long:    "Stop a workspace and follow its build. What the template keeps while it is stopped stays. " + interruptHelp,
+		Long:    "Stop a workspace and follow its build. Resources that the template keeps while stopped are kept. " + interruptHelp,
 		Example: `  coder stop dev -y`,
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -226,7 +226,7 @@ func restartCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "restart WORKSPACE",
 		Short:   "Stop a workspace and start it again",
-		Long:    "Stop a workspace and start it again, following both builds. A parameter that does not fit is refused before the workspace stops. " + interruptHelp,
+		Long:    "Stop a workspace and start it again, following both builds. An invalid parameter is refused before the workspace stops. " + interruptHelp,
 		Example: `  coder restart dev -y`,
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -268,7 +268,7 @@ func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, w
 		return err
 	}
 	if now.LatestBuild.BuildNumber == build.BuildNumber {
-		return exit.Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed meanwhile", ws.FullName()),
+		return exit.Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed in the meantime", ws.FullName()),
 			"coder start %s", ws.FullName())
 	}
 	return finish(ctx, g, client, now, now.LatestBuild, false)
@@ -280,7 +280,7 @@ func updateCmd(g *global.Flags) *cobra.Command {
 		Use:   "update WORKSPACE",
 		Short: "Build a workspace with its template's active version",
 		Long: `Build a workspace with its template's active version. A running workspace is stopped and started again. Parameters keep their values;
-new ones are asked for on a terminal. A value that does not fit is refused before the workspace stops. ` + interruptHelp,
+on a terminal the command asks for new ones. An invalid value is refused before the workspace stops. ` + interruptHelp,
 		Example: `  coder update dev
   coder update dev --parameter region=eu`,
 		Args: flags.Argument("workspace"),
@@ -306,7 +306,7 @@ func deleteCmd(g *global.Flags) *cobra.Command {
 		Use:     "delete WORKSPACE",
 		Aliases: []string{"rm"},
 		Short:   "Delete a workspace and everything it holds",
-		Long:    "Delete a workspace: its resources are destroyed, with what they hold. " + interruptHelp,
+		Long:    "Delete a workspace: destroy its resources with everything they hold. " + interruptHelp,
 		Example: `  coder delete dev -y`,
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {

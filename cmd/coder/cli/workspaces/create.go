@@ -36,13 +36,14 @@ func createCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [name]",
 		Short: "Create a workspace from a template",
-		Long: `Create a workspace and follow its build. The command ends when the build has: on a terminal, or with --wait, when the
-agents have connected too. An interrupt cancels the build.
+		Long: `Create a workspace and follow its build. The command ends with the build; on a terminal, or with --wait, it also waits until the
+agents have connected. An interrupt cancels the build.
 
-When the template needs a login at another service, such as a git host, the command prints the page where you link your account: on a
-terminal it waits for that, elsewhere it ends.
+If the template needs a login at another service, such as a Git host, the command prints the page where you link your account. On a
+terminal it waits until you have; elsewhere it fails.
 
-Parameters without a value are asked for on a terminal. Elsewhere, and with --yes, they take their defaults, and one that has none is an error.`,
+On a terminal the command asks for parameters without a value. Elsewhere, and with --yes, they take their defaults; one without a default is
+an error.`,
 		Example: `  coder create dev -t docker
   coder create dev -t docker --parameter region=eu --yes
   coder create grace/dev -t docker --copy-parameters-from dev`,
@@ -50,15 +51,15 @@ Parameters without a value are asked for on a terminal. Elsewhere, and with --ye
 		RunE: func(cmd *cobra.Command, args []string) error { return runCreate(g, cmd, args, &opts) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&opts.template, "template", "t", "", "template")
+	f.StringVarP(&opts.template, "template", "t", "", "name of the template")
 	f.StringVar(&opts.version, "template-version", "", "version of the template (default the active one)")
-	f.StringVar(&opts.preset, "preset", "", `preset with values for parameters, "none" for none (default: the template's own, if it has one)`)
+	f.StringVar(&opts.preset, "preset", "", `preset with values for parameters, or "none" (default the template's default preset)`)
 	f.StringVar(&opts.copyFrom, "copy-parameters-from", "", "workspace to take parameter values from")
-	f.DurationVar(&opts.stopAfter, "stop-after", 0, "stop the workspace this long after each start")
-	f.StringVar(&opts.startAt, "start-at", "", "schedule of automatic starts, in cron form")
+	f.DurationVar(&opts.stopAfter, "stop-after", 0, "time after each start when the workspace stops, such as 8h (default the template's)")
+	f.StringVar(&opts.startAt, "start-at", "", "schedule of automatic starts, as a cron expression")
 	f.StringVar(&opts.updates, "automatic-updates", string(sdk.UpdatesNever), "use new versions at each start: always or never")
 	f.BoolVar(&opts.noWait, "no-wait", false, "return without waiting for the build")
-	f.BoolVar(&opts.wait, "wait", false, "wait for the agents to connect, also without a terminal")
+	f.BoolVar(&opts.wait, "wait", false, "wait until the agents have connected, even without a terminal")
 	flags.SetEnv(f.Lookup("template"), "CODER_TEMPLATE_NAME")
 	flags.SetEnv(f.Lookup("template-version"), "CODER_TEMPLATE_VERSION")
 	flags.SetEnv(f.Lookup("preset"), "CODER_PRESET_NAME")
@@ -167,7 +168,7 @@ func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, 
 			return err
 		}})
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return target.Name{}, exit.Try(fault.New(fault.Invalid, "the workspace's name is missing"), "coder create NAME --template TEMPLATE")
+			return target.Name{}, exit.Try(fault.New(fault.Invalid, "the name of the workspace is missing"), "coder create NAME --template TEMPLATE")
 		}
 		if err != nil {
 			return target.Name{}, err
@@ -195,7 +196,7 @@ func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, na
 		return sdk.Template{}, err
 	}
 	if len(templates) == 0 {
-		return sdk.Template{}, exit.Try(fault.New(fault.NotFound, "there are no templates yet"), "coder templates init && coder templates push")
+		return sdk.Template{}, exit.Try(fault.New(fault.NotFound, "no templates exist yet"), "coder templates init && coder templates push")
 	}
 	if !g.Streams().InTTY {
 		return sdk.Template{}, exit.Try(fault.New(fault.Invalid, "--template is missing"), "coder create NAME --template %s", templates[0].Name)
@@ -286,7 +287,7 @@ func createError(err error, name target.Name, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:
 		if f := fault.As(err); slices.ContainsFunc(f.Fields, func(f fault.Field) bool { return f.Field == "external_auth" }) {
-			return exit.Try(err, "coder create %s --template %s, after that", name.Name, template)
+			return exit.Try(err, "Link the account, then run: coder create %s --template %s", name.Name, template)
 		}
 		return exit.Try(err, "coder show %s", name)
 	case fault.Invalid:

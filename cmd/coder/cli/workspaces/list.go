@@ -111,7 +111,7 @@ func listCmd(g *global.Flags) *cobra.Command {
 				out.Initial = append(out.Initial, pathColumn)
 			}
 			if len(workspaces) == 0 && out.Format == "table" {
-				fmt.Fprintln(g.Streams().Err, "There are no workspaces. Try: coder create")
+				fmt.Fprintln(g.Streams().Err, "There are no workspaces. Create one: coder create")
 				return nil
 			}
 			if err := out.Print(g.Streams().Out, workspaces); err != nil || out.Format != "table" {
@@ -126,7 +126,7 @@ func listCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include other users' workspaces")
-	cmd.Flags().StringVar(&search, "search", search, "only those that match: owner:me name:x template:y status:running")
+	cmd.Flags().StringVar(&search, "search", search, "filter, such as owner:me name:x template:y status:running")
 	out.Flags(cmd)
 	return cmd
 }
@@ -167,10 +167,10 @@ func showCmd(g *global.Flags) *cobra.Command {
 // printUnsettled names what interrupted builds began.
 func printUnsettled(out io.Writer, b sdk.WorkspaceBuild) {
 	if len(b.UnknownResources) > 0 {
-		fmt.Fprintf(out, "May exist without being in Terraform's state: %s\n", strings.Join(b.UnknownResources, ", "))
+		fmt.Fprintf(out, "May exist outside of the Terraform state: %s\n", strings.Join(b.UnknownResources, ", "))
 	}
 	if len(b.TaintedResources) > 0 {
-		fmt.Fprintf(out, "Begun and not finished, made anew by the next build: %s\n", strings.Join(b.TaintedResources, ", "))
+		fmt.Fprintf(out, "Incomplete, replaced by the next build: %s\n", strings.Join(b.TaintedResources, ", "))
 	}
 }
 

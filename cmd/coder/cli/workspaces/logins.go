@@ -31,7 +31,7 @@ func awaitLogins(ctx context.Context, client *sdk.Client, s *tty.Streams, versio
 	}
 	for _, m := range missing {
 		if m.Type == "" {
-			return exit.Try(fault.New(fault.Conflict, "the template needs the login %q, which the server does not know", m.ID).WithDetail("its operator configures them"), "coder templates list")
+			return exit.Try(fault.New(fault.Conflict, "the template needs the login %q, which the server does not offer", m.ID).WithDetail("the operator of the server configures logins"), "coder templates list")
 		}
 	}
 	if !s.InTTY || !s.ErrTTY {
@@ -40,7 +40,7 @@ func awaitLogins(ctx context.Context, client *sdk.Client, s *tty.Streams, versio
 			names[i], pages[i] = m.DisplayName, m.AuthenticateURL
 		}
 		return exit.Try(fault.New(fault.Conflict, "the template needs a login with %s", strings.Join(names, " and ")).
-			WithDetail("open %s and link the account", strings.Join(pages, " and ")), "the same again after that")
+			WithDetail("open %s and link the account", strings.Join(pages, " and ")), "Run the command again when you have.")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, loginWait, fault.New(fault.Conflict, "no account was linked in %s", loginWait))
 	defer cancel()

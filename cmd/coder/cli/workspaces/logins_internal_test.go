@@ -51,7 +51,7 @@ func TestAwaitLogins(t *testing.T) {
 	if err := awaitLogins(t.Context(), client, streams, needs); err != nil || !strings.Contains(errs.String(), page) || looked.Load() != 3 {
 		t.Errorf("on a terminal: %v after %d looks, %q", err, looked.Load(), errs.String())
 	}
-	if err := awaitLogins(t.Context(), client, streams, nobodys); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "does not know") {
+	if err := awaitLogins(t.Context(), client, streams, nobodys); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "does not offer") {
 		t.Errorf("a login that is not configured: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func logsCmd(g *global.Flags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return runLogs(g, cmd, args[0], number, follow) },
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new output (Ctrl-C to stop)")
-	cmd.Flags().IntVarP(&number, "build-number", "n", 0, "build; negative counts back from the latest (default the latest)")
+	cmd.Flags().IntVarP(&number, "build-number", "n", 0, "number of the build; negative numbers count back from the latest (default the latest)")
 	return cmd
 }
 

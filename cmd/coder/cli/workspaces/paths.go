@@ -33,7 +33,7 @@ func readPaths(ctx context.Context, client *sdk.Client) (clientPaths, error) {
 
 // noPaths says why none are shown; everything else is.
 func noPaths(g *global.Flags, err error) {
-	fmt.Fprintln(g.Streams().Err, "How clients reach the workspaces is not known:", err)
+	fmt.Fprintln(g.Streams().Err, "Cannot read how clients reach the workspaces:", err)
 }
 
 // of is how a workspace's clients reach it: "direct 12ms, relayed 80ms"; "" without clients.

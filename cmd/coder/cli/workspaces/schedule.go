@@ -127,8 +127,8 @@ func scheduleStartCmd(g *global.Flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "start WORKSPACE {TIME [DAYS] [ZONE] | manual}",
 		Short: "Start a workspace at a time of day",
-		Long: `Start a workspace at a time of day: on all days, or on the named ones (Mon-Fri, or Mon,Wed,Sat), in the named time zone, or
-this machine's. "manual" ends that. A schedule in cron's form is understood too, as one argument.`,
+		Long: `Start a workspace at a time of day: every day, or on the given days (Mon-Fri, or Mon,Wed,Sat), in the given time zone (default this
+machine's). "manual" turns automatic start off. A cron expression as a single argument works too.`,
 		Example: `  coder schedule start dev 9:30AM Mon-Fri Europe/Berlin
   coder schedule start dev "CRON_TZ=Europe/Berlin 30 9 * * 1-5"
   coder schedule start dev manual`,

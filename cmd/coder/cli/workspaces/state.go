@@ -43,7 +43,7 @@ func statePullCmd(g *global.Flags) *cobra.Command {
 	var number int
 	cmd := &cobra.Command{
 		Use:     "pull WORKSPACE [file]",
-		Short:   "Write the state to a file, or to standard output",
+		Short:   "Write the Terraform state to a file or standard output",
 		Example: `  coder state pull dev state.json`,
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,7 +60,7 @@ func statePullCmd(g *global.Flags) *cobra.Command {
 			}
 			f, err := os.OpenFile(args[1], os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // a state may hold secrets
 			if err != nil {
-				return fault.New(fault.Invalid, "the file cannot be written: %w", err)
+				return fault.New(fault.Invalid, "cannot write the file: %w", err)
 			}
 			if err := client.BuildState(cmd.Context(), build.ID, f); err != nil {
 				f.Close()
@@ -69,7 +69,7 @@ func statePullCmd(g *global.Flags) *cobra.Command {
 			return f.Close()
 		},
 	}
-	cmd.Flags().IntVarP(&number, "build", "b", 0, "number of the build; negative counts back from the latest (default the latest)")
+	cmd.Flags().IntVarP(&number, "build", "b", 0, "number of the build; negative numbers count back from the latest (default the latest)")
 	return cmd
 }
 
@@ -78,7 +78,7 @@ func statePushCmd(g *global.Flags) *cobra.Command {
 	var noBuild, yes bool
 	cmd := &cobra.Command{
 		Use:     "push WORKSPACE {file|-}",
-		Short:   "Replace the state, and build the workspace from it",
+		Short:   "Replace the Terraform state and build the workspace from it",
 		Example: `  coder state push dev state.json`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,7 +90,7 @@ func statePushCmd(g *global.Flags) *cobra.Command {
 			if args[1] != "-" {
 				f, err := os.Open(args[1])
 				if err != nil {
-					return fault.New(fault.Invalid, "the file cannot be read: %w", err)
+					return fault.New(fault.Invalid, "cannot read the file: %w", err)
 				}
 				defer f.Close()
 				in = f
@@ -122,8 +122,8 @@ func statePushCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&number, "build", "b", 0, "number of the build; negative counts back from the latest (default the latest)")
-	f.BoolVarP(&noBuild, "no-build", "n", false, "only store the state")
+	f.IntVarP(&number, "build", "b", 0, "number of the build; negative numbers count back from the latest (default the latest)")
+	f.BoolVarP(&noBuild, "no-build", "n", false, "store the state without building the workspace")
 	flags.Yes(cmd, &yes)
 	return cmd
 }

@@ -17,8 +17,8 @@ func renameCmd(g *global.Flags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:     "rename WORKSPACE NAME",
-		Short:   "Give a workspace another name",
-		Long:    "Give a workspace another name. Resources whose names contain the old one may be made anew by the next build, with what they hold lost.",
+		Short:   "Rename a workspace",
+		Long:    "Rename a workspace. The next build may replace resources whose names contain the old name, and lose what they hold.",
 		Example: `  coder rename dev backend`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -49,7 +49,7 @@ func favoriteCmd(g *global.Flags) *cobra.Command {
 }
 
 func unfavoriteCmd(g *global.Flags) *cobra.Command {
-	return favoriteOf(g, "unfavorite", "Remove a workspace from your favorites", (*sdk.Client).UnfavoriteWorkspace, "is no favorite any more")
+	return favoriteOf(g, "unfavorite", "Remove a workspace from your favorites", (*sdk.Client).UnfavoriteWorkspace, "is no longer a favorite")
 }
 
 func favoriteOf(g *global.Flags, name, short string, set func(*sdk.Client, context.Context, uuid.UUID) error, done string) *cobra.Command {

@@ -9,7 +9,7 @@ import (
 
 // Yes adds -y.
 func Yes(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask for confirmation")
 }
 
 // Argument checks that exactly one argument is given, and names it when not.
@@ -19,7 +19,7 @@ func Argument(name string) cobra.PositionalArgs {
 		case len(args) == 0:
 			return exit.Try(fault.New(fault.Invalid, "the %s is missing", name), "%s", cmd.UseLine())
 		case len(args) > 1:
-			return exit.Try(fault.New(fault.Invalid, "expected one %s, got %q", name, args), "%s", cmd.UseLine())
+			return exit.Try(fault.New(fault.Invalid, "expected one %s, got %d: %q", name, len(args), args), "%s", cmd.UseLine())
 		}
 		return nil
 	}
