@@ -18,16 +18,16 @@ var evaluateLimits = sandbox.Limits{Memory: 1 << 30, File: 16 << 20}
 
 // newEvaluator makes what works the forms of templates out while people fill them in. A server that runs no provisioner runs no
 // template's code at all: it has no evaluator, and forms stay what they were at their import.
-func newEvaluator(ctx context.Context, log *slog.Logger, o terraformOptions, runDir string, provisioners int) (evaluate func(context.Context, templates.Question) (templates.Answer, error), stop func() error, err error) {
+func newEvaluator(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, provisioners int) (evaluate func(context.Context, templates.Question) (templates.Answer, error), stop func() error, err error) {
 	if provisioners == 0 {
 		return nil, func() error { return nil }, nil
 	}
-	opts, err := o.executor(log, filepath.Join(runDir, "forms"))
+	executorOpts, err := opts.executor(log, filepath.Join(runDir, "forms"))
 	if err != nil {
 		return nil, nil, err
 	}
-	opts.Slots, opts.Limits, opts.ExtraEnv, opts.Metrics = -1, evaluateLimits, nil, nil // nothing is kept warm before the first form
-	executor, err := terraform.New(ctx, opts)
+	executorOpts.Slots, executorOpts.Limits, executorOpts.ExtraEnv, executorOpts.Metrics = -1, evaluateLimits, nil, nil // nothing is kept warm before the first form
+	executor, err := terraform.New(ctx, executorOpts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare forms of templates: %w", err)
 	}

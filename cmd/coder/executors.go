@@ -42,14 +42,14 @@ type terraformOptions struct {
 	metrics          prometheus.Registerer // of a single executor; nil for nowhere
 }
 
-func (o *terraformOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.binary, "terraform", "", "terraform or tofu program to run, 1.9 or newer (default: the first of both on PATH)")
-	f.BoolVar(&o.install, "install-terraform", false, "download Terraform when this machine has none")
-	f.StringVar(&o.cacheDir, "cache-dir", "", "folder for what can be made again (default $CACHE_DIRECTORY, else /var/cache/codermesh for root, else in the user's cache folder)")
-	f.StringVar(&o.isolation, "provisioner-isolation", "auto", `"auto" confines templates, or refuses to run them where it cannot; "none" lets them do what this account can`)
-	f.StringVar(&o.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker's socket, given to templates that use a docker provider; empty for none")
-	jobLimitFlags(f, &o.limits)
-	f.StringArrayVar(&o.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
+func (opts *terraformOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&opts.binary, "terraform", "", "terraform or tofu program to run, 1.9 or newer (default: the first of both on PATH)")
+	f.BoolVar(&opts.install, "install-terraform", false, "download Terraform when this machine has none")
+	f.StringVar(&opts.cacheDir, "cache-dir", "", "folder for what can be made again (default $CACHE_DIRECTORY, else /var/cache/codermesh for root, else in the user's cache folder)")
+	f.StringVar(&opts.isolation, "provisioner-isolation", "auto", `"auto" confines templates, or refuses to run them where it cannot; "none" lets them do what this account can`)
+	f.StringVar(&opts.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker's socket, given to templates that use a docker provider; empty for none")
+	jobLimitFlags(f, &opts.limits)
+	f.StringArrayVar(&opts.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
 	flags.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
 	flags.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
 	flags.SetEnv(f.Lookup("cache-dir"), "CODER_CACHE_DIRECTORY", "CACHE_DIRECTORY")
@@ -62,39 +62,39 @@ func (o *terraformOptions) flags(f *pflag.FlagSet) {
 var errNoConfigDir = fault.New(fault.Invalid, "this account has no configuration folder: set --global-config or CODER_CONFIG_DIR")
 
 // fillCacheDir sets the default.
-func (o *terraformOptions) fillCacheDir() error {
-	if o.cacheDir != "" {
+func (opts *terraformOptions) fillCacheDir() error {
+	if opts.cacheDir != "" {
 		return nil
 	}
 	if os.Geteuid() == 0 {
-		o.cacheDir = "/var/cache/codermesh" // the accounts of jobs cannot enter root's home
+		opts.cacheDir = "/var/cache/codermesh" // the accounts of jobs cannot enter root's home
 		return nil
 	}
 	base, err := os.UserCacheDir()
 	if err != nil {
 		return fmt.Errorf("find the cache folder (set --cache-dir): %w", err)
 	}
-	o.cacheDir = filepath.Join(base, "codermesh")
+	opts.cacheDir = filepath.Join(base, "codermesh")
 	return nil
 }
 
 // executor is how an executor of this program is made, with a folder of its own.
-func (o *terraformOptions) executor(log *slog.Logger, runDir string) (terraform.Options, error) {
+func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terraform.Options, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return terraform.Options{}, fmt.Errorf("find own program: %w", err)
 	}
 	return terraform.Options{
 		Logger:    log,
-		Binary:    o.binary,
-		Install:   o.install,
-		CacheDir:  o.cacheDir,
+		Binary:    opts.binary,
+		Install:   opts.install,
+		CacheDir:  opts.cacheDir,
 		RunDir:    runDir,
 		Worker:    []string{exe, workerCommand},
-		Isolation: o.isolation, DockerSocket: o.docker,
-		JobLimits: o.limits, MayRunUnconfined: o.mayRunUnconfined,
-		ExtraEnv: o.env,
-		Metrics:  o.metrics,
+		Isolation: opts.isolation, DockerSocket: opts.docker,
+		JobLimits: opts.limits, MayRunUnconfined: opts.mayRunUnconfined,
+		ExtraEnv: opts.env,
+		Metrics:  opts.metrics,
 	}, nil
 }
 
@@ -108,15 +108,15 @@ type executors struct {
 // left is found there.
 //
 // With slots -1 nothing is kept warm.
-func newExecutors(ctx context.Context, log *slog.Logger, o terraformOptions, runDir string, n, slots int) (*executors, error) {
+func newExecutors(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, n, slots int) (*executors, error) {
 	made := make([]*terraform.Executor, n)
 	prepare := func(i int) error {
-		opts, err := o.executor(log, filepath.Join(runDir, fmt.Sprint(i)))
+		executorOpts, err := opts.executor(log, filepath.Join(runDir, fmt.Sprint(i)))
 		if err != nil {
 			return err
 		}
-		opts.Slots = slots
-		made[i], err = terraform.New(ctx, opts)
+		executorOpts.Slots = slots
+		made[i], err = terraform.New(ctx, executorOpts)
 		return err
 	}
 	// The first may have to download Terraform. Each of the others starts it only to see that it can.

@@ -17,16 +17,16 @@ type logOptions struct {
 	verbose bool // the global flag
 }
 
-func (o *logOptions) flags(f *pflag.FlagSet) {
-	f.BoolVar(&o.json, "log-json", false, "log as JSON, one object per line")
+func (opts *logOptions) flags(f *pflag.FlagSet) {
+	f.BoolVar(&opts.json, "log-json", false, "log as JSON, one object per line")
 }
 
-func (o *logOptions) logger(w io.Writer) *slog.Logger {
+func (opts *logOptions) logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if o.verbose {
+	if opts.verbose {
 		options.Level = slog.LevelDebug
 	}
-	if o.json {
+	if opts.json {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))

@@ -47,7 +47,7 @@ func provisionerCmds() []*cobra.Command {
 }
 
 func provisionerStartCmd() *cobra.Command {
-	var o provisionerOptions
+	var opts provisionerOptions
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Run a provisioner daemon on this machine",
@@ -67,57 +67,57 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon or it could n
   coder provisionerd start --tag scope=user
   coder provisionerd start --concurrency 4 --prometheus-address 127.0.0.1:2112 --log-json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runProvisioner(cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runProvisioner(cmd, opts) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.name, "name", "", "name of the daemon, unique in the deployment (default: this machine's)")
-	f.StringVar(&o.psk, "psk", "", "pre-shared key, as the server's --provisioner-daemon-psk (better given by the environment)")
-	f.StringVar(&o.key, "key", "", "key made with coder provisioner keys create (better given by the environment)")
-	f.StringArrayVarP(&o.tags, "tag", "t", nil, "tag key=value; may be repeated")
-	f.IntVar(&o.concurrency, "concurrency", 1, "how many jobs run at once, each in a folder and with a Terraform of its own")
-	f.DurationVar(&o.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to end in order before it is killed")
-	f.StringVar(&o.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
+	f.StringVar(&opts.name, "name", "", "name of the daemon, unique in the deployment (default: this machine's)")
+	f.StringVar(&opts.psk, "psk", "", "pre-shared key, as the server's --provisioner-daemon-psk (better given by the environment)")
+	f.StringVar(&opts.key, "key", "", "key made with coder provisioner keys create (better given by the environment)")
+	f.StringArrayVarP(&opts.tags, "tag", "t", nil, "tag key=value; may be repeated")
+	f.IntVar(&opts.concurrency, "concurrency", 1, "how many jobs run at once, each in a folder and with a Terraform of its own")
+	f.DurationVar(&opts.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to end in order before it is killed")
+	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	flags.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")
-	o.terraform.flags(f)
-	o.logs.flags(f)
+	opts.terraform.flags(f)
+	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_PROVISIONER_DAEMON_")
 	return cli.Daemon(cmd)
 }
 
-func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
+func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	ctx := cmd.Context()
-	o.logs.verbose = cli.Verbose(cmd)
-	log := o.logs.logger(os.Stderr)
+	opts.logs.verbose = cli.Verbose(cmd)
+	log := opts.logs.logger(os.Stderr)
 	defer boundServerMemory().Stop()
 	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
-	if o.concurrency < 1 || o.concurrency > maxConcurrency {
-		return fault.New(fault.Invalid, "--concurrency cannot be %d: it must be between 1 and %d", o.concurrency, maxConcurrency)
+	if opts.concurrency < 1 || opts.concurrency > maxConcurrency {
+		return fault.New(fault.Invalid, "--concurrency cannot be %d: it must be between 1 and %d", opts.concurrency, maxConcurrency)
 	}
-	if o.cancelGrace <= 0 {
-		return fault.New(fault.Invalid, "--cancel-grace cannot be %s", o.cancelGrace)
+	if opts.cancelGrace <= 0 {
+		return fault.New(fault.Invalid, "--cancel-grace cannot be %s", opts.cancelGrace)
 	}
 	server, err := cli.FindServer(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	if o.name == "" {
-		if o.name, err = os.Hostname(); err != nil {
+	if opts.name == "" {
+		if opts.name, err = os.Hostname(); err != nil {
 			return fault.New(fault.Invalid, "this machine has no host name: name the daemon with --name")
 		}
 	}
-	if strings.ContainsRune(o.name, filepath.Separator) || o.name == "." || o.name == ".." {
-		return fault.New(fault.Invalid, "the name %q cannot be used, since it also names a folder", o.name)
+	if strings.ContainsRune(opts.name, filepath.Separator) || opts.name == "." || opts.name == ".." {
+		return fault.New(fault.Invalid, "the name %q cannot be used, since it also names a folder", opts.name)
 	}
 	configDir := cli.ConfigDir(cmd)
 	if configDir == "" {
 		return errNoConfigDir
 	}
-	if err := o.terraform.fillCacheDir(); err != nil {
+	if err := opts.terraform.fillCacheDir(); err != nil {
 		return err
 	}
-	state := filepath.Join(configDir, "provisionerd", o.name)
+	state := filepath.Join(configDir, "provisionerd", opts.name)
 	claim, err := provisionerd.ClaimFolder(ctx, state, isHeir())
 	if err != nil && isHeir() {
 		return nil // a new daemon delivers
@@ -130,7 +130,7 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	header, err := o.header(server, instance)
+	header, err := opts.header(server, instance)
 	if err != nil {
 		return err
 	}
@@ -138,35 +138,35 @@ func runProvisioner(cmd *cobra.Command, o provisionerOptions) (err error) {
 	defer forget()
 	run := provisionerd.RunOptions{
 		Options: provisionerd.Options{
-			Logger: log, Name: o.name, StateDir: filepath.Join(state, "journal"), Slots: o.concurrency, StopGrace: o.cancelGrace, Heir: isHeir(),
+			Logger: log, Name: opts.name, StateDir: filepath.Join(state, "journal"), Slots: opts.concurrency, StopGrace: opts.cancelGrace, Heir: isHeir(),
 		},
 		URL:       server.URL,
 		Header:    func(context.Context) (http.Header, error) { return header.Clone(), nil },
 		TLS:       server.TLS,
 		RelayOnly: server.RelayOnly,
 		Interrupt: second,
-		OnStarted: func() { log.Info("provisioner started", "peer", o.name, "url", server.URL.String()) },
+		OnStarted: func() { log.Info("provisioner started", "peer", opts.name, "url", server.URL.String()) },
 	}
-	warm := o.concurrency
+	warm := opts.concurrency
 	if isHeir() {
 		if left, err := provisionerd.Undelivered(run.StateDir); err != nil || !left {
 			return err
 		}
-		log.Warn("provisioner was killed, delivering what it left", "peer", o.name)
+		log.Warn("provisioner was killed, delivering what it left", "peer", opts.name)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, heirGrace)
 		defer cancel()
 		warm = -1
 	}
-	if o.metrics != "" && !isHeir() {
-		metrics, err := serveMetrics(o.metrics, log)
+	if opts.metrics != "" && !isHeir() {
+		metrics, err := serveMetrics(opts.metrics, log)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, metrics.close()) }()
-		run.Metrics, o.terraform.metrics = metrics.registry, metrics.registry
+		run.Metrics, opts.terraform.metrics = metrics.registry, metrics.registry
 	}
-	executors, err := newExecutors(ctx, log, o.terraform, filepath.Join(state, "run"), 1, warm)
+	executors, err := newExecutors(ctx, log, opts.terraform, filepath.Join(state, "run"), 1, warm)
 	if err != nil {
 		return err
 	}
@@ -203,9 +203,9 @@ func instanceOf(dir string) (string, error) {
 }
 
 // header names the daemon and carries its credential.
-func (o provisionerOptions) header(server cli.Server, instance string) (http.Header, error) {
+func (opts provisionerOptions) header(server cli.Server, instance string) (http.Header, error) {
 	tags := url.Values{}
-	for _, tag := range o.tags {
+	for _, tag := range opts.tags {
 		key, value, ok := strings.Cut(tag, "=")
 		if !ok || key == "" {
 			return nil, fault.New(fault.Invalid, "the tag %q is not key=value", tag).WithDetail("For example: --tag environment=on_prem")
@@ -216,24 +216,24 @@ func (o provisionerOptions) header(server cli.Server, instance string) (http.Hea
 		tags.Set(key, value)
 	}
 	switch {
-	case o.key != "" && o.psk != "":
+	case opts.key != "" && opts.psk != "":
 		return nil, fault.New(fault.Invalid, "--key and --psk cannot be combined")
-	case o.key != "" && len(tags) > 0:
+	case opts.key != "" && len(tags) > 0:
 		return nil, fault.New(fault.Invalid, "--tag cannot be combined with --key, which has tags of its own").
-			WithDetail("Make a key with other tags: coder provisioner keys create NAME --tag %s", o.tags[0])
+			WithDetail("Make a key with other tags: coder provisioner keys create NAME --tag %s", opts.tags[0])
 	}
 	header := server.Header.Clone()
 	if header == nil {
 		header = http.Header{}
 	}
-	header.Set(sdk.ProvisionerNameHeader, o.name)
+	header.Set(sdk.ProvisionerNameHeader, opts.name)
 	header.Set(sdk.ProvisionerTagsHeader, tags.Encode())
 	header.Set(sdk.ProvisionerInstanceHeader, instance)
 	switch {
-	case o.key != "":
-		header.Set(sdk.ProvisionerKeyHeader, o.key)
-	case o.psk != "":
-		header.Set(sdk.ProvisionerPSKHeader, o.psk)
+	case opts.key != "":
+		header.Set(sdk.ProvisionerKeyHeader, opts.key)
+	case opts.psk != "":
+		header.Set(sdk.ProvisionerPSKHeader, opts.psk)
 	case server.Token != "":
 		header.Set(sdk.SessionHeader, server.Token.Reveal())
 	default:

