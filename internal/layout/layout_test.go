@@ -110,7 +110,7 @@ var law = map[string]rule{
 	"cmd/coder/cli/flags":   {imports: []string{"cmd/coder/cli/exit"}},
 	"cmd/coder/cli/follow":  {imports: []string{"cmd/coder/cli/exit"}},
 	"cmd/coder/cli/form":    {imports: []string{"cmd/coder/cli/flags"}},
-	"cmd/coder/cli/forward": {imports: []string{"agent", "cmd/coder/cli/exit"}},
+	"cmd/coder/cli/forward": {imports: []string{"cmd/coder/cli/exit"}},
 	"cmd/coder/cli/target":  {imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/follow", "cmd/coder/cli/output", "meshclient"}},
 	"cmd/coder/cli/session": {
 		imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/forward", "cmd/coder/cli/target", "sshmux", "tailnet"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -78,12 +79,7 @@ func (c *redialerConn) Close() error {
 }
 
 // CloseWrite ends the sending side, where the transport can.
-func (c *redialerConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
+func (c *redialerConn) CloseWrite() error { return netio.CloseWrite(c.Conn) }
 
 // Run replaces the target when its workspace is started again, until ctx ends: then it returns nil. It returns an error when the
 // workspace is gone for good or the session is over. note tells a person what happens.
