@@ -16,7 +16,6 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -261,69 +260,4 @@ func loginTokenCmd(g *global.Flags) *cobra.Command {
 			return err
 		},
 	}
-}
-
-func logoutCmd(g *global.Flags) *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
-		Use:     "logout",
-		Short:   "End the stored session",
-		Example: `  coder logout --yes`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := g.Confirm(cmd, yes, "End the session at "+client.URL().String()+"?", true); err != nil {
-				return err
-			}
-			// A session that the server does not know any more is as good as ended.
-			if err := client.Logout(cmd.Context()); err != nil && fault.CodeOf(err) != fault.Unauthenticated {
-				return err
-			}
-			dir, err := g.Config()
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(dir.Remove(config.FileSession), dir.Remove(config.FileURL)); err != nil {
-				return err
-			}
-			fmt.Fprintf(g.Streams().Err, "You are signed out of %s.\n", client.URL())
-			return nil
-		},
-	}
-	flags.Yes(cmd, &yes)
-	return cmd
-}
-
-func whoamiCmd(g *global.Flags) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
-		Use:     "whoami",
-		Short:   "Show who is signed in, and where",
-		Example: `  coder whoami`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			user, err := client.User(cmd.Context(), sdk.Me)
-			if err != nil {
-				return err
-			}
-			out := g.Streams().Out
-			switch format {
-			case "json":
-				return output.JSON(out, []any{map[string]any{"url": client.URL().String(), "username": user.Username, "id": user.ID, "roles": user.Roles}})
-			case "text":
-				_, err = fmt.Fprintf(out, "You are %s at %s.\n", user.Username, client.URL())
-				return err
-			}
-			return output.BadFormat(format, "text or json")
-		},
-	}
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
-	return cmd
 }

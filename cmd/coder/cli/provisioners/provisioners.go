@@ -9,14 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
-	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -97,80 +93,4 @@ func noProvisioners(ctx context.Context, g *global.Flags, client *sdk.Client) {
 		return
 	}
 	fmt.Fprintln(g.Streams().Err, "You have no provisioners of your own. Shared provisioners run your builds; only template admins see them.")
-}
-
-func jobsListCmd(g *global.Flags) *cobra.Command {
-	out := output.List[sdk.ProvisionerJob]{Columns: []output.Column[sdk.ProvisionerJob]{
-		output.Col("id", func(j sdk.ProvisionerJob) string { return j.ID.String() }),
-		output.Col("created at", func(j sdk.ProvisionerJob) string { return output.Ago(j.CreatedAt) }),
-		output.Col("type", func(j sdk.ProvisionerJob) string { return string(j.Type) }),
-		output.Col("status", func(j sdk.ProvisionerJob) string { return string(j.Status) }),
-		output.Col("template", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateName }),
-		output.Col("workspace", func(j sdk.ProvisionerJob) string { return j.Metadata.WorkspaceName }),
-		output.Col("worker", func(j sdk.ProvisionerJob) string { return j.WorkerName }),
-		output.Col("tags", func(j sdk.ProvisionerJob) string { return tagWords(j.Tags) }),
-		output.Col("queue", func(j sdk.ProvisionerJob) string {
-			if j.QueuePosition == 0 {
-				return ""
-			}
-			return fmt.Sprintf("%d/%d", j.QueuePosition, j.QueueSize)
-		}),
-		output.Col("waiting for", func(j sdk.ProvisionerJob) string { return j.WaitingReason }),
-		output.Col("error", func(j sdk.ProvisionerJob) string { return j.Error }),
-	}, Initial: []string{"id", "created at", "type", "status", "template", "workspace", "queue", "waiting for"}}
-	var limit int
-	var statuses []string
-	cmd := &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List jobs, newest first",
-		Long: `List jobs, newest first. Template admins see all of them, other users their own. "queue" is a waiting job's position among jobs with the
-same tags, "waiting for" the reason why it has not started.`,
-		Example: `  coder provisioner jobs list --status pending`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			q := sdk.JobsQuery{Limit: limit}
-			for _, s := range statuses {
-				q.Statuses = append(q.Statuses, sdk.JobStatus(s))
-			}
-			jobs, err := client.ProvisionerJobs(cmd.Context(), sdk.DefaultOrganization, q)
-			if err != nil {
-				return err
-			}
-			return out.Print(g.Streams().Out, jobs)
-		},
-	}
-	out.Flags(cmd)
-	cmd.Flags().IntVarP(&limit, "limit", "l", 50, "maximum number of jobs")
-	cmd.Flags().StringSliceVarP(&statuses, "status", "s", nil, "statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
-	return cmd
-}
-
-func jobsCancelCmd(g *global.Flags) *cobra.Command {
-	return &cobra.Command{
-		Use:     "cancel JOB",
-		Short:   "Cancel a job",
-		Example: `  coder provisioner jobs cancel 6c2d3f0e-8d3b-4f0c-9a3e-0d6f6f1f2a11`,
-		Args:    flags.Argument("job's id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			id, err := uuid.Parse(args[0])
-			if err != nil {
-				return exit.Try(fault.New(fault.Invalid, "%q is not the id of a job", args[0]), "coder provisioner jobs list")
-			}
-			client, err := g.Client(ctx)
-			if err != nil {
-				return err
-			}
-			if err := client.CancelJob(ctx, sdk.DefaultOrganization, id); err != nil {
-				return exit.Try(err, "coder provisioner jobs list")
-			}
-			fmt.Fprintf(g.Streams().Err, "The job %s is being canceled.\n", id)
-			return nil
-		},
-	}
 }

@@ -273,3 +273,20 @@ func publish(ctx context.Context, g *global.Flags, client *sdk.Client, name stri
 	fmt.Fprintf(s.Err, "Version %s of %s is active.\n", version.Name, name)
 	return nil
 }
+
+// templateName is the argument, or the folder's name.
+func templateName(args []string, flag, dir string) (string, error) {
+	switch {
+	case len(args) == 1:
+		return args[0], nil
+	case flag != "":
+		return flag, nil
+	case dir == "-":
+		return "", exit.Try(fault.New(fault.Invalid, "a template from standard input needs a name"), "coder templates push NAME -d -")
+	}
+	full, err := filepath.Abs(dir)
+	if err != nil {
+		return "", errors.Join(fault.New(fault.Invalid, "the folder %q cannot be found", dir), err)
+	}
+	return filepath.Base(full), nil
+}

@@ -3,7 +3,6 @@ package workspaces
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,12 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/tty"
 )
 
 var workspaceColumns = []output.Column[sdk.Workspace]{
@@ -129,121 +125,4 @@ func listCmd(g *global.Flags) *cobra.Command {
 	cmd.Flags().StringVar(&search, "search", search, "filter, such as owner:me name:x template:y status:running")
 	out.Flags(cmd)
 	return cmd
-}
-
-func showCmd(g *global.Flags) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
-		Use:     "show WORKSPACE",
-		Short:   "Show a workspace's resources and agents",
-		Example: `  coder show dev`,
-		Args:    flags.Argument("workspace"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ws, _, err := target.Find(cmd.Context(), client, args[0])
-			if err != nil {
-				return err
-			}
-			if format == "json" {
-				return output.JSON(g.Streams().Out, ws)
-			}
-			if format != "table" {
-				return output.BadFormat(format, "table or json")
-			}
-			paths, err := readPaths(cmd.Context(), client)
-			if err != nil {
-				noPaths(g, err)
-			}
-			return printWorkspace(g, ws, paths)
-		},
-	}
-	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
-	return cmd
-}
-
-// printUnsettled names what interrupted builds began.
-func printUnsettled(out io.Writer, b sdk.WorkspaceBuild) {
-	if len(b.UnknownResources) > 0 {
-		fmt.Fprintf(out, "May exist outside of the Terraform state: %s\n", strings.Join(b.UnknownResources, ", "))
-	}
-	if len(b.TaintedResources) > 0 {
-		fmt.Fprintf(out, "Incomplete, replaced by the next build: %s\n", strings.Join(b.TaintedResources, ", "))
-	}
-}
-
-func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error {
-	out := g.Streams().Out
-	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", ws.FullName(), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
-		ws.TemplateName, ws.LatestBuild.TemplateVersionName)
-	if ws.Outdated {
-		fmt.Fprintf(out, "A newer version of the template is active: coder update %s\n", ws.Name)
-	}
-	if line := waitingLine(ws.LatestBuild.Job); line != "" {
-		fmt.Fprintln(out, line)
-	}
-	if ws.LatestBuild.Job.Error != "" {
-		fmt.Fprintf(out, "The build failed: %s\n", tty.Clean(ws.LatestBuild.Job.Error))
-	}
-	printUnsettled(out, ws.LatestBuild)
-	fmt.Fprintln(out)
-	table := tty.Table{Header: []string{"resource", "agent", "status", "version", "directory", "access"}}
-	for _, r := range ws.LatestBuild.Resources {
-		if r.Hide && len(r.Agents) == 0 {
-			continue
-		}
-		label := r.Type + "." + r.Name
-		if len(r.Agents) == 0 {
-			table.Add(label)
-		}
-		for _, agent := range r.Agents {
-			status := string(agent.Status)
-			if agent.Status == sdk.AgentConnected {
-				status += ", " + string(agent.LifecycleState)
-			}
-			directory := agent.ExpandedDirectory
-			if directory == "" {
-				directory = agent.Directory
-			}
-			name := ws.Name
-			if len(ws.LatestBuild.Agents()) > 1 {
-				name += "." + agent.Name
-			}
-			table.Add(label, agent.Name, status, agent.Version, directory, "coder ssh "+name)
-		}
-	}
-	if err := table.Write(out); err != nil {
-		return err
-	}
-	for _, agent := range ws.LatestBuild.Agents() {
-		if ws.LatestBuild.Transition == sdk.TransitionStart && !agent.Health.Healthy {
-			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, tty.Clean(agent.Health.Reason))
-			if agent.TroubleshootingURL != "" {
-				fmt.Fprintf(out, "See %s\n", agent.TroubleshootingURL)
-			}
-		}
-		if c := agent.Connections; c != nil && c.Any() > 0 {
-			fmt.Fprintf(out, "\n%s is used by: %s\n", agent.Name, connectionsText(*c))
-		}
-		if text := paths.to(agent.ID); text != "" {
-			fmt.Fprintf(out, "\n%s is reached by: %s\n", agent.Name, text)
-		}
-	}
-	return nil
-}
-
-// connectionsText lists what there is of each kind.
-func connectionsText(c sdk.AgentConnections) string {
-	var parts []string
-	for _, kind := range []struct {
-		n    uint32
-		name string
-	}{{c.SSH, "SSH"}, {c.VSCode, "VS Code"}, {c.JetBrains, "JetBrains"}, {c.ReconnectingPTY, "terminal"}, {c.PortForward, "forwarded port"}} {
-		if kind.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d × %s", kind.n, kind.name))
-		}
-	}
-	return strings.Join(parts, ", ")
 }

@@ -1,0 +1,45 @@
+package account
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func publicKeyCmd(g *global.Flags) *cobra.Command {
+	var reset, yes bool
+	cmd := &cobra.Command{
+		Use:     "publickey",
+		Aliases: []string{"pubkey"},
+		Short:   "Print the public key that workspaces use for git",
+		Example: `  coder publickey`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			read := client.GitSSHKey
+			if reset {
+				if err := g.Confirm(cmd, yes, "Create a new key? You must then register it at your Git hosts.", false); err != nil {
+					return err
+				}
+				read = client.RegenerateGitSSHKey
+			}
+			key, err := read(cmd.Context(), sdk.Me)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(g.Streams().Out, strings.TrimSpace(key.PublicKey))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&reset, "reset", false, "create a new key pair first")
+	flags.Yes(cmd, &yes)
+	return cmd
+}

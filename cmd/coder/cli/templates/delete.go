@@ -1,0 +1,45 @@
+package templates
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+)
+
+func templatesDeleteCmd(g *global.Flags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "delete TEMPLATE...",
+		Aliases: []string{"rm"},
+		Short:   "Delete templates that no workspace uses",
+		Example: `  coder templates delete docker -y`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := g.Confirm(cmd, yes, "Delete "+strings.Join(args, ", ")+"?", false); err != nil {
+				return err
+			}
+			for _, name := range args {
+				t, err := findTemplate(cmd.Context(), client, name)
+				if err != nil {
+					return err
+				}
+				if err := client.DeleteTemplate(cmd.Context(), t.ID); err != nil {
+					return exit.Try(err, "coder list --all --search template:%s", t.Name)
+				}
+				fmt.Fprintf(g.Streams().Err, "The template %s has been deleted.\n", t.Name)
+			}
+			return nil
+		},
+	}
+	flags.Yes(cmd, &yes)
+	return cmd
+}

@@ -1,0 +1,83 @@
+package templates
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func templatesPullCmd(g *global.Flags) *cobra.Command {
+	var yes, tarOut, zipOut bool
+	var versionName string
+	cmd := &cobra.Command{
+		Use:   "pull TEMPLATE [folder]",
+		Short: "Download a template's source into a folder",
+		Example: `  coder templates pull docker
+  coder templates pull docker --tar >docker.tar`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			client, err := g.Client(ctx)
+			if err != nil {
+				return err
+			}
+			t, err := findTemplate(ctx, client, args[0])
+			if err != nil {
+				return err
+			}
+			version, err := findVersion(ctx, client, t, versionName)
+			if err != nil {
+				return err
+			}
+			if tarOut || zipOut {
+				format := map[bool]string{true: "zip", false: "tar"}[zipOut]
+				return client.Download(ctx, version.Job.FileID, format, g.Streams().Out)
+			}
+			dir := t.Name
+			if len(args) == 2 {
+				dir = args[1]
+			}
+			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+				if err := g.Confirm(cmd, yes, "Overwrite what is in "+dir+"?", false); err != nil {
+					return err
+				}
+			}
+			if err := pullInto(ctx, client, version.Job.FileID, dir); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "Version %s of %s is in %s.\n", version.Name, t.Name, dir)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&tarOut, "tar", false, "write a tar archive to standard output")
+	f.BoolVar(&zipOut, "zip", false, "write a zip archive to standard output")
+	f.StringVar(&versionName, "version", "", "name of the version (default the active one)")
+	flags.Yes(cmd, &yes)
+	cmd.MarkFlagsMutuallyExclusive("tar", "zip")
+	return cmd
+}
+
+// pullInto unpacks a stored archive into a folder.
+func pullInto(ctx context.Context, client *sdk.Client, file uuid.UUID, dir string) error {
+	temp, err := os.CreateTemp("", "coder-template-*.tar")
+	if err != nil {
+		return fmt.Errorf("make temporary file: %w", err)
+	}
+	defer os.Remove(temp.Name())
+	defer temp.Close()
+	if err := client.Download(ctx, file, "tar", temp); err != nil {
+		return err
+	}
+	if _, err := temp.Seek(0, 0); err != nil {
+		return fmt.Errorf("read temporary file: %w", err)
+	}
+	return unpack(temp, dir)
+}

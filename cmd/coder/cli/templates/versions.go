@@ -1,0 +1,113 @@
+package templates
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// findVersion is the named version of a template; "" and "active" are the active one.
+func findVersion(ctx context.Context, client *sdk.Client, t sdk.Template, name string) (sdk.TemplateVersion, error) {
+	if name == "" || name == "active" {
+		return client.TemplateVersion(ctx, t.ActiveVersionID)
+	}
+	v, err := client.TemplateVersionByName(ctx, t.ID, name)
+	if err != nil && fault.CodeOf(err) == fault.NotFound {
+		return v, exit.Try(fault.New(fault.NotFound, "the template %s has no version %q", t.Name, name), "coder templates versions list %s", t.Name)
+	}
+	return v, err
+}
+
+func versionsCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{Use: "versions", Aliases: []string{"version"}, Short: "Manage a template's versions", Example: "  coder templates versions list docker"}
+	cmd.AddCommand(versionsListCmd(g), versionsPromoteCmd(g))
+	return cmd
+}
+
+func versionsListCmd(g *global.Flags) *cobra.Command {
+	type row struct {
+		sdk.TemplateVersion
+		Active bool `json:"active"`
+	}
+	out := output.List[row]{Columns: []output.Column[row]{
+		output.Col("name", func(r row) string { return r.Name }),
+		output.Col("created at", func(r row) string { return output.Ago(r.CreatedAt) }),
+		output.Col("created by", func(r row) string { return r.CreatedBy.Username }),
+		output.Col("status", func(r row) string { return string(r.Job.Status) }),
+		output.Col("active", func(r row) string { return map[bool]string{true: "active"}[r.Active] }),
+		output.Col("message", func(r row) string { return r.Message }),
+		output.Col("id", func(r row) string { return r.ID.String() }),
+	}, Initial: []string{"name", "created at", "created by", "status", "active"}}
+	cmd := &cobra.Command{
+		Use:     "list TEMPLATE",
+		Aliases: []string{"ls"},
+		Short:   "List a template's versions",
+		Example: `  coder templates versions list docker`,
+		Args:    flags.Argument("template"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t, err := findTemplate(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			versions, err := client.TemplateVersions(cmd.Context(), t.ID)
+			if err != nil {
+				return err
+			}
+			var rows []row
+			for _, v := range versions {
+				rows = append(rows, row{v, v.ID == t.ActiveVersionID})
+			}
+			return out.Print(g.Streams().Out, rows)
+		},
+	}
+	out.Flags(cmd)
+	return cmd
+}
+
+func versionsPromoteCmd(g *global.Flags) *cobra.Command {
+	var templateName, versionName string
+	cmd := &cobra.Command{
+		Use:     "promote",
+		Short:   "Activate a version",
+		Example: `  coder templates versions promote --template docker --template-version v2`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			if templateName == "" || versionName == "" {
+				return exit.Try(fault.New(fault.Invalid, "--template and --template-version are required"), "coder templates versions list TEMPLATE")
+			}
+			client, err := g.Client(ctx)
+			if err != nil {
+				return err
+			}
+			t, err := findTemplate(ctx, client, templateName)
+			if err != nil {
+				return err
+			}
+			v, err := findVersion(ctx, client, t, versionName)
+			if err != nil {
+				return err
+			}
+			if err := client.UpdateActiveVersion(ctx, t.ID, sdk.UpdateActiveVersionRequest{ID: v.ID}); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "Version %s of %s is active.\n", v.Name, t.Name)
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&templateName, "template", "t", "", "name of the template")
+	cmd.Flags().StringVar(&versionName, "template-version", "", "name of the version")
+	return cmd
+}

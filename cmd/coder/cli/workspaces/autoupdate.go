@@ -1,0 +1,36 @@
+package workspaces
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func autoupdateCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "autoupdate WORKSPACE {always | never}",
+		Short:   "Turn automatic updates on or off",
+		Example: `  coder autoupdate dev always`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			req := sdk.UpdateAutomaticUpdatesRequest{AutomaticUpdates: sdk.AutomaticUpdates(args[1])}
+			if err := client.UpdateAutomaticUpdates(cmd.Context(), ws.ID, req); err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "Automatic updates of %s: %s.\n", ws.FullName(), args[1])
+			return nil
+		},
+	}
+}

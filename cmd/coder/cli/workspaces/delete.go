@@ -1,0 +1,42 @@
+package workspaces
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func deleteCmd(g *global.Flags) *cobra.Command {
+	var opts buildOptions
+	cmd := &cobra.Command{
+		Use:     "delete WORKSPACE",
+		Aliases: []string{"rm"},
+		Short:   "Delete a workspace and everything it holds",
+		Long:    "Delete a workspace: destroy its resources with everything they hold. " + interruptHelp,
+		Example: `  coder delete dev -y`,
+		Args:    flags.Argument("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return onWorkspace(g, cmd, args[0], func(ctx context.Context, client *sdk.Client, ws sdk.Workspace) error {
+				text := "Delete " + ws.FullName() + " and everything it holds?"
+				if opts.orphan {
+					text = "Forget " + ws.FullName() + " without destroying its resources?"
+				}
+				if err := g.Confirm(cmd, opts.yes, text, false); err != nil {
+					return err
+				}
+				build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: opts.orphan, Reason: sdk.ReasonCLI})
+				if err != nil {
+					return err
+				}
+				return finish(ctx, g, client, ws, build, opts.noWait)
+			})
+		},
+	}
+	opts.flags(cmd)
+	cmd.Flags().BoolVar(&opts.orphan, "orphan", false, "forget the resources instead of destroying them; for template admins")
+	return cmd
+}

@@ -1,0 +1,114 @@
+package workspaces
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func scheduleStartCmd(g *global.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "start WORKSPACE {TIME [DAYS] [ZONE] | manual}",
+		Short: "Start a workspace at a time of day",
+		Long: `Start a workspace at a time of day: every day, or on the given days (Mon-Fri, or Mon,Wed,Sat), in the given time zone (default this
+machine's). "manual" turns automatic start off. A cron expression as a single argument works too.`,
+		Example: `  coder schedule start dev 9:30AM Mon-Fri Europe/Berlin
+  coder schedule start dev "CRON_TZ=Europe/Berlin 30 9 * * 1-5"
+  coder schedule start dev manual`,
+		Args: cobra.RangeArgs(2, 4),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			schedule, err := parseStart(args[1:], localZone())
+			if err != nil {
+				return err
+			}
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := client.UpdateAutostart(cmd.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: schedule}); err != nil {
+				return err
+			}
+			if schedule == nil {
+				fmt.Fprintf(g.Streams().Err, "Autostart is off for %s.\n", ws.FullName())
+			} else {
+				fmt.Fprintf(g.Streams().Err, "%s starts at %s.\n", ws.FullName(), readable(*schedule))
+			}
+			return nil
+		},
+	}
+}
+
+var clockTime = regexp.MustCompile(`^(?i)(\d{1,2})(?::(\d\d))?\s*(am|pm)?$`)
+
+// parseStart makes cron's form of a time of day, days and a zone; nil means no automatic start. The server checks days and zone.
+func parseStart(words []string, zone string) (*string, error) {
+	if len(words) == 1 && words[0] == "manual" {
+		return nil, nil
+	}
+	if len(words) == 1 && strings.Contains(words[0], " ") {
+		return &words[0], nil
+	}
+	hour, minute, err := parseClock(words[0])
+	if err != nil {
+		return nil, err
+	}
+	days := "*"
+	for _, word := range words[1:] {
+		if isZone(word) {
+			zone = word
+		} else {
+			days = word
+		}
+	}
+	schedule := fmt.Sprintf("CRON_TZ=%s %d %d * * %s", zone, minute, hour, days)
+	return &schedule, nil
+}
+
+// isZone tells a time zone's name from days: zones are UTC, Local or Area/City.
+func isZone(word string) bool { return strings.Contains(word, "/") || strings.EqualFold(word, "UTC") }
+
+func parseClock(text string) (hour, minute int, err error) {
+	refuse := fault.New(fault.Invalid, "the time %q is not like 9:30, 9:30AM or 21:00", text)
+	m := clockTime.FindStringSubmatch(text)
+	if m == nil {
+		return 0, 0, refuse
+	}
+	hour, _ = strconv.Atoi(m[1]) // two digits at most
+	if m[2] != "" {
+		minute, _ = strconv.Atoi(m[2])
+	}
+	if m[3] != "" {
+		if hour < 1 || hour > 12 {
+			return 0, 0, refuse
+		}
+		hour %= 12
+		if strings.EqualFold(m[3], "pm") {
+			hour += 12
+		}
+	}
+	if hour > 23 || minute > 59 {
+		return 0, 0, refuse
+	}
+	return hour, minute, nil
+}
+
+// localZone is the name of this machine's time zone, as far as it can be known; the server has no other way to know it.
+func localZone() string {
+	if name := time.Local.String(); name != "Local" && name != "" {
+		return name
+	}
+	return systemZone()
+}
