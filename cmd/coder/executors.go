@@ -98,7 +98,7 @@ func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terrafo
 	}, nil
 }
 
-// executors are what runs the jobs of a process, one for each daemon.
+// executors run the jobs of a process, one for each daemon.
 type executors struct {
 	each     []job.Executor
 	concerns []string // about the confinement of templates

@@ -23,7 +23,7 @@ import (
 const (
 	heirVariable = "CODER_PROVISIONER_HEIR" // "wait:<file descriptor>", then "act"
 	heirActs     = "act"
-	// succession is how long the heir leaves a supervisor to start the daemon anew.
+	// succession is how long the heir gives a supervisor to restart the daemon.
 	succession = 2 * time.Second
 	heirGrace  = 15 * time.Minute // how long the heir tries: longer than the server waits for a daemon by default
 )
@@ -39,7 +39,7 @@ func awaitInheritance() error {
 	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
-	// A signal to all processes of a service ends the daemon, which tells us. Nobody reads the channel.
+	// A signal to all processes of a service ends the daemon, which tells this process. Nothing reads the channel.
 	deaf := make(chan os.Signal, 1)
 	signal.Notify(deaf, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	pipe := os.NewFile(uintptr(number), "pipe of the daemon")
@@ -80,7 +80,7 @@ func leaveHeir() (*heir, error) {
 	cmd.Env = append(os.Environ(), heirVariable+"=wait:"+strconv.Itoa(first))
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = ownSession()
-	// Whoever reads a pipe waits for the last writer, and a daemon's death must not be held up by its heir.
+	// A reader of a pipe waits for its last writer, so the heir must not hold the writing end.
 	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeNamedPipe == 0 {
 		cmd.Stderr = os.Stderr
 	}

@@ -81,7 +81,7 @@ func (d *adminDatabase) open(cmd *cobra.Command, fn func(*database.DB) error) (e
 	return fn(db)
 }
 
-// newPassword asks for a password on a terminal, and reads a line of standard input elsewhere: arguments are seen by everybody.
+// newPassword asks for a password on a terminal, and reads a line of standard input elsewhere: other users can see arguments.
 func newPassword(ctx context.Context) (string, error) {
 	streams := tty.Std(false)
 	password, err := streams.Ask(ctx, tty.Question{Text: "New password", Secret: true})

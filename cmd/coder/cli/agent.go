@@ -63,7 +63,7 @@ func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	if err != nil {
 		return err
 	}
-	// Without the keeper there are no terminals, and nobody who would bury orphans: the workspace ends in good order.
+	// Without the keeper there are no terminals and orphans are not reaped, so the workspace shuts down.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go func() {
@@ -82,7 +82,7 @@ func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	if g.Verbose {
 		level = slog.LevelDebug
 	}
-	// The agent decides itself which signals end it, and how: a closed terminal must not.
+	// The agent handles signals itself: a closed terminal must not end it.
 	err = agent.Run(ctx, agent.Options{
 		Logger: slog.New(slog.NewTextHandler(g.Streams().Err, &slog.HandlerOptions{Level: level})),
 		URL:    server, Token: kept.Token(), StateDir: opts.stateDir, LogDir: opts.logDir, TLS: tlsConfig, Header: header,
@@ -94,7 +94,7 @@ func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	return err
 }
 
-// keepAgent is the process above the agent's. It checks what the agent will need, so that a person hears of it once.
+// keepAgent is the process above the agent's. It checks what the agent needs, so that errors are reported once.
 func keepAgent(g *global.Flags, opts agentOptions) error {
 	if _, err := agentURL(g, opts); err != nil {
 		return err

@@ -23,7 +23,7 @@ func appOf(cmd *cobra.Command) *global.Flags { return cmd.Context().Value(appKey
 // Server is how the global flags say to reach the server.
 type Server struct {
 	URL    *url.URL
-	Token  secret.Token // of the session; empty when nobody is signed in
+	Token  secret.Token // of the session; empty without one
 	Header http.Header  // what goes with every request, without the token
 	TLS    *tls.Config  // nil means the system's authorities
 	// RelayOnly: no direct paths.

@@ -18,7 +18,7 @@ const (
 	startTime         = time.Second
 )
 
-// keepMemory marks a command that bounds its memory itself: it is no client.
+// keepMemory marks a command that bounds its memory itself, as daemons do.
 const keepMemory = "memory"
 
 // Daemon marks a command as one that runs for long and bounds its memory itself.

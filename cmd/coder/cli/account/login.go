@@ -177,10 +177,10 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 	return err
 }
 
-// minPassword is the server's minimum, checked here so that nothing has to be typed twice.
+// minPassword is the server's minimum, checked here so that nothing must be typed twice.
 const minPassword = 8
 
-// askPassword asks for a new password twice, and again for both when they differ.
+// askPassword asks for a new password twice, until both answers match.
 func askPassword(ctx context.Context, g *global.Flags) (string, error) {
 	s := g.Streams()
 	for {

@@ -27,7 +27,7 @@ func logoutCmd(g *global.Flags) *cobra.Command {
 			if err := g.Confirm(cmd, yes, "End the session at "+client.URL().String()+"?", true); err != nil {
 				return err
 			}
-			// A session that the server does not know any more is as good as ended.
+			// A session that the server no longer knows has ended.
 			if err := client.Logout(cmd.Context()); err != nil && fault.CodeOf(err) != fault.Unauthenticated {
 				return err
 			}

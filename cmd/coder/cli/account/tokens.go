@@ -104,7 +104,7 @@ func tokensRemoveCmd(g *global.Flags) *cobra.Command {
 					id = key.ID
 				}
 			}
-			// The public half alone is enough, and nobody should paste the rest anywhere.
+			// The public half is enough. Users should not paste the rest.
 			id, _, _ = strings.Cut(id, "-")
 			if err := client.DeleteAPIKey(cmd.Context(), sdk.Me, id); err != nil {
 				return err

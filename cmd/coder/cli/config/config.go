@@ -1,5 +1,4 @@
-// Package config is the configuration folder: the stored session and files beside it, each written whole or not at all. It knows no
-// server.
+// Package config is the configuration folder: the stored session and files beside it, each written atomically. It knows no server.
 package config
 
 import (
@@ -11,7 +10,7 @@ import (
 	"strings"
 )
 
-// Files of the configuration folder. Other programs read them too.
+// Files of the configuration folder, which other programs read too.
 const (
 	FileURL     = "url"
 	FileSession = "session"
@@ -20,7 +19,7 @@ const (
 // Dir is the folder that holds the stored session.
 type Dir string
 
-// Open names the folder; it need not exist yet.
+// Open returns the folder that the flag names, or else the default one. The folder need not exist.
 func Open(flag string) (Dir, error) {
 	if flag != "" {
 		return Dir(flag), nil
@@ -47,7 +46,7 @@ func (d Dir) Read(name string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// Write stores a file, whole or not at all, readable by its owner only.
+// Write replaces a file atomically. Only its owner can read it.
 func (d Dir) Write(name, text string) error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return fmt.Errorf("make the configuration folder: %w", err)
@@ -55,7 +54,7 @@ func (d Dir) Write(name, text string) error {
 	return WriteFile(filepath.Join(string(d), name), []byte(text), 0o600)
 }
 
-// Remove deletes a file. One that does not exist is fine.
+// Remove deletes a file, if it exists.
 func (d Dir) Remove(name string) error {
 	if err := os.Remove(filepath.Join(string(d), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove stored %s: %w", name, err)
@@ -63,7 +62,7 @@ func (d Dir) Remove(name string) error {
 	return nil
 }
 
-// WriteFile replaces a file, whole or not at all.
+// WriteFile replaces a file atomically.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

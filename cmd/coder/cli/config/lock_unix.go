@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// Lock blocks until the file is this process's alone. Closing it unlocks it.
+// Lock blocks until this process has the file's lock. Closing the file releases the lock.
 func Lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX) }

@@ -210,7 +210,7 @@ func quoteConfig(path string) string {
 	return `"` + strings.NewReplacer("%", "%%", `"`, `\"`).Replace(filepath.ToSlash(path)) + `"`
 }
 
-// sshOptionLines merges the defaults, the server's options and the person's: a later one replaces an earlier one of its name.
+// sshOptionLines merges the defaults, the server's and the user's options. A later one replaces an earlier one of the same name.
 func sshOptionLines(defaults []string, server map[string]string, own []string) ([]string, error) {
 	type option struct{ key, value string }
 	var all []option
@@ -249,7 +249,7 @@ func sshOptionLines(defaults []string, server map[string]string, own []string) (
 	return lines, nil
 }
 
-// proxyCommand is this program with the flags that find the same session again.
+// proxyCommand returns this program's command line with the flags that select the same session.
 func proxyCommand(g *global.Flags, opts *configSSHOptions, dir, knownHosts string) (string, error) {
 	binary := opts.binary
 	if binary == "" {
@@ -281,7 +281,7 @@ func quoteProxy(word string) string {
 	return `"` + word + `"`
 }
 
-// realPath expands ~ and follows a link, so that it is its target that is replaced.
+// realPath expands ~ and follows links, so that a link's target is replaced and not the link.
 func realPath(path string) (string, error) {
 	if rest, ok := strings.CutPrefix(path, "~"); ok {
 		home, err := os.UserHomeDir()

@@ -21,14 +21,14 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// introduceTimeout bounds how long commands that measure wait for an agent.
+// introduceTimeout bounds how long measurements wait for an introduction.
 const introduceTimeout = 15 * time.Second
 
 type pingOptions struct {
 	count   int
 	timeout time.Duration
 	wait    time.Duration
-	// provisioner: the name is a provisioner's, also where a workspace has the same.
+	// provisioner means that the name is a provisioner's, even if a workspace has the same name.
 	provisioner bool
 }
 
@@ -54,7 +54,7 @@ nothing answers.`,
 	return cmd
 }
 
-// reachMeasured is reach for commands that measure: nothing is started, and an agent that is not there is an error soon.
+// reachMeasured reaches a workspace for a measurement: it starts nothing, and fails soon if the agent is missing.
 func reachMeasured(ctx context.Context, g *global.Flags, text string) (*target.Target, error) {
 	name, err := target.ParseName(text)
 	if err != nil {
@@ -73,7 +73,7 @@ func reachMeasured(ctx context.Context, g *global.Flags, text string) (*target.T
 	return t, err
 }
 
-// pinged is what is being measured: an agent, or a provisioner.
+// pinged is the peer that is measured: an agent or a provisioner.
 type pinged struct {
 	kind, name string
 	id         uuid.UUID
@@ -81,7 +81,7 @@ type pinged struct {
 	whyLost    func(context.Context) error // when nothing answered
 }
 
-// findPinged finds a workspace with the name, or else a provisioner, and waits until it is introduced.
+// findPinged finds a workspace, or else a provisioner, by name and waits until it is introduced.
 func findPinged(ctx context.Context, g *global.Flags, text string, provisioner bool) (pinged, error) {
 	if !provisioner {
 		t, err := reachMeasured(ctx, g, text)
@@ -109,7 +109,7 @@ func findPinged(ctx context.Context, g *global.Flags, text string, provisioner b
 	return p, err
 }
 
-// reachProvisioner is reach for a provisioner. found is false where there is none with the name.
+// reachProvisioner reaches a provisioner. found is false if none has the name.
 func reachProvisioner(ctx context.Context, g *global.Flags, name string) (p pinged, found bool, err error) {
 	opts, err := targetOptions(ctx, g, target.Name{})
 	if err != nil {
@@ -181,7 +181,7 @@ func runPing(ctx context.Context, g *global.Flags, text string, opts pingOptions
 	return nil
 }
 
-// pathWords say how a ping travelled.
+// pathWords describes how a ping travelled.
 func pathWords(p tailnet.Pong) string {
 	if p.Direct {
 		return "p2p via " + p.Endpoint.String()

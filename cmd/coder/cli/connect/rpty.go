@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
 
-// RptyCmd opens the terminals that browsers do.
+// RptyCmd is "rpty", which opens the same terminals as the dashboard.
 func RptyCmd(g *global.Flags) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{

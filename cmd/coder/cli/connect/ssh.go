@@ -121,7 +121,7 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 		if local, err = startBridge(g, opts, args[0]); err != nil {
 			return err
 		}
-		// After an error the process's end closes the pipe: OpenSSH ends us when it is closed, and the person is to read why first.
+		// After an error the pipe closes with the process: OpenSSH kills this program when it is closed, and the error must be printed first.
 		defer func() {
 			if err == nil {
 				local.Close()
@@ -139,7 +139,7 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 	}
 	over := &session.Session{Target: t, Streams: g.Streams(), Logger: log}
 	log.Debug("agent introduced", "agent", t.Agent.ID)
-	// Leaving the mesh in order is a courtesy to the other side: it must not keep a person or a script waiting.
+	// Leaving the mesh in order is a courtesy to the peer. It must not keep the user waiting.
 	defer target.LeaveQuickly(t.Mesh.Leave)
 	if err := over.WaitStartup(ctx, opts.wait); err != nil {
 		return err
@@ -205,7 +205,7 @@ func usageApp(flag string) string {
 	return flag
 }
 
-// logToFile makes --verbose log to a file of the folder; "" leaves everything as it is.
+// logToFile logs to a new file in the folder. It does nothing for "".
 func logToFile(g *global.Flags, dir string) (closer func(), err error) {
 	if dir == "" {
 		return func() {}, nil
@@ -222,7 +222,7 @@ func logToFile(g *global.Flags, dir string) (closer func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// startBridge begins to speak SSH with OpenSSH on the standard streams.
+// startBridge serves SSH to OpenSSH on the standard streams.
 func startBridge(g *global.Flags, opts *sshOptions, host string) (*bridge.Bridge, error) {
 	dir, err := g.Config()
 	if err != nil {
@@ -231,7 +231,7 @@ func startBridge(g *global.Flags, opts *sshOptions, host string) (*bridge.Bridge
 	return session.StartBridge(g.Streams(), g.Logger(), dir, opts.knownHosts, host)
 }
 
-// targetOptions are what the global flags say about reaching a workspace.
+// targetOptions returns options with the client and settings of the global flags.
 func targetOptions(ctx context.Context, g *global.Flags, name target.Name) (target.Options, error) {
 	client, err := g.Client(ctx)
 	return target.Options{

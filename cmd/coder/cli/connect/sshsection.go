@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The lines that mark our section of OpenSSH's configuration. Sections that other programs of this family wrote are taken
-// over.
+// The lines that mark our section of OpenSSH's configuration. Other programs of this family use the same markers, and their section is
+// replaced.
 const (
 	sectionStart = "# ------------START-CODER-----------"
 	sectionEnd   = "# ------------END-CODER------------"
@@ -14,8 +14,7 @@ const (
 		"# ProxyCommand ends SSH on this machine, with a host key of its own that it writes to UserKnownHostsFile."
 )
 
-// findSection returns where the marked section begins and ends in text, with its last newline; start is -1 when there is
-// none.
+// findSection returns where the marked section begins and ends in text, including its last newline. start is -1 without a section.
 func findSection(text string) (start, end int, err error) {
 	start, end = -1, -1
 	offset := 0
@@ -40,8 +39,7 @@ func findSection(text string) (start, end int, err error) {
 	return start, end, nil
 }
 
-// replaceSection puts body between the markers, in the place of the section that is there, or at the end. An empty body
-// removes the section. Everything else stays as it is.
+// replaceSection replaces the section's body, or appends a section. An empty body removes the section. It leaves the rest of text alone.
 func replaceSection(text, body string) (string, error) {
 	start, end, err := findSection(text)
 	if err != nil {

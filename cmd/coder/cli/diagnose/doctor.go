@@ -17,19 +17,19 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// finding is the outcome of one check.
+// finding is the result of one check.
 type finding struct {
 	Check  string  `json:"check"`
 	Status verdict `json:"status"`
 	Detail string  `json:"detail"`
-	Remedy string  `json:"remedy,omitempty"` // what to do about it; empty when it passed
+	Remedy string  `json:"remedy,omitempty"` // what to do about it; empty if the check passed
 }
 
 type verdict string
 
 const (
 	passed  verdict = "pass"
-	warned  verdict = "warn" // it works, slower or with less than it could
+	warned  verdict = "warn" // it works, but slower or with fewer features
 	failed  verdict = "fail"
 	skipped verdict = "skip" // an earlier failure leaves nothing to check
 )
@@ -103,7 +103,7 @@ func printFindings(g *global.Flags, findings []finding, format string) error {
 	return table.Write(out)
 }
 
-// examine makes every check, in the order in which what they look at depends on each other.
+// examine runs all checks, each after those that it depends on.
 func examine(ctx context.Context, g *global.Flags) []finding {
 	x := &examination{app: g}
 	checks := []struct {
@@ -152,7 +152,7 @@ func address(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// plain is an error in the words for people.
+// plain returns an error's message for users.
 func plain(err error) string {
 	if f, ok := errors.AsType[*fault.Error](err); ok && f.Message != "" {
 		return f.Message

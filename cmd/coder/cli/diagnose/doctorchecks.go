@@ -25,7 +25,7 @@ import (
 const (
 	// maxSkew is how far clocks may differ before signatures, certificates and tokens suffer.
 	maxSkew = time.Minute
-	// soon is how long before its end a certificate is worth a warning.
+	// soon is how long before its expiry a certificate is worth a warning.
 	soon = 7 * 24 * time.Hour
 	// meshMTU is the longest packet that streams send on a path that carries no longer one: 1200 bytes inside, WireGuard's 32, UDP's 8 and
 	// IPv6's 40.
@@ -35,7 +35,7 @@ const (
 	relayLook     = 50 * time.Millisecond
 )
 
-// examination is what the checks of one run learn for those after them.
+// examination holds what earlier checks of a run learn for later ones.
 type examination struct {
 	app       *global.Flags
 	server    *url.URL // nil until the URL is known
@@ -105,7 +105,7 @@ func (x *examination) checkTLS(ctx context.Context) finding {
 	if err != nil {
 		return fail("correct --client-tls-ca-file, --client-tls-cert-file and --client-tls-key-file", "%s", plain(err))
 	}
-	// By the way that requests take, proxies included.
+	// On the same way as requests, through the proxy if there is one.
 	transport := webdial.Upgrader(config)
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, x.server.JoinPath("healthz").String(), nil)
 	if err != nil {

@@ -44,7 +44,7 @@ type networkReport struct {
 	Node   tailnet.Status `json:"node"`
 }
 
-// netcheck joins the mesh to learn of the relays, and measures.
+// netcheck joins the mesh to learn the relays, and measures.
 func netcheck(ctx context.Context, g *global.Flags, client *sdk.Client) (networkReport, error) {
 	mesh := joinMesh(g, client)
 	defer target.LeaveQuickly(mesh.Leave)

@@ -89,7 +89,7 @@ type bundle struct {
 	files map[string][]byte
 }
 
-// add puts a value in as JSON, or why there is none.
+// add adds a value as JSON, or its error.
 func (b *bundle) add(name string, value any, err error) {
 	if err != nil {
 		b.files[name+".error.txt"] = []byte(err.Error() + "\n")
@@ -106,7 +106,7 @@ func (b *bundle) add(name string, value any, err error) {
 // supportTimeout bounds each of the server's answers.
 const supportTimeout = 15 * time.Second
 
-// ask adds an answer of the server.
+// ask adds the server's answer.
 func ask[T any](ctx context.Context, b *bundle, name string, question func(context.Context) (T, error)) T {
 	limited, cancel := context.WithTimeout(ctx, supportTimeout)
 	defer cancel()
@@ -154,7 +154,7 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 	}
 }
 
-// environment is what of the environment settings are read from: names and values, the latter without secrets.
+// environment returns the variables that settings are read from, without secrets in their values.
 func environment(all []string) map[string]string {
 	kept := map[string]string{}
 	for _, pair := range all {
@@ -187,7 +187,7 @@ var (
 	}
 )
 
-// redact takes secrets out: known ones by value, others by their form.
+// redact removes secrets: known ones by value, others by their form.
 func redact(data []byte, known []string) []byte {
 	for _, value := range known {
 		if len(value) >= 8 { // shorter ones are words
@@ -200,7 +200,7 @@ func redact(data []byte, known []string) []byte {
 	return data
 }
 
-// known is the secrets that this program holds.
+// known returns the secrets that this program has.
 func (b *bundle) known() []string {
 	var values []string
 	if token, err := b.app.SessionToken(); err == nil {
@@ -219,7 +219,7 @@ func (b *bundle) known() []string {
 	return values
 }
 
-// write makes the zip file, readable for its owner only.
+// write creates the zip file, which only its owner can read.
 func (b *bundle) write(file string) error {
 	var packed bytes.Buffer
 	w := zip.NewWriter(&packed)

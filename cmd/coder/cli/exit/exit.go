@@ -9,11 +9,11 @@ import (
 // Exit codes of the program.
 const (
 	Failed      = 1
-	Interrupted = 130 // 128 + SIGINT, as shells have it
-	SSH         = 255 // ssh's own failures, as OpenSSH has it
+	Interrupted = 130 // 128 + SIGINT, like shells
+	SSH         = 255 // failures of ssh itself, like OpenSSH
 )
 
-// Error ends the program with a certain code. Err may be nil: everything has been said.
+// Error ends the program with an exit code. A nil Err prints nothing.
 type Error struct {
 	Code int
 	Err  error
@@ -28,7 +28,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// hinted is an error with the command line that may help.
+// hinted is an error with what may help: a command line or a sentence.
 type hinted struct {
 	error
 	hint string
@@ -36,7 +36,7 @@ type hinted struct {
 
 func (h hinted) Unwrap() error { return h.error }
 
-// Try adds to an error what the person may run next: "coder login URL". It is the second line of what is printed.
+// Try adds to an error what the user can do next, printed on a second line: a command such as "coder login URL", or a sentence.
 func Try(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -44,7 +44,7 @@ func Try(err error, format string, args ...any) error {
 	return hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// Hint returns what an error suggests to try, if it does.
+// Hint returns what an error suggests to try, if anything.
 func Hint(err error) (hint string, ok bool) {
 	h, ok := errors.AsType[hinted](err)
 	return h.hint, ok

@@ -9,8 +9,8 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// CheckArguments makes every command below root answer arguments that it does not take with an error in the program's own words and
-// a failing exit status. A group of commands that is called with an unknown one would otherwise print its help and succeed.
+// CheckArguments makes every command below cmd report unexpected arguments as errors of this program. Without it, cobra would print the
+// help of a group that is called with an unknown command, and succeed.
 func CheckArguments(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		CheckArguments(sub)
@@ -37,7 +37,7 @@ func group(cmd *cobra.Command, args []string) error {
 	return exit.Try(err, "%s --help", cmd.CommandPath())
 }
 
-// explainArguments replaces cobra's own errors, which count arguments and name none.
+// explainArguments replaces cobra's errors, which count arguments without naming them.
 func explainArguments(cmd *cobra.Command, args []string, err error) error {
 	if _, hinted := exit.Hint(err); err == nil || fault.As(err) != nil || hinted {
 		return err

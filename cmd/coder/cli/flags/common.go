@@ -12,7 +12,7 @@ func Yes(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask for confirmation")
 }
 
-// Argument checks that exactly one argument is given, and names it when not.
+// Argument requires exactly one argument; its error calls the argument name.
 func Argument(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -12,8 +12,8 @@ import (
 )
 
 // Every flag can be set in the environment: CODER_<FLAG> for the global ones, CODER_<COMMAND>_<FLAG> for those of a command
-// ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix give others. A flag on the
-// command line wins. EnvNames is the one place that knows the names: values are bound by it and help is written from it.
+// ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix set other names. The command line
+// wins over the environment. EnvNames alone decides the names, for binding values and for the help.
 
 const (
 	envAnnotation    = "codermesh_env"
@@ -21,7 +21,7 @@ const (
 	envShown         = "codermesh_env_shown" // the flag's usage names its variables
 )
 
-// SetEnv names the environment variable of a flag, or several, of which the first that is set counts.
+// SetEnv sets the environment variables of a flag. The first that is set counts.
 func SetEnv(flag *pflag.Flag, names ...string) {
 	if flag.Annotations == nil {
 		flag.Annotations = map[string][]string{}
@@ -29,7 +29,7 @@ func SetEnv(flag *pflag.Flag, names ...string) {
 	flag.Annotations[envAnnotation] = names
 }
 
-// SetEnvPrefix gives all flags of a command the prefix: "CODER_" makes --http-address CODER_HTTP_ADDRESS.
+// SetEnvPrefix sets the prefix of the variables of a command's flags: with "CODER_", CODER_HTTP_ADDRESS sets --http-address.
 func SetEnvPrefix(cmd *cobra.Command, prefix string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -37,8 +37,7 @@ func SetEnvPrefix(cmd *cobra.Command, prefix string) {
 	cmd.Annotations[envPrefixOfFlags] = prefix
 }
 
-// EnvNames returns the variables that set a flag of cmd, of which the first that is set counts. There are none for --help and
-// --version.
+// EnvNames returns the variables that set a flag of cmd, none for --help and --version. The first that is set counts.
 func EnvNames(cmd *cobra.Command, flag *pflag.Flag) []string {
 	if flag.Name == "help" || flag.Name == "version" {
 		return nil
@@ -63,7 +62,7 @@ func EnvWord(text string) string {
 	return strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(text))
 }
 
-// BindEnv gives flags that were not on the command line the value of their variable. An empty variable is no value.
+// BindEnv sets flags that are not on the command line from their variables. An empty variable counts as unset.
 func BindEnv(cmd *cobra.Command) error {
 	var failed error
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {

@@ -8,7 +8,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// ParseDuration reads a Go duration or days; "" is 0.
+// ParseDuration parses a positive Go duration, or days such as "30d". The empty text is 0.
 func ParseDuration(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil

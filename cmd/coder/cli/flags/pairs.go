@@ -6,7 +6,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Pairs reads name=value pairs of a flag.
+// Pairs parses the name=value pairs of a flag.
 func Pairs(flag string, pairs []string) (map[string]string, error) {
 	values := make(map[string]string, len(pairs))
 	for _, pair := range pairs {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// queueLook is how often a job that has not begun is looked at.
+	// queueLook is the interval between two looks at a queued job.
 	queueLook = time.Second
-	// awayLimit is how long a server may be away before following it is given up; builds survive that long.
+	// awayLimit is how long a server may be unreachable before the follower gives up. Builds survive that long.
 	awayLimit = 10 * time.Minute
-	// cancelTimeout bounds the request that cancels a job when the person interrupts.
+	// cancelTimeout bounds the request that cancels a job after an interrupt.
 	cancelTimeout = 10 * time.Second
 )
 
@@ -29,19 +29,19 @@ const (
 type Follower struct {
 	Client  *sdk.Client
 	Streams *tty.Streams
-	Verbose bool // with debug lines
+	Verbose bool // show debug lines
 }
 
 // Job says how to follow one job.
 type Job struct {
-	What   string // for people: "the build"
+	What   string // as shown to users: "the build"
 	Logs   func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error]
 	Get    func(context.Context) (sdk.ProvisionerJob, error)
 	Cancel func(context.Context) error
 }
 
-// Job shows a job's log, stage by stage, until the job ends, and returns the ended job. A server that goes away is
-// waited for. When ctx is canceled, the job is too.
+// Job shows a job's log, stage by stage, until the job ends, and returns the ended job. It waits for an unreachable server to come back.
+// Canceling ctx cancels the job.
 func (w Follower) Job(ctx context.Context, j Job) (sdk.ProvisionerJob, error) {
 	p := w.Streams.Progress()
 	job, err := w.watchJob(ctx, j, p)
@@ -52,7 +52,7 @@ func (w Follower) Job(ctx context.Context, j Job) (sdk.ProvisionerJob, error) {
 	return job, err
 }
 
-// cancelJob asks the server to cancel what the person does not want to wait for any more.
+// cancelJob asks the server to cancel a job whose user has interrupted.
 func (w Follower) cancelJob(ctx context.Context, j Job) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer stop()
@@ -66,7 +66,7 @@ func (w Follower) cancelJob(ctx context.Context, j Job) {
 func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.ProvisionerJob, error) {
 	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	var last int64
-	var lost time.Time // when the server was first found away; zero while it is there
+	var lost time.Time // when the server became unreachable; zero while it answers
 	for {
 		err := w.showLogs(ctx, j, p, &last, &lost)
 		var job sdk.ProvisionerJob
@@ -97,7 +97,7 @@ func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.Pro
 	}
 }
 
-// showLogs prints the job's log lines after *last until the stream of them ends. While none has come it says why.
+// showLogs prints the job's log lines after *last until their stream ends. Before the first line it shows why the job waits.
 func (w Follower) showLogs(ctx context.Context, j Job, p *tty.Progress, last *int64, lost *time.Time) error {
 	ctx, stop := context.WithCancel(ctx)
 	first := *last == 0
@@ -124,7 +124,7 @@ func (w Follower) showLogs(ctx context.Context, j Job, p *tty.Progress, last *in
 	return nil
 }
 
-// showLine prints one line of a job's log. Elsewhere than on a terminal, and where it is bad news, every line is shown.
+// showLine prints one line of a job's log. Debug lines are shown with --verbose only.
 func (w Follower) showLine(p *tty.Progress, line sdk.JobLog) {
 	s := w.Streams
 	switch {
@@ -140,7 +140,7 @@ func (w Follower) showLine(p *tty.Progress, line sdk.JobLog) {
 	}
 }
 
-// showQueue says what a job that has not begun waits for, until it begins.
+// showQueue shows what a queued job waits for, until it begins.
 func (w Follower) showQueue(ctx context.Context, j Job, p *tty.Progress, begun <-chan struct{}) {
 	tick := time.NewTicker(queueLook)
 	defer tick.Stop()
@@ -154,7 +154,7 @@ func (w Follower) showQueue(ctx context.Context, j Job, p *tty.Progress, begun <
 		}
 		job, err := j.Get(ctx)
 		if err != nil {
-			continue // the stream of logs, read at the same time, says what is wrong
+			continue // the concurrent stream of logs reports the error
 		}
 		if job.Status != sdk.JobPending {
 			return
@@ -169,8 +169,7 @@ func (w Follower) showQueue(ctx context.Context, j Job, p *tty.Progress, begun <
 	}
 }
 
-// Build shows a workspace build until it ends. A build that did not succeed is an error that says why and where its
-// log is.
+// Build shows a workspace build until it ends. The error of a failed build says why it failed and where its log is.
 func (w Follower) Build(ctx context.Context, ws sdk.Workspace, build sdk.WorkspaceBuild) error {
 	what := "the " + string(build.Transition) + " of " + ws.FullName()
 	hint := fmt.Sprintf("coder logs %s -n %d", ws.FullName(), build.BuildNumber)
@@ -206,8 +205,7 @@ func JobError(job sdk.ProvisionerJob, what, hint string) error {
 	return exit.Try(f, "%s", hint)
 }
 
-// Settle follows a build of the workspace that is still going on, whoever began it, and returns the workspace as it is
-// then.
+// Settle waits until the workspace's current build has ended, no matter who started it, and returns the workspace afterwards.
 func (w Follower) Settle(ctx context.Context, ws sdk.Workspace) (sdk.Workspace, error) {
 	if ws.LatestBuild.Job.Status.Ended() {
 		return ws, nil
@@ -218,7 +216,7 @@ func (w Follower) Settle(ctx context.Context, ws sdk.Workspace) (sdk.Workspace, 
 	return w.Client.Workspace(ctx, ws.ID)
 }
 
-// waitBuild follows somebody else's build: it is not canceled with ctx, and its failure is not ours.
+// waitBuild follows a build that this program did not start: ctx does not cancel it, and its failure is not an error.
 func (w Follower) waitBuild(ctx context.Context, ws sdk.Workspace) error {
 	id := ws.LatestBuild.ID
 	p := w.Streams.Progress()

@@ -11,8 +11,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// checkParameter says whether a value fits a parameter's type, options and validation. Whether it may only grow or shrink is
-// the server's to judge.
+// checkParameter checks a value against a parameter's type, options and validation. The server alone checks whether it may only grow or
+// shrink.
 func checkParameter(def sdk.TemplateVersionParameter, value string) error {
 	switch def.Type {
 	case "number":
@@ -71,7 +71,7 @@ func checkList(def sdk.TemplateVersionParameter, value string) error {
 	return nil
 }
 
-// explain is the template's own message with {min}, {max} and {value} filled in, or the fallback.
+// explain returns the template's message with {min}, {max} and {value} filled in, or else the fallback.
 func explain(def sdk.TemplateVersionParameter, fallback string, facts map[string]string) error {
 	if def.ValidationError == "" {
 		return errors.New(fallback)

@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Flags are the flags that give values to a template's parameters.
+// Flags are the flags that set a template's parameters.
 type Flags struct {
 	values    []string // name=value
 	defaults  []string
@@ -30,7 +30,7 @@ func (p *Flags) Add(cmd *cobra.Command) {
 	flags.SetEnv(f.Lookup("rich-parameter-file"), "CODER_RICH_PARAMETER_FILE")
 }
 
-// Given is what the flags and the file say: values by name, and defaults by name.
+// Given returns the values and the defaults of the flags and the file, by name.
 func (p *Flags) Given() (values, defaults map[string]string, err error) {
 	values = map[string]string{}
 	if p.file != "" {

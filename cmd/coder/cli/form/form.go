@@ -13,8 +13,8 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// Of has the server work out the form of a template's version, for a workspace of the owner (zero: whoever asks). Each
-// answer of it is one request.
+// Of returns a function that asks the server for the form of a template version, one request per call. A zero owner means the user of the
+// session.
 func Of(ctx context.Context, client *sdk.Client, version, owner uuid.UUID) func(map[string]string) ([]parameter, error) {
 	asked := 0
 	return func(answers map[string]string) ([]parameter, error) {
@@ -40,7 +40,7 @@ func Of(ctx context.Context, client *sdk.Client, version, owner uuid.UUID) func(
 
 const severityError = "error"
 
-// shownAs reads a parameter of a form.
+// shownAs converts a parameter of a form.
 func shownAs(p sdk.PreviewParameter) parameter {
 	out := parameter{TemplateVersionParameter: sdk.TemplateVersionParameter{
 		Name: p.Name, DisplayName: p.DisplayName, Description: p.Description, Type: p.Type, FormType: p.FormType, Mutable: p.Mutable, Icon: p.Icon,
@@ -74,7 +74,7 @@ func shownAs(p sdk.PreviewParameter) parameter {
 	return out
 }
 
-// Asker asks on the terminal, or is nil when nobody is there or the person said not to ask.
+// Asker returns a function that asks on the terminal, or nil without a terminal or if silent is set.
 func Asker(ctx context.Context, streams *tty.Streams, silent bool) func(tty.Question) (string, error) {
 	if silent || !streams.InTTY {
 		return nil

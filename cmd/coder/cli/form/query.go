@@ -15,38 +15,37 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// parameter is one as the form has it for the answers so far.
+// parameter is a parameter as the form shows it for the answers so far.
 type parameter struct {
 	sdk.TemplateVersionParameter
-	refused string // what the server finds wrong with its answer, "" for nothing
-	masked  bool   // the value is not shown
+	refused string // why the server refuses the current answer; "" if it does not
+	masked  bool   // the value must not be shown
 }
 
-// Query is what is known of the parameters of a build to come.
+// Query collects what decides the parameters of a build.
 type Query struct {
-	// form asks the server which parameters there are for the answers so far, in order: whether there is one at all, and what its
-	// options and its default are, may depend on others.
+	// Form asks the server for the parameters for the answers so far, in order. Whether a parameter exists, its options and its default
+	// may depend on other answers.
 	Form     func(answers map[string]string) ([]parameter, error)
-	Values   map[string]string // wanted by the person: must be names of parameters
-	Copied   map[string]string // from another workspace: those that are none are left out
+	Values   map[string]string // given by the user; every name must be a parameter
+	Copied   map[string]string // from another workspace; unknown names are ignored
 	Preset   map[string]string // from a preset
-	Defaults map[string]string // from the person, instead of the template's
-	Previous map[string]string // of the build before, nil when there was none
-	Hidden   map[string]bool   // of the build before, with values that only the workspace's owner may read
-	Always   bool              // ask for those that have a value, too
-	// ask puts a question. Nil when nobody is there: then what lacks a value is an error that names the flag.
+	Defaults map[string]string // given by the user, replacing the template's
+	Previous map[string]string // of the previous build; nil if there is none
+	Hidden   map[string]bool   // of the previous build, whose values only the workspace's owner may read
+	Always   bool              // also ask for parameters that have a value
+	// Ask asks a question. If nil, a parameter without a value is an error that names the flag.
 	Ask func(tty.Question) (string, error)
 }
 
-// decision is the value of one parameter; found is false when it is left to the server.
+// decision is the value of one parameter. If found is false, the server decides.
 type decision struct {
 	value        string
 	found, asked bool
 }
 
-// Resolve decides each parameter's value. Those that the server knows itself (unchanged, or the template's default) are left
-// out unless they were given. After an answer that is not what the form has taken for granted, the rest of the form is asked
-// for anew.
+// Resolve decides each parameter's value. It omits values that the server already knows (unchanged ones and the template's defaults)
+// unless they were given. After an answer that differs from what the form assumed, it asks the server for the form again.
 func (q Query) Resolve() ([]sdk.ParameterValue, error) {
 	answers := map[string]string{}
 	for _, known := range []map[string]string{q.Defaults, q.Previous, q.Preset, q.Copied, q.Values} {
@@ -65,7 +64,7 @@ func (q Query) Resolve() ([]sdk.ParameterValue, error) {
 				continue
 			}
 			if d, err = q.one(def); err != nil {
-				// What is wrong with a name may be the reason for what is wrong here.
+				// An unknown name may be the cause of this error.
 				return nil, cmp.Or(q.checkNames(form), err)
 			}
 			decided[def.Name] = d
@@ -90,7 +89,7 @@ func (q Query) Resolve() ([]sdk.ParameterValue, error) {
 	}
 }
 
-// checkNames refuses values for parameters that the template does not have.
+// checkNames rejects values for parameters that the template does not have.
 func (q Query) checkNames(form []parameter) error {
 	var known []string
 	for _, def := range form {
@@ -132,7 +131,7 @@ func (q Query) one(def parameter) (decision, error) {
 	if def.Ephemeral && !(def.Required && q.Previous == nil) {
 		return decision{}, nil
 	}
-	lost := existed && def.Mutable && def.refused != "" // the answer of before is none any more
+	lost := existed && def.Mutable && def.refused != "" // the previous value is no longer valid
 	if existed && !lost && !(q.Always && def.Mutable) {
 		return decision{}, nil
 	}
@@ -164,7 +163,7 @@ func (q Query) one(def parameter) (decision, error) {
 	return decision{}, nil
 }
 
-// check says what is wrong with a value that the server has been told as an answer.
+// check returns what is wrong with a value that the server has seen as an answer.
 func (p parameter) check(value string) error {
 	err := checkParameter(p.TemplateVersionParameter, value)
 	if err == nil && p.refused != "" {
@@ -177,7 +176,7 @@ func (p parameter) check(value string) error {
 	return fault.New(fault.Invalid, "the parameter %q cannot be %s: %s", p.Name, p.shown(value), problem).WithField(p.Name, problem)
 }
 
-// shown is a value as a message may quote it.
+// shown quotes a value for a message, unless it is masked.
 func (p parameter) shown(value string) string {
 	if p.masked {
 		return "the masked value"
@@ -185,7 +184,7 @@ func (p parameter) shown(value string) string {
 	return strconv.Quote(value)
 }
 
-// hide replaces what is wrong with a masked value by a sentence without the value.
+// hide returns problem, or a sentence without the value if problem quotes a masked one.
 func (p parameter) hide(problem, value string) string {
 	if p.masked && value != "" && strings.Contains(problem, value) {
 		return "it does not satisfy the template's rules"
@@ -193,7 +192,7 @@ func (p parameter) hide(problem, value string) string {
 	return problem
 }
 
-// question asks for the parameter's value.
+// question returns the question for the parameter's value.
 func (p parameter) question(initial string, has bool) tty.Question {
 	def := p.TemplateVersionParameter
 	q := tty.Question{Text: def.DisplayName, Help: def.DescriptionPlaintext, Default: initial, HasDefault: has,
@@ -211,7 +210,7 @@ func (p parameter) question(initial string, has bool) tty.Question {
 	}
 	switch {
 	case def.Type == "list(string)":
-		// A list is typed as JSON; its options, where it has some, are its possible members.
+		// A list is typed as JSON. Its options, if any, are its possible members.
 		if q.Default == "" {
 			q.Default = "[]"
 		}
@@ -231,7 +230,7 @@ func (p parameter) question(initial string, has bool) tty.Question {
 	return q
 }
 
-// Previous splits a build's parameters into those with a readable value, never nil, and those whose value only the owner may read.
+// Previous splits a build's parameters into readable values (never nil) and parameters whose values only the owner may read.
 func Previous(values []sdk.BuildParameter) (readable map[string]string, hidden map[string]bool) {
 	readable, hidden = map[string]string{}, map[string]bool{}
 	for _, v := range values {

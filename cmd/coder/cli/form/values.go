@@ -158,13 +158,13 @@ func parseJSONValues(data []byte) (map[string]string, error) {
 	return values, nil
 }
 
-// jsonValue is a string without its quotes, and everything else as it is written.
+// jsonValue returns a string without its quotes, and everything else as written.
 func jsonValue(raw json.RawMessage) (string, error) {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s, nil
 	}
-	var out bytes.Buffer // and not decoded: numbers keep all their digits
+	var out bytes.Buffer // not decoded, so that numbers keep all their digits
 	err := json.Compact(&out, raw)
 	return out.String(), err
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Remote is one forward from the workspace to this machine.
+// Remote is a forward from the workspace to this machine.
 type Remote struct {
 	Network, Remote string // tcp or unix, and where the workspace listens
 	DialNet, Local  string // tcp or unix, and where it leads
 }
 
-// ParseRemote reads [address:]port:host:port, or socket:socket with absolute paths.
+// ParseRemote parses [address:]port:host:port, or socket:socket with absolute paths.
 func ParseRemote(spec string) (Remote, error) {
 	bad := fault.New(fault.Invalid, "--remote-forward %q is not [address:]port:host:port or /socket:/socket", spec)
 	if strings.HasPrefix(spec, "/") {
@@ -38,7 +38,7 @@ func ParseRemote(spec string) (Remote, error) {
 	return Remote{"tcp", net.JoinHostPort(parts[0], parts[1]), "tcp", net.JoinHostPort(parts[2], parts[3])}, nil
 }
 
-// splitColons splits at colons outside of brackets, and takes the brackets off.
+// splitColons splits at colons outside of brackets, and strips the brackets.
 func splitColons(text string) (parts []string) {
 	depth, start := 0, 0
 	for i := 0; i <= len(text); i++ {

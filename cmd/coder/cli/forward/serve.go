@@ -1,4 +1,4 @@
-// Package forward carries local ports to somewhere else: it reads their specifications, listens, and passes connections and datagrams on.
+// Package forward forwards local ports: it parses their specifications, listens, and carries connections and datagrams.
 // It knows neither workspaces nor the mesh.
 package forward
 
@@ -21,7 +21,7 @@ const (
 	maxDatagram = 64 << 10
 )
 
-// Listen opens every local port, or none.
+// Listen opens all local ports, or none.
 func Listen(ctx context.Context, forwards []Port) ([]io.Closer, error) {
 	var listeners []io.Closer
 	var config net.ListenConfig
@@ -49,7 +49,7 @@ func Close(closers []io.Closer) {
 	}
 }
 
-// ServeTCP carries connections until the listener is closed, and returns when all have ended.
+// ServeTCP forwards connections until the listener is closed, and returns when all have ended. warn receives what fails.
 func ServeTCP(ctx context.Context, l net.Listener, dial func() (net.Conn, error), warn func(error)) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -79,7 +79,7 @@ func ServeTCP(ctx context.Context, l net.Listener, dial func() (net.Conn, error)
 	}
 }
 
-// ServeUDP carries datagrams until the socket is closed: one flow per local sender, ended after udpIdle of silence.
+// ServeUDP forwards datagrams until the socket is closed, with one flow per local sender that ends after udpIdle of silence.
 func ServeUDP(ctx context.Context, socket net.PacketConn, dial func() (net.Conn, error), warn func(error)) {
 	flows := udpFlows{open: map[string]*udpFlow{}}
 	defer flows.wg.Wait()
@@ -109,7 +109,7 @@ func ServeUDP(ctx context.Context, socket net.PacketConn, dial func() (net.Conn,
 			flows.wg.Go(func() { flows.answer(flow, socket, from) })
 		}
 		flow.touch()
-		_, _ = flow.conn.Write(buf[:n]) // a lost datagram is UDP's way
+		_, _ = flow.conn.Write(buf[:n]) // UDP may lose datagrams
 	}
 }
 
@@ -152,7 +152,7 @@ func (u *udpFlows) closeAll() {
 	}
 }
 
-// answer carries datagrams back to the sender until the flow is closed.
+// answer carries datagrams back to their sender until the flow is closed.
 func (u *udpFlows) answer(f *udpFlow, socket net.PacketConn, to net.Addr) {
 	buf := make([]byte, maxDatagram)
 	for {

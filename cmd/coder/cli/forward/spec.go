@@ -13,14 +13,14 @@ import (
 // maxForwards bounds how many ports one command forwards.
 const maxForwards = 1024
 
-// Port is one local port and where it leads.
+// Port is a forward from one local port to one remote port.
 type Port struct {
 	Network string // tcp, udp
 	Local   netip.AddrPort
 	Remote  uint16
 }
 
-// Parse reads the specifications of --tcp and --udp.
+// Parse parses the specifications of --tcp and --udp.
 func Parse(tcp, udp []string) ([]Port, error) {
 	var all []Port
 	seen := map[string]bool{}
@@ -53,7 +53,7 @@ func Parse(tcp, udp []string) ([]Port, error) {
 	return all, nil
 }
 
-// parseForward reads [address:]local[:remote], with ranges for local and remote. An IPv6 address stands in brackets.
+// parseForward parses [address:]local[:remote], where local and remote may be ranges. An IPv6 address is in brackets.
 func parseForward(network, spec string) ([]Port, error) {
 	addr, rest, err := cutAddress(spec)
 	if err != nil {
@@ -88,7 +88,7 @@ func parseForward(network, spec string) ([]Port, error) {
 	return forwards, nil
 }
 
-// cutAddress takes the address off a specification; without one it is 127.0.0.1.
+// cutAddress splits the address from a specification. The default address is 127.0.0.1.
 func cutAddress(spec string) (netip.Addr, string, error) {
 	if strings.HasPrefix(spec, "[") {
 		text, rest, ok := strings.Cut(spec[1:], "]:")

@@ -31,8 +31,7 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// Flags is one run of the program: what the global flags said, and what was built from them on demand. Commands run on one
-// goroutine, so it has no locks.
+// Flags are the global flags of one run, and what was built from them. Commands use them on one goroutine, so there are no locks.
 type Flags struct {
 	URL, Token, configDir     string
 	Headers                   []string
@@ -40,17 +39,17 @@ type Flags struct {
 	Verbose, noVersionWarning bool
 	RelayOnly, forceTTY       bool
 	tlsCA, tlsCert, tlsKey    string
-	io                        *tty.Streams // nil: the process's own, made on demand
+	io                        *tty.Streams // nil until made on demand
 	made                      *sdk.Client  // nil until a command needs it
-	LogFile                   io.Writer    // nil: the log goes to standard error, when it is wanted
+	LogFile                   io.Writer    // nil: log to standard error with --verbose
 }
 
-// New makes a run with the given streams; nil means the process's own.
+// New returns flags with the given streams; nil means the process's own.
 func New(streams *tty.Streams) *Flags {
 	return &Flags{io: streams}
 }
 
-// Add are understood by every command.
+// Add adds the flags, which every command understands.
 func (g *Flags) Add(f *pflag.FlagSet) {
 	f.StringVar(&g.URL, "url", "", "URL of the server, such as https://coder.example.com")
 	f.StringVar(&g.Token, "token", "", "session token instead of the stored one")
@@ -69,7 +68,7 @@ func (g *Flags) Add(f *pflag.FlagSet) {
 	}
 }
 
-// Streams are made late: --force-tty decides over them.
+// Streams returns the standard streams. They are made on demand, since they depend on --force-tty.
 func (g *Flags) Streams() *tty.Streams {
 	if g.io == nil {
 		g.io = tty.Std(g.forceTTY)
@@ -77,7 +76,7 @@ func (g *Flags) Streams() *tty.Streams {
 	return g.io
 }
 
-// Logger writes to the log file where there is one, to standard error with --verbose, and nowhere otherwise.
+// Logger logs to LogFile, to standard error with --verbose, or nowhere.
 func (g *Flags) Logger() *slog.Logger {
 	level := slog.LevelInfo
 	if g.Verbose {
@@ -93,10 +92,10 @@ func (g *Flags) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
 }
 
-// Config is where sessions are stored.
+// Config returns the configuration folder.
 func (g *Flags) Config() (config.Dir, error) { return config.Open(g.configDir) }
 
-// ServerURL is the server to talk to: the flag's, else the stored one.
+// ServerURL returns the server's URL, from the flag or else the stored one.
 func (g *Flags) ServerURL() (*url.URL, error) {
 	text := g.URL
 	if text == "" {
@@ -114,7 +113,7 @@ func (g *Flags) ServerURL() (*url.URL, error) {
 	return ParseURL(text)
 }
 
-// Client speaks to the server with the session of the flags, or the stored one. The first call reads the session.
+// Client returns a client with the session of the flags, or else the stored one. The first call reads the session.
 func (g *Flags) Client(ctx context.Context) (*sdk.Client, error) {
 	if g.made != nil {
 		return g.made, nil
@@ -134,10 +133,10 @@ func (g *Flags) Client(ctx context.Context) (*sdk.Client, error) {
 	return g.made, err
 }
 
-// Use makes client the answer of client.
+// Use makes Client return client.
 func (g *Flags) Use(client *sdk.Client) { g.made = client }
 
-// SessionToken is the flag's, else the stored one; empty when nobody is signed in.
+// SessionToken returns the session token of the flag, or else the stored one; "" without a session.
 func (g *Flags) SessionToken() (secret.Token, error) {
 	if g.Token != "" {
 		return secret.Token(strings.TrimSpace(g.Token)), nil
@@ -150,7 +149,7 @@ func (g *Flags) SessionToken() (secret.Token, error) {
 	return secret.Token(token), err
 }
 
-// ClientFor speaks to the given server; an empty token means without a session.
+// ClientFor returns a client of the given server. An empty token means no session.
 func (g *Flags) ClientFor(ctx context.Context, server *url.URL, token secret.Token) (*sdk.Client, error) {
 	header, err := g.Header(ctx, server)
 	if err != nil {
@@ -163,12 +162,12 @@ func (g *Flags) ClientFor(ctx context.Context, server *url.URL, token secret.Tok
 	return sdk.New(server, token, sdk.Options{Header: header, TLS: tlsConfig, Logger: g.Logger()}), nil
 }
 
-// Follower shows how the server's jobs go on.
+// Follower returns a follower of the server's jobs.
 func (g *Flags) Follower(client *sdk.Client) follow.Follower {
 	return follow.Follower{Client: client, Streams: g.Streams(), Verbose: g.Verbose}
 }
 
-// Header is what --header and --header-command ask to send.
+// Header returns the headers of --header and --header-command.
 func (g *Flags) Header(ctx context.Context, server *url.URL) (http.Header, error) {
 	header := http.Header{}
 	lines := g.Headers
@@ -202,7 +201,7 @@ func (g *Flags) Header(ctx context.Context, server *url.URL) (http.Header, error
 	return header, nil
 }
 
-// TLSConfig is nil when the flags ask for nothing special.
+// TLSConfig returns the TLS configuration of the flags, nil for the default.
 func (g *Flags) TLSConfig() (*tls.Config, error) {
 	if g.tlsCA == "" && g.tlsCert == "" && g.tlsKey == "" {
 		return nil, nil
@@ -225,7 +224,7 @@ func (g *Flags) TLSConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// rootCAs are the system's authorities and those of --client-tls-ca-file; nil when the flag is not given.
+// rootCAs returns the system's authorities plus those of --client-tls-ca-file; nil without the flag.
 func (g *Flags) rootCAs() (*x509.CertPool, error) {
 	if g.tlsCA == "" {
 		return nil, nil
@@ -236,7 +235,7 @@ func (g *Flags) rootCAs() (*x509.CertPool, error) {
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
-		roots = x509.NewCertPool() // where the system has none, the file's are all
+		roots = x509.NewCertPool() // the system has none
 	}
 	if !roots.AppendCertsFromPEM(pem) {
 		return nil, fault.New(fault.Invalid, "%s contains no PEM certificate", g.tlsCA)
@@ -244,7 +243,7 @@ func (g *Flags) rootCAs() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Confirm asks before something that cannot be undone or costs something. Without a terminal it wants --yes.
+// Confirm asks before an action that cannot be undone or costs something. Without a terminal it requires yes.
 func (g *Flags) Confirm(cmd *cobra.Command, yes bool, text string, def bool) error {
 	if yes {
 		return nil
@@ -264,7 +263,7 @@ func (g *Flags) Confirm(cmd *cobra.Command, yes bool, text string, def bool) err
 	return nil
 }
 
-// WarnVersion tells a person when the server is of another release: features may be missing on either side.
+// WarnVersion warns on a terminal if the server has another release: features may be missing on either side.
 func (g *Flags) WarnVersion() {
 	if g.made == nil || g.noVersionWarning || !g.Streams().ErrTTY {
 		return
@@ -277,13 +276,13 @@ func (g *Flags) WarnVersion() {
 		server, own, g.made.URL())
 }
 
-// Release is a version's first two numbers.
+// Release returns a version's first two numbers.
 func Release(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// ParseURL reads a server's URL as people type it.
+// ParseURL parses a server's URL as people type it, with or without a scheme.
 func ParseURL(text string) (*url.URL, error) {
 	text = strings.TrimSpace(text)
 	if !strings.Contains(text, "://") {

@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// dotfilesScripts are what a repository may bring to install itself, the first that is there.
+// dotfilesScripts are the install scripts of a repository. The first that exists is run.
 var dotfilesScripts = []string{
 	"install.sh", "install", "bootstrap.sh", "bootstrap", "setup.sh", "setup", "script/install", "script/bootstrap", "script/setup",
 }
@@ -103,8 +103,7 @@ func runDotfiles(g *global.Flags, cmd *cobra.Command, opts dotfilesOptions) erro
 	return linkDotfiles(g, dir, home)
 }
 
-// fetchDotfiles clones the repository, or brings a clone up to date. A clone of another repository, or with changes, is left
-// alone.
+// fetchDotfiles clones the repository or updates its clone. It refuses a clone of another repository, or one with changes.
 func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfilesOptions) error {
 	if _, err := os.Stat(filepath.Join(dir, ".git")); errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -147,7 +146,7 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 	return nil
 }
 
-// program runs one with this command's streams; what it prints is for people.
+// program runs a program on this command's streams. What it prints goes to standard error.
 func program(ctx context.Context, g *global.Flags, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, g.Streams().In, g.Streams().Err, g.Streams().Err

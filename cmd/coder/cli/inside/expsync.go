@@ -90,14 +90,13 @@ These commands talk to the agent of the workspace they run in.`,
 }
 
 const (
-	// syncAway is how long an agent that does not answer is asked again: it may be restarting.
+	// syncAway is how long to retry an agent that does not answer, since it may be restarting.
 	syncAway = 30 * time.Second
-	// syncLate is how long after its time the agent's word on a start is waited for: only the agent knows whether the unit was
-	// started.
+	// syncLate is how long after its timeout a start still waits for the agent, which alone knows whether the unit was started.
 	syncLate = 5 * time.Second
 )
 
-// askSync asks the workspace's agent, and again while it is away for a moment. A start has o.timeout for all of it.
+// askSync asks the workspace's agent, and retries while it is away. A start must succeed within opts.timeout.
 func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit, error) {
 	path := opts.socket
 	if path == "" {

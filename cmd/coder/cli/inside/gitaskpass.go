@@ -34,7 +34,7 @@ Exit codes: 0 answered, 1 no answer.`,
 // gitPrompt is the form of git's questions (credential.c, credential_ask_one): they are not translated.
 var gitPrompt = regexp.MustCompile(`^(Username|Password)(?: for '([^']*)')?: $`)
 
-// AskpassArgs are the arguments of a program that git has called with a prompt and nothing else.
+// AskpassArgs returns the program's arguments if Git has called it with a prompt alone.
 func AskpassArgs(args []string) ([]string, bool) {
 	if len(args) != 1 || os.Getenv(login.SocketEnv) == "" || !gitPrompt.MatchString(args[0]) {
 		return nil, false
@@ -53,7 +53,7 @@ func parsePrompt(text string) (password bool, url string, ok bool) {
 		return false, "", false
 	}
 	// Older versions of git do not encode a user name: one with a slash in it must not pass for a host. What follows the last @ is
-	// the host, and a path with an @ names a host that nobody knows.
+	// the host, and a path with an @ names an unknown host.
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		rest = rest[at+1:]
 	}
@@ -84,13 +84,13 @@ func runGitAskpass(ctx context.Context, g *global.Flags, prompt string) error {
 	return err
 }
 
-// noAnswer says why in one line, among git's own.
+// noAnswer prints why there is no answer, on one line among Git's.
 func noAnswer(g *global.Flags, format string, args ...any) error {
 	fmt.Fprintf(g.Streams().Err, format+"\n", args...)
 	return &exit.Error{Code: exit.Failed}
 }
 
-// askLogin asks the agent of the workspace that this runs in.
+// askLogin asks the agent of the workspace.
 func askLogin(ctx context.Context, r login.Request) (login.Answer, error) {
 	socket := os.Getenv(login.SocketEnv)
 	if socket == "" {

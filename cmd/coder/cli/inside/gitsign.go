@@ -41,7 +41,7 @@ The key stays on the server. If you configure another key or another gpg.ssh.pro
 	}
 }
 
-// SignArgs are the arguments of a program that git has called in ssh-keygen's place.
+// SignArgs returns the program's arguments if Git has called it instead of ssh-keygen.
 func SignArgs(args []string) ([]string, bool) {
 	if len(args) < 2 || args[0] != "-Y" || os.Getenv(agent.GitAgentEnv) == "" {
 		return nil, false
@@ -118,8 +118,8 @@ func gitPublicKey(ctx context.Context, socket string) (ssh.PublicKey, error) {
 	return ssh.ParsePublicKey(keys[0].Blob)
 }
 
-// signsForOwner reports whether a file to sign with holds the owner's public key, or no key at all. A file that cannot be read is
-// ssh-keygen's to complain about.
+// signsForOwner reports whether a file to sign with holds the owner's public key, or no key at all. It leaves a file that cannot be read
+// to ssh-keygen.
 func signsForOwner(path string, owner ssh.PublicKey) bool {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -73,7 +73,7 @@ func runGitSSH(ctx context.Context, g *global.Flags, args []string) error {
 	return err
 }
 
-// explainGitKey tells which key the git host may be missing, or that there is none.
+// explainGitKey prints the key that the Git host may be missing.
 func explainGitKey(ctx context.Context, g *global.Flags, socket string) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err == nil {
@@ -110,7 +110,7 @@ func joinAgents(sockets ...string) (*joinedAgents, error) {
 			if err != nil {
 				return // closed
 			}
-			// ssh has gone by the time of Close, and its connections with it.
+			// By the time of Close ssh has exited and closed its connections.
 			j.wg.Go(func() {
 				defer conn.Close()
 				var rings keyrings

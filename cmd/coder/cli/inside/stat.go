@@ -112,7 +112,7 @@ func statDisk(_ context.Context, m *usage.Meter, opts statOptions) (usage.Amount
 	return m.Disk(opts.path)
 }
 
-// statText is "1.2/8 cores (15%)", without the rest where there is no limit.
+// statText formats an amount as "1.2/8 cores (15%)", or "1.2 cores" without a limit.
 func statText(a usage.Amount, prefix string) (string, error) {
 	unit, scale := a.Unit, 1.0
 	if a.Unit == "B" {

@@ -21,7 +21,7 @@ type Column[T any] struct {
 	text func(T) string
 }
 
-// Col is a column with a name in lower case and what it holds of an item.
+// Col makes a column. The name is in lower case; text renders an item's cell.
 func Col[T any](name string, text func(T) string) Column[T] { return Column[T]{name, text} }
 
 // List prints a list as a table or as JSON.
@@ -29,10 +29,10 @@ type List[T any] struct {
 	Format  string
 	Chosen  []string
 	Columns []Column[T]
-	Initial []string // shown when nothing is chosen; nil: all
+	Initial []string // columns shown by default; nil means all
 }
 
-// Flags adds -o and -c.
+// Flags adds --output and --column.
 func (o *List[T]) Flags(cmd *cobra.Command) {
 	names := make([]string, len(o.Columns))
 	for i, c := range o.Columns {
@@ -91,7 +91,7 @@ func BadFormat(got, want string) error {
 	return fault.New(fault.Invalid, "--output cannot be %q: it must be %s", got, want)
 }
 
-// Ago is a time as a person reads it.
+// Ago formats a time relative to now: "5m ago".
 func Ago(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -107,7 +107,7 @@ func Ago(t time.Time) string {
 	}
 }
 
-// AgoPtr is ago of a time that may be missing.
+// AgoPtr is Ago for a time that may be nil.
 func AgoPtr(t *time.Time) string {
 	if t == nil {
 		return "never"
@@ -115,7 +115,7 @@ func AgoPtr(t *time.Time) string {
 	return Ago(*t)
 }
 
-// short is a duration in its largest unit.
+// short formats a duration in its largest unit.
 func short(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -129,5 +129,5 @@ func short(d time.Duration) string {
 	}
 }
 
-// Latency is a round trip as a person reads it.
+// Latency formats a round trip time.
 func Latency(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }

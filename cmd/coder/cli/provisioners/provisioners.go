@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Command holds what concerns provisioners from the outside. Programs that can be one add "start".
+// Command returns "provisioner". Programs that can run a provisioner add "start" to it.
 func Command(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "provisioner", Aliases: []string{"provisioners"}, Short: "Manage provisioners and jobs", Example: "  coder provisioner list"}
 	jobs := &cobra.Command{Use: "jobs", Aliases: []string{"job"}, Short: "Manage provisioner jobs", Example: "  coder provisioner jobs list"}
@@ -25,7 +25,7 @@ func Command(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// tagWords leaves out what every provisioner and job for everybody has.
+// tagWords formats tags without those that every shared provisioner and job has.
 func tagWords(tags map[string]string) string {
 	var words []string
 	for _, key := range slices.Sorted(maps.Keys(tags)) {

@@ -2,7 +2,7 @@ package session
 
 import "io"
 
-// escape passes what is typed on, but for "~." at the start of a line: that calls lost, once, and ends the input.
+// escape passes on what is typed, except "~." at the start of a line, which calls lost once and ends the input.
 type escape struct {
 	r     io.Reader
 	lost  func()
@@ -11,7 +11,7 @@ type escape struct {
 }
 
 func (e *escape) Read(b []byte) (int, error) {
-	if len(b) < 2 { // one more than is read: a tilde may have been held back
+	if len(b) < 2 { // one byte more than is read, for a tilde that was held back
 		return 0, io.ErrShortBuffer
 	}
 	if !e.begun {

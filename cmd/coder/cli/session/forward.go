@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// forwardAgent lets the session use the SSH agent behind the socket.
+// forwardAgent forwards the SSH agent at the socket to the session.
 func forwardAgent(client *ssh.Client, session *ssh.Session, socket string) error {
 	if socket == "" {
 		socket = os.Getenv("SSH_AUTH_SOCK")
@@ -31,7 +31,7 @@ func forwardAgent(client *ssh.Client, session *ssh.Session, socket string) error
 	return nil
 }
 
-// remoteForward makes the workspace listen, and carries its connections to this machine until the client is closed.
+// remoteForward makes the workspace listen, and forwards its connections to this machine until the client is closed.
 func (s *Session) remoteForward(ctx context.Context, client *ssh.Client, text string, wg *sync.WaitGroup) error {
 	spec, err := forward.ParseRemote(text)
 	if err != nil {

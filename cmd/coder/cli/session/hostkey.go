@@ -15,12 +15,12 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// fileHostKey holds this machine's SSH host key, in the configuration folder. "coder ssh --stdio" shows it to OpenSSH for every
-// workspace: OpenSSH speaks with a process of its own machine, and the mesh knows the workspace by its node key.
+// fileHostKey holds this machine's SSH host key, in the configuration folder. "coder ssh --stdio" presents it to OpenSSH for every
+// workspace: OpenSSH talks to a process on its own machine, and the mesh identifies the workspace by its node key.
 const fileHostKey = "ssh_host_ed25519_key"
 
-// hostKey is this machine's host key. The first call makes it. Where it cannot be kept a person is told on notes, and it serves this
-// process alone.
+// hostKey returns this machine's host key. The first call creates it. If the key cannot be stored, hostKey says so on notes and returns a
+// key for this process alone.
 func hostKey(dir config.Dir, notes io.Writer) (ssh.Signer, error) {
 	key, err := storedHostKey(dir)
 	if fault.CodeOf(err) == fault.Unavailable {
@@ -34,7 +34,7 @@ func hostKey(dir config.Dir, notes io.Writer) (ssh.Signer, error) {
 	return key, err
 }
 
-// storedHostKey reads the host key, and makes it if there is none. The error's code is Unavailable if it cannot be stored.
+// storedHostKey reads the host key, or creates it. The error's code is Unavailable if the key cannot be stored.
 func storedHostKey(d config.Dir) (ssh.Signer, error) {
 	path := filepath.Join(string(d), fileHostKey)
 	text, err := d.Read(fileHostKey)
@@ -53,7 +53,7 @@ func storedHostKey(d config.Dir) (ssh.Signer, error) {
 	return key, nil
 }
 
-// makeHostKey stores a new key, unless another process has.
+// makeHostKey stores a new key, unless another process has stored one.
 func makeHostKey(d config.Dir, path string) (string, error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return "", err
@@ -76,7 +76,7 @@ func makeHostKey(d config.Dir, path string) (string, error) {
 	return string(text), config.WriteFile(path, text, 0o600)
 }
 
-// newHostKey makes a key in OpenSSH's form.
+// newHostKey creates a key in OpenSSH's format.
 func newHostKey() ([]byte, error) {
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {

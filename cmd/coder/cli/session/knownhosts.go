@@ -14,14 +14,14 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// FileKnownHosts is a known_hosts file of OpenSSH's, in the configuration folder. "coder ssh --stdio" writes there, before OpenSSH hears
-// from it, which key it shows for the workspace: this machine's (fileHostKey).
+// FileKnownHosts is a known_hosts file for OpenSSH, in the configuration folder. "coder ssh --stdio" writes this machine's key (fileHostKey)
+// for the workspace there before it answers OpenSSH.
 const FileKnownHosts = "ssh_known_hosts"
 
-// maxKnownHosts bounds the lines of the file; the oldest go.
+// maxKnownHosts bounds the lines of the file. The oldest are dropped.
 const maxKnownHosts = 2000
 
-// rememberHost makes the known_hosts file say that host, as it was given to OpenSSH, has the key and no other.
+// rememberHost writes key to the known_hosts file as the only key of host, in the form that OpenSSH was given.
 func rememberHost(path, host string, key ssh.PublicKey) error {
 	if strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-_/") != "" {
 		return fault.New(fault.Invalid, "the host name %q contains characters that workspace names cannot have", host)
@@ -34,7 +34,7 @@ func rememberHost(path, host string, key ssh.PublicKey) error {
 	if text, err := os.ReadFile(path); err == nil && hasLine(string(text), line) {
 		return nil
 	}
-	// Two that connect at once must not undo each other's line.
+	// Two connections at the same time must not overwrite each other's line.
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("lock known hosts: %w", err)
@@ -50,7 +50,7 @@ func rememberHost(path, host string, key ssh.PublicKey) error {
 	return config.WriteFile(path, []byte(replaceHost(string(text), names, line)), 0o600)
 }
 
-// knownNames are a host's names in known_hosts: with the default port, and with any other.
+// knownNames returns a host's names in known_hosts, with the default port and with any other.
 func knownNames(host string) string {
 	host = strings.ToLower(host)
 	return host + ",[" + host + "]:*"
@@ -58,7 +58,7 @@ func knownNames(host string) string {
 
 func hasLine(text, line string) bool { return strings.Contains("\n"+text, "\n"+line+"\n") }
 
-// replaceHost removes the lines of the names and adds line at the end. What is no line of ours is dropped.
+// replaceHost removes the lines of the names and appends line. It drops lines of any other form.
 func replaceHost(text, names, line string) string {
 	var lines []string
 	for old := range strings.Lines(text) {

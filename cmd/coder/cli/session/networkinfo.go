@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// networkInfo is what IDE plugins show about a connection.
+// networkInfo is the file that IDE plugins read about a connection.
 type networkInfo struct {
 	P2P              bool               `json:"p2p"`
 	Latency          float64            `json:"latency"`        // milliseconds
@@ -21,10 +21,10 @@ type networkInfo struct {
 	DERPLatency      map[string]float64 `json:"derp_latency"`   // milliseconds
 	UploadBytesSec   int64              `json:"upload_bytes_sec"`
 	DownloadBytesSec int64              `json:"download_bytes_sec"`
-	UsingConnect     bool               `json:"using_coder_connect"` // there is no such thing here
+	UsingConnect     bool               `json:"using_coder_connect"` // always false
 }
 
-// WriteNetworkInfo writes dir/<parent's pid>.json again and again until ctx ends, and removes it then.
+// WriteNetworkInfo writes dir/<parent's pid>.json at each interval until ctx ends, and then removes it.
 func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.Duration) {
 	log, t := s.Logger, s.Target
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -32,7 +32,7 @@ func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.D
 		return
 	}
 	path := filepath.Join(dir, fmt.Sprintf("%d.json", os.Getppid()))
-	defer os.Remove(path) // what it said is over
+	defer os.Remove(path)
 	node, err := t.Mesh.Node()
 	if err != nil {
 		return
@@ -66,7 +66,7 @@ func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.D
 	}
 }
 
-// describe makes the facts of a snapshot. before and elapsed give the rates.
+// describe summarizes a snapshot. before and elapsed are for the rates.
 func describe(status tailnet.Status, t *target.Target, before tailnet.PeerStatus, elapsed time.Duration) (networkInfo, tailnet.PeerStatus) {
 	info := networkInfo{DERPLatency: map[string]float64{}}
 	for _, relay := range status.Relays {
@@ -82,7 +82,7 @@ func describe(status tailnet.Status, t *target.Target, before tailnet.PeerStatus
 			continue
 		}
 		info.P2P = peer.Path == tailnet.PathDirect
-		// Counters begin anew with each WireGuard session.
+		// Counters start at zero with each WireGuard session.
 		if before.ID == peer.ID && elapsed > 0 {
 			info.UploadBytesSec = int64(float64(max(peer.Tx-before.Tx, 0)) / elapsed.Seconds())
 			info.DownloadBytesSec = int64(float64(max(peer.Rx-before.Rx, 0)) / elapsed.Seconds())

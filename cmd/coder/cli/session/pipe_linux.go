@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeSize is what a pipe may hold, in bytes. The system's 64 KiB make writer and reader wait for each other all the time.
+// pipeSize is the capacity of a pipe in bytes. With the default of 64 KiB, writer and reader constantly wait for each other.
 const pipeSize = 1 << 20
 
-// widenPipe makes a pipe hold more. What is no pipe, or may not, stays as it is.
+// widenPipe enlarges a pipe. It does nothing for other streams, or where the system refuses.
 func widenPipe(stream any) {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -20,6 +20,6 @@ func widenPipe(stream any) {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) // only speed depends on it
+		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) // it affects only speed
 	})
 }

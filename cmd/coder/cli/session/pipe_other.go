@@ -2,5 +2,5 @@
 
 package session
 
-// widenPipe does something on Linux only.
+// widenPipe does nothing on this system.
 func widenPipe(any) {}

@@ -23,30 +23,29 @@ import (
 	"github.com/codermesh/codermesh/sshmux"
 )
 
-// dialSSH makes an SSH client of a mesh connection. There is no SSH handshake on it: the mesh has authenticated both ends and
-// encrypts, since WireGuard delivers the connection from the key that the coordinator bound to the agent, and to nobody else.
+// dialSSH returns an SSH client on a mesh connection. There is no SSH handshake: the mesh has authenticated both ends and encrypts, since
+// WireGuard delivers the connection to and from the key that the coordinator bound to the agent only.
 func dialSSH(conn net.Conn) *ssh.Client {
 	return sshmux.Client(conn, sshmux.Options{Wide: true})
 }
 
-// Session is what a person, or OpenSSH, does in a workspace over a target's connections.
+// Session is the work of a user, or of OpenSSH, in a workspace that has been reached.
 type Session struct {
 	Target  *target.Target
 	Streams *tty.Streams
 	Logger  *slog.Logger
 }
 
-// Options are what a shell or a command has besides its streams.
+// Options of a shell or a command.
 type Options struct {
-	TTY           bool     // a terminal, also for a command
+	TTY           bool     // allocate a terminal for a command, too
 	Env           []string // NAME=value
-	ForwardAgent  bool     // the workspace may use this machine's SSH agent
+	ForwardAgent  bool     // let the workspace use this machine's SSH agent
 	IdentityAgent string   // the socket of that agent; "" means $SSH_AUTH_SOCK
-	RemoteForward []string // as for parseRemoteForward
+	RemoteForward []string // specifications for forward.ParseRemote
 }
 
-// Run runs a shell, or a command, on a connection to the agent's port for sessions. It returns the exit status as an *ExitError, nil
-// for 0.
+// Run runs a shell or a command on conn, a connection to the agent's session port. A nonzero exit status is returned as an *exit.Error.
 func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts Options) error {
 	t := s.Target
 	client := dialSSH(conn)
@@ -86,7 +85,7 @@ func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case explained(err):
-		return err // it has its reason
+		return err
 	}
 	client.Close()
 	if ended := client.Wait(); errors.Is(ended, sshmux.ErrVersion) {
@@ -95,14 +94,14 @@ func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts
 	return t.WhyLost(ctx, err)
 }
 
-// note tells something beside a session's output. The terminal may be in raw mode.
+// note prints a message beside the session's output. The terminal may be in raw mode.
 func (s *Session) note(text string) { fmt.Fprintf(s.Streams.Err, "\r\n%s\r\n", text) }
 
-// prepare asks for everything that a session may have besides a terminal.
+// prepare requests everything that a session may have besides a terminal.
 func (s *Session) prepare(ctx context.Context, client *ssh.Client, session *ssh.Session, opts Options, forwards *sync.WaitGroup) error {
 	for _, pair := range opts.Env {
 		key, value, _ := strings.Cut(pair, "=")
-		// No answer is waited for: a round trip per variable would be too much.
+		// Without waiting for an answer, which would cost a round trip per variable.
 		if _, err := session.SendRequest("env", false, ssh.Marshal(struct{ Name, Value string }{key, value})); err != nil {
 			return fault.New(fault.Unavailable, "cannot pass the environment: %w", err)
 		}
@@ -139,10 +138,10 @@ func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.S
 			in = &escape{r: s.Streams.In, lost: func() { close(lost) }}
 		}
 	}
-	// The input does not wait until the program is known to run, which takes a round trip. Nothing waits for its end: a read of
-	// standard input cannot be interrupted, and the process ends after the session.
+	// The input is sent before the program is known to run, which saves a round trip. Nothing waits for this goroutine: a read of standard
+	// input cannot be interrupted, and the process exits after the session.
 	go func() {
-		_, _ = io.Copy(stdin, in) // when the session is over, Wait below says how it ended
+		_, _ = io.Copy(stdin, in) // Wait below reports how the session ended
 		stdin.Close()
 	}()
 	if len(command) == 0 {
@@ -165,7 +164,7 @@ func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.S
 		<-ended
 		return 0, &exit.Error{Code: exit.SSH, Err: fault.New(fault.Unavailable, "the connection was ended by ~.")}
 	case <-ctx.Done():
-		// The remote command hears of the interrupt, and of the end of its input.
+		// Tell the remote command about the interrupt and the end of its input.
 		_ = session.Signal(ssh.SIGINT)
 		client.Close()
 		<-ended
@@ -174,7 +173,7 @@ func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.S
 	return exitStatus(err)
 }
 
-// exitStatus tells how a session ended: its status, or why there is none.
+// exitStatus returns a session's exit status, or why there is none.
 func exitStatus(err error) (int, error) {
 	if err == nil {
 		return 0, nil
@@ -191,7 +190,7 @@ func exitStatus(err error) (int, error) {
 	return 0, fault.New(fault.Unavailable, "the session failed: %w", err)
 }
 
-// terminal asks for a remote terminal of the local one's size, and puts the local one into raw mode until restore.
+// terminal requests a remote terminal of the local one's size, and puts the local one into raw mode until restore is called.
 func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore func(), err error) {
 	width, height := 80, 24
 	in, isFile := s.Streams.In.(*os.File)
@@ -205,7 +204,7 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 	if name == "" {
 		name = "xterm-256color"
 	}
-	// No answer is waited for; a server that has no terminals runs the command without one.
+	// Without waiting for an answer: a server without terminals runs the command without one.
 	if _, err := session.SendRequest("pty-req", false, ssh.Marshal(struct {
 		Term                         string
 		Columns, Rows, Width, Height uint32
@@ -223,16 +222,16 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 	watch, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		watchSize(watch, in, func(w, h int) { _ = session.WindowChange(h, w) }) // the next change will try again
+		watchSize(watch, in, func(w, h int) { _ = session.WindowChange(h, w) }) // the next change tries again
 	})
 	return func() {
 		stop()
 		wg.Wait()
-		_ = term.Restore(int(in.Fd()), state) // the terminal has gone, or is as it was
+		_ = term.Restore(int(in.Fd()), state) // fails only if the terminal is gone
 	}, nil
 }
 
-// broken is the error for a connection to the target's agent that has ended with err.
+// broken explains the error that a connection to the target's agent ended with.
 func broken(t *target.Target, err error) error {
 	if errors.Is(err, sshmux.ErrVersion) {
 		return exit.Try(fault.New(fault.Unavailable, "this program and the agent of %s speak different protocol versions: %w", t.Workspace.FullName(), err),

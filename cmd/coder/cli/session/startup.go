@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// WaitStartup waits for the agent's startup scripts. mode is yes, no, or auto for what the template says.
+// WaitStartup waits for the agent's startup scripts. mode is yes, no, or auto, which follows the template.
 func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 	t := s.Target
 	if mode != "yes" && (mode != "auto" || t.Agent.StartupScriptBehavior != sdk.StartupBlocking) {

@@ -13,14 +13,14 @@ import (
 	"github.com/codermesh/codermesh/sshmux/bridge"
 )
 
-// StartBridge begins to speak SSH with OpenSSH on the standard streams, with the host key of the configuration folder. The handshake goes
-// on while the workspace is being reached. The file of known hosts, unless it is "", is made to name the key for host.
+// StartBridge serves SSH to OpenSSH on the standard streams, with the host key of the configuration folder. It does not wait for the
+// handshake. Unless knownHosts is "", it writes the key for host to that file first.
 func StartBridge(streams *tty.Streams, logger *slog.Logger, dir config.Dir, knownHosts, host string) (*bridge.Bridge, error) {
 	key, err := hostKey(dir, streams.Err)
 	if err != nil {
 		return nil, err
 	}
-	if knownHosts != "" { // OpenSSH reads it once it has heard from us
+	if knownHosts != "" { // before OpenSSH reads it
 		if err := rememberHost(knownHosts, host, key.PublicKey()); err != nil {
 			return nil, err
 		}
@@ -36,7 +36,7 @@ type standardStreams struct {
 	io.Writer
 }
 
-// Close closes what can be closed. A Read of standard input may go on until the process ends.
+// Close closes what can be closed. A Read of standard input may block until the process exits.
 func (s standardStreams) Close() error {
 	var err error
 	for _, stream := range []any{s.Reader, s.Writer} {
@@ -47,7 +47,7 @@ func (s standardStreams) Close() error {
 	return err
 }
 
-// Stdio passes OpenSSH's channels on to the workspace, until OpenSSH leaves or the workspace cannot be reached any more.
+// Stdio passes OpenSSH's channels on to the workspace until OpenSSH disconnects or the workspace can no longer be reached.
 func (s *Session) Stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn) error {
 	t := s.Target
 	watch, stop := context.WithCancelCause(ctx)
@@ -68,7 +68,7 @@ func (s *Session) Stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn
 	case cause != nil:
 		return cause
 	case err == nil:
-		return nil // OpenSSH has left
+		return nil // OpenSSH has disconnected
 	}
 	return t.WhyLost(ctx, broken(t, err))
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// watchSize calls resized when the console's size has changed, until ctx ends. Windows sends no signal: it looks.
+// watchSize calls resized when the console's size has changed, until ctx ends. It polls, since Windows sends no signal.
 func watchSize(ctx context.Context, terminal *os.File, resized func(width, height int)) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LeaveQuickly runs an orderly end, and stops waiting for it after a moment: the process ends anyway.
+// LeaveQuickly runs end, and stops waiting for it after leaveTimeout, since the process is about to exit.
 func LeaveQuickly(end func()) {
 	done := make(chan struct{})
 	go func() {
@@ -20,10 +20,10 @@ func LeaveQuickly(end func()) {
 	}
 }
 
-// leaveTimeout lets the goodbyes be sent; their answers are of no use.
+// leaveTimeout is long enough to send goodbyes without waiting for answers.
 const leaveTimeout = 80 * time.Millisecond
 
-// Sleep returns false when ctx ended first.
+// Sleep blocks for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -15,9 +15,9 @@ import (
 
 // Name is what a person or an IDE calls a workspace and one of its agents.
 type Name struct {
-	Owner string // sdk.Me when not named
+	Owner string // sdk.Me if not given
 	Name  string
-	Agent string // "" when not named
+	Agent string // "" if not given
 }
 
 func (n Name) String() string {
@@ -36,8 +36,8 @@ var (
 	validPart = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
 )
 
-// ParseName reads "workspace", "workspace.agent", "owner/workspace", "owner--workspace" and, with ".agent" or
-// "--agent" behind the two, the agent too. Three names between dots are a host name, "agent.workspace.owner".
+// ParseName parses "workspace", "workspace.agent", "owner/workspace" and "owner--workspace"; the last two may end in ".agent" or
+// "--agent". Three names separated by dots are a host name, "agent.workspace.owner".
 func ParseName(text string) (Name, error) {
 	bad := func(why string) (Name, error) {
 		return Name{}, exit.Try(fault.New(fault.Invalid, "%q is not the name of a workspace: %s", text, why),
@@ -65,7 +65,7 @@ func ParseName(text string) (Name, error) {
 	return bad("it has too many parts")
 }
 
-// TrimHost takes the prefix or the suffix off a host name as OpenSSH hands it over. Empty ones are not looked for.
+// TrimHost strips the prefix or the suffix from a host name that OpenSSH passed. Empty ones are ignored.
 func TrimHost(host, prefix, suffix string) string {
 	if prefix != "" {
 		if rest, ok := strings.CutPrefix(host, prefix); ok {
@@ -80,7 +80,7 @@ func TrimHost(host, prefix, suffix string) string {
 	return host
 }
 
-// Find finds the workspace that text names, by name or id, in one call.
+// Find returns the workspace with the given name or id. It makes one request.
 func Find(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, Name, error) {
 	if id, err := uuid.Parse(text); err == nil {
 		ws, err := client.Workspace(ctx, id)
@@ -101,7 +101,7 @@ func Find(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, 
 	return ws, name, err
 }
 
-// chooseAgent is the named agent of the workspace's latest build, or its only one.
+// chooseAgent returns the named agent of the workspace's latest build, or its only agent.
 func chooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	agents := ws.LatestBuild.Agents()
 	if len(agents) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Redialer dials a target that may be replaced: a workspace that was stopped and started again has another agent.
+// Redialer dials a target that may be replaced: a workspace that restarts gets a new agent. Safe for concurrent use.
 type Redialer struct {
 	mu    sync.Mutex // guards the fields below
 	t     *Target    // nil while the workspace is not running
@@ -22,10 +22,10 @@ type Redialer struct {
 
 var errNotRunning = errors.New("the workspace is not running")
 
-// NewRedialer begins with t. Run keeps it up to date.
+// NewRedialer returns a Redialer that dials t until Run replaces it.
 func NewRedialer(t *Target) *Redialer { return &Redialer{t: t, conns: map[*redialerConn]struct{}{}} }
 
-// Dial connects to a port of the target, or fails while its workspace does not run.
+// Dial connects to a port of the current target. It fails while the workspace is not running.
 func (r *Redialer) Dial(ctx context.Context, network string, port uint16) (net.Conn, error) {
 	r.mu.Lock()
 	t := r.t
@@ -48,7 +48,7 @@ func (r *Redialer) Dial(ctx context.Context, network string, port uint16) (net.C
 	return c, nil
 }
 
-// CloseAll ends every connection: their target is gone.
+// CloseAll closes every connection and forgets the target, which is gone.
 func (r *Redialer) CloseAll() {
 	r.mu.Lock()
 	conns := r.conns
@@ -65,7 +65,7 @@ func (r *Redialer) set(t *Target) {
 	r.t = t
 }
 
-// redialerConn is a connection that its Redialer may end.
+// redialerConn is a connection that its Redialer may close.
 type redialerConn struct {
 	net.Conn
 	owner *Redialer
@@ -78,11 +78,11 @@ func (c *redialerConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends the sending side, where the transport can.
+// CloseWrite ends the sending side, if the transport supports it.
 func (c *redialerConn) CloseWrite() error { return netio.CloseWrite(c.Conn) }
 
-// Run replaces the target when its workspace is started again, until ctx ends: then it returns nil. It returns an error when the
-// workspace is gone for good or the session is over. note tells a person what happens.
+// Run replaces the target whenever its workspace has been started again. It blocks until ctx ends and then returns nil; it returns an
+// error if the workspace is deleted or the session is over. note receives messages for the user.
 func (r *Redialer) Run(ctx context.Context, name Name, note func(string)) error {
 	t := r.t
 	for {
@@ -105,7 +105,7 @@ func (r *Redialer) Run(ctx context.Context, name Name, note func(string)) error 
 	}
 }
 
-// next blocks until the workspace's agent can be dialled in a build that is not stopped. It returns nil when ctx ends.
+// next blocks until the workspace is running and its agent can be dialled. It returns nil if ctx ends.
 func (t *Target) next(ctx context.Context, name Name) (*Target, error) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -122,7 +122,7 @@ func (t *Target) next(ctx context.Context, name Name) (*Target, error) {
 	}
 }
 
-// now returns the target as it is now, nil when it cannot be dialled yet, and an error when it never will be.
+// now returns the current target, nil if it cannot be dialled yet, or an error if it never will be.
 func (t *Target) now(ctx context.Context, name Name) (*Target, error) {
 	ws, err := t.Client.Workspace(ctx, t.Workspace.ID)
 	switch {
@@ -140,7 +140,7 @@ func (t *Target) now(ctx context.Context, name Name) (*Target, error) {
 		return nil, err
 	}
 	next := &Target{Workspace: ws, Agent: agent, Client: t.Client, Mesh: t.Mesh}
-	// A stop that comes meanwhile must be seen.
+	// Bounded, so that a stop in the meantime is noticed.
 	ctx, cancel := context.WithTimeout(ctx, introducePatience)
 	defer cancel()
 	if err := t.Mesh.Introduce(ctx, agent.ID); err != nil {

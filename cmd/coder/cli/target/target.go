@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// PollInterval is how often an agent is looked at that is being waited for.
+	// PollInterval is the interval between two looks at an agent that is being waited for.
 	PollInterval = 200 * time.Millisecond
-	// patience is how long an agent may take before the person is told what is being waited for.
+	// patience is how long the user waits without being told why.
 	patience = time.Second
 )
 

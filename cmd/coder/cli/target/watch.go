@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// watchEvery is how often it is looked whether the target's agent is still the one that was dialled. It costs nothing.
+	// watchEvery is the interval between two checks that the target's agent is still the one that was dialled. They are local.
 	watchEvery = time.Second
-	// askEvery is how often the server is asked about a workspace whose agent has left the mesh.
+	// askEvery is the interval between two requests about a workspace whose agent has left the mesh.
 	askEvery = 3 * time.Second
 )
 
-// Watch returns the reason why connections to the target's agent have ended for good: its workspace was stopped or deleted,
-// another process is the agent now, or the session is over. It returns nil when ctx ends. An agent that only lost its connection is waited for:
-// sessions go on when it is back. note tells a person that this is so.
+// Watch blocks until connections to the target's agent have ended for good, and returns why: its workspace was stopped or deleted, another
+// process is the agent now, or the session is over. It returns nil if ctx ends. It waits for an agent that only lost its connection, since
+// sessions resume when it is back; note receives a message about that for the user.
 func (t *Target) Watch(ctx context.Context, note func(string)) error {
 	key, known := t.Mesh.Key(t.Agent.ID)
 	tick := time.NewTicker(watchEvery)
@@ -56,8 +56,7 @@ func (t *Target) Watch(ctx context.Context, note func(string)) error {
 	}
 }
 
-// replaced returns an error when the server knows of a build after the one that the target's agent belongs to. away: the server
-// misses the agent too.
+// replaced returns an error if the server has a newer build than the target's. away reports that the server has lost the agent, too.
 func (t *Target) replaced(ctx context.Context) (away bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -67,7 +66,7 @@ func (t *Target) replaced(ctx context.Context) (away bool, err error) {
 		return false, exit.Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may no longer see it", t.Workspace.FullName()), "coder list")
 	case fault.CodeOf(err) == fault.Unauthenticated:
 		return false, t.signedOut()
-	case err != nil: // the server will answer again
+	case err != nil: // the server is unreachable for now
 		return false, nil
 	case ws.LatestBuild.Transition != sdk.TransitionStart:
 		return false, gone(ws)
@@ -82,11 +81,11 @@ func (t *Target) replaced(ctx context.Context) (away bool, err error) {
 
 const (
 	askTimeout = 5 * time.Second
-	// awayPatience is how long an agent may be away before a person is told.
+	// awayPatience is how long an agent may be away before the user is told.
 	awayPatience = 6 * time.Second
 )
 
-// signedOut is the reason of a connection whose session is over.
+// signedOut is the error for a session that is over.
 func (t *Target) signedOut() error {
 	return exit.Try(fault.New(fault.Unauthenticated, "your session has ended: you signed out elsewhere, or it was revoked"), "coder login %s", t.Client.URL())
 }

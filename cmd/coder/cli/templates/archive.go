@@ -98,7 +98,7 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntr
 			return nil // a folder is packed where it is
 		}
 	default:
-		return nil // sockets and devices are nobody's source
+		return nil // sockets and devices are not source files
 	}
 	f, err := root.Open(name)
 	if err != nil {
@@ -169,7 +169,7 @@ func unpackEntry(root *os.Root, r io.Reader, header *tar.Header) error {
 		return root.MkdirAll(name, 0o755)
 	case tar.TypeReg:
 	default:
-		return nil // links and devices are no source
+		return nil // links and devices are not source files
 	}
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return fmt.Errorf("make folder of %s: %w", name, err)

@@ -127,7 +127,7 @@ func (opts *pushOptions) values() (variables, tags map[string]string, err error)
 func confirmPush(g *global.Flags, cmd *cobra.Command, name string, opts *pushOptions) error {
 	s := g.Streams()
 	if opts.directory == "-" {
-		return nil // whoever pipes an archive means it
+		return nil // standard input is not a terminal, and the command is explicit
 	}
 	if _, err := os.Stat(filepath.Join(opts.directory, ".terraform.lock.hcl")); err != nil && s.ErrTTY && !opts.ignoreLock {
 		fmt.Fprintln(s.Err, s.Dim("note: without .terraform.lock.hcl, providers may differ between builds (--ignore-lockfile silences this)"))
@@ -274,7 +274,7 @@ func publish(ctx context.Context, g *global.Flags, client *sdk.Client, name stri
 	return nil
 }
 
-// templateName is the argument, or the folder's name.
+// templateName returns the name from the argument, or else the folder's name.
 func templateName(args []string, flag, dir string) (string, error) {
 	switch {
 	case len(args) == 1:

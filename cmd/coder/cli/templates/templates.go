@@ -19,7 +19,7 @@ func Command(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// findTemplate finds a template by name.
+// findTemplate returns a template by name.
 func findTemplate(ctx context.Context, client *sdk.Client, name string) (sdk.Template, error) {
 	t, err := client.TemplateByName(ctx, sdk.DefaultOrganization, name)
 	if err != nil && fault.CodeOf(err) == fault.NotFound {

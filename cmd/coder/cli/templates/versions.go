@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// findVersion is the named version of a template; "" and "active" are the active one.
+// findVersion returns a version of a template by name. "" and "active" mean the active one.
 func findVersion(ctx context.Context, client *sdk.Client, t sdk.Template, name string) (sdk.TemplateVersion, error) {
 	if name == "" || name == "active" {
 		return client.TemplateVersion(ctx, t.ActiveVersionID)

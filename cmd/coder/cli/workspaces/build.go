@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// buildOptions are what start, restart, stop, update and delete have in common.
+// buildOptions are the options that start, restart, stop, update and delete share.
 type buildOptions struct {
 	params      form.Flags
 	yes, noWait bool
@@ -26,12 +26,12 @@ type buildOptions struct {
 	tags        []string // for the provisioner
 }
 
-// tagsFlag adds the flag by which a build asks for a provisioner.
+// tagsFlag adds the flag with which a build requires tags of its provisioner.
 func tagsFlag(cmd *cobra.Command, tags *[]string) {
 	cmd.Flags().StringArrayVar(tags, "provisioner-tag", nil, "tag key=value that the provisioner must have in addition to the template's, for this and later builds; may be repeated")
 }
 
-// givenTags reads them. Nil: none was given, and those of the build before hold.
+// givenTags parses them. It returns nil if none is given: then the previous build's tags apply.
 func givenTags(tags []string) (map[string]string, error) {
 	if len(tags) == 0 {
 		return nil, nil
@@ -39,14 +39,14 @@ func givenTags(tags []string) (map[string]string, error) {
 	return flags.Pairs("provisioner-tag", tags)
 }
 
-// sayWaiting prints why a job that is not followed does not begin.
+// sayWaiting prints why a job waits.
 func sayWaiting(g *global.Flags, job sdk.ProvisionerJob) {
 	if line := waitingLine(job); line != "" {
 		fmt.Fprintln(g.Streams().Err, line)
 	}
 }
 
-// waitingLine is empty for a job that does not wait, and when the reason is unknown.
+// waitingLine returns why a job waits; "" if it does not, or if the reason is unknown.
 func waitingLine(job sdk.ProvisionerJob) string {
 	if job.Status != sdk.JobPending || job.WaitingReason == "" {
 		return ""
@@ -66,7 +66,7 @@ func (opts *buildOptions) startFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&opts.reason, "reason", string(sdk.ReasonCLI), "reason recorded with the build: cli, ssh_connection, vscode_connection or jetbrains_connection")
 }
 
-// onWorkspace finds the workspace, lets a build that is under way end, and runs do.
+// onWorkspace finds the workspace, waits for its current build, and runs do.
 func onWorkspace(g *global.Flags, cmd *cobra.Command, name string, do func(context.Context, *sdk.Client, sdk.Workspace) error) error {
 	ctx := cmd.Context()
 	client, err := g.Client(ctx)
@@ -83,7 +83,7 @@ func onWorkspace(g *global.Flags, cmd *cobra.Command, name string, do func(conte
 	return do(ctx, client, ws)
 }
 
-// orderStart decides the parameters of a start and sends its request with post.
+// orderStart decides the parameters of a start and sends the request with post.
 func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID,
 	post func(context.Context, uuid.UUID, sdk.CreateBuildRequest) (sdk.WorkspaceBuild, error)) (sdk.WorkspaceBuild, error) {
 	ctx := cmd.Context()
@@ -92,8 +92,8 @@ func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.
 		return sdk.WorkspaceBuild{}, err
 	}
 	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(opts.reason), ProvisionerTags: tags}
-	// When there is nothing to ask or to check, the server carries over the parameters of the build before: one request less. It
-	// refuses when the version wants more.
+	// With nothing to ask or to check, the server carries over the previous build's parameters, which saves a request. It refuses if the
+	// version needs more.
 	ask := opts.always || !opts.params.Empty() || version != uuid.Nil
 	if version == uuid.Nil && ws.Outdated && (ws.TemplateRequireActiveVersion || ws.AutomaticUpdates == sdk.UpdatesAlways) {
 		version, ask = ws.TemplateActiveVersionID, true
@@ -138,7 +138,7 @@ func startParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws
 	return exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())
 }
 
-// finish follows an ordered build, unless nobody wants to wait.
+// finish follows an ordered build, unless noWait is set.
 func finish(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, noWait bool) error {
 	if noWait {
 		fmt.Fprintf(g.Streams().Err, "The %s of %s is queued.\n", build.Transition, ws.FullName())

@@ -106,7 +106,7 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 	if opts.startAt != "" {
 		req.AutostartSchedule = &opts.startAt
 	}
-	if name.Owner == sdk.Me { // the server looks at another owner's logins
+	if name.Owner == sdk.Me { // the server checks another owner's logins
 		if err := awaitLogins(ctx, client, g.Streams(), version); err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 	return reportCreated(ctx, g, client, ws.ID, name.Owner == sdk.Me)
 }
 
-// reportCreated says what the new workspace is good for now. Only its owner can connect.
+// reportCreated prints what to do next with the new workspace. Only its owner can connect.
 func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID, own bool) error {
 	ws, err := client.Workspace(ctx, id)
 	if err != nil {
@@ -157,7 +157,7 @@ func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id 
 	return nil
 }
 
-// newName is the argument, or asked for.
+// newName returns the name from the argument, or asks for it.
 func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, error) {
 	text := ""
 	if len(args) == 1 {
@@ -182,7 +182,7 @@ func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, 
 	return name, err
 }
 
-// chooseTemplate is the named template, the only one, or the chosen one.
+// chooseTemplate returns the named template, or asks for one.
 func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, name string) (sdk.Template, error) {
 	if name != "" {
 		template, err := client.TemplateByName(ctx, sdk.DefaultOrganization, name)
@@ -274,15 +274,15 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), req.Name, template)
 }
 
-// confirmCreate shows what is about to be made, on a terminal.
+// confirmCreate asks for confirmation on a terminal.
 func confirmCreate(g *global.Flags, cmd *cobra.Command, template sdk.Template, name target.Name, yes bool) error {
 	if yes || !g.Streams().InTTY {
-		return nil // naming a new thing is clear enough where nobody can be asked
+		return nil // without a terminal the arguments are explicit enough
 	}
 	return g.Confirm(cmd, false, fmt.Sprintf("Create the workspace %s from %s?", name, template.Name), true)
 }
 
-// createError adds what to do to the server's refusal.
+// createError adds what to try to the server's error.
 func createError(err error, name target.Name, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:

@@ -83,7 +83,7 @@ func listCmd(g *global.Flags) *cobra.Command {
 			if all && !cmd.Flags().Changed("search") {
 				search = ""
 			}
-			// The paths are asked for at the same time: the agents among them have to be asked, too.
+			// Concurrently, since the server asks the agents for their paths.
 			pathsErr := make(chan error, 1)
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()

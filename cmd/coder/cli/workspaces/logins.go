@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	loginLook = 2 * time.Second  // how often it is looked whether the user has linked an account
-	loginWait = 15 * time.Minute // and how long
+	loginLook = 2 * time.Second  // interval between two checks whether the user has linked an account
+	loginWait = 15 * time.Minute // how long to check
 )
 
-// awaitLogins sees to it that the user has linked what a template version needs: on a terminal it says where to, and waits for it.
+// awaitLogins checks that the user has linked the accounts that a template version needs. On a terminal it prints where to link them, and waits.
 func awaitLogins(ctx context.Context, client *sdk.Client, s *tty.Streams, version uuid.UUID) error {
 	asked, err := client.TemplateVersionExternalAuth(ctx, version)
 	if err != nil {
@@ -68,7 +68,7 @@ func awaitLogins(ctx context.Context, client *sdk.Client, s *tty.Streams, versio
 	return nil
 }
 
-// missingLogins are those that the template cannot do without.
+// missingLogins returns the required logins without a linked account.
 func missingLogins(asked []sdk.TemplateVersionExternalAuth) (missing []sdk.TemplateVersionExternalAuth) {
 	for _, a := range asked {
 		if !a.Optional && !a.Authenticated {

@@ -60,7 +60,7 @@ func runLogs(g *global.Flags, cmd *cobra.Command, name string, number int, follo
 				return err
 			}
 		}
-		// A build that has ended may have brought other agents than the ones known when it was asked for.
+		// A build that has ended may have other agents than when it was requested.
 		if build, err = client.Build(ctx, build.ID); err != nil {
 			return err
 		}

@@ -31,12 +31,12 @@ func readPaths(ctx context.Context, client *sdk.Client) (clientPaths, error) {
 	return paths, nil
 }
 
-// noPaths says why none are shown; everything else is.
+// noPaths prints why no paths are shown.
 func noPaths(g *global.Flags, err error) {
 	fmt.Fprintln(g.Streams().Err, "Cannot read how clients reach the workspaces:", err)
 }
 
-// of is how a workspace's clients reach it: "direct 12ms, relayed 80ms"; "" without clients.
+// of returns how clients reach a workspace, such as "direct 12ms, relayed 80ms"; "" without clients.
 func (p clientPaths) of(ws sdk.Workspace) string {
 	var parts []string
 	for _, agent := range ws.LatestBuild.Agents() {

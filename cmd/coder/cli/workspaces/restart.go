@@ -37,8 +37,8 @@ func restartCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// restartWorkspace has the server stop and start a workspace, and follows both builds. The server refuses a start that cannot be before it
-// stops anything, and starts the workspace even when this program ends meanwhile.
+// restartWorkspace has the server stop and start a workspace, and follows both builds. The server refuses an impossible start before it
+// stops anything, and starts the workspace even if this program ends in the meantime.
 func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID) error {
 	ctx := cmd.Context()
 	build, err := orderStart(g, cmd, client, ws, opts, version, client.Restart)

@@ -74,8 +74,8 @@ var (
 	dayDigit = regexp.MustCompile(`[0-7]`)
 )
 
-// readable writes a schedule of one time on some days of the week as people do, "09:30 Mon-Fri (Europe/Berlin)". Every other one
-// stays in cron's form.
+// readable formats a schedule of one time on some days of the week as "09:30 Mon-Fri (Europe/Berlin)". It returns any other schedule as it
+// is.
 func readable(schedule string) string {
 	m := daily.FindStringSubmatch(schedule)
 	if m == nil || strings.Contains(m[4], "/") {

@@ -53,7 +53,7 @@ machine's). "manual" turns automatic start off. A cron expression as a single ar
 
 var clockTime = regexp.MustCompile(`^(?i)(\d{1,2})(?::(\d\d))?\s*(am|pm)?$`)
 
-// parseStart makes cron's form of a time of day, days and a zone; nil means no automatic start. The server checks days and zone.
+// parseStart converts a time of day, days and a zone to a cron expression; nil means no automatic start. The server checks days and zone.
 func parseStart(words []string, zone string) (*string, error) {
 	if len(words) == 1 && words[0] == "manual" {
 		return nil, nil
@@ -77,7 +77,7 @@ func parseStart(words []string, zone string) (*string, error) {
 	return &schedule, nil
 }
 
-// isZone tells a time zone's name from days: zones are UTC, Local or Area/City.
+// isZone distinguishes time zones from days: a zone is UTC or Area/City.
 func isZone(word string) bool { return strings.Contains(word, "/") || strings.EqualFold(word, "UTC") }
 
 func parseClock(text string) (hour, minute int, err error) {

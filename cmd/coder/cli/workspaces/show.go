@@ -48,7 +48,7 @@ func showCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// printUnsettled names what interrupted builds began.
+// printUnsettled lists the resources of interrupted builds.
 func printUnsettled(out io.Writer, b sdk.WorkspaceBuild) {
 	if len(b.UnknownResources) > 0 {
 		fmt.Fprintf(out, "May exist outside of the Terraform state: %s\n", strings.Join(b.UnknownResources, ", "))
@@ -118,7 +118,7 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 	return nil
 }
 
-// connectionsText lists what there is of each kind.
+// connectionsText lists the number of connections of each kind.
 func connectionsText(c sdk.AgentConnections) string {
 	var parts []string
 	for _, kind := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// maxState bounds what state push reads, in bytes: the server takes no more.
+// maxState bounds what state push reads, in bytes. The server accepts no more.
 const maxState = 768<<20 - 4096
 
 func stateCmd(g *global.Flags) *cobra.Command {
@@ -23,7 +23,7 @@ func stateCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// findBuild finds the numbered build of the workspace that text names; 0 is the latest, below it counts back from there.
+// findBuild returns a build of the named workspace by its number. 0 is the latest, negative numbers count back from it.
 func findBuild(cmd *cobra.Command, client *sdk.Client, text string, number int) (sdk.Workspace, sdk.WorkspaceBuild, error) {
 	ws, _, err := target.Find(cmd.Context(), client, text)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
 
-// TerminalID is the terminal that --reconnect names: by its id, as the dashboard's address has it, or by a name of the user's own.
+// TerminalID returns the id of the terminal that --reconnect names, by its id from the dashboard's URL or by a name of the user's choice.
 func TerminalID(agent uuid.UUID, name string) uuid.UUID {
 	if id, err := uuid.Parse(name); err == nil {
 		return id
@@ -28,8 +28,8 @@ func TerminalID(agent uuid.UUID, name string) uuid.UUID {
 	return uuid.NewSHA1(agent, []byte(name))
 }
 
-// Attach shows a terminal that lasts until its end, or until it is left with ~. and goes on. again is the command that brings
-// it back.
+// Attach shows a lasting terminal until it ends, or until the user leaves it running with ~. again is the command that reattaches to
+// it.
 func (s *Session) Attach(ctx context.Context, req ptywire.Request, again string) error {
 	t := s.Target
 	conn, err := t.Mesh.Dial(ctx, "tcp", t.Agent.ID, meshport.Terminal)
@@ -56,9 +56,9 @@ func (s *Session) Attach(ctx context.Context, req ptywire.Request, again string)
 
 var errLeft = errors.New("left with the escape")
 
-// showRemote joins a terminal to this one until it ends, or errLeft.
+// showRemote connects a remote terminal to the local one until it ends. The error is errLeft if the user left it with ~.
 func (s *Session) showRemote(ctx context.Context, conn net.Conn, req ptywire.Request) (ptywire.End, error) {
-	var send sync.Mutex // frames of two goroutines
+	var send sync.Mutex // serializes the frames of two goroutines
 	in := s.Streams.In
 	var left atomic.Bool
 	if stdin, ok := s.Streams.In.(*os.File); ok && term.IsTerminal(int(stdin.Fd())) {
@@ -87,7 +87,7 @@ func (s *Session) showRemote(ctx context.Context, conn net.Conn, req ptywire.Req
 	if err := ptywire.WriteJSON(conn, ptywire.Open, req); err != nil {
 		return ptywire.End{}, err
 	}
-	go func() { // ends with the process: reading what is typed cannot be interrupted
+	go func() { // ends with the process: a read of standard input cannot be interrupted
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := in.Read(buf)
