@@ -19,7 +19,8 @@ const (
 	loginWait = 15 * time.Minute // how long to check
 )
 
-// awaitLogins checks that the user has linked the accounts that a template version needs. On a terminal it prints where to link them, and waits.
+// awaitLogins checks that the user has linked the accounts that a template version needs. On a terminal it prints where to link them, and
+// waits.
 func awaitLogins(ctx context.Context, client *sdk.Client, s *tty.Streams, version uuid.UUID) error {
 	asked, err := client.TemplateVersionExternalAuth(ctx, version)
 	if err != nil {

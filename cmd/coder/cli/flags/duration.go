@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,9 @@ func ParseDuration(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		var n float64
 		n, err = strconv.ParseFloat(days, 64)
+		if n > float64(math.MaxInt64/(24*time.Hour)) {
+			err = strconv.ErrRange
+		}
 		d = time.Duration(n * 24 * float64(time.Hour))
 	} else {
 		d, err = time.ParseDuration(text)
