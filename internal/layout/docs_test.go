@@ -19,11 +19,14 @@ type tree struct {
 	files    map[string][]string            // by each suffix of their paths, at slashes
 	declared map[string]map[string]struct{} // names by Go file; of methods and fields without their type
 	anywhere map[string]struct{}            // all of those, and the names of folders
+	words    map[string]struct{}            // every word of the sources, documentation apart
 }
 
 func readTree(t *testing.T) tree {
 	t.Helper()
-	x := tree{files: map[string][]string{}, declared: map[string]map[string]struct{}{}, anywhere: map[string]struct{}{}}
+	x := tree{
+		files: map[string][]string{}, declared: map[string]map[string]struct{}{}, anywhere: map[string]struct{}{}, words: map[string]struct{}{},
+	}
 	err := filepath.WalkDir("../..", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -45,6 +48,18 @@ func readTree(t *testing.T) tree {
 		if entry.IsDir() {
 			x.anywhere[base] = struct{}{}
 			return nil
+		}
+		for _, found := range word.FindAllString(rel, -1) {
+			x.words[found] = struct{}{}
+		}
+		if isSource(rel) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			for _, found := range word.FindAll(text, -1) {
+				x.words[string(found)] = struct{}{}
+			}
 		}
 		if !strings.HasSuffix(base, ".go") || strings.HasSuffix(base, "_test.go") {
 			return nil
@@ -85,10 +100,18 @@ func readTree(t *testing.T) tree {
 
 var (
 	identifier = regexp.MustCompile(`^([A-Za-z_]\w*\.)*[A-Za-z_]\w*$`)
+	member     = regexp.MustCompile(`^\w+(\.\w+)*\.[A-Z]\w*[a-z]\w*$`) // a name of Go's with its package or type
 	goFile     = regexp.MustCompile(`^[\w./-]+\.go$`)
 	folder     = regexp.MustCompile(`^[a-z][\w-]*(/[\w-]+)+$`)
 	link       = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
+
+// startsInTree reports whether a path begins with a folder of the tree.
+func (x tree) startsInTree(name string) bool {
+	first, _, _ := strings.Cut(name, "/")
+	_, ok := x.anywhere[first]
+	return ok && len(x.files[first]) > 0 && !slices.Contains(foreign, name)
+}
 
 // check returns what is wrong with a page: names of files, folders and identifiers, in backquotes, that the tree does not have. An
 // identifier behind a Go file must be declared in that file.
@@ -107,7 +130,7 @@ func (x tree) check(page string) (wrong []string) {
 				if in = x.files[name]; len(in) == 0 {
 					wrong = append(wrong, "there is no file "+name)
 				}
-			case folder.MatchString(name):
+			case folder.MatchString(name) && x.startsInTree(name):
 				if len(x.files[name]) == 0 {
 					wrong = append(wrong, "there is no folder "+name)
 				}
@@ -117,9 +140,9 @@ func (x tree) check(page string) (wrong []string) {
 				if !slices.ContainsFunc(in, func(file string) bool { _, ok := x.declared[file][last]; return ok }) {
 					wrong = append(wrong, in[0]+" does not declare "+name)
 				}
-			case identifier.MatchString(name) && strings.ContainsAny(name, ".ABCDEFGHIJKLMNOPQRSTUVWXYZ") && strings.ToUpper(name) != name:
+			case member.MatchString(name):
 				last := name[strings.LastIndex(name, ".")+1:]
-				if _, ok := x.anywhere[last]; !ok && len(x.files[name]) == 0 {
+				if _, ok := x.anywhere[last]; !ok {
 					wrong = append(wrong, "nothing declares "+name)
 				}
 			}
@@ -128,42 +151,111 @@ func (x tree) check(page string) (wrong []string) {
 	return wrong
 }
 
-// TestArchitectureIsThere: what docs/architecture.md names exists.
-func TestArchitectureIsThere(t *testing.T) {
+// isSource reports whether the words of a file may be named in documentation: neither documentation itself, nor this list of exceptions,
+// nor what npm writes.
+func isSource(rel string) bool {
+	switch path.Ext(rel) {
+	case ".md", ".webp", ".png", ".woff2", ".gz":
+		return false
+	}
+	return !strings.HasPrefix(rel, "docs/") && rel != "internal/layout/docs_test.go" && path.Base(rel) != "package-lock.json"
+}
+
+var (
+	word   = regexp.MustCompile(`[A-Za-z_]\w*`)
+	fenced = regexp.MustCompile("(?s)```.*?```")
+)
+
+// prefixes are the namespaces and subsystems of metrics.
+var prefixes = []string{"codermesh_", "codermesh_database_", "codermesh_provisionerd_", "codermesh_terraform_", "coderd_", "coderd_api_"}
+
+// foreign are words in backquotes that belong to other programs, or stand for something the reader fills in.
+var foreign = []string{
+	"disableSignatureVerification", "useHttpPath", "iperf3", "pg_dump", "PGPASSWORD", "SYS_ADMIN", "Referer", "nf_conntrack", // other programs
+	"REMOTE", "HOST", "IDENTIFICATION", "HAS", "CHANGED", // OpenSSH's warning
+	"coder/coder", "SUFFIX", "L120", "allow_user_", "go_", "process_", "_max", "_slots", "_sessions_total", "XXX", "benchtime", "Pickup", // placeholders and patterns
+}
+
+// unknownWords returns the words in backquotes that occur nowhere in the sources. Variables of flags are left to a test of cmd/coder.
+func (x tree) unknownWords(page string) (unknown []string) {
+	for _, span := range quoted.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		for _, name := range word.FindAllString(span[1], -1) {
+			if !x.knows(name) && !slices.Contains(foreign, name) && !strings.HasPrefix(name, "CODER_") {
+				unknown = append(unknown, name)
+			}
+		}
+	}
+	return unknown
+}
+
+// knows reports whether the sources have a word. Those of a metric have its namespace and subsystem apart from its name.
+func (x tree) knows(name string) bool {
+	if _, ok := x.words[name]; ok {
+		return true
+	}
+	for _, prefix := range prefixes {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			if _, ok := x.words[rest]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pages returns the documentation by path. Decisions that others replaced are history, and may name what is gone.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, pattern := range []string{"../../README.md", "../../docs/*.md", "../../docs/decisions/*.md"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil || len(names) == 0 {
+			t.Fatalf("no page matches %s: %v", pattern, err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[strings.TrimPrefix(filepath.ToSlash(name), "../../")] = string(text)
+		}
+	}
+	return found
+}
+
+var replaced = regexp.MustCompile(`(?m)^(\*\*)?Replaced`)
+
+// TestDocsNameWhatExists: the files, folders and identifiers that a page names in backquotes exist.
+func TestDocsNameWhatExists(t *testing.T) {
 	t.Parallel()
 	x := readTree(t)
-	page, err := os.ReadFile("../../docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, wrong := range x.check(string(page)) {
-		t.Errorf("docs/architecture.md: %s", wrong)
+	for name, page := range pages(t) {
+		if replaced.MatchString(page) {
+			continue
+		}
+		for _, wrong := range x.check(page) {
+			t.Errorf("%s: %s", name, wrong)
+		}
+		for _, unknown := range x.unknownWords(page) {
+			t.Errorf("%s: the sources do not contain %q", name, unknown)
+		}
 	}
 	lies := "See `tailnet/nowhere.go` and `coderd/nothing`, `tailnet/node.go` `neverWas`, and `mesh.NoSuchThing`; but `tailnet/node.go` `New` is there."
 	if got := x.check(lies); len(got) != 4 {
-		t.Errorf("of a page with four mistakes the test finds %q", got)
+		t.Errorf("check finds %q on a page with four mistakes", got)
+	}
+	if got := x.unknownWords("Set `quux_of_coder`, not `coder_agent`."); !slices.Equal(got, []string{"quux_of_coder"}) {
+		t.Errorf("unknownWords finds %q on a page with one mistake", got)
 	}
 }
 
 // TestLinks: pages link to files that exist.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	pages := []string{"../../README.md"}
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/*/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages = append(pages, found...)
-	}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), found[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", page, found[1])
+	for name, page := range pages(t) {
+		for _, found := range link.FindAllStringSubmatch(page, -1) {
+			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(name), found[1])); err != nil {
+				t.Errorf("%s links to %s, which does not exist", name, found[1])
 			}
 		}
 	}
