@@ -103,7 +103,7 @@ var (
 	member     = regexp.MustCompile(`^\w+(\.\w+)*\.[A-Z]\w*[a-z]\w*$`) // a name of Go's with its package or type
 	goFile     = regexp.MustCompile(`^[\w./-]+\.go$`)
 	folder     = regexp.MustCompile(`^[a-z][\w-]*(/[\w-]+)+$`)
-	link       = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	link       = regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
 )
 
 // startsInTree reports whether a path begins with a folder of the tree.
@@ -249,14 +249,34 @@ func TestDocsNameWhatExists(t *testing.T) {
 	}
 }
 
-// TestLinks: pages link to files that exist.
+// TestLinks: pages link to files that exist, and to headings that these have.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	for name, page := range pages(t) {
+	all := pages(t)
+	for name, page := range all {
 		for _, found := range link.FindAllStringSubmatch(page, -1) {
-			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(name), found[1])); err != nil {
+			to := name
+			if found[1] != "" {
+				to = path.Join(path.Dir(name), found[1])
+			}
+			if _, err := os.Stat(filepath.Join("../..", to)); err != nil {
 				t.Errorf("%s links to %s, which does not exist", name, found[1])
+			} else if found[2] != "" && !slices.Contains(anchors(all[to]), found[2]) {
+				t.Errorf("%s links to %s, which has no heading %s", name, to, found[2])
 			}
 		}
 	}
+	if got := anchors("# A page\n\n## Who may, and when\n"); !slices.Equal(got, []string{"#a-page", "#who-may-and-when"}) {
+		t.Errorf("anchors are %q", got)
+	}
+}
+
+// anchors returns what links to a page's headings say, as GitHub makes it.
+func anchors(page string) (names []string) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {
+		name := strings.ToLower(heading[1])
+		name = regexp.MustCompile(`[^\w -]`).ReplaceAllString(name, "")
+		names = append(names, "#"+strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
 }
