@@ -1,24 +1,15 @@
-// Package notify wakes goroutines when something has changed. What changed stands elsewhere, usually under a mutex: a Wake or a
-// Broadcast only tells its waiters to look again.
+// Package notify wakes goroutines when shared state has changed. The state itself is kept elsewhere, usually under a mutex: a Wake
+// or a Broadcast only tells its waiters to look again.
 package notify
 
-// Wake wakes one goroutine, which receives from it. Make one with NewWake.
-//
-//	for {
-//		select {
-//		case <-wake:
-//			look()
-//		case <-ctx.Done():
-//			return
-//		}
-//	}
+// Wake wakes one goroutine, which receives from it. Create one with NewWake.
 type Wake chan struct{}
 
-// NewWake returns a Wake that nothing has poked yet.
+// NewWake returns a Wake that has not been poked.
 func NewWake() Wake { return make(Wake, 1) }
 
-// Poke lets one receive from w proceed. It never blocks: several pokes before that receive count as one. The receiver therefore
-// receives first and looks second.
+// Poke lets one receive from w proceed. It never blocks: several pokes before that receive count as one. The receiver must
+// therefore receive first and look second.
 func (w Wake) Poke() {
 	select {
 	case w <- struct{}{}:
@@ -26,13 +17,13 @@ func (w Wake) Poke() {
 	}
 }
 
-// Broadcast wakes any number of goroutines. The zero value is ready. It has no lock of its own: call its methods under the lock that
-// guards what changes.
+// Broadcast wakes any number of goroutines. The zero value is ready to use. It has no lock of its own: call its methods under the lock
+// that guards the state.
 type Broadcast struct {
-	c chan struct{} // what waiters hold; nil when nothing has asked since the last Notify
+	c chan struct{} // closed by Notify; nil if Changed has not been called since the last one
 }
 
-// Changed returns a channel that the next Notify closes. Look at what may change under the same lock, and receive without it.
+// Changed returns a channel that the next Notify closes. Read the state under the same lock, release it, and receive.
 func (b *Broadcast) Changed() <-chan struct{} {
 	if b.c == nil {
 		b.c = make(chan struct{})
@@ -40,10 +31,10 @@ func (b *Broadcast) Changed() <-chan struct{} {
 	return b.c
 }
 
-// Awaited reports whether anything has asked for Changed since the last Notify.
+// Awaited reports whether Changed was called since the last Notify.
 func (b *Broadcast) Awaited() bool { return b.c != nil }
 
-// Notify wakes everything that holds a channel of Changed. It never blocks.
+// Notify closes the channel that Changed returned, which wakes all waiters. It never blocks.
 func (b *Broadcast) Notify() {
 	if b.c != nil {
 		close(b.c)

@@ -1,6 +1,7 @@
 package notify_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,17 +11,40 @@ import (
 )
 
 func ExampleWake() {
+	var (
+		wake    = notify.NewWake()
+		queue   sync.Map
+		running sync.WaitGroup
+	)
+	ctx, cancel := context.WithCancel(context.Background())
+	running.Go(func() {
+		for {
+			select {
+			case <-wake: // receive first, then look
+				queue.Range(func(job, _ any) bool {
+					fmt.Println("run", job)
+					queue.Delete(job)
+					cancel()
+					return true
+				})
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	queue.Store("build", true)
+	wake.Poke()
+	running.Wait()
+	// Output: run build
+}
+
+// Two pokes before a receive count as one.
+func ExampleWake_Poke() {
 	wake := notify.NewWake()
 	wake.Poke()
-	wake.Poke() // counts as the first
-	<-wake
-	select {
-	case <-wake:
-		fmt.Println("woken twice")
-	default:
-		fmt.Println("woken once")
-	}
-	// Output: woken once
+	wake.Poke()
+	fmt.Println(len(wake))
+	// Output: 1
 }
 
 func ExampleBroadcast() {

@@ -1,0 +1,27 @@
+package seal_test
+
+import (
+	"bytes"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/seal"
+)
+
+func ExampleSealer() {
+	sealer, err := seal.New(bytes.Repeat([]byte{7}, 32)) // Load reads the deployment's own key
+	if err != nil {
+		log.Fatal(err)
+	}
+	token, err := sealer.Seal("app", map[string]string{"workspace": "dev"}, time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var claims map[string]string
+	fmt.Println(sealer.Open("app", token, &claims), claims["workspace"])
+	fmt.Println(sealer.Open("login", token, &claims)) // a token is good for one purpose only
+	// Output:
+	// <nil> dev
+	// the token is not valid
+}
