@@ -1,5 +1,5 @@
-// Package agent is what runs in a workspace: it joins the mesh with its token, serves SSH, port forwards and speed tests to
-// the clients that the coordinator introduces, runs the workspace's scripts, and keeps the server informed.
+// Package agent is the program that runs in a workspace. It joins the mesh with its token, serves SSH, port forwards and speed
+// tests to clients that the coordinator introduces, runs the workspace's scripts, and reports to the server.
 //
 //	token ─▶ coordinator ─▶ mesh node ─▶ AgentService on the server's mesh address
 //	                             │            Manifest, then Connect (hello, a heartbeat every 15 s),
@@ -10,14 +10,14 @@
 //	                             ├─ meshport.AgentRPC   AgentAPI: listening ports, metadata
 //	                             └─ every other port    package forward, to the workspace's loopback interface
 //
-// What peers may open is decided twice: the coordinator introduces only clients that may use the workspace, and inbound gives
-// every other kind of participant nothing.
+// Two checks decide what peers may open: the coordinator introduces only clients that may use the workspace, and inbound denies
+// all other kinds of participants.
 //
-// A lost coordinator or server ends no session. The agent dials again with growing pauses; reports and log lines wait, within
-// bounds, and are sent again under the same numbers. Scripts run once per build: what has been run is remembered in the state
-// folder, so that a restarted agent does not run them again.
+// Sessions survive the loss of the coordinator or the server. The agent redials with backoff; reports and log lines wait in
+// bounded queues and are resent under the same numbers. Scripts run once per build: the state folder records which have run, so
+// that a restarted agent does not run them again.
 //
-// The lifecycle, as reported:
+// The agent reports these lifecycle states:
 //
 //	created ─▶ starting ─▶ ready | start_error | start_timeout ─▶ shutting_down ─▶ off | shutdown_error | shutdown_timeout
 //

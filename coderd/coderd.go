@@ -1,7 +1,7 @@
-// Package coderd assembles the server: it makes the services, gives them what they need, and starts and stops them in
-// order. What they do is theirs; nothing is decided here.
+// Package coderd assembles the server: it creates the services, connects them, and starts and stops them in order. It contains
+// no logic of its own.
 //
-// Services stand on each other in floors, and know only what is below them (internal/layout holds that):
+// Services are layered and know only the layers below them (enforced by internal/layout):
 //
 //	workspaces
 //	templates

@@ -1,15 +1,15 @@
-// Package coordinator decides nothing and introduces everyone: it keeps the table of who is connected, asks a hook who may
-// see whom, and carries what nodes tell each other about themselves. It owns the protocol (this file and protocol.go), the
-// server's table (Server) and the client that dials out (Client).
+// Package coordinator introduces participants to each other: it keeps the table of connected participants, asks an authorizer
+// who may see whom, and carries the nodes' announcements. It owns the protocol (this file and protocol.go), the server's table
+// (Server) and the client that dials out (Client).
 //
-// It must not know what a workspace, a user or a database is: who a connection belongs to is settled before Server.Handle,
-// and who may see whom is the Authorizer's business. No packet of a tunnel passes through it.
+// It must not know what a workspace, a user or a database is: callers of Server.Handle have identified the connection's owner,
+// and the Authorizer decides who may see whom. No tunnel packets pass through it.
 //
 // # A connection
 //
-// The client opens a websocket on Path. Its hello travels in the request: protocol version, node public key, first subscriptions and a
-// name in the query, the node's announcement and the credential in headers. So the 101 is followed at once by the welcome, and that by
-// the first introductions:
+// The client opens a websocket on Path. The request contains its hello: protocol version, node public key, first subscriptions
+// and a name in the query, the node's announcement and the credential in headers. The server can therefore follow the 101
+// immediately with the welcome and the first introductions:
 //
 //	client                                     server
 //	GET Path?v=4&key=nodekey:…&subscribe=…&name=… ──▶ authenticate, bind key ↔ principal, admit the key in the relay
@@ -20,8 +20,8 @@
 //	                              ◀── relay{map}, notice{kind, message}, error{code, message} and close
 //	bye                                    ──▶ gone at once
 //
-// Each side speaks the lower of the two versions, so neither ever has to guess at a message: what it does not know is an
-// error. Messages are deltas; nothing like "the whole list again" exists.
+// Both sides speak the lower of the two versions, so an unknown message is always an error. Messages are deltas; there is no
+// message with the whole list.
 //
 // # A peer, as the server sees it
 //
@@ -33,11 +33,11 @@
 //	  ├────────────────┘                                               │
 //	  └────────────── LostTimeout, kick, revoke ───────────────────────┘
 //
-// What was said on a connection that broke may not have arrived: the next one tells of every partner again, and repeats the
-// goodbyes of the last two minutes.
+// Messages on a broken connection may not have arrived. The server therefore announces every partner again on the next
+// connection, and repeats the goodbyes of the last two minutes.
 //
-// A hello of the same principal with another key (the process was restarted) is gone(old key) and then peer(new key) for
-// its partners. A key is bound to one principal from its hello until the relay has let go of it again.
+// If the same principal says hello with another key (the process was restarted), its partners receive gone(old key) and then
+// peer(new key). A key is bound to one principal from its hello until the relay has released it.
 //
 // # A tunnel, from the initiator (who subscribed) to the destination
 //
@@ -51,39 +51,40 @@
 //	offered  a destination before version 4 was told about the initiator with ack=true; the initiator knows nothing yet
 //	open     both are told about each other: at once, or when the destination answered ready (or ReadyTimeout passed)
 //
-// WireGuard sends a lost first handshake again only after five seconds, and a handshake that arrives before the responder knows the key
-// would be lost. A node of version 4 keeps such a handshake for a moment (tailnet/engine, strangers), so it needs not be asked first.
+// WireGuard retries a lost first handshake only after five seconds, and a handshake that arrives before the responder knows the
+// key would be lost. Nodes since version 4 keep such a handshake briefly (tailnet/engine, strangers), so the coordinator does
+// not wait for them.
 //
 // # By name
 //
-// A client that knows its agent by name only says the name in its hello, and asks the API for the rest at the same time. The server
-// subscribes it as if it had asked by id (Options.Resolve, then the Authorizer). The name is a hint that is never answered: what is
-// wrong with it the API tells, and the client subscribes by id when it knows that.
+// A client that knows only its agent's name puts the name into its hello and requests the rest from the API in parallel. The
+// server subscribes it as if it had asked by id (Options.Resolve, then the Authorizer). The name is a hint without a response:
+// the API reports errors in it, and the client subscribes by id once it has the id.
 //
-// Endpoints are left out of what two partners are told about each other while both are, or may be, behind NATs: see meet.go.
+// While two partners are, or may be, both behind NATs, introductions omit their endpoints: see meet.go.
 //
-// What a client has been told is kept per partner, and compared with what it should know when its writer has time. So a
-// slow connection costs one entry per partner, never a queue, and the table never waits for a connection.
+// The server records per partner what a client has been sent, and compares it with the current state when the client's writer
+// is free. A slow connection therefore costs one entry per partner, never a queue, and the table never waits for a connection.
 //
 // # Giving up a subscription
 //
-// The server answers unsubscribe with unsubscribed, after the gone that it may lead to: none is sent while the partner wants the
-// tunnel too. Until then the client says nothing more about that peer, and a Subscribe waits: the peer that its node has may be
-// removed by the gone that is on its way. Where the connection breaks first, the client says unsubscribe again, or waits until
-// the peer is introduced on the next one. Servers before version 3 do not confirm, and are not waited for.
+// The server answers unsubscribe with unsubscribed, after the gone that may result from it; it sends no gone while the partner
+// still wants the tunnel. Until then the client sends nothing more about that peer, and a Subscribe waits, because the gone on
+// its way may remove the node's peer. If the connection breaks first, the client unsubscribes again, or waits until the peer is
+// introduced on the next one. Servers before version 3 do not confirm, and the client does not wait for them.
 //
 // # Lost connections
 //
-// Nothing about a tunnel changes because a coordinator connection was cut. The client keeps its peers, dials again with
-// jittered delays, says the same hello, and announces its node again; the server tells it what changed meanwhile. What a
-// server (a new one, for instance) does not confirm is treated like a lost peer: removed after the grace that the welcome
-// named. A refused credential ends the client.
+// Tunnels survive the loss of a coordinator connection. The client keeps its peers, redials with jittered backoff, says the
+// same hello, and announces its node again; the server sends what changed in the meantime. Peers that a server (a new one, for
+// example) does not confirm are treated as lost: the client removes them after the grace period in the welcome. A refused
+// credential ends the client.
 //
 // # A restarted server and sessions that ended meanwhile
 //
-// With each client an agent is told a pass: which session the client joined with, sealed by the deployment. On every welcome the agent
-// names the clients that it has, with their passes (held). The server asks the Authorizer about those that it does not know:
-// one whose session has ended is gone at once, the others become lost peers of its table, which may return and which a revocation
-// finds. So neither end has to return first, and a client that stays away keeps nothing that its session has lost. What
-// cannot be decided stays, and is asked again.
+// With each client an agent receives a pass: the session that the client joined with, sealed by the deployment. On every
+// welcome the agent lists its clients with their passes (held). The server asks the Authorizer about those that it does not
+// know. A client whose session has ended is gone immediately; the others become lost peers of the table, which may return and
+// which a revocation finds. Neither end has to return first, and a client that stays away keeps no rights that its session has
+// lost. Undecided clients stay, and the server asks again.
 package coordinator

@@ -1,6 +1,6 @@
-// Package provisionerd is the provisioner daemon: it dials out to the server over the mesh, waits for build jobs on one
-// stream, runs them with an executor, and delivers what they produce. It owns the lease of a job on this side, the journal
-// on disk and the session; it knows neither Terraform (package job's Executor does) nor the server's database.
+// Package provisionerd is the provisioner daemon: it dials out to the server over the mesh, waits for build jobs on one stream,
+// runs them with an executor, and delivers their results. It owns this side of a job's lease, the journal on disk and the
+// session; it knows neither Terraform (package job's Executor does) nor the server's database.
 //
 // # A lease, as the daemon sees it
 //

@@ -1,8 +1,8 @@
-// Package site carries the dashboard, a single-page program in TypeScript, and serves it. It knows nothing of the server: which
-// data a page shows is between the browser and the API.
+// Package site embeds and serves the dashboard, a single-page application in TypeScript. It knows nothing of the server: the
+// browser gets its data from the API.
 //
-// The build (`make site`) puts the compressed files into dist/. A program built without them, with nothing but Go, serves a page
-// that says how to build them.
+// The build (`make site`) puts the compressed files into dist/. A program built with Go alone serves a page that explains how
+// to build them.
 package site
 
 import (

@@ -1,4 +1,4 @@
-// Package forward carries connections that reach the workspace over the mesh to the workspace's own ports.
+// Package forward connects mesh connections to the workspace's own ports.
 //
-// It decides nothing about who may connect: a connection that arrives here was let in by the mesh's policy.
+// It does not decide who may connect: the mesh's policy has already admitted every connection that arrives here.
 package forward

@@ -1,5 +1,5 @@
-// Package login is how programs of a workspace ask its agent for what signs the owner in elsewhere: one line of JSON over a private
-// socket, and one back. It knows neither the server nor git; whoever serves it finds the answer.
+// Package login lets programs of a workspace ask its agent for the owner's external credentials: one line of JSON over a
+// private socket, and one back. It knows neither the server nor git; the caller of Serve provides the answers.
 package login
 
 import (

@@ -1,5 +1,5 @@
-// Package metadata keeps a template's metadata values fresh, for as long as somebody looks: with nobody looking no script runs.
-// What was collected last stays in memory and is what the next one sees at once.
+// Package metadata keeps a template's metadata values fresh while there are viewers; without viewers no script runs. The last
+// values stay in memory, and the next viewer sees them at once.
 //
 // It knows neither the server nor how scripts are run.
 package metadata

@@ -1,5 +1,4 @@
-// Package ports finds out which TCP ports the programs of a host listen on. It reads what the kernel tells under /proc and
-// knows nothing else.
+// Package ports finds the TCP ports that programs on this host listen on. It reads the kernel's tables below /proc.
 package ports
 
 import (

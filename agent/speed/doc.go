@@ -1,4 +1,4 @@
-// Package speed measures how fast bytes travel between two ends of one stream. The protocol, once per connection:
+// Package speed measures the throughput of a stream. The protocol runs once per connection:
 //
 //	client → server   {"direction":"down","seconds":5}\n     at most 256 bytes
 //	"down": server → client   bytes for that long, then the end of the stream; the client counts

@@ -1,12 +1,11 @@
-// Package terminal keeps terminals that outlive whoever looks at them: a shell on a pseudo terminal, what it printed last, and
-// any number of viewers.
+// Package terminal provides terminals that outlive their viewers: a shell on a pseudo terminal, its recent output, and any
+// number of viewers.
 //
 //	viewer ──ptywire──▶ agent: adds environment and folder ──ptywire──▶ Holder ──▶ pty ──▶ shell
 //
-// A Holder knows neither the mesh nor the server, so that it can live in another process than the agent's: that one may be
-// restarted while shells go on. A terminal lives until its shell ends, until nobody has looked at it for a day, or until the
-// Holder is closed.
+// A Holder knows neither the mesh nor the server, so it can run in a separate process from the agent, and shells survive the
+// agent's restart. A terminal ends with its shell, after a day without viewers, or when the Holder is closed.
 //
-// A viewer that does not keep up holds the shell back, as a slow terminal does, but only for so long: then it is dropped, and
-// gets the latest output when it comes back.
+// A viewer that does not keep up slows the shell down, as a slow terminal does. After a limit it is dropped, and receives the
+// latest output when it reconnects.
 package terminal

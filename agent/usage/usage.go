@@ -1,5 +1,5 @@
-// Package usage measures how much of a machine, or of the container that this process runs in, is used: processor, memory,
-// disk. It knows neither workspaces nor agents.
+// Package usage measures processor, memory and disk usage of the machine, or of the container that this process runs in. It
+// knows neither workspaces nor agents.
 package usage
 
 import (

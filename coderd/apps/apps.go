@@ -1,14 +1,14 @@
-// Package apps lets people open what listens in a workspace with a browser: the apps of its template, and any port. A request
-// comes to a host of the app's own or to a path of the dashboard's; it is checked against the app's share level and travels over
-// the mesh to the agent.
+// Package apps lets users open services of a workspace in a browser: the apps of its template, and any port. A request arrives
+// at the app's own host or at a path of the dashboard's host. The package checks it against the app's share level and proxies
+// it over the mesh to the agent.
 //
 //	code--main--dev--ann.apps.example.com ──▶ token of this host ──▶ share level ──▶ proxy ──▶ mesh ──▶ agent ──▶ localhost
 //	        │ none                                 ▲
 //	        └──▶ dashboard: session ──▶ code ──────┘
 //
-// Everything that comes from a workspace is somebody else's: an app sees neither the dashboard's session nor another app's
-// token, its pages have an origin of their own, and what another app's page sends in a visitor's name is refused. How apps by
-// path get there without a host is in path.go.
+// Content from a workspace is not trusted: an app sees neither the dashboard's session nor another app's token, its pages have
+// their own origin, and requests that another app's page sends with a visitor's cookies are refused. path.go describes apps by
+// path, which have no host.
 package apps
 
 import (

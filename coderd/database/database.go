@@ -1,5 +1,5 @@
-// Package database owns the connection to PostgreSQL, the only store: opening it, its schema, transactions, and what a lost
-// or full database means. The queries themselves are generated into dbsqlc. It knows no feature and no HTTP.
+// Package database owns the connection to PostgreSQL, the only store: opening it, its schema, transactions, and the errors of a
+// lost or full database. The queries are generated into dbsqlc. It knows no feature and no HTTP.
 package database
 
 import (

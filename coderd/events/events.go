@@ -1,6 +1,6 @@
-// Package events owns the one stream by which a page learns that something has changed, so that nothing has to be asked for
-// again and again. The database announces each change with an id and whose it is (migration 7); this package passes it to the
-// people who may see the thing, and knows nothing else of it. A page that hears of a change reads it by the API.
+// Package events owns the stream that tells dashboard pages what changed, so that pages need not poll. The database announces
+// each change with an id and an owner (migration 7). This package forwards it to users who may see the object, and knows
+// nothing else about it. A page then reads the change through the API.
 package events
 
 import (

@@ -1,12 +1,12 @@
-// Package extauth links users with their accounts at other services, git hosts above all: it signs them in there with OAuth 2, keeps
-// the tokens encrypted, renews them, and says which of them is for which URL. It knows nothing of workspaces and agents: who asks for
-// a user's token has been checked by whoever passes the question on.
+// Package extauth links users with their accounts at other services, mainly git hosts: it signs them in with OAuth 2, stores
+// the tokens encrypted, renews them, and finds the token for a URL. It knows nothing of workspaces and agents: callers must
+// check who may ask for a user's token.
 //
 //	browser ── GET /external-auth/{id}/callback ──▶ provider's sign-in page
 //	        ◀─ the same with ?code&state ── provider;  server ── code, PKCE verifier ──▶ provider: tokens
 //
-// The state is sealed and names the user, the session and the provider; the PKCE verifier stays in the browser's cookie. So a code
-// counts only in the browser, and for the session, that has asked for it.
+// The state is sealed and names the user, the session and the provider; the PKCE verifier stays in the browser's cookie. A code
+// is therefore valid only in the browser and session that requested it.
 package extauth
 
 import (

@@ -1,6 +1,6 @@
-// Package health has the server look at itself: its database, the address by which others reach it, the relay, websockets, and
-// whether jobs get done. Each finding has a stable code and says what to do. It changes nothing but a row of its own, by which it
-// learns whether the database can write.
+// Package health runs the server's self-checks: its database, its access URL, the relay, websockets, and whether jobs make
+// progress. Each finding has a stable code and a remedy. The checks change nothing except a row of their own, which shows
+// whether the database can write.
 package health
 
 import (

@@ -1,5 +1,5 @@
-// Package httpapi owns how the API is spoken: routes that each declare a permission, who asks, JSON in and out, errors,
-// limits, request ids and the guard against other sites' pages. It knows neither the database nor any feature.
+// Package httpapi owns the conventions of the HTTP API: routes that each declare a permission, authentication, JSON in and out,
+// errors, limits, request ids and protection against cross-site requests. It knows neither the database nor any feature.
 package httpapi
 
 import (

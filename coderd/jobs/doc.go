@@ -1,8 +1,8 @@
-// Package jobs is the build queue: it keeps jobs in the order in which people asked, leases each to a provisioner daemon that may
-// take it, applies what the daemon reports exactly once, and says why a job waits. What a job means (an import, a build) is a
-// Handler's business; this package must not know templates or workspaces. Two things of theirs pass through it without being
-// understood: Terraform's state in an offer or a result, which may come in pieces and is kept when a result cannot be stored, and the ids
-// and names of what a job is for, which lists show.
+// Package jobs is the build queue. It orders jobs, leases each to a provisioner daemon that may run it, applies the daemon's
+// reports exactly once, and explains why a job waits. A Handler defines what a job means (an import, a build); this package
+// must not know templates or workspaces. It passes on two things of theirs without interpreting them: Terraform's state in an
+// offer or a result, which may come in pieces and is kept when a result cannot be stored, and the ids and names of a job's
+// target, which lists show.
 //
 //	                      accept
 //	pending ──▶ running ─────────▶ (events) ──▶ succeeded │ failed

@@ -1,6 +1,6 @@
-// Package mesh is the server's own place in the mesh: its node, the coordinator and the relay. It turns a credential into the
-// principal of a connection, and answers who may see whom. What runs on the node (the RPC services) is given to it; it knows
-// neither jobs nor templates.
+// Package mesh is the server's part of the mesh: its node, the coordinator and the relay. It turns a credential into a
+// connection's principal and decides who may see whom. The caller provides the RPC services that run on the node; this package
+// knows neither jobs nor templates.
 //
 //	agent token, user session, provisioner key
 //	        |  GET /api/v2/mesh/coordinate

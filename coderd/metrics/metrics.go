@@ -1,6 +1,6 @@
-// Package metrics counts what the database knows, for Prometheus: workspaces, agents, jobs, users, and the connections to the
-// database itself. Their names are those that dashboards for this API expect where it has such a number, else they begin with
-// codermesh. Every server of a deployment reports the same numbers, but for its own connections. It changes nothing.
+// Package metrics exports counts from the database to Prometheus: workspaces, agents, jobs, users, and the connections to the
+// database itself. Metrics that existing dashboards for this API expect keep those names; others begin with codermesh. Every
+// server of a deployment reports the same numbers, except for its own connections. The package changes nothing.
 package metrics
 
 import (

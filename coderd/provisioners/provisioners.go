@@ -1,6 +1,6 @@
-// Package provisioners owns the named keys with which provisioner daemons join: they are made, listed and deleted here, and a
-// daemon that shows one is recognized. A key's tags are fixed: its daemons have those and no others. It knows neither the mesh
-// nor the queue; who must cut a deleted key's daemons registers with OnDeleted.
+// Package provisioners owns the named keys with which provisioner daemons join: it creates, lists and deletes them, and
+// recognizes a daemon by its key. A key's tags are fixed, and its daemons have exactly those. It knows neither the mesh nor the
+// queue; OnDeleted registers callbacks that disconnect a deleted key's daemons.
 package provisioners
 
 import (

@@ -1,5 +1,5 @@
-// Package pubsub tells the parts of the server, and its replicas, that something changed. Payloads are ids, never data: whoever
-// hears of a change reads it from the database. It knows no feature.
+// Package pubsub notifies the parts of the server, and its replicas, of changes. Payloads are ids, never data: receivers read
+// the change from the database. It knows no feature.
 package pubsub
 
 import (

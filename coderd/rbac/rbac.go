@@ -1,8 +1,8 @@
 // Package rbac owns the one permission table: which role may do what to whose objects. It knows neither HTTP nor the
 // database; an Actor and an Object are all it sees.
 //
-// Three roles exist. Everyone signed in is a member. Template admins also look after templates and provisioners. Owners may do
-// everything. An object has an owner, or belongs to the deployment.
+// There are three roles. Every signed-in user is a member. Template admins also manage templates and provisioners. Owners may
+// do everything. An object has an owner or belongs to the deployment.
 package rbac
 
 import (

@@ -1,7 +1,8 @@
-// Package retention removes data that is no longer needed: states of builds before the newest ones, logs of jobs, dry runs, imports
-// that became no template's version, and their archives. It knows ages and numbers only; the queries know what must stay.
+// Package retention removes old data: states of all but the newest builds, job logs, dry runs, imports that did not become a
+// template version, and their archives. It knows only ages and counts; the queries know what must stay.
 //
-// It works in small transactions, so that it holds no locks for long, each under an advisory lock, so that one server at a time does.
+// It works in small transactions to hold locks only briefly, each under an advisory lock so that only one server works at a
+// time.
 package retention
 
 import (

@@ -1,5 +1,5 @@
-// Package seal makes short-lived tokens that only this deployment can make, and reads them back: signed, not encrypted, so that
-// every server of the deployment can check one without asking the database. It knows nothing of what they say.
+// Package seal creates and verifies short-lived tokens. They are signed with the deployment's key, not encrypted, and every
+// server of the deployment can verify them without the database. The package does not interpret their contents.
 package seal
 
 import (

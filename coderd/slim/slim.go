@@ -1,4 +1,4 @@
-// Package slim carries the slim binaries that workspaces and laptops download from the server, and serves them.
+// Package slim embeds and serves the slim binaries that workspaces and laptops download from the server.
 //
 // The build puts them into dist/, packed with gzip, one per platform. A server built without them (go install) still serves
 // its own executable for its own platform.

@@ -1,16 +1,16 @@
-// Package states keeps Terraform's states encrypted in the database: they hold credentials of whatever a template made. It owns
-// the keys and the form in which a state is stored, and knows nothing of builds but the column.
+// Package states encrypts Terraform states in the database, because they contain credentials of the resources that a template
+// created. It owns the keys and the stored form of a state, and knows nothing of builds but the column.
 //
 //	00 'c' 'm' 's' 01 | id of the key, 8 bytes | nonce, 12 bytes | AES-256-GCM ciphertext and tag
 //
-// The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's row
-// is refused. A state that does not begin like that was stored by a release that did not encrypt. An empty state stays empty.
+// The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's
+// row is refused. A state without this header was stored by a release that did not encrypt. An empty state stays empty.
 //
 // The users' tokens of other services (coderd/extauth), their private keys for git and agents' host keys are kept under the same keys,
 // in the same form: SealSecret, OpenSecret.
 //
-// Encryption protects copies of the database: backups, disks, replicas. It does not protect from somebody who may write to the
-// database, and not from the server's own memory and files.
+// Encryption protects copies of the database: backups, disks, replicas. It does not protect against someone who can write to
+// the database or read the server's memory or files.
 package states
 
 import (

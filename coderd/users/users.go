@@ -1,6 +1,6 @@
-// Package users owns accounts: who they are, how they sign in, their tokens and keys, the files they upload, and the few
-// facts about the deployment that clients ask first. It decides who sent a request. It knows no template, workspace or mesh;
-// who needs to hear that somebody lost a right registers with OnRevoked.
+// Package users owns accounts: their profiles, sign-in, tokens and keys, uploaded files, and the basic facts about the
+// deployment that clients request first. It authenticates requests. It knows no template, workspace or mesh; OnRevoked
+// registers callbacks for users who lose a right.
 package users
 
 import (

@@ -1,9 +1,9 @@
-// Package workspaces owns workspaces and their builds: making them, listing them in a constant number of queries, watching them,
-// and what a build job does to its workspace.
+// Package workspaces owns workspaces and their builds: creating them, listing them in a constant number of queries, watching
+// them, and applying a build job's results.
 //
-// A build is one start, stop or delete. Builds of a workspace are numbered and never overlap: making one takes the
-// workspace's row lock, and is refused while the build before is active. Terraform's state travels along: a build begins with
-// the state of the build before, and every checkpoint and the end of its job replace it, also when the job fails.
+// A build is one start, stop or delete. Builds of a workspace are numbered and never overlap: creating one takes the
+// workspace's row lock and is refused while the previous build is active. A build begins with the Terraform state of the
+// previous build. Every checkpoint and the end of its job replace that state, even if the job fails.
 //
 //	create ──> start ──> stop ──> start ──> … ──> delete (the workspace is gone when its job has succeeded)
 //

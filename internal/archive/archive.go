@@ -1,8 +1,8 @@
-// Package archive decides which names and links a template's archive may hold. The server asks when one is uploaded, and a
-// provisioner again when it unpacks one: it does not rely on the server.
+// Package archive decides which names and links a template's archive may contain. The server checks an archive when it is
+// uploaded. A provisioner checks again when it unpacks one, and does not rely on the server.
 //
-// A link may lead to a file or folder of the archive, also to another link, but neither a name nor a link's target may pass
-// through a link. So each link can be judged by its text alone: with a/up → .., the text a/up/.. looks like a and is the folder
+// A link may point to a file, a folder or another link of the archive, but neither a name nor a link's target may pass through
+// a link. Each link can therefore be judged by its text alone: with a/up → .., the text a/up/.. looks like a and is the folder
 // above the archive.
 package archive
 

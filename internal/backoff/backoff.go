@@ -1,4 +1,4 @@
-// Package backoff spaces retries: jittered, growing, capped.
+// Package backoff spaces retries, with growing delays, jitter and a cap.
 package backoff
 
 import (

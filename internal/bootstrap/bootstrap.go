@@ -1,5 +1,5 @@
-// Package bootstrap holds the script that a workspace starts its agent with: coder_agent.init_script. It fetches the agent's
-// binary from the server and becomes it. The package knows neither Terraform nor the server.
+// Package bootstrap contains the script that starts a workspace's agent: coder_agent.init_script. It downloads the agent's
+// binary from the server and executes it. The package knows neither Terraform nor the server.
 package bootstrap
 
 import (

@@ -1,4 +1,4 @@
-// Package buildinfo says which version of the program this is.
+// Package buildinfo holds the program's version.
 package buildinfo
 
 import "runtime/debug"

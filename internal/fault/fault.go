@@ -1,5 +1,5 @@
-// Package fault is the one kind of error a user may see: a code that decides the HTTP status, the RPC code and the exit
-// code, and a message for a person that says what to do. Every other error is internal: its text goes to the log only.
+// Package fault defines the only errors that users see: a code that determines the HTTP status, the RPC code and the exit
+// status, and a message that says what to do. Every other error is internal: its text goes to the log only.
 package fault
 
 import (

@@ -1,4 +1,5 @@
-// Package jsonline is one question and one answer on a Unix socket: a line of JSON each. It does not know what they mean.
+// Package jsonline exchanges one request and one response on a Unix socket, a line of JSON each. It does not know what they
+// mean.
 package jsonline
 
 import (

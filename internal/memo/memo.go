@@ -1,4 +1,4 @@
-// Package memo remembers answers for a while, and works out each at most once at a time.
+// Package memo caches results for a limited time and computes each at most once at a time.
 package memo
 
 import (

@@ -1,5 +1,5 @@
-// Package memory gives memory back to the system that a burst of work has left behind. It knows the collector and nothing of
-// what the process does.
+// Package memory returns memory to the system after a burst of work. It knows the garbage collector and nothing of what the
+// process does.
 package memory
 
 import (

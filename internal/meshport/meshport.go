@@ -1,5 +1,5 @@
-// Package meshport lists the ports that services use on mesh addresses. They exist nowhere else.
-// Ports 1, 5 and 6 were SSH's in agents of earlier releases.
+// Package meshport lists the ports of services on mesh addresses. These ports exist nowhere else. Ports 1, 5 and 6 were SSH's
+// in agents of earlier releases.
 package meshport
 
 const (

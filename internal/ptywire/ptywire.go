@@ -1,9 +1,9 @@
-// Package ptywire is how a terminal travels inside the mesh: from whoever shows it (the server, for a browser; a command line)
-// to the agent that has its shell. It knows neither shells nor browsers.
+// Package ptywire is the terminal protocol inside the mesh, between a viewer (the server on behalf of a browser, or a command
+// line) and the agent that runs the shell. It knows neither shells nor browsers.
 //
-// Both directions are frames: one byte of kind, four of length (big endian), the payload. The viewer opens with Open and sends
-// Input and Resize after it; the agent sends Output, and Exit as its last frame. A connection that ends without Exit was lost:
-// the shell may live on, and the same id brings it back.
+// Both directions carry frames: one byte of kind, four bytes of length (big endian), and the payload. The viewer first sends
+// Open, then Input and Resize. The agent sends Output, and Exit as its last frame. A connection that ends without Exit was
+// lost: the shell may still run, and the same id reattaches to it.
 package ptywire
 
 import (

@@ -1,5 +1,5 @@
-// Package rpcwire gives the handlers of streaming RPCs what the RPC library hides: the deadlines of the HTTP exchange that a stream
-// travels on, by which a read or write that hangs is ended.
+// Package rpcwire gives handlers of streaming RPCs what the RPC library hides: the deadlines of the underlying HTTP exchange,
+// which end a hanging read or write.
 package rpcwire
 
 import (

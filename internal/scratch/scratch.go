@@ -1,11 +1,13 @@
-// Package scratch makes temporary folders that do not outlast their owner, even when the owner is killed. Each folder has a named pipe
-// that its owner keeps open, and Sweep removes folders whose pipe has no reader. The kernel closes the pipe of a killed process, so
-// neither a reused process number nor another PID namespace can mislead Sweep.
+// Package scratch creates temporary folders that do not outlive their owner, even if the owner is killed. Each folder contains
+// a named pipe that its owner keeps open, and Sweep removes folders whose pipe has no reader. The kernel closes the pipe of a
+// killed process, so neither a reused process id nor another PID namespace can mislead Sweep.
 //
-// The pipe gets its name when its owner has opened it, so a pipe without a reader belongs to an owner that has ended. A folder without
-// a pipe may be one that another process is making: Sweep leaves it alone. Sweeps take turns by a lock on the folder that they remove.
+// The pipe gets its name after its owner has opened it, so a pipe without a reader belongs to an owner that has ended. Another
+// process may be creating a folder without a pipe: Sweep leaves it alone. A lock on the folder that they remove serializes
+// sweeps.
 //
-// The workspace's start script (internal/bootstrap) makes its folder the same way. The package does not know what the folders hold.
+// The workspace's start script (internal/bootstrap) creates its folder the same way. The package does not know what the folders
+// contain.
 package scratch
 
 import (

@@ -2,8 +2,8 @@
 // closed enums, and a Client with one method per route. The server writes these types, the command line reads them, and IDE
 // plugins and Terraform providers in the field depend on them: a field may be added, never renamed.
 //
-// Times are RFC 3339, ids are UUIDs, a field that may be absent is a pointer, and a list is never null (List). A *Request
-// type is what a client sends; the other types are what the server answers.
+// Times are RFC 3339, ids are UUIDs, a field that may be absent is a pointer, and a list is never null (List). Clients send
+// *Request types; the server responds with the other types.
 //
 // It knows no database, no mesh and no terminal.
 package sdk

@@ -1,4 +1,4 @@
-// Package secret holds credentials so that they cannot be printed by accident, makes new ones, and hashes them for storage.
+// Package secret wraps credentials so that they cannot be printed by accident, generates new ones, and hashes them for storage.
 package secret
 
 import (

@@ -1,6 +1,6 @@
-// Package slowlink joins two network namespaces by a wire with a delay, losses and cuts, in user space: a pair of TUN devices. It
-// is for tests and measurements, needs root, and exists because a kernel's own emulator (netem) is a module that many machines do
-// not have. It works on Linux only. It knows nothing about what travels on the wire.
+// Package slowlink connects two network namespaces in user space, by a pair of TUN devices with delay, loss and cuts. It is for
+// tests and measurements, requires root, and works on Linux only. It exists because many machines lack the kernel module of
+// netem. It does not interpret what travels on the wire.
 package slowlink
 
 import (

@@ -1,4 +1,4 @@
-// Package starters holds the templates that come with the program: something to begin with, and to change.
+// Package starters contains the starter templates that come with the program.
 package starters
 
 import (

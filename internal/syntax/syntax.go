@@ -1,7 +1,6 @@
-// Package syntax parses Terraform's language and its JSON form where the text comes from users. HCL's parsers recurse without a
-// bound, and so does everything that walks their result; Go cannot recover from a stack that has grown too large. Every text is
-// therefore measured with the lexer, which does not recurse, before a parser sees it: its size, the number of its tokens, how
-// deeply its expressions are nested, and how large its numbers are.
+// Package syntax parses Terraform's language, and its JSON form, from untrusted text. HCL's parsers recurse without a limit,
+// and so does all code that walks their result; Go cannot recover from a stack overflow. The lexer does not recurse, so it
+// first measures every text: its size, its number of tokens, the nesting of its expressions, and the size of its numbers.
 //
 // It knows HCL and nothing of templates.
 package syntax

@@ -1,5 +1,5 @@
-// Package tty is how a command talks to a person: streams that know whether they are terminals, questions, tables and
-// progress. On a pipe it asks nothing and draws nothing. It knows no command and no server.
+// Package tty is a command's user interface: streams that know whether they are terminals, prompts, tables and progress. On a
+// pipe it neither prompts nor draws. It knows no command and no server.
 package tty
 
 import (

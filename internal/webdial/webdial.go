@@ -1,7 +1,7 @@
-// Package webdial is how the program reaches servers over HTTP: the API, the coordinator's websocket and relays alike. What holds for
-// one of them holds for all: the proxy that the environment names (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), the authorities, the timeouts.
+// Package webdial is how the program reaches servers over HTTP: the API, the coordinator's websocket and relays. All of them
+// use the same proxy settings (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), certificate authorities and timeouts.
 //
-// It knows nothing of what is sent.
+// It does not interpret what is sent.
 package webdial
 
 import (

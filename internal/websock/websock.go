@@ -1,8 +1,8 @@
-// Package websock is the project's websocket: text messages with a bound on their size, no compression, a ping of its own
-// that notices a dead connection, and a refusal of the upgrade that is a fault with the server's own words.
+// Package websock is the project's websocket: text messages of limited size, no compression, pings that detect a dead
+// connection, and faults that carry the server's own message when it refuses the upgrade.
 //
-// It knows nothing of what the messages mean. It is the only importer of the websocket library, so that changing the
-// library is a change of this package.
+// It does not interpret messages. It is the only importer of the websocket library, so replacing the library changes this
+// package only.
 package websock
 
 import (

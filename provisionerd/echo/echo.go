@@ -9,8 +9,8 @@
 //	  "stop":   [...], "delete": [...], "dry_run": [...]
 //	}
 //
-// A kind of job that is not listed succeeds at once; a start, stop or delete then keeps its state. Messages are written as
-// protobuf's JSON.
+// A kind of job that is not listed succeeds immediately; a start, stop or delete then keeps its state. Messages use protobuf's
+// JSON encoding.
 package echo
 
 import (

@@ -1,9 +1,10 @@
-// Package tfstate judges a raw Terraform state after a job that broke: which resources it may lack, and which it holds that were
-// never finished. It owns the rules for that and the rewriting of the state; it runs nothing, and knows neither jobs nor storage.
+// Package tfstate examines a raw Terraform state after an interrupted job: which resources it may lack, and which it contains
+// that were never finished. It owns these rules and rewrites the state accordingly; it runs nothing, and knows neither jobs nor
+// storage.
 //
 // Terraform writes a resource into its state once the provider has created it, before the resource's provisioners have run, and
-// marks it as tainted only when it lives to see them fail. After a kill the state therefore shows half-made resources as
-// complete. Settle marks them, so that the next build replaces them.
+// taints it only if it observes their failure. After a kill the state therefore shows unfinished resources as complete. Settle
+// marks them, so that the next build replaces them.
 package tfstate
 
 import (

@@ -1,5 +1,5 @@
-// Package engine is the machinery below a mesh node: WireGuard, the choice of a path to each peer, relays, and a TCP/IP stack in
-// user space. It is the only package that knows the libraries which do this: wireguard-go, tailscale.com's magicsock and gVisor.
+// Package engine implements a mesh node's data path: WireGuard, path selection per peer, relays, and a TCP/IP stack in user
+// space. Only this package knows the underlying libraries: wireguard-go, tailscale.com's magicsock and gVisor.
 //
 //	application            net.Conn
 //	    │
@@ -12,20 +12,21 @@
 //
 // # Paths
 //
-// magicsock knows whether a direct path to a peer is proven. The bind asks it with each batch. While there is none, or the one
-// there was has not answered for some seconds, the bind hands WireGuard's packets to the link of the peer's relay, which keeps
-// them in a queue per peer until the connection takes them. Disco messages travel through the same link: for magicsock each relay
-// is a server on a loopback address of this process (see bridge), so that a node has one connection to a relay, made by this
-// package, through whatever proxy is in the way.
+// magicsock knows whether a direct path to a peer is proven, and the bind asks it with each batch. While there is none, or it
+// has not answered for some seconds, the bind hands WireGuard's packets to the link of the peer's relay, which queues them per
+// peer until the connection accepts them. Disco messages use the same link: magicsock sees each relay as a server on a loopback
+// address of this process (see bridge). A node therefore has one connection to a relay, opened by this package through any
+// proxy in between.
 //
-// # What it assumes of its libraries
+// # Assumptions about the libraries
 //
-// Each assumption that no library promises has a test in contract_test.go that names it. Run these first after an update:
+// Each assumption that the libraries do not guarantee has a test in contract_internal_test.go that names it. Run these first
+// after an update:
 //
 //	go test ./tailnet/engine -run Contract
 //
 // # Blocking and locks
 //
-// The callbacks in Options are called on the libraries' goroutines, some with their locks held. They must return at once and must
-// not call the engine.
+// The libraries' goroutines call the callbacks in Options, some with locks held. Callbacks must return immediately and must not
+// call the engine.
 package engine

@@ -1,9 +1,10 @@
 // Package stream carries reliable streams of bytes between two nodes of a mesh, in packets that the mesh encrypts and authenticates.
 //
-// It is to the mesh what TCP is to the internet, for a network that has already answered half of TCP's questions: the two ends know
-// each other, nothing is forged, and both run this program. So a stream needs no handshake and its first packet carries bytes; all
-// streams between two nodes share one estimate of the path; and a path that loses packets or takes 200 ms is used as well as a short
-// one. It follows QUIC's recovery (RFC 9002) and a model of the path like BBR's (congestion.go).
+// It is to the mesh what TCP is to the internet, on a network that already solves half of TCP's problems: the two ends know
+// each other, packets cannot be forged, and both ends run this program. A stream therefore needs no handshake, and its first
+// packet carries bytes. All streams between two nodes share one estimate of the path. Lossy paths and round trips of 200 ms are
+// used as well as short, clean ones. Recovery follows QUIC's (RFC 9002), and the rate follows a model of the path like BBR's
+// (congestion.go).
 //
 // # Protocol, version 1
 //
@@ -15,9 +16,10 @@
 //	number    6 bytes              grows with each packet of an epoch, and is never used again
 //	frames    until the packet's end
 //
-// An epoch is when its end began, in tenths of a second since 1970, or one more than the last; like WireGuard's handshakes it must
-// grow, and it is compared as a serial number. A packet with a higher epoch than before says that the other end has begun anew: streams
-// with the former one are over. A packet for another epoch than the receiver's is answered with an empty one, which says the same.
+// An epoch is the time at which its end started, in tenths of a second since 1970, or one more than the last epoch. Like
+// WireGuard's timestamps it must grow, and it is compared as a serial number. A packet with a higher epoch means that the other
+// end has restarted: streams with the former epoch are over. The receiver answers a packet for another epoch than its own with
+// an empty packet, which carries its current one.
 //
 // A frame is a byte that tells its kind, and fields. Numbers without a size are unsigned LEB128, as in encoding/binary. A stream is named
 // by a number whose lowest bit is 1 if the sender of the packet opened the stream; each end counts its own streams.
@@ -36,5 +38,5 @@
 // opens a stream may send firstWindow bytes before it hears of a window. An end accepts a stream with a window frame. It does not
 // acknowledge packets that open a port which the peer must not reach.
 //
-// The other end is authenticated but not trusted: what it can make this end keep is bounded by windows, maxStreams and maxRanges.
+// The other end is authenticated but not trusted: windows, maxStreams and maxRanges limit what it can make this end store.
 package stream

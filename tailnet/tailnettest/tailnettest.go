@@ -1,5 +1,5 @@
-// Package tailnettest makes meshes inside a test's process: real nodes and a real relay, on loopback sockets. What it makes
-// is closed when the test ends.
+// Package tailnettest creates meshes inside a test's process: real nodes and a real relay, on loopback sockets. Everything is
+// closed when the test ends.
 package tailnettest
 
 import (

@@ -1,10 +1,10 @@
 //go:build unix
 
-// Package dbtest gives tests a real PostgreSQL: one server per test process, and in it one database per test, cloned from a
-// template that has the whole schema. It runs no goroutine of its own, so leak detectors see only the code under test.
+// Package dbtest gives tests a real PostgreSQL: one server per test process with one database per test, cloned from a template
+// with the whole schema. It runs no goroutines, so leak detectors see only the code under test.
 //
-// The server is the child of a shell that waits for this process to end, however it ends, and then stops the server and
-// removes its files: nothing is left, even after a crash or a kill.
+// The server is the child of a shell that waits until this process has ended, in whatever way, then stops the server and
+// removes its files. Nothing is left behind, even after a crash or a kill.
 package dbtest
 
 import (

@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package embedded runs PostgreSQL for a server that was given no database: it finds the programs, makes a data folder,
-// starts them as a child that only this machine's user can reach (a unix socket in that folder) and that asks for a password, and
-// keeps them running. It knows nothing of what is stored.
+// Package embedded runs PostgreSQL for a server without an external database. It finds the programs, creates a data folder, and
+// supervises PostgreSQL as a child process that requires a password and listens only on a Unix socket in that folder. It does
+// not know what is stored.
 //
 // Layout below Options.Dir:
 //

@@ -1,5 +1,5 @@
-// Package extauthtest is an OAuth 2 provider for tests: it keeps to RFC 6749 and RFC 7636 (PKCE) strictly, spends codes and refresh
-// tokens once, and does what the test tells it.
+// Package extauthtest is an OAuth 2 provider for tests. It follows RFC 6749 and RFC 7636 (PKCE) strictly, accepts each code and
+// refresh token once, and misbehaves on request.
 package extauthtest
 
 import (

@@ -1,6 +1,6 @@
-// Package formdeps finds the parameters of a template whose form follows from something else than the template: from other
-// parameters' values, or from who asks. What an import has found of these holds for the defaults only. It reads the root module
-// and runs nothing; it knows HCL and nothing of the server.
+// Package formdeps finds the parameters of a template whose form depends on other parameters' values or on the user. For these,
+// an import's findings hold for the defaults only. The package reads the root module and runs nothing; it knows HCL and nothing
+// of the server.
 package formdeps
 
 import (

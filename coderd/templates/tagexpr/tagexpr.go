@@ -1,7 +1,7 @@
-// Package tagexpr computes the provisioner tags of a build where they depend on its parameters. Tags decide where a build runs,
-// so they must be known before any provisioner, and with it Terraform, is asked. The server therefore evaluates the few
-// expressions behind coder_workspace_tags itself, of a subset of Terraform's language in which nothing can take long or grow
-// large: no loops, no functions that repeat text. What lies outside is an error that names it.
+// Package tagexpr computes a build's provisioner tags that depend on its parameters. Tags decide where a build runs, so they
+// must be known before a provisioner, and with it Terraform, is involved. The server therefore evaluates the expressions of
+// coder_workspace_tags itself, in a subset of Terraform's language in which nothing can take long or grow large: no loops, no
+// functions that repeat text. Anything else is an error that names it.
 //
 // It knows HCL and nothing of the server.
 package tagexpr
