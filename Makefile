@@ -25,16 +25,16 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
 .PHONY: cross help run build slim site release test test-site screenshots test-go test-race e2e lint fmt gen verify bench bench-wan clean
-help: ## list the targets
+help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
-run: build ## build, then start the server on http://127.0.0.1:3000 with its own PostgreSQL
+run: build ## build and start the server on http://127.0.0.1:3000 with its own PostgreSQL
 	@build/coder server --fetch-postgres --install-terraform
 
-build: slim site ## build/coder (everything) and build/coder-slim
+build: slim site ## build build/coder (everything) and build/coder-slim
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
 
-slim: ## the slim binaries (SLIM="linux-amd64 linux-arm64 …"), into build/ and, packed, into the server
+slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed them in the server
 	@mkdir -p build coderd/slim/dist
 	for target in $(SLIM); do
 		os=$${target%%-*} arch=$${target#*-} out=build/slim/coder-$$target
@@ -45,11 +45,11 @@ slim: ## the slim binaries (SLIM="linux-amd64 linux-arm64 …"), into build/ and
 	done
 	[ -e build/slim/coder-$(HOST) ] && cp -f build/slim/coder-$(HOST) build/coder-slim || true
 
-# What npm installs follows the lock file; the dashboard is built anew when one of its sources is newer.
+# npm follows the lock file; the dashboard is rebuilt when one of its sources is newer.
 SITE := $(filter-out site/e2e/%,$(wildcard $(shell git ls-files --cached --others --exclude-standard site 2>/dev/null)))
 
-site: ## the dashboard, compressed, into site/dist; without npm the server says how to build it
-	@command -v npm >/dev/null || { echo "npm is not there: the server is built without its dashboard" >&2; exit 0; }
+site: ## build the dashboard into site/dist; skipped without npm
+	@command -v npm >/dev/null || { echo "npm is not installed: building the server without its dashboard" >&2; exit 0; }
 	$(MAKE) --no-print-directory site/dist/index.html.br
 
 site/node_modules/.package-lock.json: site/package.json site/package-lock.json
@@ -58,17 +58,17 @@ site/node_modules/.package-lock.json: site/package.json site/package-lock.json
 site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
 	cd site && npm run build
 
-release: ## build/coder with the slim binaries of every platform
+release: ## build build/coder with the slim binaries of every platform
 	$(MAKE) build SLIM="linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64"
 
-test: build lint verify cross test-site test-go ## everything, from a clean clone; as root also what needs network namespaces and other users
+test: build lint verify cross test-site test-go ## run all tests; as root also those that need network namespaces and other users
 
-test-site: build ## the dashboard: its unit tests, and the browser suite against build/coder
-	@command -v npm >/dev/null || { echo "the dashboard's tests need npm" >&2; exit 1; }
+test-site: build ## run the dashboard's unit tests and the browser suite against build/coder
+	@command -v npm >/dev/null || { echo "the dashboard's tests require npm" >&2; exit 1; }
 	@scripts/test-prerequisites
 	cd site && npm test && npm run e2e
 
-screenshots: build ## renew docs/screenshots with the browser suite
+screenshots: build ## update docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e
 
 # These are tested with the race detector here, the rest by `make test-race`: the mesh, what runs in workspaces, and the tables and
@@ -77,7 +77,7 @@ RACED := agent coordinator tailnet coderd/agents coderd/jobs coderd/mesh coderd/
 # Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile.
 TEST := $(GO) test -tags '$(FULL_TAGS)'
 
-cross: ## compile the slim binary for the other platforms that it is for, and check the provisioner for them
+cross: ## cross-compile the slim binary and vet the provisioner for other platforms
 	for target in linux-arm64 darwin-arm64 windows-amd64; do
 		echo "compile coder-slim for $$target"
 		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(SLIM_TAGS)' -o /dev/null ./cmd/coder-slim
@@ -94,18 +94,18 @@ test-go:
 	$(TEST) -race -timeout 15m $$($(GO) list ./... | grep -E "$$raced" | grep -vE "$$plain")
 	$(TEST) -timeout 15m $$($(GO) list ./... | grep -vE "$$raced") $$($(GO) list ./... | grep -E "$$plain")
 
-test-race: build ## all Go tests with the race detector
+test-race: build ## run all Go tests with the race detector
 	@scripts/test-prerequisites
 	$(TEST) -race -timeout 30m ./...
 
-e2e: build ## only the tests that drive the built binaries
+e2e: build ## run the tests that drive the built binaries
 	@scripts/test-prerequisites
 	$(TEST) -count=1 -timeout 20m ./e2e/...
 
 # The linters come to these when they are no longer being rearranged.
 UNLINTED := coderd tailnet
 
-lint: site/node_modules/.package-lock.json ## gofmt, go vet, golangci-lint and deadcode; Prettier and oxlint for the dashboard
+lint: site/node_modules/.package-lock.json ## run gofmt, go vet, golangci-lint and deadcode, and the dashboard's linters
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet -tags '$(FULL_TAGS)' ./...
 	unlinted=$$(printf '^\./(%s)(/|$$)' "$$(echo $(UNLINTED) | tr ' ' '|')")
@@ -113,11 +113,11 @@ lint: site/node_modules/.package-lock.json ## gofmt, go vet, golangci-lint and d
 	scripts/deadcode '$(FULL_TAGS)'
 	cd site && npm run lint
 
-fmt: site/node_modules/.package-lock.json ## format the Go code and the dashboard's
+fmt: site/node_modules/.package-lock.json ## format the Go code and the dashboard
 	gofmt -w $$(git ls-files '*.go')
 	cd site && npm run format
 
-gen: ## regenerate what is generated: protocols, queries, and the API's types for the dashboard
+gen: ## regenerate protocols, queries, and the dashboard's API types
 	@mkdir -p build
 	$(TOOL) buf generate
 	$(TOOL) sqlc generate
@@ -126,13 +126,13 @@ gen: ## regenerate what is generated: protocols, queries, and the API's types fo
 verify: gen ## fail if generated code differs from its source
 	@git diff --exit-code --stat -- '*.pb.go' '*.connect.go' coderd/database/dbsqlc site/src/api/types.gen.ts || { echo "generated code differs, run: make gen"; exit 1; }
 
-bench: build ## measure the product beside a yardstick, as a table and as build/bench.json
+bench: build ## benchmark the product against baselines; writes build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json
 
-bench-wan: build ## measure it over a simulated long path, as root: clean, and with losses
+bench-wan: build ## benchmark over a simulated long path, with and without losses (as root)
 	$(GO) build -o build/bench ./bench
 	build/bench -coder build/coder -wan -out build/bench-wan.json
 	build/bench -coder build/coder -wan -loss 0.001 -out build/bench-wan-loss.json
 
-clean: ## remove what was built
+clean: ## remove build output
 	rm -rf build coderd/slim/dist/*.gz site/build site/dist/*

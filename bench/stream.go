@@ -30,7 +30,7 @@ func loopbackRate(ctx context.Context) string {
 	return fmt.Sprintf("loopback TCP %.0f Mbit/s", rate)
 }
 
-// source writes zeros to whoever connects, until l is closed or the other end leaves.
+// source writes zeros to each connection, until l is closed or the other end disconnects.
 func source(l net.Listener) {
 	for {
 		conn, err := l.Accept()

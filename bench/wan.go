@@ -211,7 +211,7 @@ func (w *wan) measure(ctx context.Context) (err error) {
 	if w.loss > 0 {
 		goal = "≥ 20"
 	}
-	// What starting a session costs is no part of a rate.
+	// Rates exclude the time to start a session.
 	rate := func(took time.Duration) float64 {
 		return float64(w.megabytes) * 8 * 1.048576 / (took.Seconds() - exec*w.trip.Seconds())
 	}
@@ -263,7 +263,7 @@ func (w *wan) kernelTCP(ctx context.Context, from, to string) (string, error) {
 	return fmt.Sprintf("kernel TCP %.0f Mbit/s", float64(w.megabytes)*8*1.048576/took.Seconds()), nil
 }
 
-// serveBytes is the source of kernelTCP: it prints its port, sends n bytes to whoever connects first, and ends.
+// serveBytes is the source of kernelTCP: it prints its port, sends n bytes to the first connection, and exits.
 func serveBytes(n int64) error {
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// TestAppsOverTheMesh opens a port of a workspace by the server, as its owner, as somebody else and as nobody.
+// TestAppsOverTheMesh opens a port of a workspace through the server, as its owner, as another user and without signing in.
 func TestAppsOverTheMesh(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -70,10 +70,10 @@ func TestAppsOverTheMesh(t *testing.T) {
 		t.Errorf("the owner: %s %s", resp.Status, body)
 	}
 	if resp, body := ask(bob, "/x", http.Header{}); resp.StatusCode != http.StatusNotFound {
-		t.Errorf("somebody else: %s %s", resp.Status, body)
+		t.Errorf("another user: %s %s", resp.Status, body)
 	}
 	if resp, body := ask("", "/x", http.Header{"Accept": {"text/html"}}); resp.StatusCode != http.StatusSeeOther || !strings.HasPrefix(resp.Header.Get("Location"), d.url()+"/api/v2/applications/auth-redirect?") {
-		t.Errorf("nobody: %s %s to %s", resp.Status, body, resp.Header.Get("Location"))
+		t.Errorf("not signed in: %s %s to %s", resp.Status, body, resp.Header.Get("Location"))
 	}
 	app.CloseClientConnections()
 	app.Close()
@@ -91,7 +91,7 @@ func TestAppsOverTheMesh(t *testing.T) {
 				t.Fatal("the stream of events has ended")
 			}
 		case <-time.After(settle):
-			t.Fatal("nobody told that the workspace has stopped")
+			t.Fatal("the page does not say that the workspace has stopped")
 		}
 	}
 	await(t, "the app of a stopped workspace says so", func() bool {

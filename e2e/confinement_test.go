@@ -75,8 +75,8 @@ const harmless = `resource "terraform_data" "a" {
 }
 `
 
-// TestUnconfined is a server that is not root, on a machine without bubblewrap: its provisioners run templates while it has one user, and
-// no longer when there is a second, unless that is said. A provisioner of its own does not even start.
+// TestUnconfined is a server that is not root, on a machine without bubblewrap: its provisioners run templates while it has one
+// user, and no longer when there is a second, unless a flag allows it. An external provisioner does not even start.
 func TestUnconfined(t *testing.T) {
 	t.Parallel()
 	d := preparePlain(t)

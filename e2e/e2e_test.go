@@ -84,7 +84,7 @@ type server struct {
 	dir   string
 	port  string
 	args  []string
-	extra []string     // more environment; replaces what env says by itself
+	extra []string     // more environment; overrides env's own variables
 	netns string       // network namespace to run the server in; empty for the test's own
 	web   *http.Client // asks whether it is healthy
 	base  string       // its access URL, when it is not plain HTTP on port
@@ -219,7 +219,7 @@ func (s *server) cleanup() {
 	for pid, environ := range s.processes() {
 		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 		if syscall.Kill(pid, syscall.SIGKILL) != nil {
-			continue // it has ended by itself
+			continue // it has already exited
 		}
 		if err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(program)), "coder.") {
 			os.RemoveAll(filepath.Dir(program))

@@ -24,7 +24,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// gitForge is a git host with one repository, project.git, that lets in whoever shows a good token of the provider's.
+// gitForge is a git host with one repository, project.git, that accepts valid tokens of the provider.
 func gitForge(t *testing.T, provider *extauthtest.Provider) *httptest.Server {
 	t.Helper()
 	root := t.TempDir()
@@ -76,7 +76,8 @@ func (d *deployment) link(token string) string {
 	return resp.Request.URL.String()
 }
 
-// Git in a workspace clones and pushes over HTTPS with the owner's login, templates and scripts get it, and nobody else does.
+// Git in a workspace clones and pushes over HTTPS with the owner's login. Templates and scripts get the token, and no other
+// users do.
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	provider := extauthtest.New(t)
@@ -153,7 +154,7 @@ func TestExternalAuth(t *testing.T) {
 
 	d.neverInPlain(provider)
 
-	// Unlinked, git says where to go, and asks whoever has a terminal.
+	// After unlinking, git prints where to sign in, and prompts if there is a terminal.
 	if err := call("DELETE", d.url()+"/api/v2/external-auth/forge", d.token, nil, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// noisyTemplate prints more than a full disk takes, when it is told to.
+// noisyTemplate prints more than a full disk can store, on a signal.
 const noisyTemplate = `
 resource "terraform_data" "noise" {
   provisioner "local-exec" {
@@ -85,7 +85,7 @@ func TestFullDiskIsExplained(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(d.dir, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the one whose build runs is told why it stands still", func() bool {
+	await(t, "the owner of the running build sees why it stalls", func() bool {
 		return strings.Contains(first.text(), "The database's disk is full.")
 	})
 	var report sdk.HealthReport
@@ -96,7 +96,7 @@ func TestFullDiskIsExplained(t *testing.T) {
 
 	// Whether the small row of a build that begins finds some room is chance.
 	second := d.speak(ctx, "second.log", d.command(ctx, "create", "second", "-t", "noisy", "-y"))
-	await(t, "the one whose build cannot begin is told why", func() bool {
+	await(t, "the owner of the waiting build sees why it waits", func() bool {
 		return strings.Contains(second.text(), "The database's disk is full.")
 	})
 	select {

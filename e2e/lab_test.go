@@ -133,7 +133,7 @@ func (l *lab) uplink(name, gateway, device, nat string, wire slowlink.Options) *
 	return link
 }
 
-// nat makes a gateway hide its network and let in only what was asked for. What nobody asked for is dropped, as most routers do.
+// nat makes a gateway hide its network and admit only responses. It drops unsolicited packets, as most routers do.
 func (l *lab) nat(gateway, device, kind string) {
 	l.t.Helper()
 	l.in(gateway, "nft", fmt.Sprintf(`add table ip n
@@ -146,8 +146,8 @@ add chain ip n own { type filter hook input priority 0; policy accept; }
 add rule ip n own iifname %[1]s ct state new drop`, device, kind))
 }
 
-// lax makes two gateways take for themselves what comes from the other and nobody asked for: they remember it as connections of
-// their own, and give those between the same two ports that come from inside another port.
+// lax makes two gateways accept unsolicited packets from each other as their own: they remember these as connections of their
+// own, and give those between the same two ports that come from inside another port.
 func (l *lab) lax(a, b string) {
 	l.t.Helper()
 	l.in(a, "nft", "insert rule ip n own ip saddr "+l.public[b]+" accept")

@@ -94,7 +94,7 @@ func TestNoListenerServesRPC(t *testing.T) {
 }
 
 // refused fails the test unless an RPC request to addr, over HTTP/1.1 and over unencrypted HTTP/2, is answered as an unknown
-// path, as one of the dashboard's pages, which nobody can post to, or not at all.
+// path, as a dashboard page, which does not accept POST, or not at all.
 func refused(t *testing.T, addr, path string) {
 	t.Helper()
 	for _, http2 := range []bool{false, true} {

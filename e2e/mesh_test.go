@@ -23,7 +23,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// participant is somebody in the mesh who does not run our program.
+// participant is a mesh participant that does not run our program.
 type participant struct {
 	node   *tailnet.Node
 	client *coordinator.Client
@@ -198,7 +198,7 @@ func TestNobodyReachesOthers(t *testing.T) {
 	}
 	stranger.silent(t, dev)
 
-	// One agent's token, in the hands of somebody who does with it what no agent does.
+	// An attacker uses one agent's token in ways that no agent does.
 	token := d.agentToken(own)
 	// The true one must be silent, or the second is refused.
 	for _, pid := range d.agents() {
@@ -220,13 +220,13 @@ func TestNobodyReachesOthers(t *testing.T) {
 	}
 	rogue.silent(t, dev)
 
-	// The silence was not for want of somebody who could answer.
+	// The silence did not come from a missing responder.
 	if conn, err = ada.session(ctx, dev); err != nil {
 		t.Fatalf("ada's workspace does not answer afterwards: %v", err)
 	}
 	conn.Close()
 
-	// An agent's token is no user's session, nor the other way round.
+	// An agent's token does not work as a user's session, nor the other way round.
 	for _, path := range []string{"/api/v2/users/me", "/api/v2/workspaces"} {
 		if err := call(http.MethodGet, d.url()+path, token, nil, nil); err == nil || !strings.Contains(err.Error(), "401") {
 			t.Errorf("GET %s with an agent's token: got %v, want 401", path, err)

@@ -66,7 +66,8 @@ func (h *hosts) namespace(name string) string {
 	return name
 }
 
-// site makes one. Its host lets nobody in, and its router forwards what forward, in nftables' words, allows besides answers.
+// site creates one. Its host accepts no connections, and its router forwards responses and what the nftables rule forward
+// allows.
 func (h *hosts) site(name, forward string) site {
 	h.t.Helper()
 	h.made++
@@ -127,8 +128,8 @@ func (h *hosts) rules(namespace, text string) {
 func (s site) in() []string { return []string{"ip", "netns", "exec", s.host} }
 
 // A provisioner behind a masquerading router that passes nothing but outgoing HTTPS builds a template that needs its tags, on
-// another machine than the server's, and the agent of the workspace is behind another such router. Nobody opened a connection
-// to either, and none but HTTPS and STUN to the server.
+// another machine than the server's, and the agent of the workspace is behind another such router. There was no inbound
+// connection to either, and none but HTTPS and STUN to the server.
 func TestProvisionerBehindNAT(t *testing.T) {
 	t.Parallel()
 	asRoot(t)
@@ -269,7 +270,7 @@ resource "terraform_data" "host" {
 	for _, s := range []site{rack, office} {
 		// Probes for a direct path may come to a host's own UDP port; connections may not.
 		if out := h.within(s.host, "ss", "-Hltn"); strings.Contains(out, "192.168.7.2") || strings.Contains(out, "0.0.0.0") || strings.Contains(out, "*:") {
-			t.Errorf("somebody listens at the site: %s", out)
+			t.Errorf("a program listens at the site: %s", out)
 		}
 	}
 }

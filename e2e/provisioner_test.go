@@ -437,7 +437,7 @@ func atoi(t *testing.T, text string) (n int) {
 	return n
 }
 
-// alive reports whether a process exists and is no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !regexp.MustCompile(`\) Z `).Match(stat)
@@ -463,7 +463,7 @@ func scrape(t *testing.T, address, name string) string {
 	return ""
 }
 
-// What goes wrong at the start is said in one clear line, once.
+// A failure at startup prints exactly one clear line.
 func TestProvisionerRefusals(t *testing.T) {
 	t.Parallel()
 	d := external(t)

@@ -83,7 +83,7 @@ resource "terraform_data" "process" {
 }
 `
 
-// The server speaks HTTPS by itself, with a certificate that only who was told trusts: everything works, relayed traffic
+// The server serves HTTPS itself, with a certificate that only configured clients trust: everything works, relayed traffic
 // included.
 func TestTLS(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func (p *picky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.to.ServeHTTP(w, r)
 }
 
-// Behind a proxy that passes websockets and no other upgrade, relayed traffic finds its way by itself.
+// Behind a proxy that passes websockets and no other upgrade, relayed traffic works automatically.
 func TestProxyThatPassesOnlyWebsockets(t *testing.T) {
 	t.Parallel()
 	d := prepare(t)

@@ -38,7 +38,7 @@ func newShell(t *testing.T) *shell {
 	return s
 }
 
-// client is one of OpenSSH's programs, which asks nobody anything.
+// client is one of OpenSSH's programs, run without prompts.
 func (s *shell) client(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, append([]string{"-F", s.config, "-o", "BatchMode=yes"}, args...)...)
 	cmd.Env, cmd.Dir = s.env("admin"), s.dir

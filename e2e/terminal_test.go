@@ -129,7 +129,7 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 		return err != nil
 	})
 
-	// Somebody else does not even learn that the agent is there.
+	// Another user does not even learn that the agent exists.
 	stranger := d.member("eve")
 	target, err := url.Parse(d.url() + "/api/v2/workspaceagents/" + agent.String() + "/pty?reconnect=" + terminal.String())
 	if err != nil {

@@ -80,7 +80,7 @@ func newChannel(c *Conn, id uint32) *Channel {
 // Requests receives the other end's requests. It is closed with the channel, and must be received from until then.
 func (ch *Channel) Requests() <-chan *Request { return ch.requests }
 
-// handle takes in a frame that is no data.
+// handle processes a frame other than data.
 func (ch *Channel) handle(f frame) error {
 	switch f.kind {
 	case kindAccept:
@@ -242,7 +242,7 @@ func (ch *Channel) read(from *[]piece, b []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo passes what arrives on to w, without a copy, until the other end sends no more. The end is no error.
+// WriteTo writes incoming data to w without copying, until the other end stops sending. The end of the data is not an error.
 func (ch *Channel) WriteTo(w io.Writer) (int64, error) { return ch.writeTo(&ch.in, w) }
 
 func (ch *Channel) writeTo(from *[]piece, w io.Writer) (total int64, err error) {
@@ -531,7 +531,7 @@ func (r *NewChannel) Accept() (*Channel, error) {
 // maxReason bounds what a rejection says, in bytes.
 const maxReason = 1024
 
-// Reject refuses the channel. The other end is told why.
+// Reject refuses the channel and sends the reason to the other end.
 func (r *NewChannel) Reject(reason ssh.RejectionReason, message string) error {
 	text := []byte(message[:min(len(message), maxReason)])
 	err := r.ch.conn.send(frame{kind: kindReject, channel: r.ch.id, reason: uint32(reason), data: text})

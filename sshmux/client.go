@@ -6,8 +6,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Client speaks on raw, as New does, and makes an SSH client of it. A channel that the other end refuses is closed; a request waits for
-// its answer where the library asks for one. Closing the client closes raw.
+// Client starts a connection on raw, as New does, and returns an SSH client on it. A channel that the other end rejects is
+// closed; a request waits for its answer if the library asks for one. Closing the client closes raw.
 func Client(raw net.Conn, opts Options) *ssh.Client {
 	c := clientConn{New(raw, opts)}
 	channels := make(chan ssh.NewChannel)

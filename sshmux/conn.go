@@ -21,15 +21,15 @@ const (
 	readBuffer = 64 << 10
 )
 
-// Options of a Conn.
+// Options configure a Conn.
 type Options struct {
-	// Server is the end that did not open the stream.
+	// Server must be set at the end that did not open the stream.
 	Server bool
-	// MaxChannels is how many channels the other end may have open. 0 means 256.
+	// MaxChannels limits the channels that the other end may have open. 0 means 256.
 	MaxChannels int
-	// Wide gives the channels that this end opens MaxWindow from the beginning, as far as the connection's bound allows.
+	// Wide starts channels that this end opens with MaxWindow, within the connection's limit.
 	Wide bool
-	// Global answers the other end's global requests, one after the other. nil refuses all.
+	// Global answers the other end's global requests, one at a time. nil rejects all.
 	Global func(name string, payload []byte) (ok bool, answer []byte)
 }
 
@@ -60,7 +60,7 @@ type Conn struct {
 	grown    int // bytes of growth in use
 }
 
-// New begins to speak on raw, which is the connection's from then on. The caller receives the channels that the other end opens.
+// New starts a connection on raw and takes ownership of it. The caller must receive the channels that the other end opens.
 func New(raw net.Conn, opts Options) *Conn {
 	if opts.MaxChannels == 0 {
 		opts.MaxChannels = 256

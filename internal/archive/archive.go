@@ -21,7 +21,7 @@ type Names struct {
 	links   map[string]string // target by name
 }
 
-// Add takes in an entry that is no link. It returns an error when the name leads outside of the archive.
+// Add records an entry that is not a link. It returns an error if the name leads outside of the archive.
 func (n *Names) Add(name string) error {
 	clean := path.Clean(name)
 	if !local(name) {

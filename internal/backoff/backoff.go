@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Backoff counts the tries of one operation. The zero value is not usable: Min and Max must be set. Not safe for concurrent
+// Backoff counts the attempts of one operation. The zero value is not usable: Min and Max must be set. Not safe for concurrent
 // use.
 type Backoff struct {
 	Min, Max time.Duration
 	tries    int
 }
 
-// Next is how long to wait before the next try: a random time between half and all of Min doubled once per earlier try, at
-// most Max.
+// Next returns how long to wait before the next attempt: a random time between half and all of the current delay, which starts
+// at Min, doubles with each attempt, and is at most Max.
 func (b *Backoff) Next() time.Duration {
 	d := b.Max
 	if shift := b.tries; shift < 32 && b.Min<<shift < b.Max && b.Min<<shift > 0 {
@@ -25,29 +25,28 @@ func (b *Backoff) Next() time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Reset starts again at Min.
+// Reset returns to Min.
 func (b *Backoff) Reset() { b.tries = 0 }
 
-// Wait blocks for Next, or until ctx ends: then it returns ctx's error.
+// Wait blocks for the duration of Next. If ctx ends first, it returns ctx's error.
 func (b *Backoff) Wait(ctx context.Context) error { return Sleep(ctx, b.Next(), nil) }
 
-// Stable is how long a connection must have stood to count as the end of an Outage. One that ends sooner may have been let in by a server
-// that cannot work.
+// Stable is how long a connection must last to end an Outage. A shorter one may have been accepted by a server that cannot work.
 const Stable = 10 * time.Second
 
-// Outage spaces the tries to reach a server by how long it has been away: short at first, since most outages are a restart or a change of
-// network, and between 7.5 and 15 seconds after a minute, so that many clients do not keep a returning server busy. The zero value
+// Outage spaces the attempts to reach a server by how long it has been unreachable: briefly at first, since most outages are a restart or a
+// change of network, and between 7.5 and 15 seconds after a minute, so that many clients do not overload a returning server. The zero value
 // is an outage that begins with the first Next. Not safe for concurrent use.
 type Outage struct{ since time.Time }
 
-// Lost notes the end of a connection that stood since began: a new outage begins if that was Stable ago.
+// Lost records the end of a connection that began at the given time: a new outage begins if it lasted for Stable.
 func (o *Outage) Lost(began time.Time) {
 	if time.Since(began) >= Stable {
 		o.since = time.Now()
 	}
 }
 
-// Next is how long to wait before the next try.
+// Next returns how long to wait before the next attempt.
 func (o *Outage) Next() time.Duration {
 	if o.since.IsZero() {
 		o.since = time.Now()

@@ -24,18 +24,18 @@ const (
 	Internal        Code = "internal"
 )
 
-// Field names one input that was refused.
+// Field names one rejected input.
 type Field struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
 }
 
-// Error is an error meant for a person.
+// Error is an error for users.
 type Error struct {
 	Code    Code
-	Message string  // one sentence, says what happened
-	Detail  string  // optional: the circumstances, or what to do
-	Fields  []Field // optional: which inputs were refused
+	Message string  // one sentence: what happened
+	Detail  string  // optional: the circumstances or the remedy
+	Fields  []Field // optional: the rejected inputs
 	Cause   error   // optional: for the log
 }
 
@@ -63,7 +63,7 @@ func (e *Error) WithDetail(format string, args ...any) *Error {
 	return e
 }
 
-// WithField adds a refused input and returns e.
+// WithField adds a rejected input and returns e.
 func (e *Error) WithField(field, detail string) *Error {
 	e.Fields = append(e.Fields, Field{field, detail})
 	return e
@@ -88,7 +88,7 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// HTTPStatus is the status that a code is answered with.
+// HTTPStatus returns the HTTP status for a code.
 func (c Code) HTTPStatus() int {
 	switch c {
 	case Invalid:
@@ -112,7 +112,7 @@ func (c Code) HTTPStatus() int {
 	}
 }
 
-// FromHTTPStatus is the code that a status stands for.
+// FromHTTPStatus returns the code for an HTTP status.
 func FromHTTPStatus(status int) Code {
 	for _, c := range []Code{Invalid, Unauthenticated, Forbidden, NotFound, Conflict, TooLarge, RateLimited, Unavailable} {
 		if c.HTTPStatus() == status {

@@ -9,20 +9,21 @@ import (
 	"time"
 )
 
-// ErrBusy is returned when as many answers are being worked out as may be.
-var ErrBusy = errors.New("too many answers are being worked out")
+// ErrBusy is returned when Options.Working answers are already being computed.
+var ErrBusy = errors.New("too many answers are being computed")
 
-// Options say how long and how much a Cache remembers.
+// Options configure a Cache.
 type Options struct {
-	// Fresh is how long an answer is good. Required.
+	// Fresh is how long an answer is valid. Required.
 	Fresh time.Duration
-	// Timeout bounds the work for one answer. Required: the work does not end with its caller, because others may wait for it.
+	// Timeout limits the work for one answer. Required: the work does not end with its caller, because other callers may wait
+	// for it.
 	Timeout time.Duration
-	// Max is how many answers are kept. Required.
+	// Max is the maximum number of cached answers. Required.
 	Max int
-	// Working is how many answers may be worked out at a time. 0 means any number.
+	// Working is how many answers may be computed at the same time. 0 means any number.
 	Working int
-	// Keep reports whether an error is an answer that is kept like others. nil means that none is.
+	// Keep reports whether an error is cached like other answers. nil means that no error is.
 	Keep func(error) bool
 }
 
@@ -35,7 +36,7 @@ type Cache[K comparable, V any] struct {
 	working int             // guarded by mu
 }
 
-// entry is an answer, or one that is being worked out.
+// entry is an answer, finished or in progress.
 type entry[V any] struct {
 	done  chan struct{} // closed when value and err are there
 	value V
@@ -48,8 +49,8 @@ func New[K comparable, V any](opts Options) *Cache[K, V] {
 	return &Cache[K, V]{opts: opts, entries: map[K]*entry[V]{}}
 }
 
-// Get returns the answer that is kept, waits for the one that is being worked out, or calls work for a new one. It returns early when
-// ctx ends, except in the call that does the work: that one blocks for Options.Timeout at most.
+// Get returns the cached answer, waits for one in progress, or calls work for a new one. It returns early if ctx ends, except
+// in the call that does the work, which blocks for at most Options.Timeout.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, work func(context.Context) (V, error)) (V, error) {
 	c.mu.Lock()
 	e := c.entries[key]
@@ -77,8 +78,8 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, work func(context.Context)
 
 	finished := false
 	defer func() {
-		if !finished { // work panicked: those who wait must not wait for ever
-			e.err = errors.New("the work for this answer was broken off")
+		if !finished { // work panicked: waiters must not wait forever
+			e.err = errors.New("the work for this answer panicked")
 			c.finish(key, e)
 		}
 	}()
@@ -90,7 +91,7 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, work func(context.Context)
 	return e.value, e.err
 }
 
-// finish makes an answer known, and keeps it unless it is an error or was forgotten meanwhile.
+// finish publishes an answer, and caches it unless it is an error or was forgotten in the meantime.
 func (c *Cache[K, V]) finish(key K, e *entry[V]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +103,7 @@ func (c *Cache[K, V]) finish(key K, e *entry[V]) {
 	close(e.done)
 }
 
-// makeRoomLocked drops one answer when there are too many: a stale one if it comes upon one soon, else any.
+// makeRoomLocked drops one answer if there are too many: a stale one if it finds one quickly, otherwise any.
 func (c *Cache[K, V]) makeRoomLocked() {
 	if len(c.entries) < c.opts.Max {
 		return
@@ -123,7 +124,7 @@ func (c *Cache[K, V]) makeRoomLocked() {
 	}
 }
 
-// Forget drops the answers that which names, and all that are being worked out: a Get that begins afterwards asks again.
+// Forget drops the answers that which selects, and all answers in progress: a later Get computes them again.
 func (c *Cache[K, V]) Forget(which func(K, V) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -50,7 +50,7 @@ func (r *Returner) Stop() {
 	r.timer.Stop()
 }
 
-// arm has collected called after the next collection: it finds an object that nobody holds.
+// arm has collected called after the next collection: it finds an unreachable object.
 func (r *Returner) arm() {
 	sentinel := new([64]byte) // too large to share its memory with another object
 	runtime.AddCleanup(sentinel, (*Returner).collected, r)
@@ -63,7 +63,7 @@ func (r *Returner) collected() {
 		return
 	}
 	r.arm()
-	// The collections of giveBack are no sign of work.
+	// Collections caused by giveBack do not indicate work.
 	if now := cycles(); now != r.cycles {
 		r.cycles = now
 		r.timer.Reset(r.quiet)
@@ -79,7 +79,7 @@ func (r *Returner) giveBack() {
 	r.returned++
 }
 
-// cycles counts the collections that nobody asked for.
+// cycles counts the collections that were not forced.
 func cycles() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/cycles/automatic:gc-cycles"}}
 	metrics.Read(sample)

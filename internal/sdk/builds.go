@@ -36,7 +36,7 @@ type WorkspaceBuild struct {
 	DailyCost               int32                   `json:"daily_cost"`
 	MatchedProvisioners     *MatchedProvisioners    `json:"matched_provisioners,omitempty"`
 	// UnknownResources are the addresses of resources that this build, or one before it, began to change, and that may exist
-	// without being in the state. TaintedResources were begun, are in the state, and are made anew by the next build. A build
+	// without being in the state. TaintedResources were begun, are in the state, and are recreated by the next build. A build
 	// that succeeds leaves none.
 	UnknownResources []string `json:"unknown_resources,omitempty"`
 	TaintedResources []string `json:"tainted_resources,omitempty"`

@@ -11,7 +11,7 @@ import (
 type EventKind string
 
 const (
-	EventReady       EventKind = "ready" // the stream is open: what changes from here on is told
+	EventReady       EventKind = "ready" // the stream is open and reports all later changes
 	EventReset       EventKind = "reset" // events were lost: look at everything again
 	EventWorkspace   EventKind = "workspace"
 	EventBuild       EventKind = "build"

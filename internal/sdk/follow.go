@@ -32,7 +32,7 @@ func (c *Client) FollowTemplateVersionLogs(ctx context.Context, id uuid.UUID, af
 }
 
 // FollowAgentLogs yields batches of the agent's log lines with ids above after, and new ones as they come, until ctx ends or
-// the agent is no more.
+// the agent is gone.
 func (c *Client) FollowAgentLogs(ctx context.Context, id uuid.UUID, after int64) iter.Seq2[[]AgentLog, error] {
 	return follow[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs", after)
 }

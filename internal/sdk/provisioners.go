@@ -160,7 +160,7 @@ func (c *Client) ProvisionerKeys(ctx context.Context, organization string) ([]Pr
 	return get[[]ProvisionerKey](ctx, c, "organizations/"+seg(organization)+"/provisionerkeys")
 }
 
-// CreateProvisionerKey makes a key. Nobody can read it again.
+// CreateProvisionerKey creates a key. The response is the only place that shows it.
 func (c *Client) CreateProvisionerKey(ctx context.Context, organization string, req CreateProvisionerKeyRequest) (CreateProvisionerKeyResponse, error) {
 	return send[CreateProvisionerKeyResponse](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/provisionerkeys", req)
 }

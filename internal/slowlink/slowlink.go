@@ -98,7 +98,7 @@ func (l *Link) pump(from, to *os.File, opts Options) {
 		for p := range wire {
 			time.Sleep(time.Until(p.due)) // this is the wire's length
 			if _, err := to.Write(p.bytes); errors.Is(err, os.ErrClosed) {
-				for range wire { // the other half notices by itself
+				for range wire { // the other half notices on its own
 				}
 				return
 			}
