@@ -32,7 +32,7 @@ func (a activity) run(ctx context.Context) {
 			return
 		}
 		if err := a.once(ctx); err != nil && ctx.Err() == nil {
-			a.log.Warn("use of sessions not noted, trying again", "err", err)
+			a.log.Warn("cannot record use of sessions, trying again", "err", err)
 		}
 	}
 }

@@ -287,13 +287,13 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.running.Go(func() {
 		// States come last: the log says of them that the old keys can be taken out.
-		s.reencrypt(ctx, "links with other services", func() error { return s.ExternalAuth.Reencrypt(ctx) })
+		s.reencrypt(ctx, "external logins", func() error { return s.ExternalAuth.Reencrypt(ctx) })
 		s.reencrypt(ctx, "SSH keys", func() error { return s.opts.States.ReencryptSSHKeys(ctx, s.opts.DB, s.log) })
 		s.reencrypt(ctx, "states", func() error { return s.opts.States.Reencrypt(ctx, s.opts.DB, s.log) })
 	})
 	s.running.Go(func() {
 		if err := s.binaries.Prepare(ctx); err != nil && ctx.Err() == nil {
-			s.log.Error("binaries for workspaces not unpacked", "err", err)
+			s.log.Error("cannot unpack binaries for workspaces", "err", err)
 		}
 	})
 	return s.startBuiltIn()
@@ -322,7 +322,7 @@ func (s *Server) keyDeleted(ctx context.Context, id uuid.UUID) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.log.Error("provisioners of a deleted key not cut, trying again", "err", err)
+		s.log.Error("cannot disconnect provisioners of a deleted key, trying again", "err", err)
 		if retry.Wait(ctx) != nil {
 			return
 		}

@@ -12,8 +12,8 @@ import (
 // far; that the server lacks a route would send their users looking for a newer one.
 func (s *Server) foreignRoutes() {
 	answer := func(http.ResponseWriter, *http.Request) error {
-		return fault.New(fault.NotFound, "This server's mesh needs its own program.").
-			WithDetail("Download it from %s, and use it in this one's place.", s.opts.AccessURL.String()+"/bin/coder-<os>-<arch>")
+		return fault.New(fault.NotFound, "Connecting to a workspace requires this server's own CLI.").
+			WithDetail("Download it from %s and use it instead.", s.opts.AccessURL.String()+"/bin/coder-<os>-<arch>")
 	}
 	for _, route := range []string{
 		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate",

@@ -180,7 +180,7 @@ func TestForeignRoutes(t *testing.T) {
 		r.Header.Set("Coder-Session-Token", token)
 		w := httptest.NewRecorder()
 		s.Mux.ServeHTTP(w, r)
-		if w.Code != 404 || !strings.Contains(w.Body.String(), "its own program") || !strings.Contains(w.Body.String(), s.URL.String()+"/bin/coder-<os>-<arch>") {
+		if w.Code != 404 || !strings.Contains(w.Body.String(), "own CLI") || !strings.Contains(w.Body.String(), s.URL.String()+"/bin/coder-<os>-<arch>") {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}

@@ -46,7 +46,7 @@ func newRevocations(db *database.DB, log *slog.Logger) *revocations {
 func (r *revocations) announced(payload string) {
 	user, err := uuid.Parse(payload)
 	if err != nil && payload != "" {
-		r.log.Error("revocation not understood", "payload", payload, "err", err)
+		r.log.Error("cannot parse revocation", "payload", payload, "err", err)
 	}
 	r.recheckSoon(user)
 	r.keys.Poke()
@@ -92,7 +92,7 @@ func (r *revocations) run(ctx context.Context) {
 		failed := false
 		for _, user := range r.take() {
 			if err := r.look(ctx, user); err != nil && ctx.Err() == nil {
-				r.log.Warn("user's open sessions not checked, trying again", "user", user, "err", err)
+				r.log.Warn("cannot check user's open sessions, trying again", "user", user, "err", err)
 				r.recheckSoon(user)
 				failed = true
 			}
@@ -131,7 +131,7 @@ func (r *revocations) watchExpiry(ctx context.Context) {
 			retry.Reset()
 		} else {
 			if ctx.Err() == nil {
-				r.log.Warn("expired keys not looked for, trying again", "err", err)
+				r.log.Warn("cannot look for expired keys, trying again", "err", err)
 			}
 			wait = retry.Next()
 		}

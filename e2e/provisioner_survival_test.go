@@ -115,7 +115,7 @@ func (l *link) carry(near net.Conn) {
 
 func (l *link) url() string { return "http://" + l.listener.Addr().String() }
 
-// A build goes on while its server is killed and started anew, and is none the worse for it.
+// A build continues while its server is killed and restarted, and loses nothing.
 func TestProvisionerServerKilled(t *testing.T) {
 	t.Parallel()
 	d := external(t)
@@ -180,7 +180,7 @@ func TestProvisionerKilled(t *testing.T) {
 		}
 	}
 
-	// Nobody starts it again: its heir says what became of the build.
+	// It is not restarted: its heir reports how the build ended.
 	create := d.background("create", "heir", "-t", "chain", "-y")
 	d.inFlight("heir")
 	killed := time.Now()
@@ -310,7 +310,7 @@ func TestProvisionerLinkDown(t *testing.T) {
 	d.expectState("long", "succeeded", "first second third")
 
 	w = d.expectState("lost", "failed", "first")
-	if message := w.LatestBuild.Job.Error; !strings.Contains(message, "The provisioner was not seen for 6s") {
+	if message := w.LatestBuild.Job.Error; !strings.Contains(message, "The provisioner has been offline for 6s") {
 		t.Errorf("the build says %q", message)
 	}
 	near := d.provisioner("near", "--tag", "where=grave")

@@ -38,10 +38,10 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 		}
 		if starting {
 			return Agent{}, fault.New(fault.Unavailable, "This agent token is not known yet.").
-				WithDetail("A build is under way that may tell of it.")
+				WithDetail("A running build may still report it.")
 		}
 		return Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.").
-			WithDetail("The workspace is stopped or deleted, or was built anew with another token.")
+			WithDetail("The workspace is stopped or deleted, or was rebuilt with another token.")
 	}
 	if err != nil {
 		return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)

@@ -25,7 +25,7 @@ const (
 
 var (
 	errStopping = connect.NewError(connect.CodeUnavailable, errors.New("the server is stopping: connect again"))
-	errRevoked  = connect.NewError(connect.CodePermissionDenied, errors.New("the workspace does not run this agent any more"))
+	errRevoked  = connect.NewError(connect.CodePermissionDenied, errors.New("the workspace no longer runs this agent"))
 	errReplaced = connect.NewError(connect.CodeAborted, errors.New("the agent has connected again"))
 	errSilent   = connect.NewError(connect.CodeDeadlineExceeded, errors.New("no heartbeat came"))
 )
@@ -92,7 +92,7 @@ func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agent
 			select {
 			case acks <- &agentpb.ServerMessage{Message: &agentpb.ServerMessage_HeartbeatAck{HeartbeatAck: &agentpb.HeartbeatAck{Nonce: hb.GetNonce()}}}:
 			default:
-				return connect.NewError(connect.CodeResourceExhausted, errors.New("heartbeats come faster than their answers are read"))
+				return connect.NewError(connect.CodeResourceExhausted, errors.New("heartbeats arrive faster than their responses are read"))
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.Ext
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the URL or the id is too long"))
 	}
 	if req.Msg.GetUrl() == "" && req.Msg.GetProviderId() == "" {
-		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("neither a URL nor an id is given"))
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("a URL or an id is required"))
 	}
 	query, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -44,7 +44,7 @@ func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.Ext
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace's owner is not active"))
 	}
 	if r.opts.ExternalAuth == nil {
-		return nil, connect.NewError(connect.CodeNotFound, errors.New("this server knows no logins elsewhere"))
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("this server has no external login providers"))
 	}
 	var c extauth.Credential
 	if req.Msg.GetUrl() != "" {

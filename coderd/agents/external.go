@@ -26,7 +26,7 @@ func CheckExternalURL(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar
 	}) || strings.TrimSpace(text) != text {
-		return "holds control characters or blanks at its ends"
+		return "contains control characters, or begins or ends with a space"
 	}
 	scheme, _, found := strings.Cut(text, ":")
 	if at := strings.IndexAny(text, "/?#"); !found || at >= 0 && at < len(scheme) {

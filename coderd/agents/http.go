@@ -142,11 +142,11 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.
 			now, err := s.opts.DB.GetAgent(ctx, agent)
 			switch {
 			case database.IsNotFound(err):
-				return httpapi.EndStream("the workspace does not have this agent any more")
+				return httpapi.EndStream("the workspace no longer has this agent")
 			case err != nil:
 				return fmt.Errorf("read agent: %w", err)
 			case now.BuildNumber != first.BuildNumber:
-				return httpapi.EndStream("the workspace was built anew")
+				return httpapi.EndStream("the workspace was rebuilt")
 			}
 			timer := time.NewTimer(lookAnyway)
 			select {
@@ -183,7 +183,7 @@ func queryID(r *http.Request, name string, fallback int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fault.New(fault.Invalid, "The query's %s cannot be %q.", name, text).WithField(name, "must be the id of a line")
+		return 0, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, text).WithField(name, "must be the id of a line")
 	}
 	return n, nil
 }

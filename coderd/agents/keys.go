@@ -31,7 +31,7 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 		return nil, errNoUserData()
 	}
 	if r.opts.Accounts == nil {
-		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this server keeps no keys for git"))
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this server does not store git keys"))
 	}
 	public, private, err := r.opts.Accounts.GitSSHKey(ctx, admitted.OwnerID)
 	if err != nil {

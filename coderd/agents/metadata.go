@@ -111,7 +111,7 @@ func (s *Service) follow(ctx context.Context, agent uuid.UUID, h *metadataHub) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.DebugContext(ctx, "agent's metadata cannot be followed", "agent", agent, "err", err)
+		s.log.DebugContext(ctx, "cannot follow agent's metadata", "agent", agent, "err", err)
 		h.update(func() { h.err = metadataProblem(err) })
 		if pause.Wait(ctx) != nil {
 			return

@@ -292,7 +292,7 @@ func (s *Service) disconnected(ctx context.Context, c *connection) {
 		return announce(ctx, q, c.agent, &a.WorkspaceID)
 	})
 	if err != nil {
-		s.log.WarnContext(ctx, "agent's disconnection is not stored", "agent", c.agent, "err", err)
+		s.log.WarnContext(ctx, "cannot store agent's disconnection", "agent", c.agent, "err", err)
 	}
 }
 

@@ -87,7 +87,7 @@ type Ports interface {
 type nowhere struct{}
 
 func (nowhere) DialAgent(context.Context, uuid.UUID, uint16) (net.Conn, error) {
-	return nil, fault.New(fault.Unavailable, "This server has no place in the mesh.")
+	return nil, fault.New(fault.Unavailable, "This server has not joined the mesh.")
 }
 func (nowhere) AgentContested(uuid.UUID) bool         { return false }
 func (nowhere) RevokeAgents(...uuid.UUID)             {}
@@ -233,7 +233,7 @@ func (s *Service) run(ctx context.Context) {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "agents' states could not be brought up to date, trying again", "err", err)
+			s.log.WarnContext(ctx, "cannot update agents' states, trying again", "err", err)
 		}
 	}
 }

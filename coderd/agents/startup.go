@@ -42,7 +42,7 @@ func (s *Service) postStartupProblem(w http.ResponseWriter, r *http.Request) err
 	token, rest, ok := bytes.Cut(body, []byte("\n"))
 	text := problemText(string(rest))
 	if !ok || text == "" {
-		return fault.New(fault.Invalid, "The report needs the agent's token on its first line and what is wrong on the next.")
+		return fault.New(fault.Invalid, "The report needs the agent's token on its first line and the problem on the second.")
 	}
 	agent, err := s.AuthenticateAgent(r.Context(), secret.Token(strings.TrimSpace(string(token))))
 	if err != nil {

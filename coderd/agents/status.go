@@ -31,10 +31,10 @@ func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, accessURL string, c
 	case status != sdk.AgentConnected && a.StartupProblem != "":
 		reason = a.StartupProblem
 	case status == sdk.AgentTimeout:
-		reason = "agent is taking too long to connect: nothing was heard from its start script. Check that the image has curl, wget or busybox, " +
+		reason = "agent is taking too long to connect, and its start script has not reported anything. Check that the image has curl, wget or busybox, " +
 			"trusts the server's certificate, has the right time, and can reach " + accessURL + " (DNS, firewall, proxy)"
 	case contested:
-		reason = "two agents use this agent's token: a second process, such as one in a copy of the workspace, tries to connect and is refused. Stop one of them"
+		reason = "two agents use this token: a second process, for example in a copy of the workspace, tries to connect and is refused. Stop one of them"
 	case status == sdk.AgentDisconnected:
 		reason = "agent has lost connection"
 	case lifecycle == sdk.LifecycleStartError:

@@ -114,7 +114,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	id, err := uuid.FromBytes(a.GetId())
 	if !live || err != nil || id == uuid.Nil {
 		if live {
-			s.log.WarnContext(ctx, "agent without an id is left out", "workspace", s.batch.WorkspaceID, "agent", a.GetName())
+			s.log.WarnContext(ctx, "ignored agent without an id", "workspace", s.batch.WorkspaceID, "agent", a.GetName())
 			return nil
 		}
 		// A plan knows no ids, and what an import claims must not touch an agent that exists.
@@ -148,7 +148,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	}
 	if n == 0 {
 		if live {
-			s.log.WarnContext(ctx, "agent id of another workspace is left out", "workspace", s.batch.WorkspaceID, "agent", id)
+			s.log.WarnContext(ctx, "ignored agent id of another workspace", "workspace", s.batch.WorkspaceID, "agent", id)
 		}
 		return nil // without a workspace: stored before by this very job
 	}
@@ -220,7 +220,7 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 			return fmt.Errorf("upsert log source: %w", err)
 		}
 		if n == 0 {
-			s.log.WarnContext(ctx, "script id of another agent is left out", "workspace", s.batch.WorkspaceID, "agent", agent)
+			s.log.WarnContext(ctx, "ignored script id of another agent", "workspace", s.batch.WorkspaceID, "agent", agent)
 			continue
 		}
 		if n, err = s.UpsertScript(ctx, dbsqlc.UpsertScriptParams{
@@ -231,7 +231,7 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 			return fmt.Errorf("upsert script: %w", err)
 		}
 		if n == 0 {
-			s.log.WarnContext(ctx, "script id of another agent is left out", "workspace", s.batch.WorkspaceID, "agent", agent)
+			s.log.WarnContext(ctx, "ignored script id of another agent", "workspace", s.batch.WorkspaceID, "agent", agent)
 		}
 	}
 	return s.apps(ctx, agent, a.GetApps())
@@ -248,7 +248,7 @@ func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisioner
 	slugs := map[string]bool{}
 	for i, app := range apps {
 		if slugs[app.GetSlug()] {
-			s.log.WarnContext(ctx, "second app of one slug is left out", "workspace", s.batch.WorkspaceID, "agent", agent)
+			s.log.WarnContext(ctx, "ignored second app with the same slug", "workspace", s.batch.WorkspaceID, "agent", agent)
 			continue
 		}
 		slugs[app.GetSlug()] = true
@@ -257,7 +257,7 @@ func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisioner
 			return fmt.Errorf("upsert app: %w", err)
 		}
 		if n == 0 {
-			s.log.WarnContext(ctx, "app id of another agent is left out", "workspace", s.batch.WorkspaceID, "agent", agent)
+			s.log.WarnContext(ctx, "ignored app id of another agent", "workspace", s.batch.WorkspaceID, "agent", agent)
 		}
 	}
 	return nil

@@ -106,11 +106,11 @@ func terminalRequest(r *http.Request) (ptywire.Request, error) {
 	q := r.URL.Query()
 	id, err := uuid.Parse(q.Get("reconnect"))
 	if err != nil || id == uuid.Nil {
-		return ptywire.Request{}, fault.New(fault.Invalid, "The query's reconnect is not an id.").WithField("reconnect", "must be a UUID that names the terminal")
+		return ptywire.Request{}, fault.New(fault.Invalid, "The query parameter reconnect is not an id.").WithField("reconnect", "must be a UUID that names the terminal")
 	}
 	req := ptywire.Request{ID: id, Command: q.Get("command")}
 	if len(req.Command) > ptywire.MaxCommand {
-		return req, fault.New(fault.Invalid, "The query's command is too long.").WithField("command", "must be at most 64 KiB")
+		return req, fault.New(fault.Invalid, "The query parameter command is too long.").WithField("command", "must be at most 64 KiB")
 	}
 	for name, into := range map[string]*uint16{"height": &req.Height, "width": &req.Width} {
 		if q.Get(name) == "" {
@@ -118,7 +118,7 @@ func terminalRequest(r *http.Request) (ptywire.Request, error) {
 		}
 		n, err := strconv.ParseUint(q.Get(name), 10, 16)
 		if err != nil {
-			return req, fault.New(fault.Invalid, "The query's %s cannot be %q.", name, q.Get(name)).WithField(name, "must be a number of characters")
+			return req, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, q.Get(name)).WithField(name, "must be a number of characters")
 		}
 		*into = uint16(n)
 	}
@@ -137,7 +137,7 @@ func (s *Service) typeInto(ctx context.Context, ws *websock.Conn, conn net.Conn)
 			if err := dec.Decode(&m); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
-				s.log.DebugContext(ctx, "terminal's message cannot be read", "err", err)
+				s.log.DebugContext(ctx, "cannot read terminal message", "err", err)
 				return
 			}
 			if err := m.Forward(conn); err != nil {
@@ -152,7 +152,7 @@ func (s *Service) showTerminal(ctx context.Context, ws *websock.Conn, conn net.C
 	for {
 		kind, payload, err := ptywire.Read(conn)
 		if err != nil {
-			return websock.StatusTryAgain, "the connection to the workspace is lost: the same terminal can be opened again"
+			return websock.StatusTryAgain, "the connection to the workspace was lost: reopen the terminal to continue"
 		}
 		switch kind {
 		case ptywire.Output:
@@ -165,7 +165,7 @@ func (s *Service) showTerminal(ctx context.Context, ws *websock.Conn, conn net.C
 		case ptywire.Exit:
 			var end ptywire.End
 			if err := json.Unmarshal(payload, &end); err != nil {
-				return websock.StatusInternal, "the workspace's agent speaks another protocol"
+				return websock.StatusInternal, "the workspace's agent uses another protocol version"
 			}
 			text := fmt.Sprintf("exit status %d", end.Code)
 			if end.Reason != "" {

@@ -99,7 +99,7 @@ func ParseWildcard(text string) (string, error) {
 	rest, ok := strings.CutPrefix(name, "*")
 	if !ok || len(rest) < 2 || rest[0] != '.' && rest[0] != '-' || strings.ContainsAny(rest, "*/@?# ") || hasPort && port == "" ||
 		strings.Trim(port, "0123456789") != "" {
-		return "", fault.New(fault.Invalid, "The wildcard access URL %q is not one", text).WithDetail("It looks like *.apps.example.com.")
+		return "", fault.New(fault.Invalid, "The wildcard access URL %q is invalid", text).WithDetail("It must look like *.apps.example.com.")
 	}
 	return strings.ToLower(host), nil
 }

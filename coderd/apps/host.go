@@ -43,7 +43,7 @@ func (s *Service) visitHost(w http.ResponseWriter, r *http.Request, label string
 		case isNavigation(r):
 			return s.signIn(w, r, label)
 		}
-		return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open it in the browser, or name a session token in the header %s.", sessionHeader)
+		return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open it in the browser, or send a session token in the header %s.", sessionHeader)
 	}
 	if who.means == byCookie && !s.sameApp(r, p) {
 		return fault.New(fault.Forbidden, "This request comes from a page of another site or app.")

@@ -21,7 +21,7 @@ type page struct {
 }
 
 func pageNotFound(link string) page {
-	return page{http.StatusNotFound, "There is no such app", "It does not exist, or you may not see it. Its workspace may have been renamed or deleted.", link}
+	return page{http.StatusNotFound, "There is no such app", "It does not exist, or you do not have access to it. Its workspace may have been renamed or deleted.", link}
 }
 
 // dashboard is an address of the dashboard's.
@@ -60,7 +60,7 @@ func (s *Service) write(w http.ResponseWriter, r *http.Request, p page) {
 	httpapi.NoStore(h)
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		if err := httpapi.Write(w, p.status, sdk.Response{Message: p.title + ".", Detail: p.text}); err != nil {
-			s.log.Debug("answer not sent", "err", err)
+			s.log.Debug("cannot send response", "err", err)
 		}
 		return
 	}
@@ -68,7 +68,7 @@ func (s *Service) write(w http.ResponseWriter, r *http.Request, p page) {
 	w.WriteHeader(p.status)
 	title := html.EscapeString(p.title)
 	if _, err := fmt.Fprintf(w, pageText, title, title, html.EscapeString(p.text), html.EscapeString(p.link)); err != nil {
-		s.log.Debug("page not sent", "err", err)
+		s.log.Debug("cannot send page", "err", err)
 	}
 }
 
@@ -78,7 +78,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f == nil || f.Code == fault.Internal {
 		id := uuid.NewString()
 		s.log.Error("app request", "request", id, "method", r.Method, "host", r.Host, "err", err)
-		f = fault.New(fault.Internal, "The server failed at this request.").WithDetail("Its log has the cause under request %s.", id)
+		f = fault.New(fault.Internal, "The server could not handle this request.").WithDetail("Its log has the cause under request %s.", id)
 	}
 	status := f.Code.HTTPStatus()
 	if f.Code == fault.Unavailable {

@@ -32,7 +32,7 @@ func (s *Service) servePath(w http.ResponseWriter, r *http.Request, p pathApp) {
 
 func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) error {
 	if s.opts.NoPaths && s.hosts.suffix == "" {
-		s.write(w, r, page{http.StatusNotFound, "Apps by path are turned off", "The server runs with --disable-path-apps, and has no host for apps (--wildcard-access-url).", s.dashboard("")})
+		s.write(w, r, page{http.StatusNotFound, "Apps by path are turned off", "The server runs with --disable-path-apps and without a host for apps (--wildcard-access-url).", s.dashboard("")})
 		return nil
 	}
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "same-origin" && !isNavigation(r) {
@@ -54,7 +54,7 @@ func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) e
 		s.write(w, r, pageNotFound(s.dashboard("")))
 		return nil
 	case !isNavigation(r):
-		return fault.New(fault.Unauthenticated, "You are not signed in, or this app's address is too old.").WithDetail("Open it from the dashboard.")
+		return fault.New(fault.Unauthenticated, "You are not signed in, or this app's address has expired.").WithDetail("Open it from the dashboard.")
 	case p.token != "":
 		redirect(w, r, p.base+"/"+query(r.URL.RawQuery, p.rest)) // the session decides
 		return nil
@@ -67,7 +67,7 @@ func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) e
 		label := a.label()
 		if len(label) > maxLabel {
 			s.write(w, r, page{http.StatusNotFound, "This app's name is too long for a host",
-				"The names of app, agent, workspace and owner may have 57 characters together. Rename the workspace.", s.dashboard("")})
+				"The names of app, agent, workspace and owner can have 57 characters in total. Rename the workspace.", s.dashboard("")})
 			return nil
 		}
 		redirect(w, r, s.hosts.origin(label)+"/"+query(withoutParams(r.URL.RawQuery), p.rest))
@@ -82,7 +82,7 @@ func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) e
 		redirect(w, r, p.base+"/~"+token.Reveal()+"/"+query(withoutParams(r.URL.RawQuery), p.rest))
 		return nil
 	case who.means == byCookie:
-		return fault.New(fault.Forbidden, "An app by path is opened as a page.").WithDetail("Open it from the dashboard.")
+		return fault.New(fault.Forbidden, "An app by path must be opened as a page.").WithDetail("Open it from the dashboard.")
 	case !p.slash || p.token != "" && !strings.Contains(r.URL.EscapedPath(), "/~"+p.token+"/"):
 		to := p.base + "/"
 		if p.token != "" {

@@ -130,7 +130,7 @@ func (s *Service) used(ctx context.Context, who visitor, a app) {
 		return struct{}{}, err
 	})
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("use of a workspace not noted", "workspace", a.workspace, "err", err)
+		s.log.Warn("cannot record use of workspace", "workspace", a.workspace, "err", err)
 	}
 }
 
@@ -266,9 +266,9 @@ func (s *Service) explain(r *http.Request, err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, context.Canceled):
-		return fault.New(fault.Unavailable, "The request was abandoned, or your session has ended.")
+		return fault.New(fault.Unavailable, "The request was canceled, or your session has ended.")
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fault.New(fault.Unavailable, "%s does not answer.", to.app.name).WithDetail("It has had %s.", answerTimeout)
+		return fault.New(fault.Unavailable, "%s does not answer.", to.app.name).WithDetail("It had %s to answer.", answerTimeout)
 	}
 	s.log.Debug("app does not answer", "agent", to.app.agentID, "addr", netip.AddrPortFrom(netip.IPv6Loopback(), to.app.port), "err", err)
 	detail := fmt.Sprintf("Nothing listens on port %d of the workspace, or it closed the connection.", to.app.port)

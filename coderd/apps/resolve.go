@@ -87,13 +87,13 @@ func (a *app) locate(row dbsqlc.WorkspaceApp) {
 	u, err := url.Parse(row.Url)
 	switch {
 	case row.External:
-		a.unusable = "It is a link to somewhere else, and is opened from the dashboard."
+		a.unusable = "It is a link to another site. Open it from the dashboard."
 	case row.Command != "":
-		a.unusable = "It is a command, and is opened in a terminal."
+		a.unusable = "It is a command. Open it in a terminal."
 	case err != nil || u.Scheme != "http" && u.Scheme != "https":
-		a.unusable = "Its address in the template is no http or https URL."
+		a.unusable = "Its address in the template is not an http or https URL."
 	case !isLoopback(u.Hostname()):
-		a.unusable = "Its address in the template is not one of the workspace itself: it has to begin with http://localhost."
+		a.unusable = "Its address in the template must belong to the workspace: it must begin with http://localhost."
 	}
 	if a.unusable != "" {
 		return

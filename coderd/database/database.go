@@ -49,7 +49,7 @@ func Open(ctx context.Context, url string, logger *slog.Logger) (*DB, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "The PostgreSQL URL cannot be read: %w", err).
-			WithDetail("It looks like postgres://user:password@host:5432/database?sslmode=require.")
+			WithDetail("It must look like postgres://user:password@host:5432/database?sslmode=require.")
 	}
 	for name, value := range limits {
 		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
@@ -122,8 +122,8 @@ func CheckVersion(version int) error {
 	if version < 100000 { // before 10 the second number was part of the major version
 		major += fmt.Sprintf(".%d", version/100%100)
 	}
-	return fault.New(fault.Invalid, "This PostgreSQL is version %s, and 13 is the oldest that works.", major).
-		WithDetail("Upgrade it, or leave out the PostgreSQL URL: the server then runs its own.")
+	return fault.New(fault.Invalid, "PostgreSQL %s is not supported: version 13 or newer is required.", major).
+		WithDetail("Upgrade it, or omit the PostgreSQL URL to let the server run its own.")
 }
 
 // awaitStart connects, and keeps trying for as long as the error may pass by itself.

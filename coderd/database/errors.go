@@ -75,12 +75,12 @@ func translate(ctx context.Context, err error) error {
 		case pg.Code == codeReadOnly:
 			return unavailable(err, "The database is read-only.", "The server may be connected to a standby.")
 		case passing(pg.Code):
-			return unavailable(err, "The database cannot serve now.", "It may be restarting. Try again in a moment.")
+			return unavailable(err, "The database cannot accept connections now.", "It may be restarting. Try again in a moment.")
 		}
 		return err
 	}
 	if lost(err) {
-		return unavailable(err, "The database is not reachable.", "Try again in a moment; if it stays so, look at the server's log.")
+		return unavailable(err, "The database is not reachable.", "Try again in a moment. If the problem persists, check the server's log.")
 	}
 	return err
 }

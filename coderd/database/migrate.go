@@ -105,6 +105,6 @@ func newestMigration() (int64, error) {
 }
 
 func newerSchema(current, known int64) error {
-	return fault.New(fault.Invalid, "This database belongs to a newer release: its schema is version %d, and this program knows %d.", current, known).
-		WithDetail("Start the newer release again, or restore a backup that was made before the upgrade.")
+	return fault.New(fault.Invalid, "A newer release has migrated this database: its schema version is %d, and this program supports %d.", current, known).
+		WithDetail("Start the newer release again, or restore a backup made before the upgrade.")
 }

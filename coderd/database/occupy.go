@@ -43,7 +43,7 @@ func Occupy(ctx context.Context, url string, logger *slog.Logger, patience time.
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "The PostgreSQL URL cannot be read: %w", err).
-			WithDetail("It looks like postgres://user:password@host:5432/database?sslmode=require.")
+			WithDetail("It must look like postgres://user:password@host:5432/database?sslmode=require.")
 	}
 	cfg = patient(cfg)
 	for name, value := range keepAlives {
@@ -97,11 +97,11 @@ func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
 		other := o.holder(ctx, conn)
 		if time.Now().After(limit) {
 			err = fault.New(fault.Conflict, "Another server uses this database: %s.", other).
-				WithDetail("Only one server can use a database. Stop the other one first, or give this one a database of its own.")
+				WithDetail("Only one server can use a database. Stop the other one first, or give this one its own database.")
 			break
 		}
 		if !warned {
-			o.log.Warn("another server uses this database, waiting for its end", "server", other, "duration", o.patience)
+			o.log.Warn("another server uses this database, waiting for it to end", "server", other, "duration", o.patience)
 		}
 		if err = retry.Wait(ctx); err != nil {
 			break
@@ -140,7 +140,7 @@ func (o *Occupancy) hold(ctx context.Context, conn *pgx.Conn) {
 		if err == nil {
 			continue
 		}
-		o.log.Warn("hold on the database lost, taking it again", "err", err)
+		o.log.Warn("lost the database lock, taking it again", "err", err)
 		conn.Close(ctx)
 		conn = nil
 		for conn == nil {

@@ -163,7 +163,7 @@ func (s *Service) add(actor rbac.Actor) (*stream, error) {
 		}
 	}
 	if n >= maxStreams {
-		return nil, fault.New(fault.RateLimited, "You have %d pages open that follow changes.", n).WithDetail("Close some of them.")
+		return nil, fault.New(fault.RateLimited, "You have %d dashboard pages open.", n).WithDetail("Close some of them.")
 	}
 	s.streams[x] = struct{}{}
 	return x, nil

@@ -57,8 +57,8 @@ func ParseEnv(environ []string) ([]Provider, error) {
 		}
 		set, known := settings[setting]
 		if !known {
-			return nil, fault.New(fault.Invalid, "The server does not know the setting %s", name).
-				WithDetail("After %s_ it knows %s.", envPrefix+number, strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
+			return nil, fault.New(fault.Invalid, "The setting %s does not exist", name).
+				WithDetail("Settings that begin with %s_ are %s.", envPrefix+number, strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
 		}
 		if value == "" {
 			continue // as if it were not there
@@ -89,7 +89,7 @@ func ParseEnv(environ []string) ([]Provider, error) {
 		}
 		for _, other := range out {
 			if strings.EqualFold(other.ID, p.ID) {
-				return nil, fault.New(fault.Invalid, "Two providers of %s… are called %q", envPrefix, p.ID).WithDetail("Give one of them another %sID.", name)
+				return nil, fault.New(fault.Invalid, "Two providers of %s… have the id %q", envPrefix, p.ID).WithDetail("Give one of them another %sID.", name)
 			}
 		}
 		out = append(out, *p)
@@ -100,13 +100,13 @@ func ParseEnv(environ []string) ([]Provider, error) {
 // complete fills in what follows from the rest, and checks everything. name begins the names of its variables.
 func (p *Provider) complete(name string) error {
 	if p.Type == "" {
-		return fault.New(fault.Invalid, "%sTYPE is missing", name).WithDetail("It is github, gitlab, bitbucket-cloud, gitea, or any word for another service, whose URLs are then to be given.")
+		return fault.New(fault.Invalid, "%sTYPE is missing", name).WithDetail("It must be github, gitlab, bitbucket-cloud, gitea, or any other word for a service whose URLs you set.")
 	}
 	if p.ID == "" {
 		p.ID = p.Type
 	}
 	if !idForm.MatchString(p.ID) {
-		return fault.New(fault.Invalid, "%sID cannot be %q", name, p.ID).WithDetail("It is letters, digits, - and _, at most 64, and begins with a letter or digit.")
+		return fault.New(fault.Invalid, "%sID cannot be %q", name, p.ID).WithDetail("It must begin with a letter or digit and have at most 64 letters, digits, - and _.")
 	}
 	if p.ClientID == "" {
 		return fault.New(fault.Invalid, "%sCLIENT_ID is missing", name).WithDetail("The service shows it when you register an OAuth application there.")
@@ -122,7 +122,7 @@ func (p *Provider) complete(name string) error {
 			continue
 		}
 		if _, err := origin(check.value); err != nil {
-			return fault.New(fault.Invalid, "%s%s is no http or https URL: %q", name, check.setting, check.value)
+			return fault.New(fault.Invalid, "%s%s must be an http or https URL, not %q", name, check.setting, check.value)
 		}
 	}
 	kind := kinds[p.Type]
@@ -164,7 +164,7 @@ func (p *Provider) fillURLs(name string) error {
 	if p.AuthURL != "" {
 		given, err := origin(p.AuthURL)
 		if err != nil {
-			return fault.New(fault.Invalid, "%sAUTH_URL is no http or https URL: %q", name, p.AuthURL)
+			return fault.New(fault.Invalid, "%sAUTH_URL must be an http or https URL, not %q", name, p.AuthURL)
 		}
 		if given != kind.origin {
 			host, validate = given, given+kind.validateElsewhere
@@ -189,7 +189,7 @@ func (p *Provider) fillURLs(name string) error {
 func origin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-		return "", fault.New(fault.Invalid, "%q is no http or https URL", text)
+		return "", fault.New(fault.Invalid, "%q is not an http or https URL", text)
 	}
 	return u.Scheme + "://" + strings.ToLower(u.Host), nil
 }

@@ -69,7 +69,7 @@ func (s *Service) callback(w http.ResponseWriter, r *http.Request) error {
 func (s *Service) begin(w http.ResponseWriter, r *http.Request, p *Provider) error {
 	back := r.URL.Query().Get("redirect")
 	if back != "" && !isLocal(back) {
-		return fault.New(fault.Invalid, "A sign-in leads back to a page of this server only.").WithField("redirect", "must be a path of this server")
+		return fault.New(fault.Invalid, "A sign-in can redirect only to this server.").WithField("redirect", "must be a path of this server")
 	}
 	actor := httpapi.ActorFrom(r.Context())
 	verifier := oauth2.GenerateVerifier()
@@ -105,7 +105,7 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 	http.SetCookie(w, s.cookie(p, "", -1))
 	begun, ok := s.begunBy(actor, p, q.Get("state"), verifier)
 	if !ok {
-		s.log.InfoContext(r.Context(), "sign-in elsewhere refused: not begun by this session", "user", actor.UserID, "provider", p.ID)
+		s.log.InfoContext(r.Context(), "external sign-in refused: begun by another session", "user", actor.UserID, "provider", p.ID)
 		s.sendBack(w, r, p, failedState, "")
 		return nil
 	}
@@ -117,7 +117,7 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 		}
 	}
 	if failed != "" {
-		s.log.InfoContext(r.Context(), "sign-in elsewhere did not come about", "user", actor.UserID, "provider", p.ID, "reason", failed)
+		s.log.InfoContext(r.Context(), "external sign-in failed", "user", actor.UserID, "provider", p.ID, "reason", failed)
 	}
 	s.sendBack(w, r, p, failed, begun.Back)
 	return nil
@@ -134,7 +134,7 @@ func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, cod
 		return err
 	})
 	if err != nil {
-		s.log.WarnContext(ctx, "code of another service not exchanged", "user", user, "provider", p.ID, "err", describe(err))
+		s.log.WarnContext(ctx, "cannot exchange external code", "user", user, "provider", p.ID, "err", describe(err))
 		if _, answered := errors.AsType[*oauth2.RetrieveError](err); answered {
 			return failedExchange, nil
 		}
@@ -142,7 +142,7 @@ func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, cod
 	}
 	good, err := s.validate(ctx, p, tokens{Access: got.AccessToken})
 	if err != nil {
-		s.log.WarnContext(ctx, "token of another service not validated", "user", user, "provider", p.ID, "err", err)
+		s.log.WarnContext(ctx, "cannot validate external token", "user", user, "provider", p.ID, "err", err)
 		return failedAway, nil
 	}
 	if !good {
@@ -176,6 +176,6 @@ func hashOf(verifier string) string {
 }
 
 func noProvider(id string) *fault.Error {
-	return fault.New(fault.NotFound, "This server knows no login %.64q.", id).
-		WithDetail("Its operator configures them, with %s0_ID and so on.", envPrefix)
+	return fault.New(fault.NotFound, "This server has no login provider %.64q.", id).
+		WithDetail("Your administrator configures providers with %s0_ID and so on.", envPrefix)
 }

@@ -82,6 +82,6 @@ func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 	if n == 0 {
 		return fault.New(fault.NotFound, "You have no link with %.64q.", id)
 	}
-	s.log.InfoContext(r.Context(), "link with another service deleted", "user", actor.UserID, "provider", id)
+	s.log.InfoContext(r.Context(), "external login deleted", "user", actor.UserID, "provider", id)
 	return httpapi.Write(w, http.StatusOK, sdk.UnlinkExternalAuthResponse{})
 }

@@ -23,8 +23,8 @@ const margin = time.Minute
 
 // Why a link is of no use, as its owner reads it.
 const (
-	failureRefused = "The service does not accept the token any more."
-	failureRefresh = "The service does not renew the token any more."
+	failureRefused = "The service no longer accepts the token."
+	failureRefresh = "The service no longer renews the token."
 )
 
 // tokens is what is encrypted.
@@ -125,7 +125,7 @@ func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token,
 	good, err := s.validate(ctx, p, t)
 	if err != nil {
 		// A service that is down must not look like one that has thrown its user out. Whoever gets the token will see.
-		s.log.WarnContext(ctx, "token of another service not validated", "user", user, "provider", p.ID, "err", err)
+		s.log.WarnContext(ctx, "cannot validate external token", "user", user, "provider", p.ID, "err", err)
 		good = true
 	}
 	if !good && !refreshed && link.Refreshable {
@@ -153,8 +153,8 @@ func left(link dbsqlc.ExternalAuthLink) time.Duration {
 
 // unreadable is the fault for a link whose key is gone. The user signs in again, and that is all.
 func (s *Service) unreadable(link dbsqlc.ExternalAuthLink, err error) error {
-	s.log.Warn("link with another service cannot be read", "user", link.UserID, "provider", link.ProviderID, "err", err)
-	return fault.New(fault.Conflict, "Your link with %s cannot be read any more: the server's keys have changed.", link.ProviderID).
+	s.log.Warn("cannot read external login", "user", link.UserID, "provider", link.ProviderID, "err", err)
+	return fault.New(fault.Conflict, "Your link with %s can no longer be read: the server's keys have changed.", link.ProviderID).
 		WithDetail("Sign in there again: %s", s.PageURL(link.ProviderID))
 }
 
@@ -166,7 +166,7 @@ func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why st
 	if err != nil {
 		return fmt.Errorf("mark link: %w", err)
 	}
-	s.log.InfoContext(ctx, "link with another service is of no use any more", "user", link.UserID, "provider", link.ProviderID, "reason", why)
+	s.log.InfoContext(ctx, "external login is no longer valid", "user", link.UserID, "provider", link.ProviderID, "reason", why)
 	return nil
 }
 
@@ -225,9 +225,9 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 		link.Failure = failureRefresh
 		return link, false, s.fail(ctx, link, failureRefresh)
 	case refused != nil:
-		s.log.WarnContext(ctx, "token of another service not renewed", "user", seen.UserID, "provider", p.ID, "err", describe(refused))
+		s.log.WarnContext(ctx, "cannot renew external token", "user", seen.UserID, "provider", p.ID, "err", describe(refused))
 		if left(link) <= 0 {
-			return link, false, fault.New(fault.Unavailable, "%s could not be asked for a new token.", p.DisplayName).WithDetail("Try again in a moment.")
+			return link, false, fault.New(fault.Unavailable, "%s did not issue a new token.", p.DisplayName).WithDetail("Try again in a moment.")
 		}
 	}
 	return link, false, nil

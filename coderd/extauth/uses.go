@@ -32,7 +32,7 @@ func (s *Service) ForURL(ctx context.Context, user uuid.UUID, text string) (Cred
 			return s.credential(ctx, user, p)
 		}
 	}
-	return Credential{}, fault.New(fault.NotFound, "No login of this server is for %.200q.", text)
+	return Credential{}, fault.New(fault.NotFound, "No login provider of this server covers %.200q.", text)
 }
 
 // ForProvider is ForURL by the provider's id.
@@ -137,7 +137,7 @@ func (s *Service) BuildTokens(ctx context.Context, q *dbsqlc.Queries, user, vers
 			_ = s.unreadable(link, err) // logs it
 		}
 		if required && !a.Optional {
-			return nil, fault.New(fault.Conflict, "The login %q, which this template needs, is gone or its time was over before the build began.", a.ProviderID).
+			return nil, fault.New(fault.Conflict, "The login %q, which this template needs, was removed or expired before the build began.", a.ProviderID).
 				WithDetail("Open %s, then start the workspace again.", s.PageURL(a.ProviderID))
 		}
 	}
@@ -166,7 +166,7 @@ func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
 			return nil, err
 		})
 		if err != nil {
-			s.log.WarnContext(ctx, "token of another service not renewed", "user", user, "provider", p.ID, "err", describe(err))
+			s.log.WarnContext(ctx, "cannot renew external token", "user", user, "provider", p.ID, "err", describe(err))
 		}
 	}
 	return nil
@@ -194,7 +194,7 @@ func (s *Service) Reencrypt(ctx context.Context) error {
 		done++
 	}
 	if done > 0 {
-		s.log.InfoContext(ctx, "links with other services encrypted with the first key", "links", done)
+		s.log.InfoContext(ctx, "external logins encrypted with the first key", "links", done)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (s *Service) database(ctx context.Context) sdk.HealthSection {
 	facts, err := s.opts.DB.GetServerFacts(ctx)
 	if err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "The database does not answer: "+err.Error()+".",
-			"Check that PostgreSQL runs and that --postgres-url is right. The server goes on by itself when it is back.")
+			"Check that PostgreSQL runs and that --postgres-url is right. The server recovers when the database is back.")
 	}
 	first := time.Since(start)
 	start = time.Now()
@@ -41,12 +41,12 @@ func (s *Service) database(ctx context.Context) sdk.HealthSection {
 	}
 	if err := s.opts.DB.ProbeWrite(ctx, probe()); err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseNoWrite, "The database answers, but cannot write: "+err.Error()+".",
-			"Make room on the disk of PostgreSQL's data, or see why it takes no writes: until then nothing can be built or changed. The server goes on without a restart.")
+			"Free space on PostgreSQL's disk, or find out why it refuses writes. Until then nothing can be built or changed. The server recovers without a restart.")
 	}
-	section.Message = fmt.Sprintf("PostgreSQL %s answers in %.1f ms.", facts.Version, millis(first))
+	section.Message = fmt.Sprintf("PostgreSQL %s responds in %.1f ms.", facts.Version, millis(first))
 	if first > slowDatabase {
 		return bad(section, sdk.HealthWarning, CodeDatabaseSlow, fmt.Sprintf("The database takes %.0f ms to answer.", millis(first)),
-			"Run PostgreSQL in the same network as the server, and look at its load.")
+			"Run PostgreSQL in the same network as the server, and check its load.")
 	}
 	return section
 }
@@ -63,33 +63,33 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 	u := s.opts.AccessURL
 	section := good("access_url", "Access URL", "", sdk.Map[any]{"access_url": u.String()})
-	const remedy = "Set --access-url to the address by which workspaces and people reach the server, and see that proxies pass it on."
+	const remedy = "Set --access-url to the URL at which users and workspaces reach the server, and check any proxies in between."
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("healthz").String(), nil)
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The access URL is not one: "+err.Error()+".", remedy)
+		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The access URL is invalid: "+err.Error()+".", remedy)
 	}
 	start := time.Now()
 	resp, err := s.opts.Client.Do(r)
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The server does not reach itself at "+u.String()+": "+cause(err)+".", remedy)
+		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The server cannot reach itself at "+u.String()+": "+cause(err)+".", remedy)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64))
 	section.Details["status"], section.Details["latency_ms"] = resp.StatusCode, millis(time.Since(start))
 	if err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != "OK" {
-		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s answers with status %d, and is not this server.", u, resp.StatusCode), remedy)
+		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s answers with status %d and is not this server.", u, resp.StatusCode), remedy)
 	}
 	if got := resp.Header.Get("X-Coder-Build-Version"); got != buildinfo.Version() {
-		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s is another server, of version %q.", u, got), remedy)
+		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s is another server with version %q.", u, got), remedy)
 	}
-	section.Message = fmt.Sprintf("The server is reached at %s.", u)
+	section.Message = fmt.Sprintf("The server is reachable at %s.", u)
 	switch ip := net.ParseIP(u.Hostname()); {
 	case u.Hostname() == "localhost" || ip != nil && ip.IsLoopback():
-		return bad(section, sdk.HealthWarning, CodeAccessURLLoopback, fmt.Sprintf("%s is reached from this machine only.", u),
-			"For workspaces and people elsewhere, set --access-url to an address that they reach.")
+		return bad(section, sdk.HealthWarning, CodeAccessURLLoopback, fmt.Sprintf("%s is reachable from this machine only.", u),
+			"For users and workspaces elsewhere, set --access-url to a URL that they can reach.")
 	case u.Scheme != "https":
-		return bad(section, sdk.HealthWarning, CodeAccessURLPlain, "Sessions travel over plain HTTP.",
-			"Serve HTTPS with --tls-address, or by a proxy in front, and set --access-url to it.")
+		return bad(section, sdk.HealthWarning, CodeAccessURLPlain, "Sessions use plain HTTP without encryption.",
+			"Serve HTTPS with --tls-address or a reverse proxy, and set --access-url to its URL.")
 	}
 	return section
 }
@@ -111,11 +111,11 @@ func (s *Service) relay(context.Context) sdk.HealthSection {
 		}
 	}
 	if !connected {
-		return bad(section, sdk.HealthError, CodeRelayNotConnected, "This server's node does not reach the relay: "+reason+".",
-			"Participants that cannot reach each other directly need it: see that nothing between them and the server cuts /derp.")
+		return bad(section, sdk.HealthError, CodeRelayNotConnected, "This server's node cannot reach the relay: "+reason+".",
+			"Peers that cannot reach each other directly need the relay. Check that proxies in front of the server pass /derp.")
 	}
 	if !stun {
-		return bad(section, sdk.HealthWarning, CodeRelayNoSTUN, "The server answers no STUN: peers behind NAT stay relayed.",
+		return bad(section, sdk.HealthWarning, CodeRelayNoSTUN, "The server does not answer STUN: peers behind NAT stay relayed.",
 			"Start it with --stun-address, and open that UDP port.")
 	}
 	return section
@@ -125,11 +125,11 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	section := good("provisioners", "Provisioners", "", sdk.Map[any]{})
 	daemons, err := s.opts.DB.ListProvisioners(ctx, s.opts.Organization)
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Provisioners cannot be listed: the database does not answer.", "See the section about it.")
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Provisioners cannot be listed: the database does not answer.", "See the section on the database.")
 	}
 	waiting, err := s.opts.DB.GetWaitingJobs(ctx, s.opts.Organization)
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Jobs cannot be counted: the database does not answer.", "See the section about it.")
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Jobs cannot be counted: the database does not answer.", "See the section on the database.")
 	}
 	online, others := 0, []string{}
 	for _, d := range daemons {
@@ -145,17 +145,17 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	section.Message = fmt.Sprintf("Provisioners connected: %d. Jobs waiting: %d.", online, waiting.Waiting)
 	switch {
 	case online == 0:
-		return bad(section, sdk.HealthError, CodeProvisionersNone, "No provisioner is connected: no workspace can be started or stopped.",
-			"Start the server with --provisioner-daemons, or an external one with: coder provisioner start.")
+		return bad(section, sdk.HealthError, CodeProvisionersNone, "No provisioner is connected: workspaces cannot start or stop.",
+			"Start the server with --provisioner-daemons, or start an external provisioner with: coder provisioner start.")
 	case time.Duration(waiting.OldestSeconds*float64(time.Second)) > waitsLong:
 		return bad(section, sdk.HealthWarning, CodeJobsWaiting, fmt.Sprintf("Jobs waiting: %d, the oldest for %s.", waiting.Waiting, time.Duration(waiting.OldestSeconds)*time.Second),
-			"The list of jobs says what each waits for. Start more provisioners, or ones with the tags that are missing.")
+			"The list of jobs shows what each one waits for. Start more provisioners, or provisioners with the missing tags.")
 	case len(others) > 0:
-		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, "Provisioners of another version are connected: "+strings.Join(others, ", ")+".",
+		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, "Provisioners with another version are connected: "+strings.Join(others, ", ")+".",
 			"Upgrade them to "+buildinfo.Version()+".")
 	case len(s.opts.Concerns) > 0:
-		return bad(section, sdk.HealthWarning, CodeTemplatesUnconfined, "Built-in provisioners do not confine templates fully: "+strings.Join(s.opts.Concerns, "; ")+".",
-			"Install bubblewrap on the server's machine and restart it; docs/provisioners.md says what each part is for.")
+		return bad(section, sdk.HealthWarning, CodeTemplatesUnconfined, "Built-in provisioners cannot fully confine templates: "+strings.Join(s.opts.Concerns, "; ")+".",
+			"Install bubblewrap on the server's machine and restart the server. See docs/provisioners.md.")
 	}
 	return section
 }

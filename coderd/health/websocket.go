@@ -23,7 +23,7 @@ func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
 	section := good("websocket", "Websockets", "Websockets come through.", sdk.Map[any]{})
 	refused := func(err error) sdk.HealthSection {
 		return bad(section, sdk.HealthError, CodeWebsocketRefused, "A websocket to the access URL fails: "+cause(err)+".",
-			"A proxy in front of the server has to pass the Upgrade and Connection headers on, and keep such connections open.")
+			"A proxy in front of the server must pass the Upgrade and Connection headers and keep such connections open.")
 	}
 	token, err := s.opts.Sealer.Seal(echoPurpose, echoText, time.Minute)
 	if err != nil {

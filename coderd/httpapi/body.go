@@ -98,7 +98,7 @@ func BodyFault(err error) *fault.Error {
 	case errors.As(err, &tooLarge):
 		return fault.New(fault.TooLarge, "The body is larger than %d bytes.", tooLarge.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fault.New(fault.Invalid, "The body did not arrive in time.").WithDetail("Send it at once, or over a faster connection.")
+		return fault.New(fault.Invalid, "The body did not arrive in time.").WithDetail("Send it without pauses, or over a faster connection.")
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func TestErrors(t *testing.T) {
 			"fault", fault.New(fault.Invalid, "The name is bad.").WithDetail("Choose another.").WithField("name", "is bad"), 400,
 			sdk.Response{Message: "The name is bad.", Detail: "Choose another.", Validations: []sdk.Validation{{Field: "name", Detail: "is bad"}}},
 		},
-		{"wrapped fault", fmt.Errorf("read workspace: %w", rbac.NotFound(rbac.Workspace)), 404, sdk.Response{Message: "There is no such workspace, or you may not see it."}},
+		{"wrapped fault", fmt.Errorf("read workspace: %w", rbac.NotFound(rbac.Workspace)), 404, sdk.Response{Message: "This workspace does not exist, or you do not have access to it."}},
 		{"unavailable", fault.New(fault.Unavailable, "The database is not reachable."), 503, sdk.Response{Message: "The database is not reachable."}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -52,7 +52,7 @@ func checkText(data []byte) *fault.Error {
 			continue
 		}
 		if i+5 < len(data) && string(data[i+1:i+6]) == "u0000" {
-			return fault.New(fault.Invalid, "The body holds a NUL character.").WithDetail("At byte %d: \\u0000.", i)
+			return fault.New(fault.Invalid, "The body contains a NUL character.").WithDetail("At byte %d: \\u0000.", i)
 		}
 		i++ // whatever is escaped: it does not begin an escape itself
 	}
@@ -72,7 +72,7 @@ func checkContentType(r *http.Request) error {
 	switch strings.ToLower(strings.TrimSpace(kind)) {
 	case "text/plain", "application/x-www-form-urlencoded", "multipart/form-data":
 		if FromBrowser(r) || r.Header.Get("Cookie") != "" {
-			return fault.New(fault.Invalid, "The body's type cannot be %q.", kind).WithField("Content-Type", "must be application/json")
+			return fault.New(fault.Invalid, "The content type cannot be %q.", kind).WithField("Content-Type", "must be application/json")
 		}
 	}
 	return nil

@@ -95,7 +95,7 @@ func decode(data []byte, v any) error {
 		return bodyFault(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fault.New(fault.Invalid, "The body holds more than one JSON value.")
+		return fault.New(fault.Invalid, "The body contains more than one JSON value.")
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func bodyFault(err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &wrongType):
-		f := fault.New(fault.Invalid, "The body does not have the expected form.")
+		f := fault.New(fault.Invalid, "The body does not have the expected format.")
 		if wrongType.Field == "" {
 			return f.WithDetail("It is a JSON %s.", wrongType.Value)
 		}
@@ -140,7 +140,7 @@ func QueryInt(r *http.Request, name string, fallback, limit int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > limit {
-		return 0, fault.New(fault.Invalid, "The query's %s cannot be %q.", name, text).
+		return 0, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, text).
 			WithField(name, fmt.Sprintf("must be a number from 0 to %d", limit))
 	}
 	return n, nil
@@ -149,7 +149,7 @@ func QueryInt(r *http.Request, name string, fallback, limit int) (int, error) {
 // NoAfterID refuses after_id: lists are read on by offset here. An id of zeros is how some clients write none.
 func NoAfterID(r *http.Request) error {
 	if text := r.URL.Query().Get("after_id"); text != "" && text != uuid.Nil.String() {
-		return fault.New(fault.Invalid, "The list cannot be continued after an id.").WithField("after_id", "is not supported: use limit and offset")
+		return fault.New(fault.Invalid, "Lists cannot be continued after an id.").WithField("after_id", "is not supported: use limit and offset")
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func QueryBool(r *http.Request, name string) (bool, error) {
 	if text := q.Get(name); text != "" {
 		b, err := strconv.ParseBool(text)
 		if err != nil {
-			return false, fault.New(fault.Invalid, "The query's %s cannot be %q.", name, text).WithField(name, "must be true or false")
+			return false, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, text).WithField(name, "must be true or false")
 		}
 		return b, nil
 	}

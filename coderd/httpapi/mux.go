@@ -207,11 +207,11 @@ func (m *Mux) noRoute(r *http.Request) *fault.Error {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 		if _, pattern := m.mux.Handler(other); method != r.Method && strings.Contains(pattern, "/api/") {
-			return fault.New(fault.NotFound, "%s does not answer %s, but %s.", r.URL.Path, r.Method, method)
+			return fault.New(fault.NotFound, "%s does not support %s, only %s.", r.URL.Path, r.Method, method)
 		}
 	}
-	return fault.New(fault.NotFound, "This server has no %s.", r.URL.Path).
-		WithDetail("The client may be newer than the server, which is %s.", buildinfo.Version())
+	return fault.New(fault.NotFound, "%s does not exist on this server.", r.URL.Path).
+		WithDetail("The client may be newer than the server (%s).", buildinfo.Version())
 }
 
 // fail writes err as the answer, if it is one.
@@ -222,15 +222,15 @@ func (m *Mux) fail(w http.ResponseWriter, r *http.Request, err error) {
 	id := RequestID(r.Context())
 	if res, ok := w.(*response); ok && res.started() {
 		if r.Context().Err() == nil {
-			m.log.Warn("answer cut short", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
+			m.log.Warn("response cut short", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
 		}
 		return
 	}
 	f := fault.As(err)
 	switch {
 	case f == nil && r.Context().Err() != nil: // the client has gone, and so has what was done for it
-		m.log.Debug("request abandoned", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
-		f = fault.New(fault.Unavailable, "The request was abandoned.")
+		m.log.Debug("request canceled", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
+		f = fault.New(fault.Unavailable, "The request was canceled.")
 	case f == nil || f.Code == fault.Internal:
 		m.log.Error("request", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
 		f = internal(id)
@@ -245,5 +245,5 @@ func (m *Mux) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func internal(id string) *fault.Error {
-	return fault.New(fault.Internal, "The server failed at this request.").WithDetail("Its log has the cause under request %s.", id)
+	return fault.New(fault.Internal, "The server could not handle this request.").WithDetail("Its log has the cause under request %s.", id)
 }

@@ -30,14 +30,14 @@ func ParseSearch(q string, keys ...string) (map[string]string, error) {
 		again := slices.Contains(keys, key+"+")
 		switch {
 		case !again && !slices.Contains(keys, key) || strings.HasSuffix(key, "+"):
-			return nil, fault.New(fault.Invalid, "The search cannot be understood.").
-				WithField("q", "does not know "+key+": it knows "+strings.ReplaceAll(strings.Join(keys, ", "), "+", ""))
+			return nil, fault.New(fault.Invalid, "The search is invalid.").
+				WithField("q", "does not support "+key+": use "+strings.ReplaceAll(strings.Join(keys, ", "), "+", ""))
 		case value == "":
-			return nil, fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", key+": needs a value")
+			return nil, fault.New(fault.Invalid, "The search is invalid.").WithField("q", key+": needs a value")
 		case twice && again:
 			value = before + "," + value
 		case twice:
-			return nil, fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", key+": may be given once")
+			return nil, fault.New(fault.Invalid, "The search is invalid.").WithField("q", key+": can be used once")
 		}
 		terms[key] = value
 	}

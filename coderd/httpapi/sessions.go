@@ -110,7 +110,7 @@ func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 			case err != nil:
 				s.finish(x, fault.As(err))
 			case slices.ContainsFunc(x.actor.Roles, func(role string) bool { return !slices.Contains(actor.Roles, role) }):
-				s.finish(x, fault.New(fault.Forbidden, "Your roles have changed.").WithDetail("Try again: what you may still do works."))
+				s.finish(x, fault.New(fault.Forbidden, "Your roles have changed.").WithDetail("Try again with your new roles."))
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 
 // finish ends a request: politely first.
 func (s *Sessions) finish(x *served, reason *fault.Error) {
-	s.log.Debug("request ends with its session", "user", x.actor.Username, "reason", reason.Message)
+	s.log.Debug("request ended with its session", "user", x.actor.Username, "reason", reason.Message)
 	x.end(reason)
 	time.AfterFunc(politeTime, func() {
 		select {

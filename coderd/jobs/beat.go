@@ -45,9 +45,9 @@ func (s *Service) beats() {
 func (s *Service) beating(err error) {
 	switch {
 	case err != nil && !s.silent:
-		s.log.Warn("server's beat not stored, trying again", "err", err)
+		s.log.Warn("cannot store heartbeat, trying again", "err", err)
 	case err == nil && s.silent:
-		s.log.Info("server's beat stored again")
+		s.log.Info("heartbeat stored again")
 	}
 	s.silent = err != nil
 }
@@ -98,7 +98,7 @@ func (s *Service) signOff() {
 	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 	defer cancel()
 	if err := s.opts.DB.DeleteServer(ctx, s.id); err != nil {
-		s.log.Warn("server's row not removed", "err", err)
+		s.log.Warn("cannot remove server's row", "err", err)
 	}
 }
 

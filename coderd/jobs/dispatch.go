@@ -34,7 +34,7 @@ func (s *Service) dispatch() {
 			explain.Reset(explainAfter + 20*time.Millisecond)
 		case <-explain.C:
 			if err := s.explainWaiting(); err != nil && s.ctx.Err() == nil {
-				s.log.Warn("reasons of waiting jobs not logged", "err", err)
+				s.log.Warn("cannot log reasons of waiting jobs", "err", err)
 				explain.Reset(retryAfter)
 			}
 		}
@@ -78,7 +78,7 @@ func (s *Service) round(failing map[uuid.UUID]bool) (again bool) {
 		}
 		taken, err := s.offer(x)
 		if err != nil && s.ctx.Err() == nil {
-			s.log.Error("job not offered, trying again", "peer", x.daemon.Name, "err", err)
+			s.log.Error("cannot offer job, trying again", "peer", x.daemon.Name, "err", err)
 			failing[x.daemon.ID] = true
 			time.AfterFunc(retryAfter, func() { s.wake.Poke() })
 		}
@@ -138,9 +138,9 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	})
 	s.hold(err)
 	if bad != nil && ctx.Err() == nil && !database.IsUnavailable(bad) {
-		s.log.Error("job cannot be offered", "job", job.ID, "err", bad)
+		s.log.Error("cannot offer job", "job", job.ID, "err", bad)
 		// The claim was rolled back: the epoch is the one before.
-		why := "The server could not prepare the job; its log says why."
+		why := "The server could not prepare the job. Its log has the cause."
 		if f := fault.As(bad); f != nil && f.Code != fault.Internal {
 			why = f.Error()
 		}
@@ -245,7 +245,7 @@ func (s *Service) lookForCanceling() {
 	jobs, err := s.opts.DB.ListLeasedJobs(ctx)
 	if err != nil {
 		if s.ctx.Err() == nil {
-			s.log.Warn("canceled jobs not listed", "err", err)
+			s.log.Warn("cannot list canceled jobs", "err", err)
 		}
 		return
 	}

@@ -87,7 +87,7 @@ func (s *Service) accepted(x *session, a *provisionerpb.Accept) error {
 	}
 	s.mu.Unlock()
 	if !offered || uint64(epoch) != a.GetEpoch() {
-		s.revoke(x, a.GetJobId(), a.GetEpoch(), "the job was not offered, or no longer")
+		s.revoke(x, a.GetJobId(), a.GetEpoch(), "the job is not on offer to this provisioner")
 		return nil
 	}
 	// The daemon begins when it knows that its acceptance was heard.
@@ -123,7 +123,7 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 			break
 		}
 		// What cannot be stored would be sent again for ever.
-		s.log.Error("event not stored, storing less of it", "job", id, "err", err)
+		s.log.Error("cannot store event, storing a shorter one", "job", id, "err", err)
 		err = apply(simpler)
 	}
 	if errors.Is(err, errStale) {
@@ -183,10 +183,10 @@ func fallbacks(e *provisionerpb.Event) []*provisionerpb.Event {
 	if result == nil {
 		return []*provisionerpb.Event{with(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: []*provisionerpb.LogLine{{
 			At: e.GetAt(), Level: provisionerpb.LogLevel_LOG_LEVEL_ERROR, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: "Storing",
-			Output: "The server could not store what the provisioner reported; its log says why.",
+			Output: "The server could not store the provisioner's report. Its log has the cause.",
 		}}}}})}
 	}
-	broken := &provisionerpb.Result{Error: "The server could not store the job's result; its log says why."}
+	broken := &provisionerpb.Result{Error: "The server could not store the job's result. Its log has the cause."}
 	if result.GetError() != "" {
 		broken.Error = result.GetError()
 	}
@@ -311,7 +311,7 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 		level := cmp.Or(levels[line.GetLevel()], "info")
 		used := job.LogLength + size + int64(len(output)) + lineOverhead
 		if used > maxLogBytes && !overflowed {
-			add(time.Now(), "provisioner_daemon", "warn", line.GetStage(), fmt.Sprintf("The log is longer than %d MiB: from here on only errors are kept.", maxLogBytes>>20))
+			add(time.Now(), "provisioner_daemon", "warn", line.GetStage(), fmt.Sprintf("The log is longer than %d MiB. From here on, only errors are kept.", maxLogBytes>>20))
 			overflowed = true
 		}
 		if overflowed && (level != "error" || used > maxLogBytes+maxErrorBytes) {

@@ -71,7 +71,7 @@ func (f daemonFilter) keeps(row dbsqlc.ProvisionerDaemon) bool {
 }
 
 func refusedQuery(name, value, problem string) error {
-	return fault.New(fault.Invalid, "The query's %s cannot be %q.", name, value).WithField(name, problem)
+	return fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, value).WithField(name, problem)
 }
 
 // queryList is a list in the query, separated by commas. It is never nil.

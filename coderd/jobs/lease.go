@@ -55,7 +55,7 @@ func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result 
 	if err == nil || fault.CodeOf(err) == fault.Unavailable || ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, try(&provisionerpb.Result{Error: "The server could not store the job's result; its log says why."}))
+	return errors.Join(err, try(&provisionerpb.Result{Error: "The server could not store the job's result. Its log has the cause."}))
 }
 
 // expire ends the jobs whose daemons did not come back in time, and gives back those that nobody accepted.
@@ -73,7 +73,7 @@ func (s *Service) expire() {
 		for id, d := range s.due() {
 			after, err := s.expired(id, d)
 			if err != nil && s.ctx.Err() == nil {
-				s.log.Error("lost job not settled, trying again", "job", id, "err", err)
+				s.log.Error("cannot settle lost job, trying again", "job", id, "err", err)
 				after = 5 * time.Second
 			}
 			s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *Service) expire() {
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 		if err := s.watchLeases(ctx); err != nil && s.ctx.Err() == nil {
-			s.log.Warn("running jobs not looked at", "err", err)
+			s.log.Warn("cannot check running jobs", "err", err)
 		}
 		cancel()
 		s.mu.Lock()
@@ -103,8 +103,8 @@ func (s *Service) expire() {
 }
 
 // lostNote follows the reason why a job ended without a report of its daemon.
-const lostNote = " The last state it reported is kept; the next build goes on from it. " +
-	"What it began after its last report is neither in that state nor named here."
+const lostNote = " The last reported state is kept, and the next build continues from it. " +
+	"Changes that it began after its last report are not in that state and not listed here."
 
 // expired settles one lease whose time is over. again is when to look at it once more, 0 when it is settled.
 func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err error) {
@@ -128,7 +128,7 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 	}
 	reason := d.reason
 	if reason == "" {
-		reason = fmt.Sprintf("The provisioner was not seen for %s.", s.opts.Grace)
+		reason = fmt.Sprintf("The provisioner has been offline for %s.", s.opts.Grace)
 	}
 	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: reason + lostNote})
 }

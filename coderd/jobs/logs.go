@@ -95,9 +95,9 @@ const stallCheck = 2 * time.Second
 // sayStalled tells a client once why the job's log does not go on: the database that would keep the line cannot take it.
 func (s *Service) sayStalled(send func(...httpapi.Event) error, job uuid.UUID, status string, after int64, said string) (string, error) {
 	s.mu.Lock()
-	why, then := s.stalled[job], "The job goes on; what it reports is stored as soon as that is possible."
+	why, then := s.stalled[job], "The job continues, and its reports are stored as soon as possible."
 	if why == "" && status == statusPending {
-		why, then = s.held, "The job begins as soon as that is possible."
+		why, then = s.held, "The job starts as soon as possible."
 	}
 	s.mu.Unlock()
 	if why == said || why == "" {

@@ -139,7 +139,7 @@ func TestServerBoundsLogs(t *testing.T) {
 		t.Errorf("the long line has %d bytes and ends with %q", len(got[0]), got[0][len(got[0])-40:])
 	}
 	end := got[len(got)-3:]
-	if diff := cmp.Diff([]string{"The log is longer than 16 MiB: from here on only errors are kept.", "why it failed", "result s"}, end); diff != "" {
+	if diff := cmp.Diff([]string{"The log is longer than 16 MiB. From here on, only errors are kept.", "why it failed", "result s"}, end); diff != "" {
 		t.Errorf("its end (-want +got):\n%s", diff)
 	}
 }
@@ -227,8 +227,8 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := w.await(id, "failed")
-	if want := "The key was deleted. The last state it reported is kept; the next build goes on from it. " +
-		"What it began after its last report is neither in that state nor named here."; row.Error != want {
+	if want := "The key was deleted. The last reported state is kept, and the next build continues from it. " +
+		"Changes that it began after its last report are not in that state and not listed here."; row.Error != want {
 		t.Errorf("error is %q, want %q", row.Error, want)
 	}
 	w.await(offered, "pending")

@@ -122,7 +122,7 @@ func TestHandlerFails(t *testing.T) {
 		lines             []string
 	}{
 		{"offer", "failed", "could not prepare the job", []string{"result "}},
-		{"checkpoint s1", "succeeded", "", []string{"The server could not store what the provisioner reported; its log says why.", "result s2"}},
+		{"checkpoint s1", "succeeded", "", []string{"The server could not store the provisioner's report. Its log has the cause.", "result s2"}},
 		{"result s2", "failed", "could not store the job's result", []string{"checkpoint s1", "result "}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestUnknownCallerIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.HasPrefix(shown[id].WaitingReason, "No provisioner is online. one would take it, but is offline since ")
+		return strings.HasPrefix(shown[id].WaitingReason, "No provisioner is online. one could run it, but has been offline since ")
 	}, nil)
 }
 

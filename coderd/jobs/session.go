@@ -35,9 +35,9 @@ const sendTimeout = 30 * time.Second
 const maxSlots = 64
 
 var (
-	errReplaced = errors.New("a newer session of the same daemon took this one's place")
+	errReplaced = errors.New("a newer session of the same daemon replaced this one")
 	errSlow     = errors.New("the daemon does not read")
-	errSilent   = errors.New("the daemon no longer speaks")
+	errSilent   = errors.New("the daemon stopped responding")
 	errStopping = errors.New("the server is stopping")
 	errCut      = errors.New("the daemon lost its access")
 )
@@ -89,7 +89,7 @@ func (r *rpc) daemon(peer connect.Peer) (Daemon, error) {
 	}
 	d, ok := r.caller(addr.Addr())
 	if !ok {
-		return Daemon{}, connect.NewError(connect.CodePermissionDenied, errors.New("only provisioners that joined the mesh may call this"))
+		return Daemon{}, connect.NewError(connect.CodePermissionDenied, errors.New("only provisioners on the mesh may call this"))
 	}
 	d.Tags = jobtags.Normal(d.Tags)
 	return d, nil
@@ -246,7 +246,7 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 	s.log.Info("provisioner connected", "peer", daemon.Name, "leases", len(welcome.GetAcks()))
 	// Who waits learns that a provisioner is there.
 	if err := s.opts.PubSub.Publish(ctx, channelQueue, ""); err != nil {
-		s.log.Warn("queue not announced", "err", err)
+		s.log.Warn("cannot announce queue", "err", err)
 	}
 	return x, nil
 }
@@ -440,7 +440,7 @@ func (s *Service) close(x *session) {
 
 func (s *Service) markOffline(ctx context.Context, x *session) {
 	if err := s.opts.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{ID: x.daemon.ID, ServerID: &s.id, LastSeenAt: x.opened}); err != nil {
-		s.log.Warn("provisioner not marked offline, the next beat will", "peer", x.daemon.Name, "err", err)
+		s.log.Warn("cannot mark provisioner offline, the next heartbeat will", "peer", x.daemon.Name, "err", err)
 	}
 	s.mu.Lock()
 	leases := len(x.leases)
@@ -472,7 +472,7 @@ func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) erro
 	s.mu.Unlock()
 	s.recount.Poke()
 	if err := s.opts.PubSub.Publish(ctx, channelQueue, ""); err != nil { // who waits for it learns that it is gone
-		s.log.Warn("queue not announced", "err", err)
+		s.log.Warn("cannot announce queue", "err", err)
 	}
 	return nil
 }
@@ -481,7 +481,7 @@ func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) erro
 func (s *Service) giveBack(ctx context.Context, offers map[uuid.UUID]int64) {
 	for id, epoch := range offers {
 		if err := s.requeue(ctx, id, epoch); err != nil {
-			s.log.Warn("offered job not given back, trying again", "job", id, "err", err)
+			s.log.Warn("cannot return offered job, trying again", "job", id, "err", err)
 			s.mu.Lock()
 			s.deadlines[id] = deadline{epoch: epoch, at: time.Now().Add(retryAfter), giveBack: true}
 			s.mu.Unlock()

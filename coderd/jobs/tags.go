@@ -63,7 +63,7 @@ func waitingReason(job map[string]string, online, offline []candidate, position 
 		}
 	}
 	if best != nil {
-		reason += fmt.Sprintf(" %s would take it, but is offline since %s.", best.name, best.seen.UTC().Format("2006-01-02 15:04 UTC"))
+		reason += fmt.Sprintf(" %s could run it, but has been offline since %s.", best.name, best.seen.UTC().Format("2006-01-02 15:04 UTC"))
 	}
 	return reason
 }
@@ -85,7 +85,7 @@ func whyNobody(job map[string]string, online []candidate, position int) string {
 		}
 	}
 	if len(jobtags.Own(job)) == 0 {
-		return fmt.Sprintf("Every provisioner online has tags and takes only jobs with tags; this one has none. Nearest: %s.", online[0].name)
+		return fmt.Sprintf("Every online provisioner has tags and accepts only jobs with tags, and this job has none. Nearest: %s.", online[0].name)
 	}
 	nearest, missing := online[0], jobtags.Lacking(job, online[0].tags)
 	for _, c := range online[1:] {

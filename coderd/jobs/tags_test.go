@@ -151,7 +151,7 @@ func TestWaitingReason(t *testing.T) {
 
 	rack := w.start("rack-2", map[string]string{"environment": "on_prem"}, nil, nil)
 	<-rack.Started()
-	check(plain, "Every provisioner online has tags and takes only jobs with tags; this one has none. Nearest: rack-2.")
+	check(plain, "Every online provisioner has tags and accepts only jobs with tags, and this job has none. Nearest: rack-2.")
 	both := w.insert(map[string]string{"environment": "on_prem", "data_center": "chicago"})
 	check(both, "No provisioner online has data_center=chicago. Nearest: rack-2 lacks data_center=chicago.")
 	check(w.insert(map[string]string{"scope": "user"}), "No provisioner of this user (scope=user) is online.")

@@ -33,19 +33,19 @@ const (
 // that does not exist.
 func Check(tags map[string]string) error {
 	if len(tags) > maxTags {
-		return fault.New(fault.Invalid, "%d provisioner tags are too many: %d are possible", len(tags), maxTags)
+		return fault.New(fault.Invalid, "%d provisioner tags are too many: at most %d are allowed", len(tags), maxTags)
 	}
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		value := tags[key]
 		switch {
 		case key == "" || len(key) > maxKey || len(value) > MaxValue:
-			return fault.New(fault.Invalid, "The provisioner tag %q is not usable", key[:min(len(key), maxKey)]).
-				WithField("tags", fmt.Sprintf("a key has 1 to %d bytes, a value up to %d", maxKey, MaxValue))
+			return fault.New(fault.Invalid, "The provisioner tag %q is invalid", key[:min(len(key), maxKey)]).
+				WithField("tags", fmt.Sprintf("a key must have 1 to %d bytes, a value at most %d", maxKey, MaxValue))
 		case !utf8.ValidString(key+value) || strings.ContainsFunc(key+value, unicode.IsControl) || strings.ContainsAny(key, "= "):
-			return fault.New(fault.Invalid, "The provisioner tag %q is not usable", key).
-				WithField("tags", "a key holds no space and no =, and neither key nor value a control character")
+			return fault.New(fault.Invalid, "The provisioner tag %q is invalid", key).
+				WithField("tags", "a key cannot contain spaces or =, and neither key nor value can contain control characters")
 		case key == Scope && value != Organization && value != User:
-			return fault.New(fault.Invalid, "There is no scope %q of provisioners", value).WithField("tags", "scope is organization or user")
+			return fault.New(fault.Invalid, "Provisioners have no scope %q", value).WithField("tags", "scope must be organization or user")
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16)
 			return nil, fmt.Errorf("dial agent %s: %w", agentID, ctx.Err())
 		}
 		return nil, fault.New(fault.Unavailable, "The workspace's agent does not answer on the mesh: %w", err).
-			WithDetail("It may just have stopped, or its network is cut. Try again in a moment.")
+			WithDetail("It may have stopped or lost its network. Try again in a moment.")
 	}
 	conn, ok := raw.(halfCloser)
 	if !ok { // tailnet's TCP connections are
@@ -97,7 +97,7 @@ func (s *Service) introduce(ctx context.Context, agentID uuid.UUID) (release fun
 			return nil, fmt.Errorf("wait for agent %s: %w", agentID, ctx.Err())
 		case errors.Is(err, context.DeadlineExceeded), fault.CodeOf(err) == fault.Unavailable:
 			return nil, fault.New(fault.Unavailable, "The workspace's agent is not connected.").
-				WithDetail("It is still starting, or it has stopped. The workspace's log has the reason.")
+				WithDetail("It is still starting, or it has stopped. The workspace's log shows the reason.")
 		default:
 			return nil, fmt.Errorf("wait for agent %s: %w", agentID, err)
 		}

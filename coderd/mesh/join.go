@@ -36,8 +36,8 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 			return coordinator.Principal{}, err
 		}
 		if agent.ID.Version() != agentIDVersion {
-			return coordinator.Principal{}, fault.New(fault.Forbidden, "The agent's id %s is not a random one", agent.ID).
-				WithDetail("Terraform's coder_agent resources have random ids. This one's was chosen in the workspace's state.")
+			return coordinator.Principal{}, fault.New(fault.Forbidden, "The agent id %s is not random", agent.ID).
+				WithDetail("Resources of type coder_agent have random ids. This id was set in the workspace's state.")
 		}
 		return coordinator.Principal{Kind: coordinator.KindAgent, ID: agent.ID, Name: agent.Name}, nil
 	}
@@ -58,7 +58,7 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 // this connection with a browser's cookie.
 func (s *Service) signedIn(r *http.Request) (rbac.Actor, error) {
 	if _, fromCookie := httpapi.Token(r); fromCookie {
-		return rbac.Actor{}, fault.New(fault.Unauthenticated, "The mesh is joined with a token in the %s header, not with a cookie", sdk.SessionHeader)
+		return rbac.Actor{}, fault.New(fault.Unauthenticated, "Joining the mesh requires a token in the %s header, not a cookie", sdk.SessionHeader)
 	}
 	return s.opts.Accounts.Authenticate(r)
 }

@@ -120,7 +120,7 @@ func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo, lis
 		asked.Go(func() {
 			all, err := s.agents.Paths(ctx, p.ID)
 			if err != nil {
-				s.opts.Logger.DebugContext(ctx, "agent did not tell its paths", "agent", p.ID, "err", err)
+				s.opts.Logger.DebugContext(ctx, "cannot get agent's paths", "agent", p.ID, "err", err)
 				return
 			}
 			mu.Lock()

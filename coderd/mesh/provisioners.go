@@ -61,7 +61,7 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 	if known && before.instance != p.instance && s.coord.Online(p.ID) {
 		s.provisioners.Unlock()
 		return coordinator.Principal{}, fault.New(fault.Conflict, "Another provisioner with the name %q is connected", p.Name).
-			WithDetail("Give this one another with --name. If the other no longer exists, it is forgotten within a minute.")
+			WithDetail("Choose another name with --name. If the other provisioner no longer exists, its name is free within a minute.")
 	}
 	s.provisioners.byID[p.ID] = p
 	s.provisioners.Unlock()
@@ -86,7 +86,7 @@ func (s *Service) forget(p Provisioner) {
 func (s *Service) identify(r *http.Request) (Provisioner, error) {
 	p := Provisioner{Name: r.Header.Get(sdk.ProvisionerNameHeader), instance: r.Header.Get(sdk.ProvisionerInstanceHeader)}
 	if len(p.Name) > 64 || strings.ContainsFunc(p.Name, func(c rune) bool { return c < '!' || c > '~' }) {
-		return p, fault.New(fault.Invalid, "The provisioner's name %q is not usable", p.Name).
+		return p, fault.New(fault.Invalid, "The provisioner name %q is invalid", p.Name).
 			WithDetail("Use up to 64 letters, digits and punctuation marks, without spaces.")
 	}
 	if len(p.instance) > 64 {
@@ -104,15 +104,15 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 	identity := "provisioner "
 	switch {
 	case psk != "" && key != "":
-		return p, fault.New(fault.Invalid, "The provisioner shows a pre-shared key and a named key: one is enough")
+		return p, fault.New(fault.Invalid, "A provisioner cannot use both a pre-shared key and a named key")
 	case psk != "" && same(psk, s.builtIn):
 		p.BuiltIn = true
 	case psk != "":
 		err = s.checkPSK(psk)
 	case key != "":
 		if len(wanted) > 0 {
-			return p, fault.New(fault.Invalid, "A provisioner with a key has the key's tags: it cannot choose others").
-				WithDetail("Leave --tag away, or make a key with these tags.")
+			return p, fault.New(fault.Invalid, "A provisioner with a key has the key's tags and cannot set others").
+				WithDetail("Omit --tag, or create a key with these tags.")
 		}
 		// A key's daemons are participants of their own: nobody takes another's place by choosing its name.
 		if err = s.showKey(r.Context(), &p, key); err == nil {
@@ -128,7 +128,7 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 		return p, fault.New(fault.Invalid, "A provisioner with the tag scope=user joins with its user's session, not with a key")
 	}
 	if !p.BuiltIn && strings.HasPrefix(p.Name, builtInPrefix) {
-		return p, fault.New(fault.Invalid, "The provisioner's name %q is not usable", p.Name).WithDetail("Names of the server's own provisioners begin with %s.", builtInPrefix)
+		return p, fault.New(fault.Invalid, "The provisioner name %q is invalid", p.Name).WithDetail("Names that begin with %s are reserved for built-in provisioners.", builtInPrefix)
 	}
 	// The id follows from the name, so that a daemon that was restarted is the same participant.
 	p.ID = uuid.NewSHA1(s.opts.Organization, []byte(identity+p.Owner.String()+" "+p.Name))
@@ -139,12 +139,12 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 func (s *Service) wantedTags(header string) (map[string]string, error) {
 	given, err := url.ParseQuery(header)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "The provisioner's tags are malformed: %w", err)
+		return nil, fault.New(fault.Invalid, "The provisioner's tags are invalid: %w", err)
 	}
 	tags := map[string]string{}
 	for key, values := range given {
 		if len(values) != 1 {
-			return nil, fault.New(fault.Invalid, "The provisioner's tag %q is given twice", key)
+			return nil, fault.New(fault.Invalid, "The provisioner tag %q is set twice", key)
 		}
 		tags[key] = values[0]
 	}
@@ -154,7 +154,7 @@ func (s *Service) wantedTags(header string) (map[string]string, error) {
 func (s *Service) checkPSK(psk string) error {
 	if s.opts.ProvisionerPSK == "" {
 		return fault.New(fault.Unauthenticated, "This server has no pre-shared key for provisioners").
-			WithDetail("Start it with --provisioner-daemon-psk, or sign in and leave --psk away.")
+			WithDetail("Start the server with --provisioner-daemon-psk, or sign in and omit --psk.")
 	}
 	if !same(psk, s.opts.ProvisionerPSK) {
 		return fault.New(fault.Unauthenticated, "The pre-shared key is wrong").WithDetail("It must equal the server's --provisioner-daemon-psk.")
@@ -195,8 +195,8 @@ func mayRun(actor rbac.Actor, owner uuid.UUID) error {
 	if owner != uuid.Nil {
 		return fault.New(fault.Forbidden, "This session may not run a provisioner").WithDetail("Sign in with: coder login <url>")
 	}
-	return fault.New(fault.Forbidden, "You may not run a provisioner for the organization").
-		WithDetail("Template admins may. A provisioner for your own workspaces only takes the tag scope=user.")
+	return fault.New(fault.Forbidden, "You do not have permission to run a provisioner for the organization").
+		WithDetail("This needs the role template-admin. For your own workspaces only, use --tag scope=user.")
 }
 
 // same compares in constant time, whatever the lengths.
@@ -288,7 +288,7 @@ func (s *Service) recheckProvisioners(ctx context.Context, userID uuid.UUID) err
 		switch code := fault.CodeOf(err); {
 		case err == nil:
 		case code == fault.Unauthenticated || code == fault.Forbidden:
-			errs = append(errs, s.cut(ctx, p, "the session with which the provisioner joined may not run it any more"))
+			errs = append(errs, s.cut(ctx, p, "its session may no longer run a provisioner"))
 		default:
 			errs = append(errs, err)
 		}
@@ -314,6 +314,6 @@ func (s *Service) cut(ctx context.Context, p Provisioner, reason string) error {
 	delete(s.provisioners.byID, p.ID)
 	s.provisioners.Unlock()
 	s.coord.Revoke(p.ID, reason)
-	s.log.Info("provisioner cut", "peer", p.Name, "reason", reason)
+	s.log.Info("provisioner disconnected by revocation", "peer", p.Name, "reason", reason)
 	return s.queue.Cut(ctx, p.ID, "The provisioner lost its access: "+reason+".")
 }

@@ -74,7 +74,7 @@ func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, er
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	unknown := fault.New(fault.Unauthenticated, "The provisioner key is not valid, or has been deleted").
-		WithDetail("A template admin makes a new one: coder provisioner keys create NAME")
+		WithDetail("A template admin can create a new one: coder provisioner keys create NAME")
 	if !secretForm.MatchString(token.Reveal()) {
 		return Key{}, unknown
 	}
@@ -168,7 +168,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, Tags: tags, SecretHash: token.Hash(), CreatedBy: actor.UserID,
 	})
 	if database.IsUniqueViolation(err, "provisioner_keys_name") {
-		return fault.New(fault.Conflict, "There is a provisioner key with the name %q.", req.Name).WithField("name", "is taken")
+		return fault.New(fault.Conflict, "A provisioner key named %q already exists.", req.Name).WithField("name", "is taken")
 	}
 	if err != nil {
 		return fmt.Errorf("store provisioner key: %w", err)
@@ -178,21 +178,21 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 func check(req sdk.CreateProvisionerKeyRequest) error {
-	refused := fault.New(fault.Invalid, "The provisioner key cannot be created like that.")
+	refused := fault.New(fault.Invalid, "The provisioner key cannot be created.")
 	switch {
 	case len(req.Name) > 64 || !nameForm.MatchString(req.Name):
 		refused.WithField("name", "must be at most 64 letters and digits, with single dots, hyphens or underscores between them")
 	case reserved[strings.ToLower(req.Name)]:
-		refused.WithField("name", "is what daemons are listed with that join in another way")
+		refused.WithField("name", "is reserved for provisioners that join in another way")
 	}
 	if err := jobtags.Check(req.Tags); err != nil {
 		refused.WithField("tags", err.Error())
 	}
 	if scope, ok := req.Tags[jobtags.Scope]; ok && scope != jobtags.Organization {
-		refused.WithField("tags", "a key's daemons serve the organization: scope=user joins with its user's session")
+		refused.WithField("tags", "cannot be scope=user: such a provisioner joins with its user's session")
 	}
 	if req.Tags[jobtags.Owner] != "" {
-		refused.WithField("tags", "the tag owner is set by the server")
+		refused.WithField("tags", "cannot set owner: the server sets it")
 	}
 	if len(refused.Fields) > 0 {
 		return refused

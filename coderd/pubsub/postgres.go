@@ -114,7 +114,7 @@ func (p *Postgres) run(ctx context.Context, tried func()) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.log.Warn("lost the connection that listens for changes", "err", err)
+		p.log.Warn("lost listening connection", "err", err)
 		if retry.Wait(ctx) != nil {
 			return
 		}
@@ -162,7 +162,7 @@ func (p *Postgres) disconnect(ctx context.Context, conn *pgx.Conn) {
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := conn.Close(closeCtx); err != nil {
-		p.log.Debug("close the connection that listens", "err", err)
+		p.log.Debug("cannot close listening connection", "err", err)
 	}
 }
 

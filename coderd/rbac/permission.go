@@ -50,7 +50,7 @@ func (p Permission) Check(a Actor) error {
 	case p.kind == public:
 		return nil
 	case p.kind == undeclared:
-		return fault.New(fault.Forbidden, "Nobody may use this.")
+		return fault.New(fault.Forbidden, "This is not allowed.")
 	case !a.SignedIn():
 		return fault.New(fault.Unauthenticated, "You are not signed in.")
 	case p.kind == signedIn || a.allowed(p.action, p.resource, true):

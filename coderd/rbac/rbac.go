@@ -102,19 +102,19 @@ func (a Actor) Sees(resource Resource) bool {
 
 // NotFound is the answer about an object that does not exist, and about one that the actor may not see: they must not differ.
 func NotFound(resource Resource) error {
-	return fault.New(fault.NotFound, "There is no such %s, or you may not see it.", resource)
+	return fault.New(fault.NotFound, "This %s does not exist, or you do not have access to it.", resource)
 }
 
 func forbidden(action Action, resource Resource) error {
-	f := fault.New(fault.Forbidden, "You may not %s this %s.", action, resource)
+	f := fault.New(fault.Forbidden, "You do not have permission to %s this %s.", action, resource)
 	g, ok := table[resource][action]
 	switch {
 	case !ok:
 		return f
 	case g.templateAdmin == all:
-		return f.WithDetail("This needs the role %s. Ask an owner of this deployment.", RoleTemplateAdmin)
+		return f.WithDetail("This needs the role %s. Ask an owner of the deployment.", RoleTemplateAdmin)
 	case g.member == own:
-		return f.WithDetail("Only its owner may, or an owner of this deployment.")
+		return f.WithDetail("Only its owner, or an owner of the deployment, can do this.")
 	}
 	return f.WithDetail("This needs the role %s.", RoleOwner)
 }

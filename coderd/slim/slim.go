@@ -185,8 +185,8 @@ func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	bin := b.each[name]
 	if bin == nil {
-		return fault.New(fault.NotFound, "No binary %q here", name).
-			WithDetail("This server carries %s. Build it with `make release` for every platform.", strings.Join(b.names(), ", "))
+		return fault.New(fault.NotFound, "There is no binary %q", name).
+			WithDetail("This server has %s. Build it with `make release` to include every platform.", strings.Join(b.names(), ", "))
 	}
 	if err := b.ready(name, bin); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	file, err := os.Open(bin.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.Unavailable, "The binary %s was removed from the server's cache folder", name).
-			WithDetail("Restart the server: it unpacks its binaries again.")
+			WithDetail("Restart the server to unpack its binaries again.")
 	}
 	if err != nil {
 		return fmt.Errorf("open binary: %w", err)

@@ -54,8 +54,8 @@ func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 	for _, k := range r.keys {
 		have = append(have, k.id.String())
 	}
-	return fault.New(fault.Invalid, "The database holds Terraform states or SSH keys that are encrypted with keys which the server does not have: %s", strings.Join(missing, ", ")).
-		WithDetail("It has %s. Give it the missing ones beside that: the file of --state-encryption-key-file may hold several. If a key is lost for good: coder server forget-states --key ID. Nothing was changed.", strings.Join(have, ", "))
+	return fault.New(fault.Invalid, "The database holds Terraform states or SSH keys that are encrypted with keys that the server does not have: %s", strings.Join(missing, ", ")).
+		WithDetail("It has %s. Add the missing ones: the file of --state-encryption-key-file can contain several. If a key is lost for good, run: coder server forget-states --key ID. Nothing was changed.", strings.Join(have, ", "))
 }
 
 // Reencrypt encrypts every state that is not under the first key, and says in the log what it did. It goes on beside builds,
@@ -76,7 +76,7 @@ func (r *Keyring) Reencrypt(ctx context.Context, db *database.DB, log *slog.Logg
 			err := db.InTx(ctx, func(q *dbsqlc.Queries) error { return r.reencrypt(ctx, q, id) })
 			switch {
 			case fault.CodeOf(err) == fault.Conflict: // damaged: what is stored stays
-				log.Error("state not encrypted anew", "build", id, "err", err)
+				log.Error("cannot re-encrypt state", "build", id, "err", err)
 				broken = append(broken, id)
 			case err != nil:
 				return fmt.Errorf("encrypt state of build %s: %w", id, err)

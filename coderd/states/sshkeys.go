@@ -65,7 +65,7 @@ func (r *Keyring) reseal(ctx context.Context, db *database.DB, log *slog.Logger,
 	case database.IsNotFound(err): // deleted meanwhile
 		return nil
 	case errors.Is(err, ErrUnreadable):
-		log.Error("SSH key not encrypted anew", "place", place, "err", err)
+		log.Error("cannot re-encrypt SSH key", "place", place, "err", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("encrypt %s: %w", place, err)

@@ -86,7 +86,7 @@ func Parse(text string) (*Keyring, error) {
 
 func badKey(format string, args ...any) error {
 	return fault.New(fault.Invalid, "The key for Terraform's states cannot be used: "+format, args...).
-		WithDetail("Make one with: openssl rand -base64 %d", keySize)
+		WithDetail("Generate one with: openssl rand -base64 %d", keySize)
 }
 
 func newKey(raw []byte) (key, error) {
@@ -136,8 +136,8 @@ func ReadOrMake(path string) (ring *Keyring, keep func() error, err error) {
 		}
 		kept, err := Read(path)
 		if err == nil && kept.keys[0].id != ring.keys[0].id {
-			return fault.New(fault.Conflict, "Another server has made a key for Terraform's states in %s at the same time", path).
-				WithDetail("Start this server again: it then uses that key.")
+			return fault.New(fault.Conflict, "Another server created a key for Terraform's states in %s at the same time", path).
+				WithDetail("Restart this server to use that key.")
 		}
 		return err
 	}, nil
@@ -201,7 +201,7 @@ func (r *Keyring) Open(workspace uuid.UUID, stored []byte) ([]byte, error) {
 	if k == nil {
 		return nil, fault.New(fault.Conflict, "Terraform's state of this workspace is encrypted with the key %s, which the server does not have", id).
 			WithDetail("Give it to the server beside the others, with --state-encryption-key-file, and restart it. If the key is lost, give the " +
-				"workspace a state with coder state push, or delete the workspace with --orphan. The state itself is untouched.")
+				"workspace a state with coder state push, or delete the workspace with --orphan. The state itself is unchanged.")
 	}
 	state, err := k.aead.Open(nil, nil, stored[headerSize:], additional(stored[:headerSize], workspace))
 	if err != nil {
@@ -212,5 +212,5 @@ func (r *Keyring) Open(workspace uuid.UUID, stored []byte) ([]byte, error) {
 
 func damaged() error {
 	return fault.New(fault.Conflict, "Terraform's state of this workspace is damaged in the database, or belongs to another workspace").
-		WithDetail("Restore it from a backup with: coder state push. What is stored is untouched.")
+		WithDetail("Restore it from a backup with: coder state push. The stored state is unchanged.")
 }

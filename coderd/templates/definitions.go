@@ -127,7 +127,7 @@ func (s *Service) form(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID) (
 	}
 	form, err := formdeps.Parse(source.Data)
 	if err != nil {
-		s.log.DebugContext(ctx, "form taken as fixed", "err", err)
+		s.log.DebugContext(ctx, "treating form as fixed", "err", err)
 		return formdeps.Form{}, nil
 	}
 	return form, nil

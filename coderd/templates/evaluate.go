@@ -97,7 +97,7 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 		case ctx.Err() != nil:
 			return err
 		case errors.Is(err, context.DeadlineExceeded):
-			out.Diagnostics = append(out.Diagnostics, problem("The template takes too long to evaluate.", fmt.Sprintf("It had %s. The form is that of the defaults.", evaluateTimeout)))
+			out.Diagnostics = append(out.Diagnostics, problem("The template took too long to evaluate.", fmt.Sprintf("The limit is %s. The form shows the defaults.", evaluateTimeout)))
 		case f != nil && f.Code == fault.Invalid:
 			out.Diagnostics = append(out.Diagnostics, problem("The template cannot be evaluated for these values.", f.Message))
 		default:
@@ -114,7 +114,7 @@ func checkInputs(inputs map[string]string) error {
 		size += len(name) + len(value)
 	}
 	if len(inputs) > maxInputs || size > maxInputBytes {
-		return fault.New(fault.Invalid, "These are too many values.").WithField("inputs", fmt.Sprintf("may have %d values with %d bytes together", maxInputs, maxInputBytes))
+		return fault.New(fault.Invalid, "There are too many values.").WithField("inputs", fmt.Sprintf("can have %d values with %d bytes in total", maxInputs, maxInputBytes))
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner
 	}
 	answer, err := s.forms.Get(ctx, sha256.Sum256(key), func(ctx context.Context) (Answer, error) { return s.opts.Evaluate(ctx, question) })
 	if errors.Is(err, memo.ErrBusy) {
-		return Answer{}, fault.New(fault.RateLimited, "Too many forms are being worked out.").WithDetail("Try again in a moment.")
+		return Answer{}, fault.New(fault.RateLimited, "Too many forms are being evaluated.").WithDetail("Try again in a moment.")
 	}
 	return answer, err
 }

@@ -19,7 +19,7 @@ const corsSimple = "simple"
 // checkFixed refuses settings that exist in the API and have one value here. A setting that is accepted and dropped would be
 // believed to work: that a template is private, or that a failed workspace is stopped.
 func checkFixed(f sdk.FixedTemplateSettings, bump *int64, autostart, autostop, cancel *bool) error {
-	refused := fault.New(fault.Invalid, "This server does not have these template settings.")
+	refused := fault.New(fault.Invalid, "This server does not support these template settings.")
 	isFixed(refused, "activity_bump_ms", bump, activityBump.Milliseconds())
 	isFixed(refused, "allow_user_autostart", autostart, true)
 	isFixed(refused, "allow_user_autostop", autostop, true)

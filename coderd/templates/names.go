@@ -26,8 +26,8 @@ const (
 // CheckName returns a fault when a template cannot be called so.
 func CheckName(name string) error {
 	if len(name) > maxTemplateName || !templateName.MatchString(name) {
-		return fault.New(fault.Invalid, "A template cannot be called %q.", name).
-			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens or underscores between, at most %d", maxTemplateName))
+		return fault.New(fault.Invalid, "%q is not a valid template name.", name).
+			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens or underscores between them, at most %d", maxTemplateName))
 	}
 	return nil
 }
@@ -35,8 +35,8 @@ func CheckName(name string) error {
 // CheckVersionName returns a fault when a version cannot be called so.
 func CheckVersionName(name string) error {
 	if len(name) > maxVersionName || !versionName.MatchString(name) {
-		return fault.New(fault.Invalid, "A template version cannot be called %q.", name).
-			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens, dots or underscores between, at most %d", maxVersionName))
+		return fault.New(fault.Invalid, "%q is not a valid name for a template version.", name).
+			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens, dots or underscores between them, at most %d", maxVersionName))
 	}
 	return nil
 }

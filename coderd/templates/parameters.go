@@ -38,11 +38,11 @@ type Values struct {
 // that names every value which is refused and why.
 func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error) {
 	given, preset, previous := byName(from.Given), byName(from.Preset), byName(from.Previous)
-	refused := fault.New(fault.Invalid, "The parameters do not fit the template.")
+	refused := fault.New(fault.Invalid, "The parameters do not match the template.")
 	for i, v := range from.Given {
 		switch {
 		case !slices.ContainsFunc(definitions, func(d Definition) bool { return d.Name == v.Name || d.Name == anyName }):
-			refused.WithField(v.Name, "the template has no parameter of this name")
+			refused.WithField(v.Name, "the template has no parameter with this name")
 		case slices.ContainsFunc(from.Given[:i], func(o sdk.ParameterValue) bool { return o.Name == v.Name }):
 			refused.WithField(v.Name, "is given twice")
 		}
@@ -119,7 +119,7 @@ func Check(d sdk.TemplateVersionParameter, value, previous string) string {
 		return checkList(d, value)
 	case typeString, "":
 	default:
-		return fmt.Sprintf("has a type that is not known: %q", d.Type)
+		return fmt.Sprintf("has the unknown type %q", d.Type)
 	}
 	if problem := checkOption(d, value); problem != "" {
 		return problem

@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 		{"one choice wrong", multi, `["go","rust"]`, "", "must be one of"},
 		{"whole list", radio, `["c"]`, "", ""},
 		{"not a whole list", radio, `["a"]`, "", "must be one of"},
-		{"unknown type", sdk.TemplateVersionParameter{Type: "map"}, "x", "", "not known"},
+		{"unknown type", sdk.TemplateVersionParameter{Type: "map"}, "x", "", "unknown type"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -43,7 +43,7 @@ func Tags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, values []sd
 	computed, err := program.Tags(valueMap(values), variables)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "The template's provisioner tags cannot be computed: %w", err).
-			WithDetail("They depend on the values of parameters; other values, or a corrected template, may help.")
+			WithDetail("They depend on parameters: try other values, or fix the template.")
 	}
 	maps.Copy(tags, computed)
 	return tags, nil

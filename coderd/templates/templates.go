@@ -68,7 +68,7 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 
 func nameTaken(err error, name, doing string) error {
 	if database.IsUniqueViolation(err, "templates_name") {
-		return fault.New(fault.Conflict, "A template called %q exists already.", name).WithField("name", "is taken")
+		return fault.New(fault.Conflict, "A template named %q already exists.", name).WithField("name", "is taken")
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
@@ -104,7 +104,7 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 		deprecated := terms["deprecated"] == "true"
 		p.Deprecated = &deprecated
 	default:
-		return fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", "deprecated: must be true or false")
+		return fault.New(fault.Invalid, "The search is invalid.").WithField("q", "deprecated: must be true or false")
 	}
 	rows, err := s.opts.DB.ListTemplateRows(r.Context(), p)
 	if err != nil {
@@ -267,7 +267,7 @@ func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return fmt.Errorf("change active version: %w", err)
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "This version is active now."})
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "This version is now active."})
 }
 
 // Every user may use every template: the one group that there is has that right, and no other can be given.
@@ -289,7 +289,7 @@ func (s *Service) updateACL(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	refused := fault.New(fault.Invalid, "Every user may use every template, and template admins may change them: this server has no finer rights.")
+	refused := fault.New(fault.Invalid, "This server does not support permissions per template: all users can use every template, and template admins can change them.")
 	for id, role := range req.GroupPerms {
 		if id != t.OrganizationID.String() || role != "use" {
 			refused.WithField("group_perms", id+" cannot be given the role "+fmt.Sprintf("%q", role))
@@ -303,14 +303,14 @@ func (s *Service) updateACL(w http.ResponseWriter, r *http.Request) error {
 	if len(refused.Fields) > 0 {
 		return refused
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "Every user may use the template."})
+	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "All users can use the template."})
 }
 
 // ready returns a version that is imported, and the template's where one is given, with its import. Else the error is a fault.
 func ready(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, template *uuid.UUID) (dbsqlc.TemplateVersion, dbsqlc.ProvisionerJob, error) {
 	v, err := q.GetTemplateVersion(ctx, id)
 	if database.IsNotFound(err) || err == nil && template != nil && (v.TemplateID == nil || *v.TemplateID != *template) {
-		return v, dbsqlc.ProvisionerJob{}, fault.New(fault.Invalid, "There is no such version of the template.").WithField("template_version_id", "does not exist")
+		return v, dbsqlc.ProvisionerJob{}, fault.New(fault.Invalid, "The template has no such version.").WithField("template_version_id", "does not exist")
 	}
 	if err != nil {
 		return v, dbsqlc.ProvisionerJob{}, fmt.Errorf("read template version: %w", err)
@@ -328,10 +328,10 @@ func imported(v dbsqlc.TemplateVersion, job dbsqlc.ProvisionerJob) error {
 	case status == sdk.JobSucceeded:
 		return nil
 	case status.Ended():
-		return fault.New(fault.Invalid, "The import of version %q has %s: it cannot be used.", v.Name, status).
-			WithDetail("%s", job.Error).WithField("template_version_id", "its import has "+job.Status)
+		return fault.New(fault.Invalid, "Version %q cannot be used. Import status: %s.", v.Name, status).
+			WithDetail("%s", job.Error).WithField("template_version_id", "import status: "+job.Status)
 	default:
-		return fault.New(fault.Conflict, "The import of version %q is not done yet.", v.Name).WithDetail("It is %s. Try again when it has ended.", status)
+		return fault.New(fault.Conflict, "The import of version %q has not finished.", v.Name).WithDetail("It is %s. Try again when it has finished.", status)
 	}
 }
 
@@ -344,7 +344,7 @@ func checkTexts(name, displayName, description, icon string) error {
 		limit        int
 	}{{"display_name", displayName, maxDisplayName}, {"description", description, maxDescription}, {"icon", icon, maxIcon}} {
 		if len(t.value) > t.limit || strings.ContainsRune(t.value, 0) {
-			return fault.New(fault.Invalid, "The template's %s is not accepted.", strings.ReplaceAll(t.field, "_", " ")).
+			return fault.New(fault.Invalid, "The template's %s is invalid.", strings.ReplaceAll(t.field, "_", " ")).
 				WithField(t.field, fmt.Sprintf("must be text of at most %d bytes", t.limit))
 		}
 	}
@@ -357,7 +357,7 @@ func seconds(millis *int64, unchanged int64) (int64, error) {
 		return unchanged, nil
 	}
 	if *millis < 0 || *millis > (365*24*time.Hour).Milliseconds() {
-		return 0, fault.New(fault.Invalid, "The time to live is not accepted.").WithField("default_ttl_ms", "must be from 0 to a year")
+		return 0, fault.New(fault.Invalid, "The autostop duration is invalid.").WithField("default_ttl_ms", "must be from 0 to a year")
 	}
 	return *millis / 1000, nil
 }

@@ -54,7 +54,7 @@ func (s *Service) createVersion(w http.ResponseWriter, r *http.Request) error {
 			break
 		}
 		if req.Name != "" || try == nameTries {
-			return fault.New(fault.Conflict, "The template has a version called %q already.", name).WithField("name", "is taken")
+			return fault.New(fault.Conflict, "The template already has a version named %q.", name).WithField("name", "is taken")
 		}
 	}
 	if err != nil {
@@ -69,7 +69,7 @@ func checkVersionRequest(req sdk.CreateTemplateVersionRequest) error {
 			return err
 		}
 	}
-	refused := fault.New(fault.Invalid, "The template version is not accepted.")
+	refused := fault.New(fault.Invalid, "The template version is invalid.")
 	if req.ExampleID != "" && req.FileID != uuid.Nil {
 		refused.WithField("example_id", "cannot be given together with file_id")
 	}
@@ -105,7 +105,7 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	}
 	file, err := q.GetTemplateFile(ctx, req.FileID)
 	if database.IsNotFound(err) || err == nil && actor.May(rbac.Read, rbac.Of(rbac.File, file.CreatedBy)) != nil {
-		return uuid.Nil, fault.New(fault.Invalid, "There is no such file: upload the source first.").WithField("file_id", "does not exist")
+		return uuid.Nil, fault.New(fault.Invalid, "The file does not exist: upload the source first.").WithField("file_id", "does not exist")
 	}
 	if err != nil {
 		return uuid.Nil, err
@@ -117,7 +117,7 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	if req.TemplateID != nil {
 		t, err := q.GetTemplate(ctx, *req.TemplateID)
 		if database.IsNotFound(err) {
-			return uuid.Nil, fault.New(fault.Invalid, "There is no such template.").WithField("template_id", "does not exist")
+			return uuid.Nil, fault.New(fault.Invalid, "The template does not exist.").WithField("template_id", "does not exist")
 		}
 		if err != nil {
 			return uuid.Nil, err
@@ -304,7 +304,7 @@ func (s *Service) updateVersion(w http.ResponseWriter, r *http.Request) error {
 	}
 	if _, err := s.opts.DB.UpdateTemplateVersion(r.Context(), p); err != nil {
 		if database.IsUniqueViolation(err, "template_versions_name") {
-			return fault.New(fault.Conflict, "The template has a version called %q already.", req.Name).WithField("name", "is taken")
+			return fault.New(fault.Conflict, "The template already has a version named %q.", req.Name).WithField("name", "is taken")
 		}
 		return fmt.Errorf("update template version: %w", err)
 	}

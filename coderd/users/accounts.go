@@ -26,7 +26,7 @@ func (s *Service) hasFirst(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("look for users: %w", err)
 	}
 	if !exists {
-		return fault.New(fault.NotFound, "This deployment has no user yet.").WithDetail("Create the first with: coder login <url>")
+		return fault.New(fault.NotFound, "This deployment has no users yet.").WithDetail("Create the first with: coder login <url>")
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The first user has been created."})
 }
@@ -59,7 +59,7 @@ func firstTaken(err error) error {
 	if err != nil {
 		return fmt.Errorf("look for users: %w", err)
 	}
-	return fault.New(fault.Conflict, "The first user has been created already.").WithDetail("Sign in, or ask an owner for an account.")
+	return fault.New(fault.Conflict, "The first user already exists.").WithDetail("Sign in, or ask an owner for an account.")
 }
 
 // CreateOwner adds an owner, for an operator who has the database but no account.
@@ -115,7 +115,7 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 		check(f, "password", checkPassword(n.Password, n.Username, n.Email))
 	case sdk.LoginNone:
 		if n.Password != "" {
-			check(f, "password", "must be empty for a user who does not sign in with one")
+			check(f, "password", "must be empty for a user without password sign-in")
 		}
 	default:
 		check(f, "login_type", "must be password or none")
@@ -248,7 +248,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if n > 0 {
-			return fault.New(fault.Conflict, "%s still owns %d workspaces.", user.Username, n).WithDetail("Delete them first: what they hold is lost with them.")
+			return fault.New(fault.Conflict, "%s still owns %d workspaces.", user.Username, n).WithDetail("Delete them first. Their data will be lost.")
 		}
 		if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession, kindToken, kindWorkspace}}); err != nil {
 			return err

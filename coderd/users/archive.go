@@ -25,7 +25,7 @@ func checkTar(data []byte) error {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
 			if files == 0 {
-				return fault.New(fault.Invalid, "The archive holds no file.")
+				return fault.New(fault.Invalid, "The archive contains no files.")
 			}
 			return refused(names.Check())
 		}
@@ -33,7 +33,7 @@ func checkTar(data []byte) error {
 			return fault.New(fault.Invalid, "The archive is not a tar file: %w", err)
 		}
 		if n >= maxEntries {
-			return fault.New(fault.TooLarge, "The archive holds more than %d files.", maxEntries)
+			return fault.New(fault.TooLarge, "The archive contains more than %d files.", maxEntries)
 		}
 		switch h.Typeflag {
 		case tar.TypeXGlobalHeader:
@@ -46,13 +46,13 @@ func checkTar(data []byte) error {
 		case tar.TypeSymlink:
 			err = names.AddLink(h.Name, h.Linkname)
 		default:
-			return fault.New(fault.Invalid, "The archive's entry %q is neither a file nor a folder nor a link.", h.Name)
+			return fault.New(fault.Invalid, "The archive's entry %q is not a file, folder or link.", h.Name)
 		}
 		if err != nil {
 			return refused(err)
 		}
 		if _, err := io.Copy(io.Discard, entries); err != nil {
-			return fault.New(fault.Invalid, "The archive is cut off: %w", err)
+			return fault.New(fault.Invalid, "The archive is truncated: %w", err)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func tarOfZip(data []byte) ([]byte, error) {
 		return nil, fault.New(fault.Invalid, "The archive is not a zip file: %w", err)
 	}
 	if len(zipped.File) > maxEntries {
-		return nil, fault.New(fault.TooLarge, "The archive holds more than %d files.", maxEntries)
+		return nil, fault.New(fault.TooLarge, "The archive contains more than %d files.", maxEntries)
 	}
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

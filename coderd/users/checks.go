@@ -21,7 +21,7 @@ func checkUsername(name string) string {
 	case !usernameForm.MatchString(name):
 		return "must be letters and digits, with single hyphens between them"
 	case slices.Contains([]string{sdk.Me, sdk.DefaultOrganization, "first", "login", "logout", "authmethods"}, strings.ToLower(name)):
-		return "is a word that stands for something else"
+		return "is reserved"
 	}
 	return ""
 }

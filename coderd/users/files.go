@@ -103,5 +103,5 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) error {
 
 func archiveTooLarge() error {
 	return fault.New(fault.TooLarge, "The archive is larger than %d MB.", maxFile>>20).
-		WithDetail("A template is text: leave out what is not, such as .terraform, binaries and state.")
+		WithDetail("Remove what is not part of the template, such as .terraform, binaries and state.")
 }

@@ -69,7 +69,7 @@ func (h *hasher) enter(ctx context.Context, asker pair) (release func(), err err
 }
 
 func tooMany() error {
-	return fault.New(fault.Unavailable, "Too many people are signing in.").WithDetail("Try again in a few seconds.")
+	return fault.New(fault.Unavailable, "Too many users are signing in.").WithDetail("Try again in a few seconds.")
 }
 
 // queue takes a free turn, which is nil, or a place in the asker's lane.

@@ -74,7 +74,7 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	if req.TokenName = strings.TrimSpace(req.TokenName); req.TokenName == "" {
 		req.TokenName = "token-" + strings.ToLower(uuid.NewString()[:8])
 	}
-	f := fault.New(fault.Invalid, "The token cannot be created like that.")
+	f := fault.New(fault.Invalid, "The token cannot be created.")
 	if req.Lifetime < time.Minute || req.Lifetime > maxTokenLifetime {
 		check(f, "lifetime", fmt.Sprintf("must be between 1m and %s", maxTokenLifetime))
 	}
@@ -87,7 +87,7 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	token, _, err := newKey(r.Context(), s.db.Queries, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindToken, Name: req.TokenName}, req.Lifetime)
 	if database.IsUniqueViolation(err, "api_keys_token_name") {
-		return fault.New(fault.Conflict, "You have a token with the name %q.", req.TokenName).WithField("token_name", "is taken")
+		return fault.New(fault.Conflict, "You already have a token named %q.", req.TokenName).WithField("token_name", "is taken")
 	}
 	if err != nil {
 		return err
@@ -98,18 +98,18 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 
 // checkScopes refuses a token with less than its user's powers: a token that ignored its limits would have all of them.
 func checkScopes(f *fault.Error, req sdk.CreateTokenRequest) {
-	const only = "This server's tokens have all powers of their user; leave it out, or give "
+	const only = "This server's tokens have all permissions of their user. Omit it, or use "
 	if req.Scope != "" && req.Scope != "all" {
 		check(f, "scope", only+"all.")
 	}
 	for _, scope := range req.Scopes {
 		if scope != "all" && scope != "coder:all" {
-			check(f, "scopes", fmt.Sprintf("%q is not possible. %scoder:all.", scope, only))
+			check(f, "scopes", fmt.Sprintf("%q is not supported. %scoder:all.", scope, only))
 		}
 	}
 	for _, target := range req.AllowList {
 		if target != "*" && target != "*:*" {
-			check(f, "allow_list", fmt.Sprintf("%q is not possible. %s*:*.", target, only))
+			check(f, "allow_list", fmt.Sprintf("%q is not supported. %s*:*.", target, only))
 		}
 	}
 }

@@ -101,7 +101,7 @@ func checkPassword(password, username, email string) string {
 	case n > maxPassword:
 		return fmt.Sprintf("must have at most %d characters", maxPassword)
 	case common[lower]:
-		return "is one of the passwords that are guessed first"
+		return "is too easy to guess"
 	case len(kinds) < 4:
 		return "must have at least 4 different characters"
 	case lower == strings.ToLower(username), lower == strings.ToLower(email), lower == local:

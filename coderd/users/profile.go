@@ -24,7 +24,7 @@ func (s *Service) setProfile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req.Username, req.Name = strings.TrimSpace(req.Username), strings.TrimSpace(req.Name)
-	f := fault.New(fault.Invalid, "The profile cannot be changed like that.")
+	f := fault.New(fault.Invalid, "The profile cannot be changed.")
 	check(f, "username", checkUsername(req.Username))
 	check(f, "name", checkName(req.Name))
 	if len(f.Fields) > 0 {
@@ -60,7 +60,7 @@ func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.Invalid, "The old password is wrong.").WithField("old_password", "is wrong")
 		}
 		if req.OldPassword == req.Password {
-			return fault.New(fault.Invalid, "The new password is the old one.").WithField("password", "must be another than the old one")
+			return fault.New(fault.Invalid, "The new password equals the old one.").WithField("password", "must differ from the old password")
 		}
 	}
 	ended := []string{kindSession}

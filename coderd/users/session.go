@@ -53,12 +53,12 @@ func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
 func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rbac.Actor, error) {
 	text := token.Reveal()
 	if !tokenForm.MatchString(text) {
-		return rbac.Actor{}, unauthenticated("The session token is not valid.")
+		return rbac.Actor{}, unauthenticated("The session token is invalid.")
 	}
 	id, half, _ := strings.Cut(text, "-")
 	key, err := s.db.GetCredential(ctx, id)
 	if database.IsNotFound(err) {
-		return rbac.Actor{}, unauthenticated("The session has ended, or its token is not valid.")
+		return rbac.Actor{}, unauthenticated("The session has ended, or its token is invalid.")
 	}
 	if err != nil {
 		return rbac.Actor{}, fmt.Errorf("look up session: %w", err)
@@ -66,7 +66,7 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	now := time.Now()
 	switch {
 	case !secret.Token(half).Matches(key.SecretHash):
-		return rbac.Actor{}, unauthenticated("The session has ended, or its token is not valid.")
+		return rbac.Actor{}, unauthenticated("The session has ended, or its token is invalid.")
 	case now.After(key.ExpiresAt):
 		return rbac.Actor{}, unauthenticated("The session has expired.")
 	case key.Status == string(sdk.UserSuspended):
@@ -75,7 +75,7 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	if now.Sub(key.LastUsedAt) > touchEvery {
 		// A request does not fail for it: the next one tries again.
 		if err := s.Used(ctx, key.ID); err != nil {
-			s.log.Warn("note the use of a session", "user", key.UserID, "err", err)
+			s.log.Warn("cannot record use of session", "user", key.UserID, "err", err)
 		}
 	}
 	return rbac.Actor{
@@ -125,7 +125,7 @@ func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, erro
 	user, err := s.db.GetUser(ctx, userID)
 	switch {
 	case database.IsNotFound(err):
-		return rbac.Actor{}, unauthenticated("The account does not exist any more.")
+		return rbac.Actor{}, unauthenticated("The account no longer exists.")
 	case err != nil:
 		return rbac.Actor{}, fmt.Errorf("look up user: %w", err)
 	case user.Status == string(sdk.UserSuspended):

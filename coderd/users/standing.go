@@ -34,7 +34,7 @@ func keepOwner(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) error {
 	}
 	others, err := q.CountOtherOwners(ctx, user.ID)
 	if err == nil && others == 0 {
-		return fault.New(fault.Conflict, "%s is the last owner.", user.Username).WithDetail("Make somebody else an owner first.")
+		return fault.New(fault.Conflict, "%s is the last owner.", user.Username).WithDetail("Make another user an owner first.")
 	}
 	return err
 }
@@ -115,7 +115,7 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 		case isRole(role):
 			roles = append(roles, role)
 		default:
-			return fault.New(fault.Invalid, "There is no role %q.", role).WithField("roles", "knows owner, template-admin and member")
+			return fault.New(fault.Invalid, "The role %q does not exist.", role).WithField("roles", "must be owner, template-admin or member")
 		}
 	}
 	slices.Sort(roles)

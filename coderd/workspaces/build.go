@@ -79,7 +79,7 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 	if !first {
 		if status := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)); !sdk.JobStatus(latest.JobStatus).Ended() {
 			return next{}, fault.New(fault.Conflict, "Another build of the workspace %q is active.", w.Name).
-				WithDetail("Build %d (%s) is %s. Wait for its end or cancel it.", latest.BuildNumber, latest.Transition, status)
+				WithDetail("Build %d (%s) is %s. Wait until it has finished, or cancel it.", latest.BuildNumber, latest.Transition, status)
 		}
 	}
 	t, err := q.GetTemplate(ctx, w.TemplateID)
@@ -166,8 +166,8 @@ func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t
 		}
 	}
 	if starting && t.RequireActiveVersion && id != t.ActiveVersionID && !req.anyVersion {
-		return dbsqlc.TemplateVersion{}, uuid.Nil, fault.New(fault.Forbidden, "The template %q is used in its active version only.", t.Name).
-			WithDetail("Leave the version out, or update the workspace.").WithField("template_version_id", "is not the active version")
+		return dbsqlc.TemplateVersion{}, uuid.Nil, fault.New(fault.Forbidden, "The template %q allows its active version only.", t.Name).
+			WithDetail("Omit the version, or update the workspace.").WithField("template_version_id", "is not the active version")
 	}
 	v, file, err := templates.Ready(ctx, q, id, t.ID)
 	return v, file, err
@@ -218,7 +218,7 @@ func addTags(ctx context.Context, q *dbsqlc.Queries, tags, given map[string]stri
 		for _, key := range slices.Sorted(maps.Keys(given)) {
 			if own, ok := tags[key]; ok && own != given[key] || key == jobtags.Scope || key == jobtags.Owner {
 				return nil, fault.New(fault.Invalid, "The provisioner tag %s cannot be %q for a build of this template", key, given[key]).
-					WithField("provisioner_tags", "the template says "+key+"="+own)
+					WithField("provisioner_tags", "the template sets "+key+"="+own)
 			}
 		}
 	case before != uuid.Nil:

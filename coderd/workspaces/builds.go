@@ -30,7 +30,7 @@ func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRe
 		transition: req.Transition, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
 		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, tags: req.ProvisionerTags, anyVersion: mayChangeTemplates(actor),
 	}
-	refused := fault.New(fault.Invalid, "The build is not accepted.")
+	refused := fault.New(fault.Invalid, "The build request is invalid.")
 	switch req.Transition {
 	case sdk.TransitionStart, sdk.TransitionStop, sdk.TransitionDelete:
 	default:
@@ -39,16 +39,16 @@ func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRe
 	if out.reason == "" {
 		out.reason = sdk.ReasonInitiator
 	} else if !slices.Contains(reasons, out.reason) {
-		refused.WithField("reason", "is not one that a client can give")
+		refused.WithField("reason", "cannot be set by clients")
 	}
 	if req.LogLevel != "" && req.LogLevel != string(sdk.LogDebug) {
 		refused.WithField("log_level", "must be empty or debug")
 	}
 	if req.DryRun {
-		refused.WithField("dry_run", "is not possible for a build: make a dry run of the template version")
+		refused.WithField("dry_run", "is not supported for builds: use a dry run of the template version")
 	}
 	if req.Orphan && req.Transition != sdk.TransitionDelete {
-		refused.WithField("orphan", "is for deleting only")
+		refused.WithField("orphan", "requires the transition delete")
 	}
 	if req.Orphan && len(req.ProvisionerState) > 0 {
 		refused.WithField("state", "cannot be given with orphan")
@@ -70,7 +70,7 @@ func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRe
 		out.state = []byte{}
 	case len(req.ProvisionerState) > 0:
 		if err := actor.May(rbac.Update, rbac.Of(rbac.WorkspaceState, ws.OwnerID)); err != nil {
-			return out, fault.New(fault.Forbidden, "You may not replace Terraform's state.").WithField("state", "is for owners of the deployment")
+			return out, fault.New(fault.Forbidden, "You do not have permission to replace Terraform's state.").WithField("state", "needs the role owner")
 		}
 		out.state = req.ProvisionerState
 	}
@@ -152,7 +152,7 @@ func (s *Service) listBuilds(w http.ResponseWriter, r *http.Request) error {
 	if text := r.URL.Query().Get("since"); text != "" {
 		since, err := time.Parse(time.RFC3339, text)
 		if err != nil {
-			return fault.New(fault.Invalid, "The query's since cannot be %q.", text).WithField("since", "must be an RFC 3339 time")
+			return fault.New(fault.Invalid, "The query parameter since cannot be %q.", text).WithField("since", "must be an RFC 3339 time")
 		}
 		p.Since = &since
 	}
@@ -174,7 +174,7 @@ func (s *Service) getBuildByNumber(w http.ResponseWriter, r *http.Request) error
 	}
 	n, err := strconv.ParseInt(r.PathValue("buildnumber"), 10, 32)
 	if err != nil {
-		return fault.New(fault.Invalid, "%q is not a build's number.", r.PathValue("buildnumber")).WithField("buildnumber", "must be a number")
+		return fault.New(fault.Invalid, "%q is not a build number.", r.PathValue("buildnumber")).WithField("buildnumber", "must be a number")
 	}
 	number := int32(n)
 	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: &ws.ID, BuildNumber: &number})
@@ -206,7 +206,7 @@ func (s *Service) buildInPath(r *http.Request, action rbac.Action, resource rbac
 		return b, ws, err
 	}
 	if actor.May(action, rbac.Of(resource, ws.OwnerID)) != nil {
-		return b, ws, fault.New(fault.Forbidden, "You may not %s this %s.", action, resource)
+		return b, ws, fault.New(fault.Forbidden, "You do not have permission to %s this %s.", action, resource)
 	}
 	return b, ws, nil
 }
@@ -285,7 +285,7 @@ func (s *Service) getBuildState(w http.ResponseWriter, r *http.Request) error {
 		}
 		if removed != nil {
 			return fault.New(fault.NotFound, "The state of build %d was removed on %s.", b.BuildNumber, removed.UTC().Format(time.DateOnly)).
-				WithDetail("The server keeps the states of the newest builds only (--build-state-retention). Ask for that of a newer build.")
+				WithDetail("The server keeps the states of the newest builds only (--build-state-retention). Choose a newer build.")
 		}
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
@@ -321,7 +321,7 @@ func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
 				WithDetail("The next build starts from the state of build %d.", latest.BuildNumber)
 		}
 		if !sdk.JobStatus(latest.JobStatus).Ended() {
-			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).WithDetail("Wait for its end or cancel it.")
+			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).WithDetail("Wait until it has finished, or cancel it.")
 		}
 		return q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: s.opts.States.Seal(ws.ID, req.State)})
 	})

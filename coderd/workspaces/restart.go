@@ -65,11 +65,11 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Transition != "" && req.Transition != sdk.TransitionStart {
-		return fault.New(fault.Invalid, "The restart is not accepted.").WithField("transition", "must be start or empty")
+		return fault.New(fault.Invalid, "The restart request is invalid.").WithField("transition", "must be start or empty")
 	}
 	req.Transition = sdk.TransitionStart
 	if len(req.ProvisionerState) > 0 {
-		return fault.New(fault.Invalid, "The restart is not accepted.").WithField("state", "cannot be given with a restart")
+		return fault.New(fault.Invalid, "The restart request is invalid.").WithField("state", "cannot be given with a restart")
 	}
 	start, err := buildRequestOf(actor, ws, req)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Service) startAgain(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Wo
 	}
 	_, err := s.build(ctx, q, w, in.Then.request())
 	if refused, ok := errors.AsType[*fault.Error](err); ok && refused.Code != fault.Internal {
-		s.log.WarnContext(ctx, "workspace not started again", "workspace", w.ID, "err", err)
+		s.log.WarnContext(ctx, "cannot start workspace again", "workspace", w.ID, "err", err)
 		return nil
 	}
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // every month and every day of it. Without a time zone it is UTC.
 func parseSchedule(text string) (wallClock, error) {
 	refuse := func(detail string) (wallClock, error) {
-		return wallClock{}, fault.New(fault.Invalid, "The schedule %q is not accepted.", text).WithField("schedule", detail)
+		return wallClock{}, fault.New(fault.Invalid, "The schedule %q is invalid.", text).WithField("schedule", detail)
 	}
 	fields := strings.Fields(text)
 	zone := "CRON_TZ=UTC"
@@ -32,7 +32,7 @@ func parseSchedule(text string) (wallClock, error) {
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return refuse("must name minutes, hours and days of the week")
+		return refuse("must set minutes, hours and days of the week")
 	}
 	schedule := wallClock{location: spec.Location, spec: *spec}
 	schedule.spec.Location = time.UTC

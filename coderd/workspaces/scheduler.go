@@ -38,7 +38,7 @@ func (s *Service) Start() {
 			case <-timer.C:
 			}
 			if err := s.RunSchedule(ctx, time.Now()); err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "scheduled builds could not be made, trying again", "err", err)
+				s.log.WarnContext(ctx, "cannot create scheduled builds, trying again", "err", err)
 			}
 		}
 	}()
@@ -103,7 +103,7 @@ func (s *Service) stopOverdue(ctx context.Context, now time.Time) error {
 				return fmt.Errorf("postpone next automatic stop: %w", err)
 			}
 			if next.AutostopTries > 1 {
-				s.log.WarnContext(ctx, "automatic stop tried again", "workspace", w.ID, "try", next.AutostopTries, "next", next.AutostopAfter)
+				s.log.WarnContext(ctx, "retrying autostop", "workspace", w.ID, "try", next.AutostopTries, "next", next.AutostopAfter)
 			}
 		}
 		if len(overdue) == 0 {
@@ -143,8 +143,8 @@ func (s *Service) automatic(ctx context.Context, id uuid.UUID, transition sdk.Tr
 	switch {
 	case err == nil:
 	case fault.CodeOf(err) == fault.Internal:
-		s.log.ErrorContext(ctx, "scheduled build is not made", "workspace", id, "reason", reason, "err", err)
+		s.log.ErrorContext(ctx, "cannot create scheduled build", "workspace", id, "reason", reason, "err", err)
 	default:
-		s.log.InfoContext(ctx, "scheduled build is not made", "workspace", id, "reason", reason, "err", err)
+		s.log.InfoContext(ctx, "cannot create scheduled build", "workspace", id, "reason", reason, "err", err)
 	}
 }

@@ -59,7 +59,7 @@ func (s *Service) rename(w http.ResponseWriter, r *http.Request) error {
 		return q.RenameWorkspace(r.Context(), dbsqlc.RenameWorkspaceParams{ID: ws.ID, Name: req.Name})
 	})
 	if database.IsUniqueViolation(err, "workspaces_name") {
-		return fault.New(fault.Conflict, "There is a workspace called %q already.", req.Name).WithField("name", "is taken")
+		return fault.New(fault.Conflict, "A workspace named %q already exists.", req.Name).WithField("name", "is taken")
 	}
 	return err
 }
@@ -89,7 +89,7 @@ func ttl(millis *int64) (*int64, error) {
 	}
 	// Compared in milliseconds: as nanoseconds the number may not fit.
 	if *millis < minTTL.Milliseconds() || *millis > maxTTL.Milliseconds() {
-		return nil, fault.New(fault.Invalid, "The time to live is not accepted.").WithField("ttl_ms", "must be from a minute to 30 days, or null for no end")
+		return nil, fault.New(fault.Invalid, "The autostop duration is invalid.").WithField("ttl_ms", "must be from a minute to 30 days, or null for no end")
 	}
 	seconds := *millis / 1000
 	return &seconds, nil
@@ -128,13 +128,13 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 		}
 		running := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)) == sdk.WorkspaceRunning
 		if !running || latest.Deadline == nil {
-			return fault.New(fault.Conflict, "The workspace %q is not set to stop: it has no deadline now.", ws.Name).WithDetail("Start it, or set one for later starts: coder schedule stop %s 8h", ws.Name)
+			return fault.New(fault.Conflict, "The workspace %q is not set to stop.", ws.Name).WithDetail("Start it, or set autostop for later starts: coder schedule stop %s 8h", ws.Name)
 		}
 		if !req.Deadline.After(time.Now()) || req.Deadline.After(time.Now().Add(maxTTL)) {
-			return fault.New(fault.Invalid, "The deadline is not accepted.").WithField("deadline", "must be within the next 30 days")
+			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must be within the next 30 days")
 		}
 		if latest.MaxDeadline != nil && req.Deadline.After(*latest.MaxDeadline) {
-			return fault.New(fault.Invalid, "The deadline is not accepted.").WithField("deadline", "must not be after "+latest.MaxDeadline.Format(time.RFC3339))
+			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must not be after "+latest.MaxDeadline.Format(time.RFC3339))
 		}
 		return q.UpdateBuildDeadline(r.Context(), dbsqlc.UpdateBuildDeadlineParams{ID: latest.ID, Deadline: &req.Deadline})
 	})

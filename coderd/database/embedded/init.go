@@ -88,9 +88,9 @@ func (in Install) InitDB(ctx context.Context, dir, password string, durable bool
 	if err := runUntil(ctx, cmd); err != nil {
 		text := strings.TrimSpace(out.String())
 		if diskFull(text) {
-			return fault.New(fault.Unavailable, "The disk that holds %s is full.", dir).WithDetail("PostgreSQL needs 50 MB at the start.")
+			return fault.New(fault.Unavailable, "The disk that holds %s is full.", dir).WithDetail("PostgreSQL needs 50 MB to start.")
 		}
-		return fault.New(fault.Unavailable, "PostgreSQL cannot make its data folder %s: %w", dir, err).WithDetail("%s", lastLines(text, 5))
+		return fault.New(fault.Unavailable, "PostgreSQL cannot create its data folder %s: %w", dir, err).WithDetail("%s", lastLines(text, 5))
 	}
 	if err := in.account.takeOver(dir); err != nil {
 		return folderFault(err, dir)

@@ -38,7 +38,7 @@ func RunningURL(string) (string, error) { return "", unsupported() }
 func Fetch(context.Context, string, *slog.Logger) error { return unsupported() }
 
 func unsupported() error {
-	return fault.New(fault.Unavailable, "The server does not run PostgreSQL itself on this system.").
+	return fault.New(fault.Unavailable, "The server cannot run its own PostgreSQL on this system.").
 		WithDetail("Name a database with --postgres-url.")
 }
 

@@ -44,7 +44,7 @@ func readPassword(dir string) (string, error) {
 	}
 	password := strings.TrimSpace(string(text))
 	if !passwordForm.MatchString(password) {
-		return "", fault.New(fault.Unavailable, "The file %s holds no password.", name).
+		return "", fault.New(fault.Unavailable, "The file %s contains no password.", name).
 			WithDetail("Remove it: the next start of the server sets a new one.")
 	}
 	return password, nil
@@ -165,7 +165,7 @@ func (s *Server) secure(ctx context.Context) (err error) {
 		if err := replace(s.data, "pg_hba.conf", []byte(closed), s.install.account); err != nil {
 			return folderFault(err, s.data)
 		}
-		s.log.Info("PostgreSQL asks for a password now", "path", s.data)
+		s.log.Info("PostgreSQL now requires a password", "path", s.data)
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (s *Server) verify(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fault.New(fault.Unavailable, "PostgreSQL runs, and cannot be reached: %w", err)
+		return false, fault.New(fault.Unavailable, "PostgreSQL is running but cannot be reached: %w", err)
 	}
 	if err := conn.Close(ctx); err != nil {
 		s.log.Warn("cannot close the connection to PostgreSQL", "err", err)

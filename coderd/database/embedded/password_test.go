@@ -217,7 +217,7 @@ func TestPasswordLost(t *testing.T) {
 	if err := os.WriteFile(name, []byte("'; DROP"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantFault(t, embedded.Options{Dir: dir}, "holds no password")
+	wantFault(t, embedded.Options{Dir: dir}, "contains no password")
 }
 
 // TestSharedAccount starts on a data folder that belongs to the account of templates.
