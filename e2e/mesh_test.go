@@ -146,7 +146,7 @@ func (d *deployment) agentToken(w workspaceJSON) string {
 
 // A client reaches no workspace but its owner's, and an agent no other agent: not by asking the coordinator, and not by
 // knowing everything that an introduction would have told.
-func TestNobodyReachesOthers(t *testing.T) {
+func TestPeersAreIsolated(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
 	eve := d.member("eve")

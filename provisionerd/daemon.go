@@ -257,7 +257,7 @@ func (d *Daemon) await(ctx context.Context, timer <-chan time.Time, is func() bo
 	}
 }
 
-// watchGrace interrupts the jobs when their leases may have ended: two writers of one state must not be.
+// watchGrace interrupts the jobs when their leases may have ended: a Terraform state must never have two writers.
 func (d *Daemon) watchGrace() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

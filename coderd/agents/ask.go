@@ -89,7 +89,7 @@ func (s *Service) Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerSta
 	return all, nil
 }
 
-// askFault is what a user is told when an agent does not answer.
+// askFault is the error for users when an agent does not answer.
 func askFault(err error) error {
 	if fault.As(err) != nil {
 		return err

@@ -121,7 +121,7 @@ func (s *Service) logs(ctx context.Context, agent uuid.UUID, after, before int64
 	return out, nil
 }
 
-// streams are the options of a stream whose failure is told to websockets with the given words.
+// streams returns the options of a stream that reports failures to websockets with the given message.
 func (s *Service) streams(failed string) httpapi.StreamOptions {
 	return httpapi.StreamOptions{Life: s.life, Logger: s.log, Failed: failed}
 }

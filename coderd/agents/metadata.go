@@ -24,17 +24,17 @@ import (
 const (
 	maxMetadataValue  = 2048             // bytes
 	metadataKeepAlive = 15 * time.Second // between signs of life on an idle stream
-	maxMetadataHubs   = 10_000           // agents whose last values are kept while nobody watches
+	maxMetadataHubs   = 10_000           // agents whose last values are kept without viewers
 )
 
-// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while somebody watches. Nothing of
+// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while there are viewers. Nothing of
 // this is stored: an agent that was asked once has the values in memory, and so has the hub.
 type metadataHub struct {
 	mu       sync.Mutex // guards the fields below
 	values   map[string]*agentpb.MetadataValue
 	err      string // why there are no new values; "" while there are, or it is not known yet
 	watchers map[notify.Wake]bool
-	stop     context.CancelFunc // of the question; nil while nobody watches
+	stop     context.CancelFunc // of the request; nil without viewers
 }
 
 // hub is the agent's, made if there is none.
@@ -44,7 +44,7 @@ func (s *Service) hub(agent uuid.UUID) *metadataHub {
 	h := s.metadata.byAgent[agent]
 	if h == nil {
 		if len(s.metadata.byAgent) >= maxMetadataHubs {
-			for id, old := range s.metadata.byAgent { // any that nobody watches: an agent knows its values itself
+			for id, old := range s.metadata.byAgent { // any without viewers: an agent knows its values itself
 				if !old.watched() {
 					delete(s.metadata.byAgent, id)
 					break

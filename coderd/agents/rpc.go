@@ -51,7 +51,7 @@ func (r *rpc) who(peer connect.Peer) (uuid.UUID, error) {
 			return id, nil
 		}
 	}
-	return uuid.Nil, connect.NewError(connect.CodePermissionDenied, errors.New("the caller is no agent"))
+	return uuid.Nil, connect.NewError(connect.CodePermissionDenied, errors.New("the caller is not an agent"))
 }
 
 func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.ManifestRequest]) (*connect.Response[agentpb.ManifestResponse], error) {
@@ -148,7 +148,7 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 		return err
 	}
 	defer r.conns.streams.Done()
-	// The build may have gone on since the agent got its manifest. From here on it is told of each change.
+	// The build may have progressed since the agent got its manifest. From here on the agent receives each change.
 	if err := r.compare(ctx, c, hello); err != nil {
 		r.forget(c)
 		return r.fail(ctx, id, "read agent", err)
@@ -361,7 +361,7 @@ func (r *rpc) ScriptDone(ctx context.Context, req *connect.Request[agentpb.Scrip
 	return connect.NewResponse(&agentpb.ScriptDoneResponse{}), nil
 }
 
-// fail turns an error into what an agent is told. What is no longer there is not the agent's any more.
+// fail converts an error for an agent. Objects that no longer exist do not belong to the agent any more.
 func (r *rpc) fail(ctx context.Context, id uuid.UUID, doing string, err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return connect.NewError(connect.CodePermissionDenied, errors.New(doing+": the workspace does not run this agent, or has no such part"))

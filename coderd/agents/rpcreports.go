@@ -21,7 +21,7 @@ var healths = map[agentpb.Health]sdk.AppHealth{
 	agentpb.Health_HEALTH_UNHEALTHY:    sdk.AppUnhealthy,
 }
 
-// AppHealth stores how apps are. What is no app of the agent's with a health check is ignored.
+// AppHealth stores the health of apps. It ignores everything but the agent's own apps with a health check.
 func (r *rpc) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {

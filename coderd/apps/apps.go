@@ -213,7 +213,8 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 const (
 	// placeFresh is how long the answer is kept which agent and app an address means. A page asks for a hundred files at once.
 	placeFresh = 5 * time.Second
-	// holderFresh is how long a session is believed in. Whoever ends one says so (Recheck); this bounds a message that is lost.
+	// holderFresh is how long a verified session is trusted. Ending one calls Recheck; this limits the effect of a lost
+	// message.
 	holderFresh = 15 * time.Second
 	// touchEvery is how often the use of a workspace is noted.
 	touchEvery = time.Minute

@@ -41,7 +41,7 @@ type found struct {
 	ok  bool
 }
 
-// resolve looks a place up. A place that does not exist is no error.
+// resolve looks up a place. A place that does not exist is not an error.
 func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 	if !p.valid() {
 		return found{}, nil
@@ -117,7 +117,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || host == "" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// visitor is who asks. The zero value is nobody.
+// visitor is the requesting user. The zero value is an anonymous visitor.
 type visitor struct {
 	userID uuid.UUID
 	keyID  string
@@ -130,7 +130,7 @@ type means int
 const (
 	byNothing means = iota
 	byHeader        // a program named its token
-	byCookie        // a browser added it by itself
+	byCookie        // the browser added it automatically
 	byPath          // the token is part of the address
 )
 
@@ -152,7 +152,7 @@ func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 	return s.holders.Get(ctx, keyID, func(ctx context.Context) (rbac.Actor, error) { return s.opts.Accounts.Holder(ctx, keyID) })
 }
 
-// visitorOf is who holds a key, as a visitor. An ended session is nobody's.
+// visitorOf returns the visitor who holds a key. An ended session has none.
 func (s *Service) visitorOf(ctx context.Context, c claims, by means) (visitor, error) {
 	actor, err := s.holder(ctx, c.Key)
 	switch {

@@ -19,7 +19,8 @@ import (
 const (
 	authPath = "/api/v2/applications/auth-redirect"
 
-	// The session's name is the dashboard's. It never comes to an app's host by itself, and never goes on to an app.
+	// The session cookie has the dashboard's name. Browsers never send it to an app's host, and the proxy never forwards it to
+	// an app.
 	sessionCookie = "coder_session_token"
 	sessionHeader = "Coder-Session-Token"
 	// tokenCookie and stateCookie are an app's host's own. On HTTPS they have the prefix by which browsers let no other host

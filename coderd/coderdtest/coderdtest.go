@@ -7,7 +7,8 @@
 //	ws, agent := s.Running("ann", "dev", template.ID)
 //	_, err := s.As("bob").Workspace(t.Context(), ws.ID) // not found
 //
-// New answers requests and hands out jobs; nothing happens by itself. Start runs everything that `coder server` runs, with the mesh.
+// New answers requests and hands out jobs, without background work. Start runs everything that `coder server` runs, including
+// the mesh.
 //
 // It is for black-box tests (package foo_test), because it imports every service.
 package coderdtest

@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
-// Daemon is a provisioner that speaks the real protocol over loopback. It takes a job when the test calls Next, and does nothing by itself.
+// Daemon is a provisioner that speaks the real protocol over loopback. It takes a job only when the test calls Next.
 type Daemon struct {
 	t      testing.TB
 	offers chan *provisionerpb.Offer

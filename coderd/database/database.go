@@ -36,7 +36,7 @@ var limits = map[string]string{
 	"timezone":                            "UTC",
 }
 
-// DB is an open database. Its queries run in the pool, each by itself; InTx groups them. Safe for concurrent use. While
+// DB is an open database. Its queries run in the pool, each on its own; InTx groups them. Safe for concurrent use. While
 // PostgreSQL is away every call returns a fault.Unavailable, and when it is back they work again.
 type DB struct {
 	*dbsqlc.Queries
@@ -126,7 +126,7 @@ func CheckVersion(version int) error {
 		WithDetail("Upgrade it, or omit the PostgreSQL URL to let the server run its own.")
 }
 
-// awaitStart connects, and keeps trying for as long as the error may pass by itself.
+// awaitStart connects, and retries while the error may be temporary.
 func awaitStart(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitForStart)
 	defer cancel()

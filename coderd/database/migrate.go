@@ -37,7 +37,7 @@ func Migrations() fs.FS {
 	return sub
 }
 
-// migrate brings the schema up to date. Whoever comes second waits for the first, and finds nothing to do.
+// migrate brings the schema up to date. A concurrent call waits for the first one and then finds nothing to do.
 func migrate(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig, logger *slog.Logger) error {
 	newest, err := newestMigration()
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxPending bounds what waits for a slow reader. Beyond it the reader is told to look at everything.
+	// maxPending limits pending changes of a slow reader. Beyond it, the reader must reload everything.
 	maxPending = 256
-	// gap is the least time between two batches: what changes within it and more than once is told once.
+	// gap is the minimum time between two batches: repeated changes within it are reported once.
 	gap = 100 * time.Millisecond
 	// pingEvery keeps proxies from taking a silent stream for a dead one.
 	pingEvery = 15 * time.Second
-	// authenticateEvery bounds how long a stream outlives its session, when nobody took that away but time.
+	// authenticateEvery limits how long a stream outlives an expired session.
 	authenticateEvery = 10 * time.Minute
 )
 
@@ -73,7 +73,7 @@ func (x *stream) loseLocked() {
 	clear(x.known)
 }
 
-// recheck has the reader's session asked for again before anything else is told.
+// recheck has the reader's session verified again before the next event.
 func (x *stream) recheck() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Service) follow(ctx context.Context, r *http.Request, x *stream, send f
 	}
 }
 
-// batch is what a reader is told of changes, or instead of those that were lost.
+// batch holds changes for a reader, or the notice that some were lost.
 func batch(changes []Change, lost bool) []httpapi.Event {
 	if lost {
 		return []httpapi.Event{{Type: string(sdk.EventReset), Data: struct{}{}}}

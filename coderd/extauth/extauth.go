@@ -72,7 +72,7 @@ type Service struct {
 	renewed map[linkKey]renewal // tokens that a provider has given and the database has not taken yet
 }
 
-// New returns the service. Nothing of it runs by itself.
+// New returns the service. It has no background work.
 func New(opts Options) *Service {
 	s := &Service{opts: opts, log: opts.Logger, client: opts.HTTP, asking: make(chan struct{}, maxAsking), refreshing: make(chan struct{}, maxRefreshing), renewed: map[linkKey]renewal{}}
 	if s.client == nil {
@@ -83,7 +83,7 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Routes registers what users do with their links. Nobody reaches another's: every route is about whoever asks.
+// Routes registers the routes for users' links. Every route concerns the requesting user's own links only.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/external-auth", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.list)
 	mux.Handle("GET /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.get)

@@ -85,10 +85,10 @@ func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got
 	return nil
 }
 
-// token is a user's token for a provider: refreshed when its time is nearly over, and validated. It blocks for two requests to the
-// provider at most, and the same question at the same time is asked once. An error is a fault: nobody can tell now.
+// token is a user's token for a provider: refreshed when its time is nearly over, and validated. It blocks for two requests to
+// the provider at most, and the same question at the same time is asked once. An error is a fault: the answer is unknown now.
 func (s *Service) token(ctx context.Context, user uuid.UUID, p *Provider) (Token, error) {
-	// Whoever asks first may leave before the others.
+	// The first caller may leave before the others.
 	ctx = context.WithoutCancel(ctx)
 	got, err, _ := s.work.Do(user.String()+" "+p.ID, func() (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, workTimeout)
@@ -124,7 +124,7 @@ func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token,
 	}
 	good, err := s.validate(ctx, p, t)
 	if err != nil {
-		// A service that is down must not look like one that has thrown its user out. Whoever gets the token will see.
+		// A service that is down must not look like one that rejected its user. The token's user will find out.
 		s.log.WarnContext(ctx, "cannot validate external token", "user", user, "provider", p.ID, "err", err)
 		good = true
 	}
@@ -170,8 +170,9 @@ func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why st
 	return nil
 }
 
-// refresh renews a link's tokens under the row's lock, so that no two servers spend one refresh token. done says that the tokens are
-// new now, whoever has renewed them. A token that cannot be renewed comes back as it was while it is good, with Failure after that.
+// refresh renews a link's tokens under the row's lock, so that no two servers spend one refresh token. done says that the
+// tokens are new now, even if another caller has renewed them. A token that cannot be renewed comes back as it was while it is
+// good, with Failure after that.
 func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink) (link dbsqlc.ExternalAuthLink, done bool, err error) {
 	leave, err := enter(ctx, s.refreshing)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// storeTries is how often tokens that a provider has given are stored before the caller is told that it did not work.
+	// storeTries is how often the service tries to store a provider's new tokens before it reports failure.
 	storeTries = 4
 	// lastStoreTimeout bounds storing what is left when the server stops.
 	lastStoreTimeout = 5 * time.Second

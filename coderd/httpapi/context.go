@@ -70,8 +70,8 @@ func Planted(r *http.Request) bool {
 	return fromCookie && len(r.CookiesNamed(CookieName(true))) == 0 && FromBrowser(r)
 }
 
-// Token is the session token that a request shows, and whether its browser added it by itself (the cookie). Only one place
-// is looked at: the header, else the query, else the cookie, else "Authorization: Bearer" with what looks like one: a proxy may
+// Token returns a request's session token, and whether the browser added it automatically (the cookie). Only one place is
+// looked at: the header, else the query, else the cookie, else "Authorization: Bearer" with what looks like one: a proxy may
 // put credentials of its own there.
 func Token(r *http.Request) (token secret.Token, fromCookie bool) {
 	if t := r.Header.Get(tokenHeader); t != "" {

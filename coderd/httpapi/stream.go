@@ -51,7 +51,7 @@ type StreamOptions struct {
 	// Life ends with the service: then its streams end, too.
 	Life   context.Context
 	Logger *slog.Logger
-	// Failed is what a websocket's reader is told when Follow fails, as a clause; the message of a fault is told instead.
+	// Failed is the message to a websocket's reader when Follow fails, as a clause. A fault's own message takes precedence.
 	Failed string
 }
 
@@ -100,8 +100,8 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, opts StreamOptions, fol
 	return nil
 }
 
-// ServeWebsocket is ServeEvents for a websocket. The reader is told why the stream ends: nothing more to send (Normal), the service
-// stops (GoingAway), the session has ended (Policy), or Follow failed (TryAgain).
+// ServeWebsocket is ServeEvents for a websocket. The close frame says why the stream ends: nothing more to send (Normal), the
+// service stops (GoingAway), the session has ended (Policy), or Follow failed (TryAgain).
 func ServeWebsocket(w http.ResponseWriter, r *http.Request, opts StreamOptions, follow Follow) error {
 	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
 	if err != nil {

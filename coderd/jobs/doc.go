@@ -12,11 +12,11 @@
 //	   └──┼────────┘               canceling ──▶ canceled │ failed │ succeeded
 //	      └──▶ canceled
 //
-// An Accept is confirmed by an Ack with number 0, and only then the daemon begins: an Accept that got lost leaves nobody at work.
-// A claim grows the job's epoch and is the daemon's lease. The lease outlives the daemon's stream by a grace period, and the
-// server's restart too; afterwards, or when the daemon comes back without the job, the job fails with the last state it
-// reached. Events carry the epoch and a number that grows by one: what was applied is acknowledged again and not applied
-// again, what belongs to an old epoch is refused. So a job's state has one writer.
+// The server confirms an Accept with an Ack of number 0, and only then does the daemon begin: after a lost Accept, no daemon
+// runs the job. A claim grows the job's epoch and is the daemon's lease. The lease outlives the daemon's stream by a grace
+// period, and the server's restart too; afterwards, or when the daemon comes back without the job, the job fails with the last
+// state it reached. Events carry the epoch and a number that grows by one: what was applied is acknowledged again and not
+// applied again, what belongs to an old epoch is refused. So a job's state has one writer.
 //
 // A job that ends without a result of its provisioner, because that was lost for good or its state cannot be stored, is settled
 // by its kind's StateHandler from what the log's batches told of the changes that the job had begun.

@@ -395,7 +395,7 @@ func (s *Service) requeue(ctx context.Context, id uuid.UUID, epoch int64) error 
 	if err != nil {
 		return err
 	}
-	// Canceled meanwhile: nobody runs it, so it has ended.
+	// Canceled in the meantime: no daemon runs it, so it has ended.
 	return s.endIfCanceling(ctx, id, epoch)
 }
 
@@ -448,8 +448,8 @@ func (s *Service) markOffline(ctx context.Context, x *session) {
 	s.log.Info("provisioner disconnected", "peer", x.daemon.Name, "leases", leases)
 }
 
-// Cut ends the session of a daemon that lost its access, for the reason. Nobody waits for its return: its jobs fail as soon as
-// it has had the time in which a daemon that is refused stops what it runs. It blocks for a few queries.
+// Cut ends the session of a daemon that lost its access, for the reason. The service does not wait for its return: its jobs
+// fail as soon as it has had the time in which a daemon that is refused stops what it runs. It blocks for a few queries.
 func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) error {
 	s.mu.Lock()
 	x := s.sessions[daemon]

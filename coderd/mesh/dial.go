@@ -34,11 +34,11 @@ type introductions struct {
 
 type introduction struct {
 	uses int
-	idle *time.Timer // runs while nobody uses it
+	idle *time.Timer // runs while it is unused
 }
 
-// DialAgent opens a TCP connection from this server's node to a port of an agent. It asks for no permission: whoever calls it
-// has done so. It blocks until the connection is made, ctx ends, or a few seconds have shown that the agent is not connected.
+// DialAgent opens a TCP connection from this server's node to a port of an agent. It does not check permissions: the caller has
+// done so. It blocks until the connection is made, ctx ends, or a few seconds have shown that the agent is not connected.
 //
 // Errors are fault.Unavailable with a message for people, fault.NotFound for an agent that was revoked, or the context's. A
 // port on which nothing listens is accepted, and reset as soon as the agent has found that out. The connection ends when the

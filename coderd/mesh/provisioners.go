@@ -43,7 +43,7 @@ type ProvisionerKey struct {
 	Tags map[string]string
 }
 
-// builtInPrefix begins the names of every server's own provisioners. Nobody else's may: an id follows from its name.
+// builtInPrefix begins the names of every server's own provisioners. External ones cannot use it: an id follows from its name.
 const builtInPrefix = "built-in-"
 
 // BuiltInName is the name of one of this process's own provisioners.
@@ -65,7 +65,7 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 	}
 	s.provisioners.byID[p.ID] = p
 	s.provisioners.Unlock()
-	// The credential may have been taken away between the first look and the entry by which whoever takes it away finds the daemon.
+	// Check again: the credential may have been revoked before this entry was visible to the revocation.
 	if _, err := s.identify(r); err != nil {
 		s.forget(p)
 		return coordinator.Principal{}, err
@@ -114,7 +114,7 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 			return p, fault.New(fault.Invalid, "A provisioner with a key has the key's tags and cannot set others").
 				WithDetail("Omit --tag, or create a key with these tags.")
 		}
-		// A key's daemons are participants of their own: nobody takes another's place by choosing its name.
+		// A key's daemons are separate participants: none can replace another by choosing its name.
 		if err = s.showKey(r.Context(), &p, key); err == nil {
 			identity += "key " + p.KeyID.String() + " "
 		}
@@ -248,7 +248,7 @@ func (s *Service) Paths() map[uuid.UUID]string {
 // mayReach reports whether a user may measure the path to a provisioner: those who may see it in lists.
 func mayReach(actor rbac.Actor, p Provisioner) error {
 	if actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, p.Owner)) != nil {
-		return rbac.NotFound(rbac.Agent) // as for an id that nobody has
+		return rbac.NotFound(rbac.Agent) // as for an unknown id
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ type importInput struct {
 	TemplateVersionID uuid.UUID `json:"template_version_id"`
 }
 
-// withActiveValues adds the values that the active version was given: nobody can read the sensitive ones to give them again.
+// withActiveValues adds the active version's values: users cannot read sensitive ones to enter them again.
 func withActiveValues(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, given []sdk.VariableValue) ([]sdk.VariableValue, error) {
 	rows, err := q.ListTemplateVersionVariables(ctx, t.ActiveVersionID)
 	if err != nil {
@@ -422,7 +422,7 @@ func (s *Service) listVariables(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// listExternalAuth tells what the version asks for, and how whoever asks stands with it.
+// listExternalAuth lists the logins that the version requires, and the requesting user's links with them.
 func (s *Service) listExternalAuth(w http.ResponseWriter, r *http.Request) error {
 	v, err := s.version(r, rbac.Read)
 	if err != nil {

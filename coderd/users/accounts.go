@@ -151,7 +151,7 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 	return user, taken(err)
 }
 
-// taken makes a fault of a name or address that somebody has.
+// taken returns a fault for a name or address that is in use.
 func taken(err error) error {
 	switch {
 	case database.IsUniqueViolation(err, "users_username"):

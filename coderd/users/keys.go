@@ -114,7 +114,7 @@ func checkScopes(f *fault.Error, req sdk.CreateTokenRequest) {
 	}
 }
 
-// maySignIn refuses a token for somebody who could not use it.
+// maySignIn refuses a token for a user who cannot use it.
 func maySignIn(user dbsqlc.User) error {
 	if user.Status == string(sdk.UserSuspended) {
 		return fault.New(fault.Invalid, "%s is suspended.", user.Username).WithDetail("Activate the account first.")

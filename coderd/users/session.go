@@ -49,7 +49,7 @@ func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
 	return s.AuthenticateToken(r.Context(), token)
 }
 
-// AuthenticateToken is Authenticate for a token by itself.
+// AuthenticateToken is Authenticate for a bare token.
 func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rbac.Actor, error) {
 	text := token.Reveal()
 	if !tokenForm.MatchString(text) {
@@ -230,7 +230,7 @@ func (s *Service) setCookie(w http.ResponseWriter, value string, maxAge int) {
 	}
 }
 
-// newKey stores a new key and returns its token, which nobody can read again.
+// newKey stores a new key and returns its token, which cannot be read again.
 func newKey(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration) (secret.Token, dbsqlc.ApiKey, error) {
 	half := secret.Token(secret.Text(keySecretLength))
 	p.ID, p.SecretHash, p.LifetimeSeconds = secret.Text(keyIDLength), half.Hash(), int64(lifetime/time.Second)

@@ -147,7 +147,7 @@ func (s *Service) target(r *http.Request, action rbac.Action, resource rbac.Reso
 	if err != nil {
 		return dbsqlc.User{}, err
 	}
-	// Whether somebody exists is told to those only who may see them.
+	// Only users who may see an account learn whether it exists.
 	if err := actor.May(rbac.Read, rbac.Of(rbac.User, user.ID)); err != nil {
 		return dbsqlc.User{}, err
 	}

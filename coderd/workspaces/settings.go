@@ -176,7 +176,7 @@ func (s *Service) deleteFavorite(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// postUsage notes that somebody works in the workspace. It writes at most once a minute.
+// postUsage records that the workspace is in use. It writes at most once a minute.
 func (s *Service) postUsage(w http.ResponseWriter, r *http.Request) error {
 	ws, err := s.workspace(r, rbac.Connect)
 	if err != nil {

@@ -160,7 +160,8 @@ func mayChangeTemplates(actor rbac.Actor) bool {
 	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil)) == nil
 }
 
-// user is the one in the path. Whether there is such a user is nobody's business: the answer is that there is no such workspace.
+// user returns the user in the path. To not reveal whether a user exists, an unknown one yields that the workspace does not
+// exist.
 func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
 	u, err := s.opts.Users.Find(r.Context(), httpapi.ActorFrom(r.Context()), r.PathValue("user"))
 	if fault.CodeOf(err) == fault.NotFound {

@@ -247,7 +247,7 @@ func (c *Conn) explain(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// cutReason shortens reason to what a close frame holds, at a letter's border.
+// cutReason truncates reason to fit a close frame without splitting a rune.
 func cutReason(reason string) string {
 	if len(reason) <= maxReason {
 		return reason

@@ -36,7 +36,7 @@ const template = "migrated"
 var (
 	server  = sync.OnceValues(start)
 	counter atomic.Int64
-	// cloning lets one clone at a time be made: PostgreSQL refuses a template that somebody else is copying from.
+	// cloning serializes clones: PostgreSQL refuses a template that another session is copying.
 	cloning sync.Mutex
 )
 

@@ -146,7 +146,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	}
 }
 
-// supervise owns PostgreSQL until stop: it starts it again when it ends by itself.
+// supervise owns PostgreSQL until stop: it restarts PostgreSQL if that exits.
 func (s *Server) supervise(ctx context.Context, p *process) {
 	defer close(s.finished)
 	defer s.release()

@@ -28,7 +28,7 @@ type Install struct {
 	BinDir  string
 	Version string // "15.18"
 	Major   int
-	account *account // nil: as whoever we are
+	account *account // nil: the current user
 	maker   *account // whom initdb runs as; nil: as the account
 }
 

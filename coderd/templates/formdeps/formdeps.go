@@ -27,7 +27,7 @@ type Form struct {
 // Fixed reports whether the form is the same for everybody and every answer.
 func (f Form) Fixed() bool { return len(f.Dynamic) == 0 && !f.Open }
 
-// Parse reads the root module in a tar archive. An error means that it is no Terraform; an import has refused it.
+// Parse reads the root module in a tar archive. An error means that it is not Terraform; an import has refused it.
 func Parse(archive []byte) (Form, error) {
 	m := module{locals: map[string]hclsyntax.Expression{}}
 	for file, err := range syntax.RootModule(archive) {

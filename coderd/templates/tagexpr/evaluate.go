@@ -157,7 +157,7 @@ func (e *evaluation) parameter(label string) (cty.Value, error) {
 		return cty.NilVal, err
 	}
 	if name.IsNull() || !name.IsKnown() || name.Type() != cty.String {
-		return cty.NilVal, fmt.Errorf("the name of the parameter %s is no text", label)
+		return cty.NilVal, fmt.Errorf("the name of the parameter %s is not a string", label)
 	}
 	value, ok := e.values[name.AsString()]
 	if !ok {
