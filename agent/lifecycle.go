@@ -105,10 +105,10 @@ func (d *daemon) stop(ctx context.Context, heard bool) {
 	defer cancelFlush()
 	// Either may have nobody to send to: the server stops first when everything is taken down.
 	if err := d.logs.Flush(flush); err != nil {
-		d.log.Warn("last logs are not sent", "err", err)
+		d.log.Warn("cannot send last logs", "err", err)
 	}
 	if err := d.reports.flush(flush); err != nil {
-		d.log.Warn("last reports are not sent", "err", err)
+		d.log.Warn("cannot send last reports", "err", err)
 	}
 }
 
@@ -145,7 +145,7 @@ func (w *workspace) runStage(ctx context.Context, m *agentpb.ManifestResponse, s
 func (w *workspace) runScript(ctx context.Context, s *agentpb.Script, env script.Environment, stage string) (result script.Result, ran bool) {
 	id, err := uuid.FromBytes(s.GetId())
 	if err != nil {
-		w.log.Warn("manifest has a script without id", "err", err)
+		w.log.Warn("ignored script without id", "err", err)
 		return script.Result{}, false
 	}
 	todo := script.Script{

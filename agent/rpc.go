@@ -117,7 +117,7 @@ func (d *daemon) fetchManifest(ctx context.Context, client agentpbconnect.AgentS
 		return nil, fmt.Errorf("get manifest: %w", err)
 	}
 	if err := d.accept(answer.Msg); err != nil {
-		d.log.Error("manifest cannot be used", "err", err)
+		d.log.Error("cannot use manifest", "err", err)
 		return nil, err
 	}
 	return answer.Msg, nil

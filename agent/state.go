@@ -23,7 +23,7 @@ type state struct {
 func openState(dir string, log *slog.Logger) *state {
 	err := os.MkdirAll(dir, 0o700)
 	if err != nil {
-		log.Warn("state folder cannot be made: what was run is not remembered", "err", err)
+		log.Warn("cannot create state folder, scripts may run again", "err", err)
 	}
 	return &state{dir: dir, writable: err == nil, log: log}
 }
@@ -55,7 +55,7 @@ func (s *state) setStarted(r ran) {
 		return
 	}
 	if err := writeJSON(s.ranFile(), r); err != nil {
-		s.log.Warn("remember what was run", "err", err)
+		s.log.Warn("cannot record which scripts have run", "err", err)
 	}
 }
 

@@ -61,7 +61,7 @@ func (d *daemon) terminal(conn net.Conn) error {
 	var req ptywire.Request
 	switch {
 	case kind != ptywire.Open || json.Unmarshal(payload, &req) != nil || req.ID == uuid.Nil:
-		return errors.New("the first frame is no request for a terminal")
+		return errors.New("the first frame is not a request for a terminal")
 	case len(req.Command) > ptywire.MaxCommand:
 		return errors.New("the command is too long")
 	}

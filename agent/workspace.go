@@ -122,7 +122,7 @@ func (w *workspace) openSockets() {
 		serveGitKey(ctx, conn, w.gitKey)
 	})
 	if err != nil {
-		w.log.Warn("git goes without the owner's key", "err", err)
+		w.log.Warn("git cannot use the owner's key", "err", err)
 	}
 	w.loginSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "logins"), maxGitConns, w.log, func(conn net.Conn) {
 		if err := login.Serve(ctx, conn, w.findLogin); err != nil {
@@ -130,7 +130,7 @@ func (w *workspace) openSockets() {
 		}
 	})
 	if err != nil {
-		w.log.Warn("git goes without the owner's logins", "err", err)
+		w.log.Warn("git cannot use the owner's external logins", "err", err)
 	}
 }
 

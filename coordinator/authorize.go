@@ -60,7 +60,7 @@ func (s *Server) subscribe(x *session, id uuid.UUID, implied bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.peer.refuse(id, fault.New(fault.Unavailable, "permissions are changing too fast to tell"))
+	x.peer.refuse(id, fault.New(fault.Unavailable, "permissions are changing too fast to decide"))
 	return nil
 }
 
@@ -79,7 +79,7 @@ func (s *Server) linkAllowed(p *peer, id uuid.UUID) *fault.Error {
 // maySee asks the Authorizer. An error other than a fault becomes fault.Internal, with its text for the log only.
 func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.Error {
 	if s.opts.Authorizer == nil {
-		return fault.New(fault.Forbidden, "nobody may see anybody here")
+		return fault.New(fault.Forbidden, "subscriptions are not allowed")
 	}
 	kinds := to.Kind == "" || from.Kind.mayInitiate(to.Kind)
 	if !kinds {
@@ -94,7 +94,7 @@ func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.E
 	case err == nil:
 		return errUnseen()
 	case err.Code == fault.Internal:
-		s.log.Error("authorization not decided", "peer", from.ID, "node", to.ID, "err", err.Cause)
+		s.log.Error("cannot decide authorization", "peer", from.ID, "node", to.ID, "err", err.Cause)
 	}
 	return err
 }

@@ -122,7 +122,7 @@ func (s *Server) restore(x *session, h PeerPass) *fault.Error {
 
 // errChanging says that an answer was overtaken by a change.
 func errChanging() *fault.Error {
-	return fault.New(fault.Unavailable, "permissions are changing too fast to tell")
+	return fault.New(fault.Unavailable, "permissions are changing too fast to decide")
 }
 
 // revive puts a client that the Authorizer agreed to at the generation gen back into the table, with its tunnel to x's agent. It

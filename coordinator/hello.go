@@ -97,7 +97,7 @@ func parseQuery(q url.Values) (Hello, error) {
 	}
 	h.Name = q.Get("name")
 	if len(h.Name) > MaxName || !utf8.ValidString(h.Name) {
-		return Hello{}, fault.New(fault.Invalid, "the name is too long, or no text").WithField("name", fmt.Sprintf("at most %d bytes of UTF-8", MaxName))
+		return Hello{}, fault.New(fault.Invalid, "the name is too long or not valid text").WithField("name", fmt.Sprintf("at most %d bytes of UTF-8", MaxName))
 	}
 	return h, nil
 }

@@ -242,7 +242,7 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 
 // errUnseen is the answer about a participant of a kind that the asking one never meets.
 func errUnseen() *fault.Error {
-	return fault.New(fault.NotFound, "there is no such participant, or it may not be seen")
+	return fault.New(fault.NotFound, "the participant does not exist, or you do not have access to it")
 }
 
 // firstTargets is what a session subscribes to at its hello: what it asked for, and the servers for those who work for them.
@@ -270,7 +270,7 @@ func (s *Server) resolve(x *session, h Hello) (uuid.UUID, bool) {
 	defer cancel()
 	id, err := s.opts.Resolve(ctx, x.principal, h.Name)
 	if err != nil {
-		s.log.Debug("name in a hello not found", "peer", x.principal.ID, "err", err)
+		s.log.Debug("cannot resolve name in hello", "peer", x.principal.ID, "err", err)
 		return uuid.Nil, false
 	}
 	return id, id != uuid.Nil && id != x.principal.ID
@@ -288,7 +288,7 @@ func (s *Server) greetServer(x *session) {
 	s.mu.Unlock()
 	for _, w := range workers {
 		if err := s.subscribe(w, x.principal.ID, true); err != nil {
-			s.log.Warn("participant not introduced to server", "peer", w.principal.ID, "err", err)
+			s.log.Warn("cannot introduce participant to server", "peer", w.principal.ID, "err", err)
 		}
 		if x.ctx.Err() != nil {
 			return

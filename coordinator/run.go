@@ -136,7 +136,7 @@ func readWelcome(data []byte) (*Welcome, error) {
 	case m.Error != nil:
 		return nil, &fault.Error{Code: m.Error.Code, Message: m.Error.Message}
 	case m.Welcome == nil:
-		return nil, errors.New("the first message is no welcome")
+		return nil, errors.New("the first message is not a welcome")
 	}
 	return m.Welcome, nil
 }

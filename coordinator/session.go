@@ -319,7 +319,7 @@ func (s *Server) write(x *session) {
 			err := x.conn.Write(ctx, encode(ServerMessage{Error: final}))
 			cancel()
 			if err != nil {
-				s.log.Debug("last message not delivered", "peer", x.principal.ID, "err", err)
+				s.log.Debug("cannot deliver last message", "peer", x.principal.ID, "err", err)
 			}
 			x.conn.Close(x.finalStatus, final.Message)
 			return

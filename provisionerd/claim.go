@@ -30,7 +30,7 @@ type Claim struct{ file *os.File }
 // a conflict; an heir that finds the folder taken fails the same way.
 func ClaimFolder(ctx context.Context, dir string, heir bool) (*Claim, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be made: %w", err)
+		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err)
 	}
 	file, err := os.OpenFile(filepath.Join(dir, claimName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -82,7 +82,7 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) er
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return fault.New(fault.Conflict, "The folder %s is still used by what delivers the results of a killed provisioner: %w", dir, taken)
+			return fault.New(fault.Conflict, "The helper that delivers a killed provisioner's results still uses the folder %s: %w", dir, taken)
 		}
 	}
 }

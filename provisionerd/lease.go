@@ -105,7 +105,7 @@ func (l *lease) Log(line *provisionerpb.LogLine) {
 		}
 		if !l.full {
 			l.full = true
-			l.addLocked(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, line.Stage, fmt.Sprintf("The log is longer than %d MiB: from here on only errors are kept.", maxLog>>20)), lineCost)
+			l.addLocked(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, line.Stage, fmt.Sprintf("The log is longer than %d MiB. From here on, only errors are kept.", maxLog>>20)), lineCost)
 		}
 		if !isError {
 			l.dropped++

@@ -34,7 +34,7 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 
 	disk, err := createJournal(d.store.path(key), forJournal(offer))
 	if err != nil {
-		d.log.Error("journal not made, keeping the job in memory", "job", key.job, "err", err)
+		d.log.Error("cannot create journal, keeping the job in memory", "job", key.job, "err", err)
 		disk = nil
 	}
 	l := newLease(key, offer, disk, d.log, d.wake.Poke)
@@ -52,7 +52,7 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
 	key, err := keyOf(ack.GetJobId(), ack.GetEpoch())
 	if err != nil {
-		d.log.Warn("acknowledgement not understood", "err", err)
+		d.log.Warn("cannot parse acknowledgement", "err", err)
 		return
 	}
 	d.mu.Lock()
@@ -99,7 +99,7 @@ func (d *Daemon) discard(l *lease) error {
 func (d *Daemon) revoked(r *provisionerpb.Revoked) {
 	key, err := keyOf(r.GetJobId(), r.GetEpoch())
 	if err != nil {
-		d.log.Warn("revocation not understood", "err", err)
+		d.log.Warn("cannot parse revocation", "err", err)
 		return
 	}
 	d.mu.Lock()

@@ -83,7 +83,7 @@ func (d *Daemon) serve() {
 		if errors.Is(err, errNotIntroduced) {
 			d.log.Debug("no session with the server", "err", err) // why not is said where the server is dialled
 		} else if opened || time.Since(lastSaid) >= sayEvery {
-			d.log.Warn("no session with the server, trying on", "err", err)
+			d.log.Warn("no session with the server, trying again", "err", err)
 			lastSaid = time.Now()
 		}
 		pause := outage.Next()
@@ -322,7 +322,7 @@ func (d *Daemon) confirm(s *session, ack *provisionerpb.Ack) {
 func (d *Daemon) canceled(c *provisionerpb.Cancel) {
 	key, err := keyOf(c.GetJobId(), c.GetEpoch())
 	if err != nil {
-		d.log.Warn("cancel not understood", "err", err)
+		d.log.Warn("cannot parse cancellation", "err", err)
 		return
 	}
 	d.mu.Lock()

@@ -34,7 +34,7 @@ func openStore(dir string) (*store, error) {
 	}
 	// Journals hold Terraform's state.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be made: %w", err)
+		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

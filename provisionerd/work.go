@@ -64,7 +64,7 @@ func (d *Daemon) execute(ctx context.Context, l *lease) (result *provisionerpb.R
 	defer func() {
 		if p := recover(); p != nil {
 			l.log.Error("executor panicked", "err", p, "stack", string(debug.Stack()))
-			result = &provisionerpb.Result{Error: fmt.Sprintf("The provisioner failed inside: %v", p)}
+			result = &provisionerpb.Result{Error: fmt.Sprintf("The provisioner failed with an internal error: %v", p)}
 		}
 	}()
 	select {
@@ -119,7 +119,7 @@ func (l *lease) escalate(over <-chan struct{}, grace time.Duration, cancel conte
 	case <-l.force:
 		cancel()
 	case <-timer.C:
-		l.log.Warn("job did not end in order, killing it", "duration", grace)
+		l.log.Warn("job did not end in time, killing it", "duration", grace)
 		cancel()
 	}
 }
@@ -176,7 +176,7 @@ func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 	}
 	err = errors.Join(cerr, err)
 	if err != nil {
-		l.log.Error("killed job not recovered, its last checkpoint stays", "err", err)
+		l.log.Error("cannot recover killed job, its last checkpoint stays", "err", err)
 	}
 	state := left.State
 	if state == nil {
@@ -185,7 +185,7 @@ func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 	if state == nil && err == nil && len(found.records) == 0 {
 		return false, nil
 	}
-	result := &provisionerpb.Result{Error: fmt.Sprintf("The provisioner was killed while it was %s. The last state it wrote is kept; the next build goes on from it.", doing(found.offer))}
+	result := &provisionerpb.Result{Error: fmt.Sprintf("The provisioner was killed while it was %s. The last written state is kept, and the next build continues from it.", doing(found.offer))}
 	if found.offer.GetWorkspaceBuild() != nil {
 		if sentence := (tfstate.Outcome{Unknown: left.Unknown, Tainted: left.Tainted}).Sentence(); sentence != "" {
 			result.Error += " " + sentence

@@ -153,7 +153,7 @@ func (k *keeper) run() (int, error) {
 			pauses.Reset()
 		}
 		pause := pauses.Next()
-		k.log.Error("agent crashed and is started again", "reason", describe(status), "duration", pause)
+		k.log.Error("agent crashed, restarting it", "reason", describe(status), "duration", pause)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -236,7 +236,7 @@ func (k *keeper) accept(conn *net.UnixConn) {
 		}
 		viewer, err := received(rights[:rn])
 		if err != nil {
-			k.log.Warn("take connection to a terminal", "err", err)
+			k.log.Warn("cannot take over terminal connection", "err", err)
 			continue
 		}
 		k.holder.Go(viewer)

@@ -87,7 +87,7 @@ func (c *Collector) Set(items []Item) {
 	kept := make(map[string]Value)
 	for _, item := range items {
 		if _, twice := kept[item.Key]; twice || item.Key == "" || len(c.items) == maxItems {
-			c.log.Warn("metadata item is left out", "reason", "no key, a key twice, or too many items")
+			c.log.Warn("ignored metadata item", "reason", "no key, a key twice, or too many items")
 			continue
 		}
 		kept[item.Key] = c.values[item.Key]

@@ -141,7 +141,7 @@ func (r *Runner) launch(cmd *exec.Cmd, output io.Writer, log *os.File) (*run, er
 		return nil, fmt.Errorf("start: %w", err)
 	}
 	if err := proc.PreferAsVictim(cmd.Process.Pid); err != nil {
-		r.log.Debug("set memory preference", "err", err)
+		r.log.Debug("cannot set memory preference", "err", err)
 	}
 	r.running[x] = struct{}{}
 	r.wg.Go(func() {

@@ -80,7 +80,7 @@ func (c *conn) keepAlive() {
 	select {
 	case <-c.mux.Ready():
 	case <-timeout.C:
-		c.server.log.Warn("ssh client says nothing", "peer", c.raw.RemoteAddr())
+		c.server.log.Warn("ssh client is silent", "peer", c.raw.RemoteAddr())
 		c.raw.Close()
 		return
 	case <-c.done:

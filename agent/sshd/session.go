@@ -197,7 +197,7 @@ func (s *session) runProgram(command string) {
 		return
 	}
 	if err := proc.PreferAsVictim(p.pid); err != nil {
-		s.log.Debug("set memory preference", "err", err)
+		s.log.Debug("cannot set memory preference", "err", err)
 	}
 	s.conn.server.reap(p)
 	s.mu.Lock()

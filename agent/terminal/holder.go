@@ -140,7 +140,7 @@ func (h *Holder) serve(conn net.Conn) error {
 	}
 	var want Start
 	if kind != ptywire.Open || json.Unmarshal(payload, &want) != nil || want.ID == uuid.Nil {
-		return errors.New("the first frame is no request")
+		return errors.New("the first frame is not a request")
 	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return err

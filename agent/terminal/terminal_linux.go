@@ -90,7 +90,7 @@ func open(h *Holder, want Start) (*terminal, error) {
 		return nil, fmt.Errorf("start %s: %w", want.Path, err)
 	}
 	if err := proc.PreferAsVictim(t.pid); err != nil {
-		h.log.Debug("set memory preference", "err", err)
+		h.log.Debug("cannot set memory preference", "err", err)
 	}
 	return t, nil
 }

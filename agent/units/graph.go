@@ -90,7 +90,7 @@ func (g *Graph) NextBuild(build uint64) {
 
 func checkName(name string) error {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return fmt.Errorf("%q is no name of a unit: it has 1 to %d letters", name, maxName)
+		return fmt.Errorf("%q is not a valid unit name: it must have 1 to %d characters", name, maxName)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (g *Graph) Want(name string, others ...string) error {
 		return err
 	}
 	if u.Status != Pending {
-		return fmt.Errorf("%s has been started: what it wants is declared before that", name)
+		return fmt.Errorf("%s has already started: declare what it wants before", name)
 	}
 	for _, other := range others {
 		if other == name || g.reaches(other, name) {

@@ -83,7 +83,7 @@ func TestUnits(t *testing.T) {
 	}()
 	ask(units.Request{Do: "start", Unit: "key"})
 	refused(units.Request{Do: "start", Unit: "key"}, "started already")
-	refused(units.Request{Do: "want", Unit: "key", Wants: []string{"x"}}, "has been started")
+	refused(units.Request{Do: "want", Unit: "key", Wants: []string{"x"}}, "has already started")
 	for _, name := range []string{"key", "clone"} {
 		ask(units.Request{Do: "complete", Unit: name})
 	}

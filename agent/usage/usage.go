@@ -15,7 +15,7 @@ type Amount struct {
 }
 
 // ErrNoContainer is returned where the process is in no control group of its own, or there is none to read.
-var ErrNoContainer = errors.New("this process is in no container")
+var ErrNoContainer = errors.New("this process is not in a container")
 
 // Meter reads the counters below a root folder.
 type Meter struct {

@@ -28,7 +28,7 @@ func TestGrace(t *testing.T) {
 	w.eventually("the checkpoint is stored", func() bool { return len(w.lines(id)) == 1 }, nil)
 	p.link.block(true)
 	row := w.await(id, "failed")
-	if !strings.Contains(row.Error, "not seen for 300ms") {
+	if !strings.Contains(row.Error, "offline for 300ms") {
 		t.Errorf("error is %q", row.Error)
 	}
 	// The daemon comes back with a result: it is refused, and the daemon serves on.

@@ -311,7 +311,7 @@ func TestFullDiskIsToldToFollowersOfWaitingJobs(t *testing.T) {
 	id := w.insert(nil)
 	until := follow(t, s, id)
 	until("the follower is told", func(l sdk.JobLog) bool {
-		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.") && strings.Contains(l.Output, "The job begins as soon as")
+		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.") && strings.Contains(l.Output, "The job starts as soon as")
 	})
 	if row := w.row(id); row.Status != "pending" {
 		t.Errorf("the job is %s: %s", row.Status, row.Error)

@@ -104,7 +104,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		}
 	case provisionerpb.Transition_TRANSITION_STOP:
 	default:
-		return fault.New(fault.Invalid, "this provisioner does not know the transition %v: upgrade it", work.GetTransition())
+		return fault.New(fault.Invalid, "this provisioner does not support the transition %v: upgrade it", work.GetTransition())
 	}
 	if err := r.fill(t, true, work.GetVariables(), work.GetState()); err != nil {
 		return err

@@ -33,7 +33,7 @@ func ownedByUs(dir string) error {
 	}
 	stat, ok := statusOf(info)
 	if !ok || !info.IsDir() || stat.uid != os.Geteuid() {
-		return fault.New(fault.Unavailable, "the folder %s belongs to somebody else: choose another", dir)
+		return fault.New(fault.Unavailable, "the folder %s belongs to another user: choose another", dir)
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func lockFile(name string) (*os.File, error) {
 	if err := tryLock(file); err != nil {
 		err = errors.Join(err, file.Close())
 		return nil, fault.New(fault.Conflict, "another server or provisioner uses the folder %s: %w", filepath.Dir(name), err).
-			WithDetail("Stop it, or give this one a configuration folder of its own with --global-config.")
+			WithDetail("Stop it, or give this one its own configuration folder with --global-config.")
 	}
 	return file, nil
 }

@@ -83,7 +83,7 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 	}
 	files, err := t.Files()
 	if errors.Is(err, template.ErrNoProjection) {
-		return Answer{}, fault.New(fault.Invalid, "The template is written in JSON: its form is what it was at its import.")
+		return Answer{}, fault.New(fault.Invalid, "The template is written in JSON: its form shows the values found at import.")
 	}
 	if err != nil {
 		return Answer{}, err

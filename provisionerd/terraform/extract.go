@@ -95,7 +95,7 @@ func extractEntry(root *os.Root, name string, header *tar.Header, r io.Reader) e
 	case tar.TypeXGlobalHeader, tar.TypeSymlink: // links follow at the end
 		return nil
 	default:
-		return fault.New(fault.Invalid, "the template's entry %s is neither a file nor a folder", name)
+		return fault.New(fault.Invalid, "the template's entry %s is not a file or folder", name)
 	}
 }
 
@@ -115,7 +115,7 @@ func extractLinks(root *os.Root, names archive.Names, links []*tar.Header) error
 }
 
 func notAllowed(err error) error {
-	return fault.New(fault.Invalid, "the template's source is refused: %w", err)
+	return fault.New(fault.Invalid, "the template's source is not accepted: %w", err)
 }
 
 func unusable(name string, err error) error {

@@ -292,13 +292,13 @@ func (s *slot) killLeft() {
 	}
 	if s.cgroup != nil {
 		if err := s.cgroup.kill(); err != nil {
-			s.e.log.Warn("cannot end what a job left", "err", err)
+			s.e.log.Warn("cannot end remaining processes of a job", "err", err)
 		}
 	}
 	// In namespaces they end with process 1.
 	if s.uid != 0 && s.e.isolation.bubblewrap == "" {
 		if err := sandbox.KillAccount(s.e.opts.Worker[0], s.uid); err != nil {
-			s.e.log.Warn("cannot end what a job left", "err", err)
+			s.e.log.Warn("cannot end remaining processes of a job", "err", err)
 		}
 	}
 }

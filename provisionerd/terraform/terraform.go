@@ -209,7 +209,7 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	case *provisionerpb.Offer_TemplateDryRun:
 		result = r.dryRun(ctx, work.TemplateDryRun)
 	default:
-		result = failed(fault.New(fault.Invalid, "this provisioner does not know the kind of job that it was offered: upgrade it"))
+		result = failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
 	}
 	if result.GetError() != "" && r.tookTooLong(stop) {
 		result.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner", e.opts.JobLimits.Timeout).Error()
