@@ -41,7 +41,7 @@ func (d *daemon) serveAPI() {
 	}
 }
 
-// api answers what is asked on the mesh. Whoever reaches it was introduced.
+// api answers requests on the mesh. Only introduced peers reach it.
 type api struct {
 	*daemon
 	watches chan struct{} // a slot per watch

@@ -103,7 +103,7 @@ func (d *daemon) stop(ctx context.Context, heard bool) {
 	}
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancelFlush()
-	// Either may have nobody to send to: the server stops first when everything is taken down.
+	// Both may fail: when everything shuts down, the server stops first.
 	if err := d.logs.Flush(flush); err != nil {
 		d.log.Warn("cannot send last logs", "err", err)
 	}

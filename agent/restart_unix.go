@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// restartSignals receives when somebody wants a process that is the agent's alone to be started again.
+// restartSignals receives requests to restart the agent's process.
 func restartSignals(ownProcess bool) chan os.Signal {
 	restarts := make(chan os.Signal, 1)
 	if ownProcess {

@@ -83,7 +83,7 @@ func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.E
 	}
 	kinds := to.Kind == "" || from.Kind.mayInitiate(to.Kind)
 	if !kinds {
-		to.Kind = "" // whoever may not see it must not learn that it is there: the same question, the same answer
+		to.Kind = "" // do not reveal existing peers to those who may not see them: ask the same question
 	}
 	ctx, cancel := context.WithTimeout(ctx, AuthorizeTimeout)
 	defer cancel()

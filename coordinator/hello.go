@@ -114,7 +114,7 @@ func (h Hello) query() url.Values {
 	return q
 }
 
-// checkNode is what holds for every node's announcement, whoever made it.
+// checkNode validates any node's announcement.
 func checkNode(n tailnet.NodeInfo) error {
 	if n.ID == uuid.Nil || n.Key.IsZero() {
 		return fmt.Errorf("node: no id or no key")

@@ -115,7 +115,7 @@ func (s *Server) measure(x *session) {
 		}
 		begin := time.Now()
 		if conn.Ping(x.ctx) != nil {
-			return // whoever reads finds out why
+			return // the reader finds out why
 		}
 		rtt := time.Since(begin)
 		s.mu.Lock()

@@ -95,7 +95,7 @@ type Options struct {
 	LostTimeout time.Duration
 	// ReadyTimeout is how long an initiator waits for the destination's ready. 0 means DefaultReadyTimeout.
 	ReadyTimeout time.Duration
-	// MaxSubscriptions bounds those of one participant that is no server. 0 means DefaultMaxSubscriptions.
+	// MaxSubscriptions limits the subscriptions of each participant other than servers. 0 means DefaultMaxSubscriptions.
 	MaxSubscriptions int
 	// OnPeer hears that a participant's connection began or ended, in order for one participant, from one goroutine. Slow
 	// ones miss intermediate changes, never the last. Nil means nobody listens.

@@ -30,7 +30,7 @@ const (
 	batch      = 128 // messages taken from the table at once
 	maxNotices = 8
 	maxAnswers = 1024 // refusals, and confirmations of unsubscribe, that wait for a client to read them
-	// Messages per second that are read from a participant that is no server, after a burst. What is above waits.
+	// Messages per second that are read from each participant other than servers, after a burst. Further messages wait.
 	messageRate  = 200
 	messageBurst = 1000
 )
@@ -262,7 +262,7 @@ func (s *Server) handle(x *session, m ClientMessage) error {
 	return nil
 }
 
-// handleNode takes a node's announcement: of itself and nobody else.
+// handleNode handles a node's announcement. A node may announce only itself.
 func (s *Server) handleNode(x *session, info tailnet.NodeInfo) error {
 	if info.ID != x.principal.ID {
 		return fault.New(fault.Forbidden, "a node may announce itself only, not %s", info.ID)

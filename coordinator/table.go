@@ -122,7 +122,7 @@ func (t *tunnel) introduced() bool {
 type binding struct {
 	key   tailnet.PublicKey
 	owner uuid.UUID
-	relay chan struct{} // holds a token while nobody talks to the relay about this key
+	relay chan struct{} // holds a token while no goroutine talks to the relay about this key
 	// revoked is set by the holder of the token.
 	revoked bool
 	// released is closed when the key is free again. Non-nil from the moment its owner let go of it.
@@ -235,7 +235,7 @@ func (s *Server) drop(t *tunnel) {
 	s.forget(b)
 }
 
-// forget drops the row of a peer that nobody needs.
+// forget drops the row of an unneeded peer.
 func (s *Server) forget(p *peer) {
 	if p.state == absent && len(p.tunnels) == 0 {
 		delete(s.peers, p.principal.ID)

@@ -17,7 +17,7 @@
 // stream until it is acknowledged.
 //
 // A daemon that has not heard of the server for as long as a lease outlives its stream (Welcome.grace) interrupts its jobs:
-// from then on the server may have given them to somebody else. What they produced stays in the journal.
+// from then on the server may have given them to another daemon. Their results stay in the journal.
 //
 // A daemon that was killed finds its journals when it starts again. A finished job is delivered; an unfinished one is
 // recovered by the executor and ends with a failed result that carries the last known state, and names what that may lack: the

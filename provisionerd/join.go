@@ -32,7 +32,7 @@ type RunOptions struct {
 	RelayOnly bool
 	// Interrupt, when it is closed, makes a draining daemon interrupt its jobs. Nil means never.
 	Interrupt <-chan struct{}
-	// OnStarted is called once, when the server has welcomed the daemon. Nil means nobody is told.
+	// OnStarted is called once, when the server has welcomed the daemon. It may be nil.
 	OnStarted func()
 }
 
@@ -74,7 +74,7 @@ func Run(ctx context.Context, opts RunOptions) (err error) {
 	stop, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if p.Err() != nil {
-		cancel() // refused: nobody waits for its jobs
+		cancel() // refused: the server does not wait for its jobs
 	}
 	helpers.Go(func() {
 		select {
@@ -122,7 +122,7 @@ func Join(opts RunOptions) (*Participant, error) {
 			p.node = node
 			return node, nil
 		},
-		// Nobody opens connections to a provisioner: Inbound is none.
+		// No peer may open connections to a provisioner: Inbound is none.
 	})
 	daemon := opts.Options
 	daemon.Dial = p.dial

@@ -95,7 +95,7 @@ func (d *Daemon) discard(l *lease) error {
 	return errors.Join(l.disk.close(), d.store.remove(l.key))
 }
 
-// revoked gives a lease up: the job belongs to somebody else by now, or to nobody.
+// revoked gives up a lease: the job now belongs to another daemon, or to none.
 func (d *Daemon) revoked(r *provisionerpb.Revoked) {
 	key, err := keyOf(r.GetJobId(), r.GetEpoch())
 	if err != nil {

@@ -51,7 +51,7 @@ type session struct {
 	dead chan struct{} // closed when the stream has ended
 }
 
-// queueLocked adds a message that is no event. Called with Daemon.mu held. It is bounded by what the server sends.
+// queueLocked adds a message other than an event. Called with Daemon.mu held. It is bounded by what the server sends.
 func (s *session) queueLocked(m *provisionerpb.DaemonMessage) { s.control = append(s.control, m) }
 
 // serve keeps a session open until Stop, or until the server refuses the daemon for good.
@@ -81,7 +81,7 @@ func (d *Daemon) serve() {
 			return
 		}
 		if errors.Is(err, errNotIntroduced) {
-			d.log.Debug("no session with the server", "err", err) // why not is said where the server is dialled
+			d.log.Debug("no session with the server", "err", err) // the dialer reports the cause
 		} else if opened || time.Since(lastSaid) >= sayEvery {
 			d.log.Warn("no session with the server, trying again", "err", err)
 			lastSaid = time.Now()

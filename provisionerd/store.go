@@ -71,7 +71,7 @@ func (s *store) remove(key leaseKey) error {
 	return nil
 }
 
-// keys lists the journals, and removes what nobody needs: what was set aside long ago, sources of a killed process.
+// keys lists the journals, and removes unneeded files: old journals that were set aside, and sources of a killed process.
 func (s *store) keys() ([]leaseKey, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

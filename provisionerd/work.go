@@ -21,8 +21,8 @@ import (
 const (
 	// recoverTime bounds what an executor may take to look after one killed job.
 	recoverTime = 2 * time.Minute
-	// fenceForce is how long a job may take to end in order when its lease may belong to somebody else by then. The server
-	// waits a little longer than this before it gives the job away.
+	// fenceForce is how long a job may take to stop when another daemon may hold its lease by then. The server waits a little
+	// longer than this before it gives the job away.
 	fenceForce = 20 * time.Second
 )
 
@@ -239,7 +239,7 @@ func doing(offer *provisionerpb.Offer) string {
 	return "working on the job"
 }
 
-// forJournal is an offer without what nobody needs after a kill: values, secrets and the state before the job.
+// forJournal returns an offer without what is not needed after a kill: values, secrets and the state before the job.
 func forJournal(offer *provisionerpb.Offer) *provisionerpb.Offer {
 	out := &provisionerpb.Offer{JobId: offer.GetJobId(), Epoch: offer.GetEpoch(), FileId: offer.GetFileId(), SourceSha256: offer.GetSourceSha256()}
 	switch j := offer.GetJob().(type) {

@@ -24,7 +24,7 @@ type Options struct {
 // Child cannot exist here.
 type Child struct{}
 
-// IsChild reports that this process is no keeper's agent.
+// IsChild reports false: there is no keeper on this system.
 func IsChild() bool { return false }
 
 // Scrub needs Linux.

@@ -226,7 +226,7 @@ func (s *Source) batch() []Line {
 	n, size := 0, 0
 	end := len(s.pending)
 	if s.dropped > 0 {
-		end = s.gap // what is missing is told in its place
+		end = s.gap // a line in its place reports the gap
 	}
 	for n < end && n < maxBatch && (n == 0 || size+len(s.pending[n].Output) <= maxBatchBytes) {
 		s.pending[n].Seq = s.next + uint64(n)
@@ -255,7 +255,7 @@ func (q *Queue) refuse(s *Source) {
 	s.pending, s.inFlight, s.bytes, s.dropped = nil, 0, 0, 0
 }
 
-// Flush blocks until nothing waits or ctx ends. Somebody else must be in Run.
+// Flush blocks until nothing waits or ctx ends. Another goroutine must be in Run.
 func (q *Queue) Flush(ctx context.Context) error {
 	q.mu.Lock()
 	idle := q.idle.Changed()

@@ -59,7 +59,7 @@ type Collector struct {
 	items    []Item
 	values   map[string]Value
 	watchers map[*watcher]struct{}
-	stop     context.CancelFunc // of the scripts; nil while nobody watches
+	stop     context.CancelFunc // of the scripts; nil without viewers
 	closed   bool
 	wg       sync.WaitGroup // grows only while not closed
 }
@@ -229,7 +229,7 @@ func (c *Collector) store(v Value) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.values[v.Key]; !known {
-		return // its item is no more
+		return // its item is gone
 	}
 	c.values[v.Key] = v
 	for w := range c.watchers {

@@ -21,7 +21,7 @@ type Script struct {
 	Text    string
 	Timeout time.Duration // 0 means none
 	LogPath string        // may start with ~ or hold variables; relative is below the log folder; empty means a default
-	Output  io.Writer     // gets what the script prints; must not block for long. nil means nobody does
+	Output  io.Writer     // gets the script's output; must not block for long. nil discards it
 
 	noFile bool
 }

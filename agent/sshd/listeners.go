@@ -97,7 +97,7 @@ func (c *conn) cancelForwardUnix(payload []byte) (bool, []byte) {
 
 func unixKey(path string) string { return "unix " + path }
 
-// listenUnix listens on a socket that only the account can use. A socket that nobody answers any more is replaced.
+// listenUnix listens on a socket that only the account can use. A stale socket is replaced.
 func listenUnix(path string) (net.Listener, error) {
 	config := net.ListenConfig{Control: privateSocket}
 	l, err := config.Listen(context.Background(), "unix", path)

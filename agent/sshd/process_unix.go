@@ -249,7 +249,7 @@ func (p *process) isEnd(err error) bool {
 	return errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EIO)
 }
 
-// terminalOutput reads a terminal until nobody has it open (EIO on Linux), or its program has ended and it is silent.
+// terminalOutput reads a terminal until no process has it open (EIO on Linux), or its program has ended and it is silent.
 type terminalOutput struct {
 	p      *process
 	master *os.File

@@ -240,7 +240,7 @@ func (s *session) join(p *process) {
 
 func (s *session) copyOutput(p *process, dst io.Writer, src io.Reader) {
 	if _, err := netio.Copy(dst, src); err != nil && !p.isEnd(err) {
-		p.hangUp() // nobody reads any more
+		p.hangUp() // the reader is gone
 	}
 }
 

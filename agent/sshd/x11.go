@@ -110,7 +110,8 @@ func (x *x11Forward) listen() (err error) {
 
 func (x *x11Forward) close() { x.once.Do(func() { x.listener.Close() }) }
 
-// prepareX11 gives the session's programs the display and its cookie. Without xauth they have neither, and the person is told.
+// prepareX11 gives the session's programs the display and its cookie. Without xauth they get neither, and the user sees a
+// message.
 func (s *session) prepareX11(env *proc.Env) {
 	x := s.x11
 	if err := x.authorize(s.conn.server.run, env); err != nil {

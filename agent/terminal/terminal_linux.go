@@ -122,7 +122,7 @@ func (t *terminal) run() {
 	t.changed.Broadcast()
 }
 
-// wait blocks until the shell has ended: by itself, or because it was asked to, or because nobody has looked for long.
+// wait blocks until the shell has ended: on its own, on request, or after a long time without viewers.
 func (t *terminal) wait() syscall.WaitStatus {
 	look := time.NewTicker(max(t.holder.opt.Abandoned/10, time.Millisecond))
 	defer look.Stop()
@@ -132,7 +132,7 @@ func (t *terminal) wait() syscall.WaitStatus {
 			return status
 		case <-look.C:
 			if since, alone := t.left(); alone && time.Since(since) > t.holder.opt.Abandoned {
-				t.end("nobody has looked at it for " + t.holder.opt.Abandoned.String())
+				t.end("it had no viewers for " + t.holder.opt.Abandoned.String())
 			}
 			continue
 		case <-t.asked:
@@ -168,7 +168,7 @@ func (t *terminal) left() (since time.Time, alone bool) {
 	return t.leftAt, len(t.viewers) == 0
 }
 
-// pump reads what the shell prints until nobody has the terminal open (EIO), or the shell has ended and it is silent.
+// pump reads the shell's output until no process has the terminal open (EIO), or the shell has ended and it is silent.
 func (t *terminal) pump() {
 	buf := make([]byte, chunk)
 	for {
@@ -341,7 +341,7 @@ func (t *terminal) next(v *viewer, buf []byte) (n int, over *ptywire.End) {
 	if v.gone {
 		return 0, nil
 	}
-	v.pos = max(v.pos, t.total-Scrollback) // once asked to end, the shell waits for nobody
+	v.pos = max(v.pos, t.total-Scrollback) // once asked to end, the shell does not wait for viewers
 	at := int(v.pos % Scrollback)
 	n = copy(buf, t.ring[at:min(len(t.ring), at+int(t.total-v.pos))])
 	return n, t.over
@@ -378,7 +378,7 @@ func (t *terminal) input(v *viewer) {
 	}
 }
 
-// resize takes the size of whoever came or changed last.
+// resize takes the size of the viewer who joined or resized last.
 func (t *terminal) resize(size ptywire.Size) {
 	if size.Height == 0 || size.Width == 0 {
 		return

@@ -36,7 +36,7 @@ type Unit struct {
 	Wants  []string `json:"wants"`           // in the order of declaration
 	Waits  []string `json:"waits"`           // those of Wants that are not complete
 	Ready  bool     `json:"ready"`           // it may start
-	Known  bool     `json:"known"`           // somebody has named it
+	Known  bool     `json:"known"`           // a request has named it
 	Error  string   `json:"error,omitempty"` // of the request
 }
 
@@ -183,7 +183,7 @@ func (g *Graph) Start(ctx context.Context, name string) error {
 		case <-changed:
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil { // also when both came: nobody waits for this start
+		if ctx.Err() != nil { // even if both arrived: the caller is gone
 			return fmt.Errorf("%s still waits for %s", name, strings.Join(waits, ", "))
 		}
 	}
@@ -230,7 +230,7 @@ func (g *Graph) Complete(name string) error {
 	return g.change()
 }
 
-// Get tells about one unit, also one that nobody has named.
+// Get describes one unit, even one that has not been named.
 func (g *Graph) Get(name string) Unit {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -102,7 +102,7 @@ func (g *Graph) answer(ctx context.Context, r Request) (Unit, error) {
 // ErrAway is returned where no agent answers on the socket now.
 var ErrAway = errors.New("no agent answers")
 
-// Ask sends one request and blocks for its answer. An error that the agent tells is no ErrAway.
+// Ask sends one request and blocks for its answer. Errors from the agent are not ErrAway.
 func Ask(ctx context.Context, path string, r Request) (Unit, error) {
 	var answer Unit
 	err := jsonline.Ask(ctx, path, maxAnswer, r, &answer)

@@ -199,7 +199,7 @@ func (m *Meter) groupCPULimit() *float64 {
 		if err != nil || len(f) != 2 || f[0] == "max" {
 			return nil
 		}
-		quota, _ = strconv.ParseFloat(f[0], 64) // nonsense is no limit
+		quota, _ = strconv.ParseFloat(f[0], 64) // a malformed value means no limit
 		period, _ = strconv.ParseFloat(f[1], 64)
 	} else {
 		var err error

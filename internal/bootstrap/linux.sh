@@ -1,12 +1,12 @@
 #!/bin/sh
-# Fetches the workspace agent from the server and becomes it. It never ends by itself: when something is wrong it says what,
-# tries again where that can help, and otherwise stays, so that somebody can look.
+# Downloads the workspace agent from the server and executes it. The script never exits: on a problem it prints the cause,
+# retries if that can help, and otherwise keeps running so that a user can inspect the workspace.
 ARCH=@ARCH@
 url='${ACCESS_URL}'
 export CODER_AGENT_URL="$url" CODER_AGENT_AUTH='${AUTH_TYPE}'
 
 if [ -n "${TF_REATTACH_PROVIDERS:-}" ]; then
-	# Started by the build itself, on its host: the build's folders and variables go away with it.
+	# Started by the build itself, on its host: the build's folders and variables disappear with it.
 	unset TF_REATTACH_PROVIDERS TF_IN_AUTOMATION TF_CLI_CONFIG_FILE TF_APPEND_USER_AGENT TF_DISABLE_PLUGIN_TLS
 	unset TF_LOG TF_LOG_CORE TF_LOG_PATH TF_LOG_PROVIDER CHECKPOINT_DISABLE GOGC TMPDIR
 	HOME=$PWD
@@ -21,7 +21,7 @@ stay() {
 	while :; do sleep 3600 9<&-; done
 }
 
-# fetch FILE URL: the downloader that there is. Its words go to $dir/said.
+# fetch FILE URL: downloads with the first available program. Its output goes to $dir/said.
 fetch() {
 	if command -v curl >/dev/null 2>&1; then
 		curl -fsSL --connect-timeout 15 -o "$1" "$2" 2>"$dir/said"
@@ -34,8 +34,8 @@ fetch() {
 	fi
 }
 
-# report TEXT: tells the server, which shows it with the workspace. The token is in the body, where no list of processes has
-# it, and goes nowhere that fetch would not go: a server whose certificate is not trusted is told nothing.
+# report TEXT: reports to the server, which shows the text with the workspace. The token is in the body, where no process list shows
+# it. The report follows the same trust rules as fetch: it never goes to a server with an untrusted certificate.
 report() {
 	[ -n "$dir" ] && [ -n "${CODER_AGENT_TOKEN:-}" ] || return 0
 	(umask 077 && printf '%s\n%s\n' "$CODER_AGENT_TOKEN" "$1" >"$dir/report") 2>/dev/null || return 0
@@ -50,7 +50,7 @@ report() {
 	rm -f "$dir/report"
 }
 
-# why CODE: what a failed fetch means, from the downloader's exit status and words.
+# why CODE: explains a failed download, from the downloader's exit status and output.
 why() {
 	case $(cat "$dir/said" 2>/dev/null) in
 	*expired* | *"not yet valid"* | *"not yet activated"*)
@@ -87,7 +87,7 @@ why() {
 	esac
 }
 
-# clock_is_wrong compares days with the server's Date header, which needs no trust: nothing is decided by it.
+# clock_is_wrong compares days with the server's Date header. This needs no trust, because nothing depends on the result.
 clock_is_wrong() {
 	if command -v curl >/dev/null 2>&1; then
 		head=$(curl -ksSI --max-time 15 "$url" 2>/dev/null)

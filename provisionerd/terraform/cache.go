@@ -34,8 +34,8 @@ var errInitTimeout = errors.New("terraform init took too long")
 // maxRemembered bounds the analyses kept in memory.
 const maxRemembered = 256
 
-// cache holds template versions, unpacked and initialized, by the hash of their source. A version's folder appears complete
-// or not at all, and nobody writes to it afterwards, so that processes can share the cache.
+// cache holds template versions, unpacked and initialized, by the hash of their source. A version's folder appears complete or
+// not at all, and never change afterwards, so that processes can share the cache.
 type cache struct {
 	dir string
 	e   *Executor

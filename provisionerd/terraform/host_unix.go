@@ -31,7 +31,7 @@ func tryLock(file *os.File) error {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// waitLock waits for a file's lock. A signal to this thread, such as the Go runtime's own, is no reason to give up.
+// waitLock waits for a file's lock. It retries after a signal to this thread, such as the Go runtime's own.
 func waitLock(file *os.File) error {
 	for {
 		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != syscall.EINTR {

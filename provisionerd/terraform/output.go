@@ -217,7 +217,7 @@ func parseLine(line []byte) event {
 			}
 		}
 	case "outputs":
-		e.text = "" // a template's outputs are nobody's business here, and may be secrets
+		e.text = "" // a template's outputs do not belong here, and may be secrets
 	}
 	if *m.Message == dumpMessage {
 		e.dump = m.State

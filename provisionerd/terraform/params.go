@@ -206,7 +206,7 @@ func (d *declared) addLifted(outputs map[string]stateOutput) error {
 	return nil
 }
 
-// placeholder is a value of a required parameter for planning at import, when nobody has given one.
+// placeholder returns a value of a required parameter for planning at import, when there is no value yet.
 func placeholder(p *provisionerpb.Parameter) string {
 	switch {
 	case p.GetType() == "list(string)":

@@ -325,7 +325,7 @@ func (e *Executor) chooseDirs() error {
 	if e.runDir, err = filepath.Abs(e.opts.RunDir); err != nil {
 		return fmt.Errorf("choose run folder: %w", err)
 	}
-	// As root, templates run as somebody who must reach it.
+	// As root, templates run under other accounts, which must reach it.
 	_, open := reachable(existing(e.runDir))
 	if len(e.runDir) > maxRunDir || root && !open {
 		sum := sha256.Sum256([]byte(e.runDir))
