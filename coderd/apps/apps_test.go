@@ -302,9 +302,9 @@ func TestTrouble(t *testing.T) {
 	}
 	want("1", http.StatusBadGateway, "Nothing listens on port 1")
 	want("sick", http.StatusBadGateway, "Its health check fails")
-	want("docs", http.StatusNotFound, "link to somewhere else")
-	want("top", http.StatusNotFound, "opened in a terminal")
-	want("elsewhere", http.StatusNotFound, "not one of the workspace itself")
+	want("docs", http.StatusNotFound, "link to another site")
+	want("top", http.StatusNotFound, "Open it in a terminal")
+	want("elsewhere", http.StatusNotFound, "must belong to the workspace")
 	want("0", http.StatusNotFound, "no such app")
 	want("65536", http.StatusNotFound, "no such app")
 	w.mu.Lock()

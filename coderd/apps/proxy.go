@@ -99,7 +99,7 @@ func (s *Service) newProxy() *httputil.ReverseProxy {
 func (s *Service) forward(w http.ResponseWriter, r *http.Request, who visitor, a app, m mode) error {
 	switch {
 	case a.unusable != "":
-		s.write(w, r, page{http.StatusNotFound, a.name + " cannot be opened like this", a.unusable, s.dashboard(a.path())})
+		s.write(w, r, page{http.StatusNotFound, a.name + " cannot be opened", a.unusable, s.dashboard(a.path())})
 		return nil
 	case !a.running:
 		s.write(w, r, page{http.StatusServiceUnavailable, "The workspace " + a.place.workspace + " is not running", "Start it, and open " + a.name + " again.", s.dashboard(a.path())})
