@@ -184,7 +184,7 @@ func TestTerminal(t *testing.T) {
 	}
 	ws, conn = open() // the agent is lost
 	conn.Close()
-	closed(ws, websock.StatusTryAgain, "can be opened again")
+	closed(ws, websock.StatusTryAgain, "reopen the terminal")
 	ws, _ = open() // nonsense
 	if err := ws.Write(t.Context(), []byte(`{"data":`)); err != nil {
 		t.Fatal(err)
