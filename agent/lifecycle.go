@@ -80,8 +80,8 @@ func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse)
 	w.setLifecycle(outcome)
 }
 
-// stop runs the stop scripts and lets the server know. heard says that the server still listens.
-func (d *daemon) stop(ctx context.Context, heard bool) {
+// stop runs the stop scripts and lets the server know. listening says that the server still takes reports.
+func (d *daemon) stop(ctx context.Context, listening bool) {
 	w, m := d.current()
 	if w == nil {
 		return
@@ -98,7 +98,7 @@ func (d *daemon) stop(ctx context.Context, heard bool) {
 		outcome = agentpb.LifecycleState_LIFECYCLE_STATE_SHUTDOWN_ERROR
 	}
 	d.setLifecycle(outcome)
-	if !heard {
+	if !listening {
 		return
 	}
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)

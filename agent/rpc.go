@@ -86,13 +86,13 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 		debug.FreeOSMemory() // joining needs more than staying does
 	}
 
-	heard := time.AfterFunc(silence, func() { cancel(errSilent) })
-	defer heard.Stop()
+	limit := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer limit.Stop()
 	var wg sync.WaitGroup
 	part := func(f func() error) { wg.Go(func() { cancel(f()) }) }
 	changed, hellos := notify.NewWake(), make(chan *agentpb.Hello)
 	part(func() error { return d.beat(ctx, stream, hellos) })
-	part(func() error { return d.listen(stream, func() { heard.Reset(silence) }, changed) })
+	part(func() error { return d.listen(stream, func() { limit.Reset(silence) }, changed) })
 	part(func() error { return d.renew(ctx, client, changed, hellos) })
 	part(func() error { return d.reports.run(ctx, client, d.log) })
 	part(func() error { return d.logs.Run(ctx, sender(client)) })
@@ -182,14 +182,14 @@ func (d *daemon) beat(ctx context.Context, stream *connectStream, hellos <-chan 
 	}
 }
 
-func (d *daemon) listen(stream *connectStream, heard func(), changed notify.Wake) error {
+func (d *daemon) listen(stream *connectStream, alive func(), changed notify.Wake) error {
 	defer func() { _ = stream.CloseResponse() }() // the error of Receive says more
 	for {
 		m, err := stream.Receive()
 		if err != nil {
 			return fmt.Errorf("%w: %w", errEnded, err)
 		}
-		heard()
+		alive()
 		if down := m.GetShutdown(); down != nil {
 			select {
 			case d.asked <- down.GetReason():

@@ -85,30 +85,30 @@ type Client struct {
 	stop     chan struct{} // closed by Close
 	stopOnce sync.Once
 	done     chan struct{} // closed when Run is over
-	said     chan struct{} // closed when bye was said, or Run is over
-	saidOnce sync.Once
+	byeSent  chan struct{} // closed when bye was said, or Run is over
+	byeOnce  sync.Once
 	probe    notify.Wake // Reconnect was called
 	due      notify.Wake // a deadline changed
 
 	applying sync.Mutex // orders changes of the node's peers with those of peers below; taken before mu
 
-	mu       sync.Mutex // guards everything below
-	started  bool
-	err      error // why Run ended
-	node     Node
-	welcome  *Welcome
-	welcomes uint64 // how many there were
-	online   bool
-	wants    map[uuid.UUID]*want
-	peers    map[uuid.UUID]*known
-	leaving  map[uuid.UUID]struct{} // whose end of subscription the server was told, and has not confirmed on this connection
-	changed  notify.Broadcast       // of anything that await may wait for
-	out      outbox
-	order    uint64 // of introductions
+	mu            sync.Mutex // guards everything below
+	started       bool
+	err           error // why Run ended
+	node          Node
+	welcome       *Welcome
+	welcomes      uint64 // how many there were
+	online        bool
+	subscriptions map[uuid.UUID]*subscription
+	peers         map[uuid.UUID]*remote
+	leaving       map[uuid.UUID]struct{} // whose end of subscription the server was told, and has not confirmed on this connection
+	changed       notify.Broadcast       // of anything that await may wait for
+	out           outbox
+	order         uint64 // of introductions
 }
 
-// want is a subscription.
-type want struct {
+// subscription is a peer that callers of the Client want to see.
+type subscription struct {
 	waiters int
 	kept    bool            // it was granted to a caller, or is one of the options': it stays until Unsubscribe
 	err     error           // the last refusal
@@ -117,12 +117,12 @@ type want struct {
 	retry   time.Time       // when to ask again; zero: the server was asked, or will be on connecting
 }
 
-func newWant(kept bool) *want {
-	return &want{kept: kept, pause: backoff.Backoff{Min: time.Second, Max: 15 * time.Second}}
+func newSubscription(kept bool) *subscription {
+	return &subscription{kept: kept, pause: backoff.Backoff{Min: time.Second, Max: 15 * time.Second}}
 }
 
-// known is a peer that the node has.
-type known struct {
+// remote is a peer that the node has.
+type remote struct {
 	info  tailnet.NodeInfo
 	kind  Kind
 	order uint64
@@ -143,13 +143,13 @@ func NewClient(opts ClientOptions) *Client {
 	}
 	c := &Client{
 		opts: opts, log: opts.Logger,
-		stop: make(chan struct{}), done: make(chan struct{}), said: make(chan struct{}),
+		stop: make(chan struct{}), done: make(chan struct{}), byeSent: make(chan struct{}),
 		probe: notify.NewWake(), due: notify.NewWake(),
-		wants: make(map[uuid.UUID]*want), peers: make(map[uuid.UUID]*known), leaving: make(map[uuid.UUID]struct{}),
+		subscriptions: make(map[uuid.UUID]*subscription), peers: make(map[uuid.UUID]*remote), leaving: make(map[uuid.UUID]struct{}),
 		out: newOutbox(),
 	}
 	for _, id := range opts.Subscribe {
-		c.wants[id] = newWant(true)
+		c.subscriptions[id] = newSubscription(true)
 	}
 	return c
 }
@@ -198,7 +198,7 @@ func (c *Client) Leave() {
 	if c.begin() {
 		c.end(nil) // it never ran
 	}
-	<-c.said
+	<-c.byeSent
 }
 
 // Done is closed when the client does nothing any more. Err says why.
@@ -236,10 +236,10 @@ func (c *Client) Welcome(ctx context.Context) (Welcome, error) {
 // confirm that they were given up.
 func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 	c.mu.Lock()
-	w := c.wants[id]
+	w := c.subscriptions[id]
 	if w == nil {
-		w = newWant(false)
-		c.wants[id] = w
+		w = newSubscription(false)
+		c.subscriptions[id] = w
 		c.out.subscribe(id)
 	}
 	w.waiters++
@@ -258,8 +258,8 @@ func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 	w.waiters--
 	if err == nil {
 		w.kept = true
-	} else if !w.kept && w.waiters == 0 && c.wants[id] == w {
-		delete(c.wants, id)
+	} else if !w.kept && w.waiters == 0 && c.subscriptions[id] == w {
+		delete(c.subscriptions, id)
 		c.out.unsubscribe(id)
 	}
 	return err
@@ -269,9 +269,9 @@ func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 func (c *Client) Unsubscribe(id uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.wants[id]; w != nil {
+	if w := c.subscriptions[id]; w != nil {
 		w.err, w.final = fault.New(fault.Conflict, "the subscription was given up"), true
-		delete(c.wants, id)
+		delete(c.subscriptions, id)
 		c.out.unsubscribe(id)
 		c.changed.Notify()
 	}
@@ -279,7 +279,7 @@ func (c *Client) Unsubscribe(id uuid.UUID) {
 
 // Server blocks until a server is among the peers, and returns the best: a connected one, of these the latest introduced.
 func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
-	var best *known
+	var best *remote
 	err := c.await(ctx, "wait for the server's node", func() (bool, error) {
 		best = nil
 		for _, k := range c.peers {
@@ -311,7 +311,7 @@ func (c *Client) Replaced(ctx context.Context, id uuid.UUID) error {
 	})
 }
 
-func (k *known) better(than *known) bool {
+func (k *remote) better(than *remote) bool {
 	if k.lostAt.IsZero() != than.lostAt.IsZero() {
 		return k.lostAt.IsZero()
 	}

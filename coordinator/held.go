@@ -167,8 +167,8 @@ func (s *Server) revive(x *session, principal Principal, h PeerPass, gen uint64)
 
 // remember notes that the agent p has a client that this server did not tell it of.
 func (p *peer) remember(h PeerPass) {
-	if p.told[h.ID].key.IsZero() {
-		p.told[h.ID] = told{key: h.Key, pass: h.Pass}
+	if p.views[h.ID].key.IsZero() {
+		p.views[h.ID] = view{key: h.Key, pass: h.Pass}
 	}
 }
 
@@ -176,7 +176,7 @@ func (p *peer) remember(h PeerPass) {
 func (s *Server) dismiss(x *session, h PeerPass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x.peer.session == x && x.peer.told[h.ID].key.IsZero() {
+	if x.peer.session == x && x.peer.views[h.ID].key.IsZero() {
 		x.goodbyes = append(x.goodbyes, encode(ServerMessage{Gone: &PeerGone{h.ID, h.Key}}))
 		x.wake.Poke()
 	}

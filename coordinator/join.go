@@ -143,8 +143,8 @@ func (s *Server) attach(x *session) (old *binding) {
 		x.goodbyes = append(x.goodbyes, p.goodbyes[i].message)
 		p.goodbyes[i].said = time.Now()
 	}
-	for partner, known := range p.told {
-		p.told[partner] = told{key: known.key}
+	for partner, seen := range p.views {
+		p.views[partner] = view{key: seen.key}
 		p.mark(partner)
 	}
 	for partner, t := range p.tunnels {

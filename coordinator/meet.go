@@ -35,10 +35,10 @@ func newAnnouncement(info tailnet.NodeInfo, kind Kind) *announcement {
 			ack:   encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: kind, Ack: true}}),
 		}
 	}
-	a.whole = say()
-	if a.apart = a.whole; !a.open() {
+	a.complete = say()
+	if a.reduced = a.complete; !a.open() {
 		info.Endpoints, info.Mapped = nil, netip.AddrPort{}
-		a.apart = say()
+		a.reduced = say()
 	}
 	return a
 }
@@ -46,8 +46,8 @@ func newAnnouncement(info tailnet.NodeInfo, kind Kind) *announcement {
 // open reports whether the node is known to be behind no NAT, or no STUN server answers it. A nil announcement is not open.
 func (a *announcement) open() bool { return a != nil && a.measured && !a.mapped.IsValid() }
 
-// apart reports whether p is not to be told its partner's endpoints yet.
-func (t *tunnel) apart(p *peer) bool {
+// withholds reports whether p must not learn its partner's endpoints yet.
+func (t *tunnel) withholds(p *peer) bool {
 	return !*t.invited(p) && t.separated()
 }
 
@@ -97,9 +97,9 @@ func (s *Server) meet(t *tunnel) {
 func (s *Server) separate(p *peer, t *tunnel) {
 	t.meeting = meeting{}
 	o := t.other(p)
-	if known, ok := p.told[o.principal.ID]; ok && o.node != nil && o.node.mapped.IsValid() {
-		known.apart = true
-		p.told[o.principal.ID] = known
+	if seen, ok := p.views[o.principal.ID]; ok && o.node != nil && o.node.mapped.IsValid() {
+		seen.withheld = true
+		p.views[o.principal.ID] = seen
 	}
 }
 

@@ -26,7 +26,7 @@ func (c *Client) handle(m ServerMessage) error {
 		}
 		c.mu.Unlock()
 	case m.Gone != nil:
-		c.forget(m.Gone.ID, func(k *known) bool { return k.info.Key == m.Gone.Key })
+		c.forget(m.Gone.ID, func(k *remote) bool { return k.info.Key == m.Gone.Key })
 	case m.Pass != nil:
 		c.mu.Lock()
 		if k := c.peers[m.Pass.ID]; k != nil && k.info.Key == m.Pass.Key {
@@ -84,7 +84,7 @@ func (c *Client) introduced(u PeerUpdate) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := &known{info: u.Info, kind: u.Kind, order: c.order}
+	k := &remote{info: u.Info, kind: u.Kind, order: c.order}
 	if old == nil || old.info.Key != u.Info.Key {
 		c.order++
 		k.order = c.order
@@ -95,7 +95,7 @@ func (c *Client) introduced(u PeerUpdate) {
 	if u.Ack {
 		c.out.ready(id)
 	}
-	if w := c.wants[id]; w != nil {
+	if w := c.subscriptions[id]; w != nil {
 		w.err, w.retry = nil, time.Time{}
 		w.pause.Reset()
 	}
@@ -109,7 +109,7 @@ func (c *Client) watches(kind Kind) bool {
 }
 
 // forget takes a peer from the node, if it still is as expected.
-func (c *Client) forget(id uuid.UUID, as func(*known) bool) {
+func (c *Client) forget(id uuid.UUID, as func(*remote) bool) {
 	c.applying.Lock()
 	defer c.applying.Unlock()
 	c.mu.Lock()
@@ -130,7 +130,7 @@ func (c *Client) forgetAll() {
 	ids := slices.Collect(maps.Keys(c.peers))
 	c.mu.Unlock()
 	for _, id := range ids {
-		c.forget(id, func(*known) bool { return true })
+		c.forget(id, func(*remote) bool { return true })
 	}
 }
 
@@ -138,7 +138,7 @@ func (c *Client) forgetAll() {
 func (c *Client) refused(r Refused) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.wants[r.ID]
+	w := c.subscriptions[r.ID]
 	if _, leaving := c.leaving[r.ID]; w == nil || leaving {
 		return // it answers a subscription that was given up
 	}
@@ -148,7 +148,7 @@ func (c *Client) refused(r Refused) {
 		c.due.Poke()
 	} else {
 		w.final = true
-		delete(c.wants, r.ID)
+		delete(c.subscriptions, r.ID)
 		c.log.Warn("peer refused", "peer", r.ID, "reason", r.Message)
 	}
 	c.changed.Notify()
@@ -178,7 +178,7 @@ func (c *Client) sweep(now time.Time) time.Duration {
 	if c.welcome != nil {
 		grace = c.welcome.Grace()
 	}
-	expired := func(k *known) bool { return !k.lostAt.IsZero() && !now.Before(k.lostAt.Add(grace)) }
+	expired := func(k *remote) bool { return !k.lostAt.IsZero() && !now.Before(k.lostAt.Add(grace)) }
 	for id, k := range c.peers {
 		switch {
 		case expired(k):
@@ -187,7 +187,7 @@ func (c *Client) sweep(now time.Time) time.Duration {
 			next = k.lostAt.Add(grace)
 		}
 	}
-	for id, w := range c.wants {
+	for id, w := range c.subscriptions {
 		switch {
 		case w.retry.IsZero():
 		case !now.Before(w.retry):

@@ -44,7 +44,7 @@ func (c *Client) end(err error) {
 	c.mu.Lock()
 	c.err, c.online = err, false
 	c.mu.Unlock()
-	c.saidOnce.Do(func() { close(c.said) })
+	c.byeOnce.Do(func() { close(c.byeSent) })
 	close(c.done)
 }
 
@@ -110,7 +110,7 @@ func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
 
 // hello is what the client says of itself now.
 func (c *Client) hello() Hello {
-	h := Hello{Version: Version, Key: c.opts.Key, Subscribe: c.firstWants()}
+	h := Hello{Version: Version, Key: c.opts.Key, Subscribe: c.firstSubscriptions()}
 	c.mu.Lock()
 	node := c.node
 	if c.welcome == nil {
@@ -141,12 +141,12 @@ func readWelcome(data []byte) (*Welcome, error) {
 	return m.Welcome, nil
 }
 
-// firstWants are the subscriptions that fit into a hello.
-func (c *Client) firstWants() []uuid.UUID {
+// firstSubscriptions are the subscriptions that fit into a hello.
+func (c *Client) firstSubscriptions() []uuid.UUID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var ids []uuid.UUID
-	for id := range c.wants {
+	for id := range c.subscriptions {
 		if len(ids) < MaxHelloSubscriptions {
 			ids = append(ids, id)
 		}
@@ -176,7 +176,7 @@ func (c *Client) enter(w Welcome, h Hello) error {
 	}
 	c.out.restart()
 	for id := range c.leaving { // the server may not have heard it
-		if c.wants[id] == nil {
+		if c.subscriptions[id] == nil {
 			c.out.unsubscribe(id)
 		}
 		if k := c.peers[id]; k != nil {
@@ -191,14 +191,14 @@ func (c *Client) enter(w Welcome, h Hello) error {
 			}
 		}
 	}
-	for id, want := range c.wants {
+	for id, want := range c.subscriptions {
 		want.retry = time.Time{}
 		if !slices.Contains(h.Subscribe, id) {
 			c.out.subscribe(id)
 		}
 	}
 	for _, id := range h.Subscribe {
-		if c.wants[id] == nil {
+		if c.subscriptions[id] == nil {
 			c.out.unsubscribe(id) // given up while the hello travelled
 		}
 	}
@@ -313,7 +313,7 @@ func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
 			if err := conn.Write(limited, encode(ClientMessage{Bye: &Bye{}})); err != nil {
 				c.log.Debug("bye not said", "err", err)
 			}
-			c.saidOnce.Do(func() { close(c.said) })
+			c.byeOnce.Do(func() { close(c.byeSent) })
 			return
 		}
 	}

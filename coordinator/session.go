@@ -251,7 +251,7 @@ func (s *Server) handle(x *session, m ClientMessage) error {
 		if t == nil || x.peer.session != x || t.destination != x.peer || t.state != offered || !t.asked {
 			return nil // too late, or about an earlier key of the initiator
 		}
-		if x.peer.told[m.Ready.ID].key == t.initiator.key {
+		if x.peer.views[m.Ready.ID].key == t.initiator.key {
 			s.accepted(t)
 		}
 	case m.Held != nil:

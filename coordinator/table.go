@@ -39,7 +39,7 @@ type peer struct {
 	pass        string // for clients: what agents remember of it
 	passMessage []byte // the same as a message
 
-	told       map[uuid.UUID]told // what its client knows, by partner
+	views      map[uuid.UUID]view // what its client knows, by partner
 	goodbyes   []goodbye          // what its client may have missed, oldest first
 	dirty      map[uuid.UUID]struct{}
 	dirtyOrder []uuid.UUID // dirty, oldest first
@@ -52,20 +52,20 @@ type announcement struct {
 	moves    uint64
 	mapped   netip.AddrPort
 	measured bool
-	whole    messages
-	apart    messages // without endpoints
+	complete messages
+	reduced  messages // without endpoints
 }
 
 // messages are an announcement as news, and as an offer that is answered ready.
 type messages struct{ plain, ack []byte }
 
-// told is what a client knows about a partner.
-type told struct {
-	key   tailnet.PublicKey
-	rev   uint64 // 0: it has to be told again, to be sure
-	lost  bool
-	apart bool // it was not told its endpoints
-	pass  string
+// view is what a client has been sent about a partner.
+type view struct {
+	key      tailnet.PublicKey
+	rev      uint64 // 0: it has to be told again, to be sure
+	lost     bool
+	withheld bool // without the endpoints
+	pass     string
 }
 
 // goodbye is a partner's end that a client was told of. The connection may have been dead then: the next one says it again.
@@ -115,7 +115,7 @@ func (t *tunnel) wantedBy(p *peer) *bool {
 
 // introduced reports whether the initiator was told about the destination.
 func (t *tunnel) introduced() bool {
-	return t.initiator.told[t.destination.principal.ID].key == t.destination.key
+	return t.initiator.views[t.destination.principal.ID].key == t.destination.key
 }
 
 // binding ties a key to one principal.
@@ -155,7 +155,7 @@ func (tb *table) peer(id uuid.UUID) *peer {
 		p = &peer{
 			principal: Principal{ID: id},
 			tunnels:   make(map[uuid.UUID]*tunnel),
-			told:      make(map[uuid.UUID]told),
+			views:     make(map[uuid.UUID]view),
 			dirty:     make(map[uuid.UUID]struct{}),
 		}
 		tb.peers[id] = p
@@ -327,7 +327,7 @@ func (s *Server) remove(p *peer) *binding {
 	s.byAddr.Delete(tailnet.Addr(p.principal.ID))
 	p.state, p.session, p.node = absent, nil, nil
 	p.clearMarks()
-	clear(p.told)
+	clear(p.views)
 	p.goodbyes = nil
 	for _, t := range p.tunnels {
 		o := t.other(p)
@@ -389,53 +389,53 @@ func (p *peer) visible(t *tunnel) bool {
 	if t.state != open {
 		return false
 	}
-	return o.state == online || p.told[o.principal.ID].key == o.key
+	return o.state == online || p.views[o.principal.ID].key == o.key
 }
 
 // compare appends to out what p's client has to be told about a partner, and takes it as told.
 func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
-	t, known := p.tunnels[id], p.told[id]
+	t, seen := p.tunnels[id], p.views[id]
 	var o *peer
 	if t != nil {
 		o = t.other(p)
 	}
-	if !known.key.IsZero() && (o == nil || o.state == absent || o.key != known.key) {
-		gone := encode(ServerMessage{Gone: &PeerGone{id, known.key}})
+	if !seen.key.IsZero() && (o == nil || o.state == absent || o.key != seen.key) {
+		gone := encode(ServerMessage{Gone: &PeerGone{id, seen.key}})
 		out = append(out, gone)
 		for len(p.goodbyes) > 0 && time.Since(p.goodbyes[0].said) > goodbyeTime {
 			p.goodbyes = p.goodbyes[1:]
 		}
 		p.goodbyes = append(p.goodbyes, goodbye{id, gone, time.Now()})
-		delete(p.told, id)
-		known = told{}
+		delete(p.views, id)
+		seen = view{}
 	}
 	if t == nil || !p.visible(t) {
 		return out
 	}
 	offer := p == t.destination && t.state == offered && !t.asked
-	news, apart := o.node.whole, t.apart(p)
-	if apart {
-		news = o.node.apart
+	news, withheld := o.node.complete, t.withholds(p)
+	if withheld {
+		news = o.node.reduced
 	}
-	if offer || known.rev != o.node.rev || (known.lost && o.state == online) || known.apart && !apart {
+	if offer || seen.rev != o.node.rev || (seen.lost && o.state == online) || seen.withheld && !withheld {
 		if offer {
 			t.asked = true
 			out = append(out, news.ack)
 		} else {
 			out = append(out, news.plain)
 		}
-		known = told{key: o.key, rev: o.node.rev, apart: apart, pass: known.pass}
+		seen = view{key: o.key, rev: o.node.rev, withheld: withheld, pass: seen.pass}
 		p.goodbyes = slices.DeleteFunc(p.goodbyes, func(g goodbye) bool { return g.id == id }) // it is back
 	}
-	if o.pass != known.pass && p.principal.Kind == KindAgent && p.session.version >= versionPasses {
+	if o.pass != seen.pass && p.principal.Kind == KindAgent && p.session.version >= versionPasses {
 		out = append(out, o.passMessage)
-		known.pass = o.pass
+		seen.pass = o.pass
 	}
-	if o.state == lost && !known.lost {
+	if o.state == lost && !seen.lost {
 		out = append(out, encode(ServerMessage{Lost: &PeerRef{id}}))
-		known.lost = true
+		seen.lost = true
 	}
-	p.told[id] = known
+	p.views[id] = seen
 	return out
 }
 

@@ -66,20 +66,20 @@ type Daemon struct {
 	metrics *metrics
 	running sync.WaitGroup // sessions and jobs
 
-	mu       sync.Mutex // guards everything below
-	state    state
-	err      error
-	draining bool
-	leases   map[leaseKey]*lease
-	order    []*lease // of leases, in which they take turns at the stream
-	slots    []bool   // taken
-	session  *session // nil: no welcome yet, or the stream ended
-	isReady  bool
-	settled  bool             // the journals of an earlier process are taken up
-	heard    time.Duration    // of the server; as awake counts
-	grace    time.Duration    // as the last Welcome said
-	changed  notify.Broadcast // a lease ended, or a session came or went
-	stops    int
+	mu        sync.Mutex // guards everything below
+	state     state
+	err       error
+	draining  bool
+	leases    map[leaseKey]*lease
+	order     []*lease // of leases, in which they take turns at the stream
+	slots     []bool   // taken
+	session   *session // nil: no welcome yet, or the stream ended
+	isReady   bool
+	settled   bool             // the journals of an earlier process are taken up
+	lastHeard time.Duration    // when the server last said something; as awake counts
+	grace     time.Duration    // as the last Welcome said
+	changed   notify.Broadcast // a lease ended, or a session came or went
+	stops     int
 }
 
 type state int
@@ -129,7 +129,7 @@ func (d *Daemon) Start() error {
 	if err != nil {
 		return err
 	}
-	d.store, d.state, d.heard = store, started, awake()
+	d.store, d.state, d.lastHeard = store, started, awake()
 	d.running.Go(d.serve)
 	d.running.Go(d.watchGrace)
 	return nil
@@ -269,7 +269,7 @@ func (d *Daemon) watchGrace() {
 		case <-ticker.C:
 		}
 		d.mu.Lock()
-		silent, grace, busy := awake()-d.heard, d.grace, d.workingLocked() > 0
+		silent, grace, busy := awake()-d.lastHeard, d.grace, d.workingLocked() > 0
 		d.mu.Unlock()
 		switch {
 		case silent < grace || !busy:

@@ -43,9 +43,9 @@ var (
 // session is one stream after its Welcome.
 type session struct {
 	// Guarded by Daemon.mu.
-	control []*provisionerpb.DaemonMessage // goes before events
-	sent    map[leaseKey]uint64            // last event sent; a lease that is not in it is not confirmed yet
-	told    int                            // how many offers the server thinks it may make
+	control   []*provisionerpb.DaemonMessage // goes before events
+	sent      map[leaseKey]uint64            // last event sent; a lease that is not in it is not confirmed yet
+	offerable int                            // how many offers the server may make, as it was last told
 
 	rpc  provisionerpbconnect.ProvisionerServiceClient
 	dead chan struct{} // closed when the stream has ended
@@ -266,7 +266,7 @@ func (d *Daemon) leave(s *session) {
 // heardNow notes that the server lives, and how long leases outlive a stream if grace is not 0.
 func (d *Daemon) heardNow(grace time.Duration) {
 	d.mu.Lock()
-	d.heard = awake()
+	d.lastHeard = awake()
 	if grace > 0 {
 		d.grace = grace
 	}
@@ -395,7 +395,7 @@ func (d *Daemon) next(s *session, turn int) (*provisionerpb.DaemonMessage, *leas
 		m := s.control[0]
 		s.control = s.control[1:]
 		if m.GetAccept() != nil {
-			s.told--
+			s.offerable--
 		}
 		return m, nil
 	}
@@ -409,10 +409,10 @@ func (d *Daemon) next(s *session, turn int) (*provisionerpb.DaemonMessage, *leas
 	if d.draining {
 		free = 0
 	}
-	if free == s.told {
+	if free == s.offerable {
 		return nil, nil
 	}
-	s.told = free
+	s.offerable = free
 	return &provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: uint32(free)}}}, nil
 }
 

@@ -96,13 +96,13 @@ type Options struct {
 
 // Run keeps an agent, this program with the same arguments, until it ends in good order or refuses to run, and returns its
 // exit status. The process must have no other children.
-func Run(opt Options) (code int, err error) {
+func Run(opts Options) (code int, err error) {
 	path, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
 	if err := proc.Protect(); err != nil {
-		opt.Logger.Warn("protect the agent", "err", err)
+		opts.Logger.Warn("protect the agent", "err", err)
 	}
 	// It does little: what it has used once it need not keep.
 	debug.SetGCPercent(20)
@@ -116,15 +116,15 @@ func Run(opt Options) (code int, err error) {
 	}
 	defer children.Close()
 	k := &keeper{
-		opt: opt, log: opt.Logger, path: path, children: children, signals: signals,
-		holder: terminal.New(terminal.Options{Logger: opt.Logger, Launch: children.Start}),
+		opts: opts, log: opts.Logger, path: path, children: children, signals: signals,
+		holder: terminal.New(terminal.Options{Logger: opts.Logger, Launch: children.Start}),
 	}
 	defer k.holder.Close()
 	return k.run()
 }
 
 type keeper struct {
-	opt      Options
+	opts     Options
 	log      *slog.Logger
 	path     string
 	children *proc.Children
@@ -192,7 +192,7 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 		return 0, false, fmt.Errorf("open socket pair: %w", err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write([]byte(k.opt.Token.Reveal())); err != nil {
+	if _, err := conn.Write([]byte(k.opts.Token.Reveal())); err != nil {
 		return 0, false, fmt.Errorf("pass token on: %w", err)
 	}
 	env := proc.NewEnv(os.Environ())

@@ -228,8 +228,8 @@ func (c *Collector) collect(ctx context.Context, item Item) Value {
 func (c *Collector) store(v Value) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.values[v.Key]; !known {
-		return // its item is gone
+	if _, exists := c.values[v.Key]; !exists {
+		return // its item is no more
 	}
 	c.values[v.Key] = v
 	for w := range c.watchers {

@@ -224,7 +224,7 @@ func (r *Runner) Close() error {
 
 // write puts the script's text where its interpreter can read it: an argument would be limited to 128 KiB.
 func (r *Runner) write(s Script) (string, error) {
-	dir := filepath.Join(r.opt.StateDir, "scripts")
+	dir := filepath.Join(r.opts.StateDir, "scripts")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
@@ -233,12 +233,12 @@ func (r *Runner) write(s Script) (string, error) {
 }
 
 func (r *Runner) logFile(s Script, env Environment, vars *proc.Env) (*os.File, error) {
-	path := filepath.Join(r.opt.LogDir, "coder-script-"+s.ID.String()+".log")
+	path := filepath.Join(r.opts.LogDir, "coder-script-"+s.ID.String()+".log")
 	if s.LogPath != "" {
 		// Relative paths are below the log folder, everything else as for sessions.
 		path = proc.User{Home: env.User.Home}.Directory(s.LogPath, vars)
 		if expanded := vars.Expand(s.LogPath); !filepath.IsAbs(expanded) && expanded[0] != '~' {
-			path = filepath.Join(r.opt.LogDir, expanded)
+			path = filepath.Join(r.opts.LogDir, expanded)
 		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -56,8 +56,8 @@ type Options struct {
 
 // Runner runs scripts. Close it.
 type Runner struct {
-	opt Options
-	log *slog.Logger
+	opts Options
+	log  *slog.Logger
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
@@ -66,19 +66,19 @@ type Runner struct {
 }
 
 // New returns a Runner.
-func New(opt Options) *Runner {
+func New(opts Options) *Runner {
 	proc.DefaultSignals()
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Runner{opt: opt, log: opt.Logger, running: make(map[*run]struct{})}
+	return &Runner{opts: opts, log: opts.Logger, running: make(map[*run]struct{})}
 }
 
 // BinDir is the folder where scripts put programs for the workspace; it belongs on PATH.
-func (r *Runner) BinDir() string { return filepath.Join(r.opt.StateDir, "bin") }
+func (r *Runner) BinDir() string { return filepath.Join(r.opts.StateDir, "bin") }
 
 func (r *Runner) dataDir(id uuid.UUID) string {
-	return filepath.Join(r.opt.StateDir, "data", id.String())
+	return filepath.Join(r.opts.StateDir, "data", id.String())
 }
 
 // interpreter is the program and arguments that a script's first line asks for, or the user's shell.

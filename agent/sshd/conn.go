@@ -35,15 +35,15 @@ func newConn(s *Server, raw net.Conn) *conn {
 
 // serve returns when the connection and everything it started have ended, except processes that outlive a hangup.
 func (c *conn) serve() {
-	known := make(chan struct{}) // closed when c.mux is set: a request may come with its first packet
+	muxSet := make(chan struct{}) // closed when c.mux is set: a request may come with its first packet
 	c.mux = sshmux.New(c.raw, sshmux.Options{
 		Server: true, MaxChannels: maxChannels,
 		Global: func(name string, payload []byte) (bool, []byte) {
-			<-known
+			<-muxSet
 			return c.global(name, payload)
 		},
 	})
-	close(known)
+	close(muxSet)
 	c.begin(c.keepAlive)
 	for channel := range c.mux.Channels() {
 		c.channel(channel)

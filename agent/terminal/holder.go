@@ -55,8 +55,8 @@ type Options struct {
 
 // Holder has the terminals. Close it. Safe for concurrent use.
 type Holder struct {
-	opt Options
-	log *slog.Logger
+	opts Options
+	log  *slog.Logger
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
@@ -72,21 +72,21 @@ var (
 )
 
 // New returns a Holder without terminals.
-func New(opt Options) *Holder {
+func New(opts Options) *Holder {
 	proc.DefaultSignals()
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opt.Abandoned == 0 {
-		opt.Abandoned = defaultAbandoned
+	if opts.Abandoned == 0 {
+		opts.Abandoned = defaultAbandoned
 	}
-	if opt.Stall == 0 {
-		opt.Stall = defaultStall
+	if opts.Stall == 0 {
+		opts.Stall = defaultStall
 	}
-	if opt.Launch == nil {
-		opt.Launch = launch
+	if opts.Launch == nil {
+		opts.Launch = launch
 	}
-	return &Holder{opt: opt, log: opt.Logger, terminals: make(map[uuid.UUID]*terminal), conns: make(map[net.Conn]bool)}
+	return &Holder{opts: opts, log: opts.Logger, terminals: make(map[uuid.UUID]*terminal), conns: make(map[net.Conn]bool)}
 }
 
 // launch is the Launch of a process that does not wait for children in another way.

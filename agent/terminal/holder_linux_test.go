@@ -33,9 +33,9 @@ type viewer struct {
 	closed  bool
 }
 
-func holder(t *testing.T, opt terminal.Options) *terminal.Holder {
+func holder(t *testing.T, opts terminal.Options) *terminal.Holder {
 	t.Helper()
-	h := terminal.New(opt)
+	h := terminal.New(opts)
 	t.Cleanup(func() { h.Close() })
 	return h
 }

@@ -85,7 +85,7 @@ func open(h *Holder, want Start) (*terminal, error) {
 		Dir: want.Directory, Env: want.Env, Files: []*os.File{tty, tty, tty},
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true},
 	}
-	if t.pid, t.exited, err = h.opt.Launch(want.Path, want.Args, attr); err != nil {
+	if t.pid, t.exited, err = h.opts.Launch(want.Path, want.Args, attr); err != nil {
 		t.master.Close()
 		return nil, fmt.Errorf("start %s: %w", want.Path, err)
 	}
@@ -124,15 +124,15 @@ func (t *terminal) run() {
 
 // wait blocks until the shell has ended: on its own, on request, or after a long time without viewers.
 func (t *terminal) wait() syscall.WaitStatus {
-	look := time.NewTicker(max(t.holder.opt.Abandoned/10, time.Millisecond))
+	look := time.NewTicker(max(t.holder.opts.Abandoned/10, time.Millisecond))
 	defer look.Stop()
 	for {
 		select {
 		case status := <-t.exited:
 			return status
 		case <-look.C:
-			if since, alone := t.left(); alone && time.Since(since) > t.holder.opt.Abandoned {
-				t.end("it had no viewers for " + t.holder.opt.Abandoned.String())
+			if since, alone := t.left(); alone && time.Since(since) > t.holder.opts.Abandoned {
+				t.end("nobody has looked at it for " + t.holder.opts.Abandoned.String())
 			}
 			continue
 		case <-t.asked:
@@ -202,7 +202,7 @@ func (t *terminal) room(n int) {
 			if since.Before(began) {
 				since = began // it may have had nothing to take
 			}
-			left := t.holder.opt.Stall - time.Since(since)
+			left := t.holder.opts.Stall - time.Since(since)
 			if left <= 0 {
 				v.gone = true
 				v.conn.Close()

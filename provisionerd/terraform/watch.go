@@ -63,7 +63,7 @@ func (w *watch) close() []byte {
 func (w *watch) run() {
 	var sent time.Time
 	var pending []byte
-	var told reported
+	var last reported
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -84,7 +84,7 @@ func (w *watch) run() {
 			}
 			w.last, pending = text, text
 			if w.agents {
-				told = w.report(s, told)
+				last = w.report(s, last)
 			}
 		}
 		if wait := checkpointPause(len(pending)) - time.Since(sent); wait > 0 {
@@ -133,10 +133,10 @@ type reported struct {
 
 // report sends the resources when the agents' tokens are others than told, or when everything that belongs to the agents has
 // become known.
-func (w *watch) report(s *state, told reported) reported {
+func (w *watch) report(s *state, last reported) reported {
 	resources, err := deriveResources(s.nodes("managed"))
 	if err != nil {
-		return told // half-built states may be odd; the result reports what stays wrong
+		return last // half-built states may be odd; the result reports what stays wrong
 	}
 	now := reported{complete: !w.plan.outstanding(s)}
 	for _, r := range resources {
@@ -145,7 +145,7 @@ func (w *watch) report(s *state, told reported) reported {
 			a.Complete = now.complete
 		}
 	}
-	if now != told && now.tokens != "" {
+	if now != last && now.tokens != "" {
 		w.sink.Resources(resources)
 	}
 	return now
