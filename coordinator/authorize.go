@@ -10,11 +10,11 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// maxRechecks bounds how often one answer of the Authorizer is asked for again because something changed meanwhile.
+// maxRechecks bounds how often the Authorizer is asked again for one answer because permissions changed while it answered.
 const maxRechecks = 5
 
 // subscribe makes x's peer want id, if the Authorizer agrees. An error is a fault: the client broke the protocol.
-// An implied subscription was not asked for by the client, and is refused in silence.
+// An implied subscription is one that the client did not ask for: it is refused silently.
 func (s *Server) subscribe(x *session, id uuid.UUID, implied bool) error {
 	if id == x.principal.ID {
 		return fault.New(fault.Invalid, "a node does not subscribe to itself")
@@ -76,14 +76,14 @@ func (s *Server) linkAllowed(p *peer, id uuid.UUID) *fault.Error {
 	return nil
 }
 
-// maySee asks the Authorizer. An error other than a fault becomes fault.Internal, with its text for the log only.
+// maySee asks the Authorizer. An error that is not a fault becomes fault.Internal, whose cause only the log shows.
 func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.Error {
 	if s.opts.Authorizer == nil {
 		return fault.New(fault.Forbidden, "subscriptions are not allowed")
 	}
 	kinds := to.Kind == "" || from.Kind.mayInitiate(to.Kind)
 	if !kinds {
-		to.Kind = "" // do not reveal existing peers to those who may not see them: ask the same question
+		to.Kind = "" // a refusal must not reveal that it exists: the question is the same as for an unknown id
 	}
 	ctx, cancel := context.WithTimeout(ctx, AuthorizeTimeout)
 	defer cancel()
@@ -99,7 +99,7 @@ func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.E
 	return err
 }
 
-// asFault is err as a fault: Internal, with its text for the log only, unless it is one.
+// asFault returns err as a fault. An error that is not one becomes Internal, whose cause only the log shows.
 func asFault(err error) *fault.Error {
 	if err == nil {
 		return nil
@@ -114,8 +114,8 @@ func undecided(err *fault.Error) bool {
 	return err.Code == fault.Internal || err.Code == fault.Unavailable
 }
 
-// Doubt makes answers of the Authorizer that are under way worthless: they are asked for again. Call it when what it may answer has
-// changed, before participants that are in the table are rechecked or revoked.
+// Doubt invalidates answers that the Authorizer is still working on: the server asks for them again. Call it when permissions have
+// changed, before rechecking or revoking participants in the table.
 func (s *Server) Doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +123,8 @@ func (s *Server) Doubt() {
 }
 
 // Recheck asks the Authorizer again about every tunnel of these participants, all tunnels if none is named, and ends those
-// that it refuses now. Call it when a role changed or a workspace changed hands. It blocks for all answers. An error names
-// those that could not be decided; their tunnels stay, so try again.
+// that it refuses now. Call it when a role or a workspace's owner has changed. It blocks for all answers. An error names the
+// participants that could not be decided; their tunnels stay, so call it again.
 func (s *Server) Recheck(ctx context.Context, ids ...uuid.UUID) error {
 	type want struct {
 		p  *peer

@@ -32,18 +32,18 @@ type Node interface {
 	SetOnline(bool)
 }
 
-// DialFunc opens a connection that carries messages, having said hello. A refusal is a fault.
+// DialFunc opens a connection for messages and sends the hello. A refusal is a fault.
 type DialFunc func(ctx context.Context, h Hello) (Conn, error)
 
-// ClientOptions of a Client. The key is made first (tailnet.NewPrivateKey); the node is made by NewNode when the server
-// has told the participant's id.
+// ClientOptions of a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has assigned
+// the participant's id.
 type ClientOptions struct {
 	Logger *slog.Logger // nil means silence
 
-	// URL is the server's base URL, by which relays without a URL of their own are reached too.
+	// URL is the server's base URL. Relays that name no URL are reached there, too.
 	URL *url.URL
-	// Header returns the credential and whatever else goes with a request. It is called for every dial. When it returns a
-	// fault that says unauthenticated, forbidden, invalid or conflict the client ends. Nil means none.
+	// Header returns the credential and other headers of a request. It is called for every dial. The client ends when it returns a
+	// fault with the code unauthenticated, forbidden, invalid or conflict. Nil means no headers.
 	Header func(ctx context.Context) (http.Header, error)
 	// HTTPClient and TLS are as in websock.DialOptions.
 	HTTPClient *http.Client
@@ -53,19 +53,19 @@ type ClientOptions struct {
 
 	Kind Kind
 	Key  tailnet.PublicKey
-	// NewNode makes the node, or hands over the one that exists, for the id in the welcome and with Key. It is called once,
-	// when the first welcome has come. The node stays its maker's, to be closed after the Client.
+	// NewNode returns the node with Key and the id of the welcome, an existing one or a new one. It is called once, after the first
+	// welcome. The caller owns the node, and closes it after the Client.
 	NewNode func(Welcome) (Node, error)
-	// Inbound says to which ports peers of a kind may open connections. Nil means none.
+	// Inbound returns the ports to which peers of a kind may open connections. Nil means none.
 	Inbound func(Kind) tailnet.Inbound
-	// Early returns the node where it is there before the welcome, as a client's can be, whose id follows from its key. Its
-	// announcement then travels in the hello. Nil, and a nil result, mean that it is not.
+	// Early returns the node if it exists before the welcome, which is possible for a client because its id follows from its key. The
+	// hello then carries its announcement. Nil, and a nil result, mean that there is none yet.
 	Early func() Node
 	// Name is as in Hello, for the first connection.
 	Name string
-	// Subscribe are peers to see from the beginning. Servers need not be named: agents and provisioners see them anyway.
+	// Subscribe lists peers to see from the beginning. Agents and provisioners see servers without naming them.
 	Subscribe []uuid.UUID
-	// OnNotice hears the server's notices, on a goroutine that reads nothing else meanwhile. Nil means they are logged only.
+	// OnNotice is called with the server's notices; the client reads no other message until it returns. If nil, notices are only logged.
 	OnNotice func(Notice)
 }
 
@@ -73,10 +73,10 @@ type ClientOptions struct {
 const (
 	dialTimeout  = 10 * time.Second // to the welcome
 	byeTimeout   = time.Second
-	probeTimeout = 600 * time.Millisecond // for an answer after Reconnect: people wait, and a needless new connection costs little
+	probeTimeout = 600 * time.Millisecond // for an answer after Reconnect: users wait, and an unnecessary new connection costs little
 )
 
-// Client is a participant's connection to the coordinator: dialled again as often as it takes. Its methods are safe for
+// Client keeps a participant connected to the coordinator, and dials again whenever the connection is lost. Its methods are safe for
 // concurrent use.
 type Client struct {
 	opts ClientOptions
@@ -84,8 +84,8 @@ type Client struct {
 
 	stop     chan struct{} // closed by Close
 	stopOnce sync.Once
-	done     chan struct{} // closed when Run is over
-	byeSent  chan struct{} // closed when bye was said, or Run is over
+	done     chan struct{} // closed when Run has returned
+	byeSent  chan struct{} // closed when bye was sent, or Run has returned
 	byeOnce  sync.Once
 	probe    notify.Wake // Reconnect was called
 	due      notify.Wake // a deadline changed
@@ -94,14 +94,14 @@ type Client struct {
 
 	mu            sync.Mutex // guards everything below
 	started       bool
-	err           error // why Run ended
+	err           error // why Run has returned
 	node          Node
 	welcome       *Welcome
-	welcomes      uint64 // how many there were
+	welcomes      uint64 // received so far
 	online        bool
 	subscriptions map[uuid.UUID]*subscription
 	peers         map[uuid.UUID]*remote
-	leaving       map[uuid.UUID]struct{} // whose end of subscription the server was told, and has not confirmed on this connection
+	leaving       map[uuid.UUID]struct{} // unsubscribed on this connection, and not confirmed yet
 	changed       notify.Broadcast       // of anything that await may wait for
 	out           outbox
 	order         uint64 // of introductions
@@ -110,11 +110,11 @@ type Client struct {
 // subscription is a peer that callers of the Client want to see.
 type subscription struct {
 	waiters int
-	kept    bool            // it was granted to a caller, or is one of the options': it stays until Unsubscribe
+	kept    bool            // granted to a caller, or one of the options': stays until Unsubscribe
 	err     error           // the last refusal
-	final   bool            // err will not change by waiting
+	final   bool            // waiting will not change err
 	pause   backoff.Backoff // between refusals in a row
-	retry   time.Time       // when to ask again; zero: the server was asked, or will be on connecting
+	retry   time.Time       // when to ask again; zero if the server was asked, or will be after connecting
 }
 
 func newSubscription(kept bool) *subscription {
@@ -126,14 +126,14 @@ type remote struct {
 	info  tailnet.NodeInfo
 	kind  Kind
 	order uint64
-	pass  string // what the server has to be shown when it may not know the peer
-	// lostAt is when the server said that it lost the peer, or began not to confirm it. Zero: it is connected.
+	pass  string // to show to a server that may not know the peer
+	// lostAt is when the server reported the peer lost, or welcomed this client without confirming the peer. Zero: connected.
 	lostAt time.Time
-	// doubtful is a peer that was given up on the connection before, perhaps unheard: the server may say so yet.
+	// doubtful is set when the last connection ended before the server confirmed an unsubscribe: a gone may still follow.
 	doubtful bool
 }
 
-// NewClient returns a client that does nothing yet: Run or Start it.
+// NewClient returns a client that does nothing until Run or Start.
 func NewClient(opts ClientOptions) *Client {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -154,15 +154,15 @@ func NewClient(opts ClientOptions) *Client {
 	return c
 }
 
-// Start is Run on a goroutine of the client's own, which Close waits for.
+// Start calls Run on a goroutine, which Close waits for.
 func (c *Client) Start() {
 	if c.begin() {
 		go func() { _ = c.run(context.Background()) }() // Err returns it
 	}
 }
 
-// Run keeps the participant connected until Close, or ctx ends (it says bye then, and returns nil), or the server refuses:
-// then the node loses its peers, and Run returns the fault. Whatever else happens it tries again. A client runs once.
+// Run keeps the participant connected until Close or the end of ctx: then it sends bye and returns nil. If the server refuses the
+// participant, Run removes the node's peers and returns the fault. After any other error it tries again. A client runs once.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.begin() {
 		return nil
@@ -181,8 +181,7 @@ func (c *Client) begin() bool {
 	return true
 }
 
-// Close says bye, and waits until the client does nothing any more; that takes a few seconds at most. It is idempotent. The
-// node keeps its peers.
+// Close sends bye and waits until the client has stopped, a few seconds at most. It is idempotent. The node keeps its peers.
 func (c *Client) Close() error {
 	c.stopOnce.Do(func() { close(c.stop) })
 	if c.begin() {
@@ -192,7 +191,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Leave is Close that waits only until the bye is on its way.
+// Leave is like Close, but returns as soon as the bye is sent.
 func (c *Client) Leave() {
 	c.stopOnce.Do(func() { close(c.stop) })
 	if c.begin() {
@@ -201,10 +200,10 @@ func (c *Client) Leave() {
 	<-c.byeSent
 }
 
-// Done is closed when the client does nothing any more. Err says why.
+// Done is closed when the client has stopped. Err returns the reason.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err is the fault that ended the client. Nil while it runs, and when it was closed.
+// Err returns the fault that ended the client, or nil while it runs and after Close.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,10 +229,9 @@ func (c *Client) Welcome(ctx context.Context) (Welcome, error) {
 	return w, err
 }
 
-// Subscribe asks to see a peer, and blocks until the node can reach it, ctx ends (the subscription is withdrawn then, unless
-// another caller waits for it or was granted it) or the server refuses: the error is a fault with the reason then. A peer that is
-// not connected is waited for. Peers that are known already, even while offline, are not waited for, unless the server is still to
-// confirm that they were given up.
+// Subscribe asks to see a peer, and blocks until the node can reach it. It waits for a peer that is not connected. It returns at once if
+// the node has the peer already, even an offline one, unless an earlier Unsubscribe is not confirmed yet. If the server refuses, the
+// error is a fault with the reason. If ctx ends, Subscribe withdraws the subscription unless another caller waits for or holds it.
 func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 	c.mu.Lock()
 	w := c.subscriptions[id]
@@ -265,7 +263,7 @@ func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 	return err
 }
 
-// Unsubscribe gives up a subscription. The node forgets the peer when the server says so.
+// Unsubscribe gives up a subscription. The node keeps the peer until the server reports it gone.
 func (c *Client) Unsubscribe(id uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,7 +275,7 @@ func (c *Client) Unsubscribe(id uuid.UUID) {
 	}
 }
 
-// Server blocks until a server is among the peers, and returns the best: a connected one, of these the latest introduced.
+// Server blocks until a server is among the peers, and returns the latest introduced one, connected ones first.
 func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	var best *remote
 	err := c.await(ctx, "wait for the server's node", func() (bool, error) {
@@ -295,8 +293,8 @@ func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	return best.info, nil
 }
 
-// Replaced blocks until the server's node with the given id is lost or gone while another one is there: whoever talks to it had
-// better talk to that. An error means that ctx or the client ended first.
+// Replaced blocks until the server's node with the given id is lost or gone while another server is connected. It fails if ctx or the
+// client ends first.
 func (c *Client) Replaced(ctx context.Context, id uuid.UUID) error {
 	return c.await(ctx, "wait for another server", func() (bool, error) {
 		if k := c.peers[id]; k != nil && k.lostAt.IsZero() {
@@ -318,7 +316,7 @@ func (k *remote) better(than *remote) bool {
 	return k.order > than.order
 }
 
-// Peer is what is known of a peer.
+// Peer returns a peer of the node.
 func (c *Client) Peer(id uuid.UUID) (info tailnet.NodeInfo, kind Kind, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -328,12 +326,12 @@ func (c *Client) Peer(id uuid.UUID) (info tailnet.NodeInfo, kind Kind, ok bool) 
 	return tailnet.NodeInfo{}, "", false
 }
 
-// Reconnect is for whoever knows that the network changed or the machine slept: a connection that does not answer within
-// 0.6 s is given up, and a pause between two dials is cut short.
+// Reconnect tells the client that the network has changed or the machine has slept: the client gives up a connection that does not answer
+// within 0.6 s, and cuts a pause between two dials short. It does not block.
 func (c *Client) Reconnect() { c.probe.Poke() }
 
-// await blocks until ready, which is called with mu held, returns true. An error that it returns with false ends the wait
-// at once, unless it is transient: then it is what await returns when ctx ends.
+// await blocks until ready, which it calls with mu held, returns true. An error of ready ends the wait at once, unless the error is
+// transient: then await returns it when ctx ends.
 func (c *Client) await(ctx context.Context, what string, ready func() (bool, error)) error {
 	for {
 		c.mu.Lock()
@@ -362,7 +360,7 @@ func (c *Client) await(ctx context.Context, what string, ready func() (bool, err
 	}
 }
 
-// transient reports whether what was refused may be granted a moment later.
+// transient reports whether the server may grant a moment later what it refused with err.
 func transient(err error) bool {
 	switch fault.CodeOf(err) {
 	case fault.Unavailable, fault.Internal, fault.RateLimited:
@@ -399,7 +397,7 @@ func (c *Client) dialWebsocket(ctx context.Context, h Hello) (Conn, error) {
 	return conn, nil
 }
 
-// refusedForGood reports whether trying again is of no use.
+// refusedForGood reports whether trying again is pointless.
 func refusedForGood(err error) bool {
 	var setup *setupError
 	if errors.As(err, &setup) {
@@ -412,7 +410,7 @@ func refusedForGood(err error) bool {
 	return false
 }
 
-// setupError is a node that could not be made, or is not the one it should be.
+// setupError reports that the node could not be made, or has the wrong key or id.
 type setupError struct{ err error }
 
 func (e *setupError) Error() string { return e.err.Error() }

@@ -9,13 +9,12 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// errReplaced ends what was opened to a server that another one has replaced.
+// errReplaced ends connections to a server that another one has replaced.
 var errReplaced = errors.New("another server has taken its place")
 
-// DialServer blocks until a server is introduced and connects to it with dial. A killed server says no goodbye, and the one
-// started after it is another node: when that one is introduced, a dial in progress is canceled and an open connection is
-// closed, so that the caller does not wait for the first one. An error means that dial failed, the server was replaced, or ctx
-// or the client ended.
+// DialServer blocks until a server is introduced, and connects to it with dial. A killed server sends no goodbye, and its successor is
+// another node. When the successor is introduced, DialServer cancels a dial in progress, or closes the open connection, so that
+// the caller does not wait for the dead server. It fails if dial fails, the server is replaced, or ctx or the client ends.
 func (c *Client) DialServer(ctx context.Context, dial func(context.Context, tailnet.NodeInfo) (net.Conn, error)) (net.Conn, error) {
 	server, err := c.Server(ctx)
 	if err != nil {
@@ -63,7 +62,7 @@ func (c *serverConn) Close() error {
 	return err
 }
 
-// Reconnected blocks until the next welcome. An error means that ctx or the client ended first.
+// Reconnected blocks until the next welcome. It fails if ctx or the client ends first.
 func (c *Client) Reconnected(ctx context.Context) error {
 	c.mu.Lock()
 	before := c.welcomes

@@ -1,6 +1,6 @@
-// Package coordinator introduces participants to each other: it keeps the table of connected participants, asks an authorizer
-// who may see whom, and carries the nodes' announcements. It owns the protocol (this file and protocol.go), the server's table
-// (Server) and the client that dials out (Client).
+// Package coordinator introduces participants of the mesh to each other. It keeps the table of connected participants, asks a hook who
+// may see whom, and passes on what nodes announce about themselves. It decides nothing on its own. It owns the protocol (this file and protocol.go), the
+// server's table (Server) and the client that dials out (Client).
 //
 // It must not know what a workspace, a user or a database is: callers of Server.Handle have identified the connection's owner,
 // and the Authorizer decides who may see whom. No tunnel packets pass through it.
@@ -20,8 +20,8 @@
 //	                              ◀── relay{map}, notice{kind, message}, error{code, message} and close
 //	bye                                    ──▶ gone at once
 //
-// Both sides speak the lower of the two versions, so an unknown message is always an error. Messages are deltas; there is no
-// message with the whole list.
+// Each side speaks the lower of the two versions, so neither has to guess: an unknown message is an error. Messages are deltas; the
+// whole list is never sent again.
 //
 // # A peer, as the server sees it
 //
@@ -33,11 +33,11 @@
 //	  ├────────────────┘                                               │
 //	  └────────────── LostTimeout, kick, revoke ───────────────────────┘
 //
-// Messages on a broken connection may not have arrived. The server therefore announces every partner again on the next
-// connection, and repeats the goodbyes of the last two minutes.
+// Messages on a broken connection may not have arrived. The next connection therefore introduces every partner again, and repeats the
+// goodbyes of the last two minutes.
 //
-// If the same principal says hello with another key (the process was restarted), its partners receive gone(old key) and then
-// peer(new key). A key is bound to one principal from its hello until the relay has released it.
+// A hello of the same principal with another key (the process was restarted) is gone(old key) and then peer(new key) for
+// its partners. A key is bound to one principal from its hello until the relay has released it.
 //
 // # A tunnel, from the initiator (who subscribed) to the destination
 //
@@ -48,43 +48,41 @@
 //	   └───────────┴──────────┘ either node is gone or has a new key
 //
 //	pending  the destination is not connected, or one of them has no home relay yet
-//	offered  a destination before version 4 was told about the initiator with ack=true; the initiator knows nothing yet
-//	open     both are told about each other: at once, or when the destination answered ready (or ReadyTimeout passed)
+//	offered  a destination older than version 4 was sent the initiator with ack=true; the initiator knows nothing yet
+//	open     both are introduced: at once, or when the destination has answered ready (or ReadyTimeout has passed)
 //
-// WireGuard retries a lost first handshake only after five seconds, and a handshake that arrives before the responder knows the
-// key would be lost. Nodes since version 4 keep such a handshake briefly (tailnet/engine, strangers), so the coordinator does
-// not wait for them.
+// WireGuard sends a lost first handshake again only after five seconds, and a handshake that arrives before the responder knows the key
+// would be lost. A node of version 4 keeps such a handshake for a moment (tailnet/engine, strangers), so it need not be asked first.
 //
 // # By name
 //
-// A client that knows only its agent's name puts the name into its hello and requests the rest from the API in parallel. The
-// server subscribes it as if it had asked by id (Options.Resolve, then the Authorizer). The name is a hint without a response:
-// the API reports errors in it, and the client subscribes by id once it has the id.
+// A client that knows only its agent's name sends the name in its hello, and asks the API for the rest at the same time. The server
+// subscribes the client as if it had asked by id (Options.Resolve, then the Authorizer). The name is a hint and has no answer: the API
+// reports what is wrong with it, and the client subscribes by id once it knows the id.
 //
-// While two partners are, or may be, both behind NATs, introductions omit their endpoints: see meet.go.
+// An introduction omits the endpoints while both partners are, or may be, behind NATs: see meet.go.
 //
-// The server records per partner what a client has been sent, and compares it with the current state when the client's writer
-// is free. A slow connection therefore costs one entry per partner, never a queue, and the table never waits for a connection.
+// For each partner the server keeps what the client has been sent, and compares it with the table whenever the writer has time. A slow
+// connection therefore costs one entry per partner, never a queue, and the table never waits for a connection.
 //
 // # Giving up a subscription
 //
-// The server answers unsubscribe with unsubscribed, after the gone that may result from it; it sends no gone while the partner
-// still wants the tunnel. Until then the client sends nothing more about that peer, and a Subscribe waits, because the gone on
-// its way may remove the node's peer. If the connection breaks first, the client unsubscribes again, or waits until the peer is
-// introduced on the next one. Servers before version 3 do not confirm, and the client does not wait for them.
+// The server answers unsubscribe with unsubscribed. If the partner does not want the tunnel either, it sends gone first. Until the
+// answer the client sends nothing more about that peer, and a Subscribe waits, because a gone on its way may remove the peer from the
+// node. If the connection breaks first, the client repeats unsubscribe, or waits until the next connection introduces the peer.
+// Servers older than version 3 do not confirm, and the client does not wait for them.
 //
 // # Lost connections
 //
-// Tunnels survive the loss of a coordinator connection. The client keeps its peers, redials with jittered backoff, says the
-// same hello, and announces its node again; the server sends what changed in the meantime. Peers that a server (a new one, for
-// example) does not confirm are treated as lost: the client removes them after the grace period in the welcome. A refused
-// credential ends the client.
+// Tunnels survive a lost coordinator connection. The client keeps its peers, dials again with jittered delays, sends the same hello,
+// and announces its node again; the server sends what has changed. A peer that the server does not confirm, because it is a new server
+// for instance, counts as lost: the client removes it after the grace period of the welcome. A refused credential ends the client.
 //
 // # A restarted server and sessions that ended meanwhile
 //
-// With each client an agent receives a pass: the session that the client joined with, sealed by the deployment. On every
-// welcome the agent lists its clients with their passes (held). The server asks the Authorizer about those that it does not
-// know. A client whose session has ended is gone immediately; the others become lost peers of the table, which may return and
-// which a revocation finds. Neither end has to return first, and a client that stays away keeps no rights that its session has
-// lost. Undecided clients stay, and the server asks again.
+// With each client an agent receives a pass, sealed by the deployment, that names the session the client joined with. On every welcome
+// the agent lists its clients and their passes (held). The server asks the Authorizer about those it does not know. A client
+// whose session has ended is gone at once; the others become lost peers of the table, which may return and which a revocation finds.
+// So neither end has to return first, and a client that stays away keeps nothing that its session has lost. What
+// cannot be decided stays, and the server asks again.
 package coordinator

@@ -9,13 +9,12 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// An agent that a server welcomes tells it which clients it still has as peers. A server that was restarted knows none of them: it
-// reads from each pass which session the client joined with, and asks the Authorizer. A client that may stay becomes a lost peer
-// of this server's table, as if it had been connected here: it may return until LostTimeout, and a revocation finds it. The others
-// are gone. So a session that ends while the server is away is cut as soon as the agent is welcomed again, and a session that
-// stands survives, whichever end returns first.
+// After each welcome an agent lists the clients that it has as peers. A restarted server knows none of them. It reads from each pass
+// which session the client joined with, and asks the Authorizer. A client that may stay becomes a lost peer of this server's table, as
+// if it had been connected here: it may return until LostTimeout, and a revocation finds it. The others are gone. So a session that
+// ended during an outage is cut as soon as its agent is welcomed again, and a valid session survives, whichever end returns first.
 
-// setPass makes pass what agents are told of p.
+// setPass sets the pass that agents receive for p.
 func (p *peer) setPass(pass string) {
 	p.pass, p.passMessage = pass, nil
 	if pass != "" {
@@ -23,7 +22,7 @@ func (p *peer) setPass(pass string) {
 	}
 }
 
-// handleHeld takes what an agent has. It blocks while earlier ones are looked at.
+// handleHeld queues the clients that an agent has. It blocks while the queue is full.
 func (s *Server) handleHeld(x *session, h Held) error {
 	if x.principal.Kind != KindAgent || x.version < versionPasses {
 		return fault.New(fault.Invalid, "only agents name the clients that they have")
@@ -35,13 +34,13 @@ func (s *Server) handleHeld(x *session, h Held) error {
 		select {
 		case x.held <- p:
 		case <-x.ctx.Done():
-			return nil // the next read says why
+			return nil // the next read returns the reason
 		}
 	}
 	return nil
 }
 
-// keepHeld decides about the clients that an agent has, until the session ends. What cannot be decided now is asked again and again.
+// keepHeld decides about the clients that an agent has, until the session ends. It asks again about those that cannot be decided yet.
 func (s *Server) keepHeld(x *session) {
 	for {
 		select {
@@ -56,7 +55,7 @@ func (s *Server) keepHeld(x *session) {
 	}
 }
 
-// confirm asks whether a client that has just been put into the table may be there.
+// confirm checks that a client that was just added to the table may stay.
 func (s *Server) confirm(x *session) {
 	if s.opts.StillAdmitted == nil {
 		return
@@ -68,7 +67,7 @@ func (s *Server) confirm(x *session) {
 	}, func(err *fault.Error) { s.Revoke(x.principal.ID, err.Message) })
 }
 
-// decide asks until there is an answer or the session ends, and calls refused with a refusal.
+// decide asks until it has an answer or the session ends, and calls refused with a refusal.
 func (s *Server) decide(x *session, undecidedText string, ask func() *fault.Error, refused func(*fault.Error)) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
@@ -87,7 +86,7 @@ func (s *Server) decide(x *session, undecidedText string, ask func() *fault.Erro
 	}
 }
 
-// restore makes a client that an agent has a participant again, if it may see that agent.
+// restore adds a client that an agent has to the table again, if it may see that agent.
 func (s *Server) restore(x *session, h PeerPass) *fault.Error {
 	s.mu.Lock()
 	gen, present := s.authGen, s.peers[h.ID]
@@ -95,7 +94,7 @@ func (s *Server) restore(x *session, h PeerPass) *fault.Error {
 	settled := x.peer.session != x || known && x.peer.tunnels[h.ID] != nil
 	var p Principal
 	if settled && x.peer.session == x {
-		x.peer.remember(h) // so that the tunnel's end is told
+		x.peer.remember(h) // so that the agent is sent the tunnel's end
 	}
 	if known {
 		p = present.principal
@@ -120,13 +119,13 @@ func (s *Server) restore(x *session, h PeerPass) *fault.Error {
 	return err
 }
 
-// errChanging says that an answer was overtaken by a change.
+// errChanging reports that a change has overtaken an answer.
 func errChanging() *fault.Error {
 	return fault.New(fault.Unavailable, "permissions are changing too fast to decide")
 }
 
-// revive puts a client that the Authorizer agreed to at the generation gen back into the table, with its tunnel to x's agent. It
-// returns the binding of a key that the relay has to admit.
+// revive adds a client that the Authorizer allowed in generation gen to the table, with its tunnel to x's agent. It returns the
+// binding of a key that the relay must admit.
 func (s *Server) revive(x *session, principal Principal, h PeerPass, gen uint64) (*binding, *fault.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +149,7 @@ func (s *Server) revive(x *session, principal Principal, h PeerPass, gen uint64)
 	}
 	if s.bindings[h.Key] != nil {
 		s.forget(p)
-		return nil, errChanging() // the relay is letting go of the key
+		return nil, errChanging() // the relay is releasing the key
 	}
 	b := &binding{key: h.Key, owner: h.ID, relay: make(chan struct{}, 1)}
 	b.relay <- struct{}{}
@@ -165,14 +164,14 @@ func (s *Server) revive(x *session, principal Principal, h PeerPass, gen uint64)
 	return b, nil
 }
 
-// remember notes that the agent p has a client that this server did not tell it of.
+// remember notes that the agent p has a client that this server did not introduce.
 func (p *peer) remember(h PeerPass) {
 	if p.views[h.ID].key.IsZero() {
 		p.views[h.ID] = view{key: h.Key, pass: h.Pass}
 	}
 }
 
-// dismiss tells an agent that a client is gone, unless it was introduced meanwhile.
+// dismiss sends an agent that a client is gone, unless the client has been introduced by now.
 func (s *Server) dismiss(x *session, h PeerPass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,18 +16,18 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// Hello is what a client says of itself in its request.
+// Hello is what a client sends in its request.
 type Hello struct {
 	Version   int
 	Key       tailnet.PublicKey
 	Subscribe []uuid.UUID
 	// Node is the client's announcement, as in a node message. Nil: it follows the welcome.
 	Node *tailnet.NodeInfo
-	// Name is what the client is about to ask for, in words that Options.Resolve understands. The server then subscribes the client to
-	// it without being asked. It is a hint: a name that is not found, or may not be seen, has no answer.
+	// Name is the participant that the client is about to ask for, in a form that Options.Resolve understands. The server subscribes
+	// the client to it unasked. It is a hint: if the name is unknown, or the client may not see it, there is no answer.
 	Name string
-	// At is when the request arrived, before its credential was looked at: if the principal was revoked since, the
-	// credential was read too early to count. The zero value means now.
+	// At is when the request arrived, before its credential was checked: if the principal was revoked since, the check does not count.
+	// The zero value means now.
 	At time.Time
 }
 
@@ -60,7 +60,7 @@ func parseNode(text string) (*tailnet.NodeInfo, error) {
 	return n, checkNode(*n)
 }
 
-// header is the other direction of parseNode. It is nil without an announcement that fits.
+// header is the inverse of parseNode. It returns nil without an announcement that fits.
 func (h Hello) header() http.Header {
 	if h.Node == nil {
 		return nil
@@ -102,7 +102,7 @@ func parseQuery(q url.Values) (Hello, error) {
 	return h, nil
 }
 
-// query is the other direction of parseQuery.
+// query is the inverse of parseQuery.
 func (h Hello) query() url.Values {
 	q := url.Values{"v": {strconv.Itoa(h.Version)}, "key": {h.Key.String()}}
 	for _, id := range h.Subscribe {
@@ -114,7 +114,7 @@ func (h Hello) query() url.Values {
 	return q
 }
 
-// checkNode validates any node's announcement.
+// checkNode validates what holds for every node's announcement.
 func checkNode(n tailnet.NodeInfo) error {
 	if n.ID == uuid.Nil || n.Key.IsZero() {
 		return fmt.Errorf("node: no id or no key")
@@ -143,7 +143,7 @@ func validEndpoint(ep netip.AddrPort) bool {
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !tailnet.Prefix.Contains(a)
 }
 
-// presentable is info as a server accepts it: without what validEndpoint refuses, and no more than MaxEndpoints.
+// presentable returns info as a server accepts it: without invalid endpoints, and with at most MaxEndpoints.
 func presentable(info tailnet.NodeInfo) tailnet.NodeInfo {
 	info.Endpoints = slices.DeleteFunc(slices.Clone(info.Endpoints), func(ep netip.AddrPort) bool { return !validEndpoint(ep) })
 	if len(info.Endpoints) > MaxEndpoints {

@@ -25,7 +25,7 @@ type PeerInfo struct {
 	Partners       []uuid.UUID
 }
 
-// Peers is a snapshot of who is connected or lost, by kind and then name.
+// Peers returns a snapshot of connected and lost participants, sorted by kind and name.
 func (s *Server) Peers() []PeerInfo {
 	s.mu.Lock()
 	list := make([]PeerInfo, 0, len(s.peers))
@@ -67,14 +67,14 @@ func (s *Server) Online(id uuid.UUID) bool {
 type Stats struct {
 	Online, Lost, Tunnels int
 
-	ReadyTimeouts uint64 // introductions that did not wait for the destination's ready any longer
+	ReadyTimeouts uint64 // introductions without the destination's ready
 	Refused       uint64 // subscriptions, at their start or by Recheck
 	Rejected      uint64 // connections
 	Dropped       uint64 // connections that took no messages
 	Violations    uint64 // connections that broke the protocol
 }
 
-// Stats counts.
+// Stats returns the current numbers.
 func (s *Server) Stats() Stats {
 	st := Stats{
 		ReadyTimeouts: s.counters.readyTimeouts.Load(), Refused: s.counters.refused.Load(),

@@ -86,7 +86,7 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 			break
 		}
 		s.mu.Unlock()
-		select { // the relay is letting go of the key: it must not do so after it admitted it for us
+		select { // the relay is releasing the key; it must finish before it admits the key for us
 		case <-b.released:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for the relay: %w", ctx.Err())
@@ -121,7 +121,7 @@ func (s *Server) attach(x *session) (old *binding) {
 	if p.session != nil {
 		code := fault.Conflict
 		if x.principal.Kind == KindAgent {
-			code = fault.Unavailable // an agent that was silent for a moment tries again
+			code = fault.Unavailable // an agent that was briefly silent tries again
 		}
 		p.session.end(ErrorMessage{code, "a newer connection of the same participant has taken this one's place"}, websock.StatusPolicy)
 	}
@@ -154,7 +154,7 @@ func (s *Server) attach(x *session) (old *binding) {
 			continue
 		}
 		if t.destination == p && !t.introduced() {
-			t.state = pending // whether it heard of the offer is unknown: step makes another
+			t.state = pending // it may have missed the offer: step makes another
 		}
 		s.step(t)
 		s.meet(t)
@@ -176,7 +176,7 @@ func (s *Server) servers() []uuid.UUID {
 	return ids
 }
 
-// admit lets the key into the relay, unless its owner has gone meanwhile.
+// admit admits the key to the relay, unless its owner is gone by now.
 func (s *Server) admit(b *binding) {
 	if s.opts.Relay == nil {
 		return
@@ -188,7 +188,7 @@ func (s *Server) admit(b *binding) {
 	b.relay <- struct{}{}
 }
 
-// release frees the key of a binding whose owner let go of it, once the relay has let go of it too. Nil is allowed.
+// release frees the key of a binding that its owner gave up, once the relay has released it too. Nil is allowed.
 func (s *Server) release(b *binding) {
 	if b == nil {
 		return
@@ -205,7 +205,7 @@ func (s *Server) release(b *binding) {
 	s.mu.Unlock()
 }
 
-// expel removes a participant, whatever it is doing.
+// expel removes a participant in any state.
 func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 	s.mu.Lock()
 	s.authGen++
@@ -229,7 +229,7 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 	}
 	b := s.remove(p)
 	if forGood {
-		for _, t := range p.tunnels { // those who wait for it wait in vain
+		for _, t := range p.tunnels { // waiting for it is pointless now
 			t.other(p).refuse(id, &fault.Error{Code: m.Code, Message: m.Message})
 			s.drop(t)
 		}
@@ -240,12 +240,12 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 	return true
 }
 
-// errUnseen is the answer about a participant of a kind that the asking one never meets.
+// errUnseen refuses a participant of a kind that the caller may never see.
 func errUnseen() *fault.Error {
 	return fault.New(fault.NotFound, "the participant does not exist, or you do not have access to it")
 }
 
-// firstTargets is what a session subscribes to at its hello: what it asked for, and the servers for those who work for them.
+// firstTargets returns the subscriptions of a hello: those it names, and for agents and provisioners the servers.
 func (s *Server) firstTargets(x *session, h Hello) []uuid.UUID {
 	ids := slices.Clone(h.Subscribe)
 	if x.principal.Kind != KindAgent && x.principal.Kind != KindProvisioner {
@@ -261,7 +261,7 @@ func (s *Server) firstTargets(x *session, h Hello) []uuid.UUID {
 	return ids
 }
 
-// resolve finds what the hello of a client names.
+// resolve returns the participant that a client's hello names.
 func (s *Server) resolve(x *session, h Hello) (uuid.UUID, bool) {
 	if h.Name == "" || s.opts.Resolve == nil || x.principal.Kind != KindClient || x.version < versionEarly {
 		return uuid.Nil, false
@@ -276,7 +276,7 @@ func (s *Server) resolve(x *session, h Hello) (uuid.UUID, bool) {
 	return id, id != uuid.Nil && id != x.principal.ID
 }
 
-// greetServer subscribes every agent and provisioner to a server that is new.
+// greetServer subscribes every agent and provisioner to a new server.
 func (s *Server) greetServer(x *session) {
 	s.mu.Lock()
 	var workers []*session

@@ -8,15 +8,15 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// Two nodes behind different NATs meet: each is told the other's endpoints only when both know their own, and both at one time,
-// so that the first packets of both are on their way before one of them arrives. One that arrives at a NAT before its own side
-// has sent there may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then they have the relay.
-// Everything below but newAnnouncement and measure is guarded by Server.mu.
+// Two nodes behind different NATs meet: the server sends each the other's endpoints once both know their own, to both at the same time,
+// so that the first packets of both are on their way before either arrives. A packet that reaches a NAT before that side has sent one
+// may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then they use the relay.
+// Server.mu guards everything below but newAnnouncement and measure.
 
-// meeting is how far the ends of a tunnel are.
+// meeting is the progress of the ends of a tunnel.
 type meeting struct {
 	arranged                             bool
-	initiatorInvited, destinationInvited bool // it may be told the other's endpoints
+	initiatorInvited, destinationInvited bool // it may learn the other's endpoints
 }
 
 func (t *tunnel) invited(p *peer) *bool {
@@ -26,7 +26,7 @@ func (t *tunnel) invited(p *peer) *bool {
 	return &t.meeting.destinationInvited
 }
 
-// newAnnouncement encodes what partners are told.
+// newAnnouncement encodes the messages for partners.
 func newAnnouncement(info tailnet.NodeInfo, kind Kind) *announcement {
 	a := &announcement{region: info.Region, moves: info.Moves, mapped: info.Mapped, measured: info.Measured}
 	say := func() messages {
@@ -43,7 +43,7 @@ func newAnnouncement(info tailnet.NodeInfo, kind Kind) *announcement {
 	return a
 }
 
-// open reports whether the node is known to be behind no NAT, or no STUN server answers it. A nil announcement is not open.
+// open reports whether the node is not behind a NAT, or cannot find out because no STUN server answers. A nil announcement is not open.
 func (a *announcement) open() bool { return a != nil && a.measured && !a.mapped.IsValid() }
 
 // withholds reports whether p must not learn its partner's endpoints yet.
@@ -63,7 +63,7 @@ func (t *tunnel) separated() bool {
 	return a.mapped.Addr() != b.mapped.Addr()
 }
 
-// meet invites both ends of a tunnel as soon as they can meet: the one further away first.
+// meet invites both ends of a tunnel as soon as they can meet, the more distant one first.
 func (s *Server) meet(t *tunnel) {
 	i, d := t.initiator, t.destination
 	if t.meeting.arranged || t.state != open || i.state != online || d.state != online || i.node == nil || d.node == nil ||
@@ -86,14 +86,14 @@ func (s *Server) meet(t *tunnel) {
 		return
 	}
 	s.after(time.Now().Add(lead), func() *binding {
-		if *t.invited(first) { // they are not to meet anew
+		if *t.invited(first) { // the meeting was not called off
 			invite(second)
 		}
 		return nil
 	})
 }
 
-// separate ends the meeting of a node that has moved, which has forgotten where its partner is if that is behind a NAT.
+// separate ends the meeting of a node that has moved. The node has forgotten the endpoints of a partner behind a NAT.
 func (s *Server) separate(p *peer, t *tunnel) {
 	t.meeting = meeting{}
 	o := t.other(p)
@@ -103,10 +103,10 @@ func (s *Server) separate(p *peer, t *tunnel) {
 	}
 }
 
-// probes is how many round trips measure takes: the shortest one counts, since a node that has just started is busy.
+// probes is how many round trips measure takes. The shortest counts, since a node that has just started is busy.
 const probes = 3
 
-// measure finds out how far away a session's participant is.
+// measure measures the round trip to a session's participant.
 func (s *Server) measure(x *session) {
 	conn, ok := x.conn.(interface{ Ping(context.Context) error })
 	for range probes {
@@ -115,7 +115,7 @@ func (s *Server) measure(x *session) {
 		}
 		begin := time.Now()
 		if conn.Ping(x.ctx) != nil {
-			return // the reader finds out why
+			return // the reader returns the reason
 		}
 		rtt := time.Since(begin)
 		s.mu.Lock()

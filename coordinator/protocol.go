@@ -17,13 +17,13 @@ import (
 // Path is where the coordinator is reached, below the server's base URL.
 const Path = "/api/v2/mesh/coordinate"
 
-// Version is the protocol this build speaks; it only grows. MinVersion is the oldest that it still understands.
+// Version is the protocol version of this build; it only grows. MinVersion is the oldest that it still understands.
 //
 //	1  2026-11-21  first
 //	2  2026-11-22  agents remember a pass per client (pass), and show it to a server that may not know the client (held)
 //	3  2026-11-22  servers confirm that a subscription was given up (unsubscribed)
-//	4  2026-11-22  a hello may carry the node's announcement and a name; a participant keeps the handshakes of nodes that it will hear
-//	               of soon, so it is not asked whether it is ready for an initiator
+//	4  2026-11-22  a hello may carry the node's announcement and a name; a participant keeps early handshakes of nodes that are
+//	               about to be introduced, so the server does not wait for its ready
 const (
 	Version    = 4
 	MinVersion = 1
@@ -72,7 +72,7 @@ func (k Kind) Valid() bool {
 	return false
 }
 
-// mayInitiate is the part of "who may see whom" that holds for every deployment, whatever the Authorizer says.
+// mayInitiate holds the rules on who may see whom that apply to every deployment, before the Authorizer is asked.
 func (k Kind) mayInitiate(to Kind) bool {
 	switch k {
 	case KindServer:
@@ -91,14 +91,14 @@ type Welcome struct {
 	ID      uuid.UUID        `json:"id"`      // the participant's own id
 	Relays  tailnet.RelayMap `json:"relays"`
 	Servers []uuid.UUID      `json:"servers"` // connected participants of KindServer
-	// GraceSeconds is how long a peer without a coordinator connection is still to be believed in.
+	// GraceSeconds is how long to keep a peer that has lost its coordinator connection.
 	GraceSeconds int `json:"grace_seconds"`
 }
 
 // Grace is GraceSeconds as a duration.
 func (w Welcome) Grace() time.Duration { return time.Duration(w.GraceSeconds) * time.Second }
 
-// PeerUpdate introduces a peer, or tells what changed about it.
+// PeerUpdate introduces a peer, or reports a change of it.
 type PeerUpdate struct {
 	Info tailnet.NodeInfo `json:"info"`
 	Kind Kind             `json:"kind"`
@@ -110,13 +110,13 @@ type PeerRef struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// PeerGone says that a key is not the peer's any more.
+// PeerGone reports that a key no longer belongs to the peer.
 type PeerGone struct {
 	ID  uuid.UUID         `json:"id"`
 	Key tailnet.PublicKey `json:"key"`
 }
 
-// Refused answers a subscription that is not, or no longer, allowed.
+// Refused rejects a subscription, or withdraws one that was allowed before.
 type Refused struct {
 	ID      uuid.UUID  `json:"id"`
 	Code    fault.Code `json:"code"`
@@ -131,7 +131,7 @@ type PeerPass struct {
 	Pass string            `json:"pass"`
 }
 
-// NoticeKind says what a notice is about.
+// NoticeKind is the subject of a notice.
 type NoticeKind string
 
 const (
@@ -159,7 +159,7 @@ type ServerMessage struct {
 	Gone    *PeerGone   `json:"gone,omitempty"`
 	Pass    *PeerPass   `json:"pass,omitempty"`
 	Refused *Refused    `json:"refused,omitempty"`
-	// Unsubscribed answers unsubscribe. If that ended a tunnel, gone was sent before.
+	// Unsubscribed confirms unsubscribe. If the tunnel ended, gone was sent first.
 	Unsubscribed *PeerRef `json:"unsubscribed,omitempty"`
 
 	Relay  *tailnet.RelayMap `json:"relay,omitempty"`
@@ -167,13 +167,13 @@ type ServerMessage struct {
 	Error  *ErrorMessage     `json:"error,omitempty"`
 }
 
-// Bye is the client's last message: it will not come back.
+// Bye is the client's last message; it will not reconnect.
 type Bye struct{}
 
 // Held names clients that an agent still has as peers when a server welcomes it. The server answers gone for each whose session has
 // ended, and keeps the others as lost until they return.
 type Held struct {
-	Peers []PeerPass `json:"peers"` // without a pass: one was never told
+	Peers []PeerPass `json:"peers"` // without a pass if the agent never received one
 }
 
 // ClientMessage is what a client sends: exactly one of its fields is set.
@@ -186,7 +186,7 @@ type ClientMessage struct {
 	Bye         *Bye              `json:"bye,omitempty"`
 }
 
-// DecodeServerMessage reads what a server sent, and checks everything that can be checked without knowing more.
+// DecodeServerMessage decodes a server's message and validates all that the message alone allows.
 func DecodeServerMessage(data []byte) (ServerMessage, error) {
 	var m ServerMessage
 	if len(data) > MaxServerMessage {
@@ -201,7 +201,7 @@ func DecodeServerMessage(data []byte) (ServerMessage, error) {
 	return m, nil
 }
 
-// DecodeClientMessage reads what a client sent, and checks everything that can be checked without knowing who it is.
+// DecodeClientMessage decodes a client's message and validates all that can be validated without knowing the sender.
 func DecodeClientMessage(data []byte) (ClientMessage, error) {
 	var m ClientMessage
 	if len(data) > MaxClientMessage {
@@ -216,7 +216,7 @@ func DecodeClientMessage(data []byte) (ClientMessage, error) {
 	return m, nil
 }
 
-// encode cannot fail for messages of this package; if it does, a type was changed without a test.
+// encode cannot fail for messages of this package unless a type was changed without a test.
 func encode(m any) []byte {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -225,7 +225,7 @@ func encode(m any) []byte {
 	return data
 }
 
-// decode is strict: both sides agreed on a version, so an unknown field is a mistake.
+// decode is strict: both sides agreed on a version, so an unknown field is an error.
 func decode(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// handle takes in one message. An error ends the connection.
+// handle applies one message. An error ends the connection.
 func (c *Client) handle(m ServerMessage) error {
 	switch {
 	case m.Peer != nil:
@@ -38,7 +38,7 @@ func (c *Client) handle(m ServerMessage) error {
 	case m.Unsubscribed != nil:
 		c.mu.Lock()
 		delete(c.leaving, m.Unsubscribed.ID)
-		c.out.wake.Poke() // it may have to be said that the peer is wanted again
+		c.out.wake.Poke() // a new subscription to the peer may be waiting for this
 		c.changed.Notify()
 		c.mu.Unlock()
 	case m.Relay != nil:
@@ -59,10 +59,10 @@ func (c *Client) handle(m ServerMessage) error {
 	case m.Error != nil:
 		return &fault.Error{Code: m.Error.Code, Message: m.Error.Message}
 	}
-	return nil // a second welcome says nothing new
+	return nil // a second welcome has no news
 }
 
-// introduced gives a peer to the node. Ready is answered only when the node has it.
+// introduced adds a peer to the node, and answers ready once the node has it.
 func (c *Client) introduced(u PeerUpdate) {
 	id := u.Info.ID
 	c.applying.Lock()
@@ -108,7 +108,7 @@ func (c *Client) watches(kind Kind) bool {
 	return c.opts.Kind == KindClient && kind == KindAgent || c.opts.Kind == KindAgent && kind == KindClient
 }
 
-// forget takes a peer from the node, if it still is as expected.
+// forget removes a peer from the node if as still reports true for it.
 func (c *Client) forget(id uuid.UUID, as func(*remote) bool) {
 	c.applying.Lock()
 	defer c.applying.Unlock()
@@ -124,7 +124,7 @@ func (c *Client) forget(id uuid.UUID, as func(*remote) bool) {
 	node.Remove(id)
 }
 
-// forgetAll takes all peers from the node of a participant that was refused, so that what it had open ends here too.
+// forgetAll removes all peers from the node of a refused participant, so that its connections end here, too.
 func (c *Client) forgetAll() {
 	c.mu.Lock()
 	ids := slices.Collect(maps.Keys(c.peers))
@@ -134,7 +134,7 @@ func (c *Client) forgetAll() {
 	}
 }
 
-// refused ends a subscription, or sets the time to ask again.
+// refused ends a subscription, or schedules the next attempt.
 func (c *Client) refused(r Refused) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *Client) refused(r Refused) {
 	c.changed.Notify()
 }
 
-// runDue removes peers that stay lost, and repeats subscriptions that may be granted now, until ctx ends.
+// runDue removes peers that stay lost and repeats subscriptions that were refused for a while, until ctx ends.
 func (c *Client) runDue(ctx context.Context) {
 	clock := time.NewTimer(time.Hour)
 	defer clock.Stop()
@@ -169,7 +169,7 @@ func (c *Client) runDue(ctx context.Context) {
 	}
 }
 
-// sweep does what is due, and returns how long nothing is.
+// sweep does what is due, and returns the time until the next deadline.
 func (c *Client) sweep(now time.Time) time.Duration {
 	next := now.Add(time.Hour)
 	var dead []uuid.UUID
@@ -205,7 +205,7 @@ func (c *Client) sweep(now time.Time) time.Duration {
 	return max(time.Until(next), 0)
 }
 
-// outbox holds what is to be said, coalesced per peer. Guarded by Client.mu, but for wake.
+// outbox holds messages to be sent, coalesced per peer. Client.mu guards all of it but wake.
 type outbox struct {
 	wake    notify.Wake
 	subs    map[uuid.UUID]bool
@@ -221,7 +221,7 @@ func (o *outbox) subscribe(id uuid.UUID)   { o.subs[id] = true; o.wake.Poke() }
 func (o *outbox) unsubscribe(id uuid.UUID) { o.subs[id] = false; o.wake.Poke() }
 func (o *outbox) ready(id uuid.UUID)       { o.readies[id] = struct{}{}; o.wake.Poke() }
 
-// restart drops what a new connection makes moot. What was given up while offline is still to be said.
+// restart drops what a new connection makes moot. It keeps what was unsubscribed while offline.
 func (o *outbox) restart() {
 	clear(o.readies)
 	o.held = nil
@@ -232,9 +232,9 @@ func (o *outbox) restart() {
 	}
 }
 
-// take empties the outbox. Readies go first: someone waits for them. If the server confirms that subscriptions were given up, leaving
-// are those that it has not confirmed: take adds to them, and keeps back what is to be said about them, so that what the server
-// says after its confirmation answers what was said after it.
+// take empties the outbox. Readies come first, because a peer waits for them. If the server confirms unsubscribe, leaving holds the peers
+// it has not confirmed yet. take adds to leaving, and keeps back messages about those peers, so that what the server sends after its
+// confirmation answers what was sent after it.
 func (o *outbox) take(leaving map[uuid.UUID]struct{}, confirms bool) []ClientMessage {
 	var out []ClientMessage
 	for id := range o.readies {

@@ -9,15 +9,15 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Two processes that have the same agent token (a cloned machine or container, a start script that ran twice) cannot both be the
-// agent. The one that is connected stays for as long as it answers, and the other is refused and tries again with growing pauses: so
-// neither ends the other, and one takes over when the other is gone. A process that was restarted is let in at once:
-// its predecessor's connection has ended, or does not answer. A connection with the same node key is the same process.
+// Two processes with the same agent token (a cloned machine or container, a start script that ran twice) cannot both be the agent. The
+// connected one stays while it answers. The other is refused and tries again with growing pauses, so neither ends the other, and
+// one takes over when the other is gone. A restarted process is admitted at once, because its predecessor's connection has
+// ended or does not answer. A connection with the same node key is the same process.
 
 const (
-	// rivalTime is how long a connected agent may take to show that it lives when another process shows its token.
+	// rivalTime is how long a connected agent may take to answer when another process presents its token.
 	rivalTime = 2 * time.Second
-	// contestedTime is how long an agent counts as contested after another process was refused: that one tries again within 15 s.
+	// contestedTime is how long an agent counts as contested after another process was refused, which tries again within 15 s.
 	contestedTime = 45 * time.Second
 )
 
@@ -26,7 +26,7 @@ func errTwoAgents() *fault.Error {
 		WithDetail("Two machines or processes run the same agent, such as a copy of the workspace. Stop one of them. This one tries again in a while.")
 }
 
-// rival is the connection of the same agent's other process, nil if there is none. Called with mu held.
+// rival returns the connection of another process of the same agent, or nil. Called with mu held.
 func (s *Server) rival(p Principal, h Hello) *session {
 	row := s.peers[p.ID]
 	if p.Kind != KindAgent || row == nil || row.state != online || row.key == h.Key {
@@ -35,7 +35,7 @@ func (s *Server) rival(p Principal, h Hello) *session {
 	return row.session
 }
 
-// answers reports whether a connection's other end is there.
+// answers reports whether the other end of a connection answers.
 func answers(ctx context.Context, x *session) bool {
 	conn, ok := x.conn.(interface{ Ping(context.Context) error })
 	if !ok {

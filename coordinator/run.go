@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// complainEvery is how often a server that stays away is complained of.
+// complainEvery is how often the log warns about a server that stays away.
 const complainEvery = time.Minute
 
 func (c *Client) run(ctx context.Context) error {
@@ -48,7 +48,7 @@ func (c *Client) end(err error) {
 	close(c.done)
 }
 
-// loop returns nil when ctx ended, or the refusal.
+// loop returns nil when ctx has ended, or the refusal.
 func (c *Client) loop(ctx context.Context) error {
 	var outage backoff.Outage
 	var complained time.Time
@@ -74,7 +74,7 @@ func (c *Client) loop(ctx context.Context) error {
 	return nil
 }
 
-// connection is one from dial to end. began is when the welcome came, zero if it did not.
+// connection dials and serves one connection to its end. began is when the welcome came, or zero.
 func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
 	dial := c.opts.Dial
 	if dial == nil {
@@ -108,7 +108,7 @@ func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
 	return time.Now(), c.converse(ctx, conn, announced)
 }
 
-// hello is what the client says of itself now.
+// hello returns the hello for the next connection.
 func (c *Client) hello() Hello {
 	h := Hello{Version: Version, Key: c.opts.Key, Subscribe: c.firstSubscriptions()}
 	c.mu.Lock()
@@ -141,7 +141,7 @@ func readWelcome(data []byte) (*Welcome, error) {
 	return m.Welcome, nil
 }
 
-// firstSubscriptions are the subscriptions that fit into a hello.
+// firstSubscriptions returns as many subscriptions as fit into a hello.
 func (c *Client) firstSubscriptions() []uuid.UUID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *Client) firstSubscriptions() []uuid.UUID {
 	return ids
 }
 
-// enter takes a welcome in: the node is made if there is none, and told the relays.
+// enter applies a welcome. It makes the node if there is none, and sets its relay map.
 func (c *Client) enter(w Welcome, h Hello) error {
 	node, err := c.nodeFor(w)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *Client) enter(w Welcome, h Hello) error {
 		}
 	}
 	c.out.restart()
-	for id := range c.leaving { // the server may not have heard it
+	for id := range c.leaving { // the server may have missed it
 		if c.subscriptions[id] == nil {
 			c.out.unsubscribe(id)
 		}
@@ -199,7 +199,7 @@ func (c *Client) enter(w Welcome, h Hello) error {
 	}
 	for _, id := range h.Subscribe {
 		if c.subscriptions[id] == nil {
-			c.out.unsubscribe(id) // given up while the hello travelled
+			c.out.unsubscribe(id) // given up while the hello was on its way
 		}
 	}
 	c.changed.Notify()
@@ -230,7 +230,7 @@ func (c *Client) nodeFor(w Welcome) (Node, error) {
 	return node, nil
 }
 
-// leave is the other end of enter. Peers stay.
+// leave undoes enter, except that the node keeps its peers.
 func (c *Client) leave() {
 	c.mu.Lock()
 	node := c.node
@@ -263,8 +263,8 @@ func (c *Client) converse(ctx context.Context, conn Conn, announced uint64) erro
 	}
 }
 
-// write sends what the outbox holds until own ends. When ctx ends it says bye. It closes the connection. sent is the sequence number of
-// the latest announcement on this connection.
+// write sends the contents of the outbox until own ends. When ctx ends it sends bye. It closes the connection. sent is the sequence
+// number of the latest announcement on this connection.
 func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
 	defer conn.Close(websock.StatusNormal, "")
 	c.mu.Lock()
@@ -273,7 +273,7 @@ func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
 	send := func(m ClientMessage) bool {
 		limited, cancel := context.WithTimeout(own, writeTimeout)
 		defer cancel()
-		return conn.Write(limited, encode(m)) == nil // the reader learns why
+		return conn.Write(limited, encode(m)) == nil // the reader returns the reason
 	}
 	for {
 		if info := presentable(node.Info()); info.Region != 0 && info.Seq != sent {
@@ -300,7 +300,7 @@ func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
 				cancel()
 				if err != nil && ctx.Err() == nil {
 					if dead, ok := conn.(interface{ CloseNow() error }); ok {
-						_ = dead.CloseNow() // a farewell would be waited for
+						_ = dead.CloseNow() // a closing handshake would block
 					}
 					return
 				}

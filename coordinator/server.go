@@ -24,7 +24,7 @@ const (
 	DefaultMaxSubscriptions = 1024
 )
 
-// Principal is who a connection belongs to, as its credential showed.
+// Principal is the owner of a connection, established from its credential.
 type Principal struct {
 	Kind    Kind
 	ID      uuid.UUID // of the participant: for KindClient tailnet.ClientID of its key
@@ -37,21 +37,21 @@ func (p Principal) same(other Principal) bool {
 	return p.Kind == other.Kind && p.ID == other.ID && p.Subject == other.Subject
 }
 
-// Target is a participant that someone wants to see.
+// Target is the participant of a subscription.
 type Target struct {
 	ID   uuid.UUID
 	Kind Kind // empty while it is not connected
 }
 
-// Authorizer decides who may see whom. It is asked for every subscription, without a lock held and from many goroutines,
-// with a context that ends after AuthorizeTimeout. Nil means yes. A refusal is a fault whose code is neither
-// fault.Unavailable nor fault.Internal; its message is shown to the person. Any other error means that it could not be
-// decided: a new subscription is refused then, an existing tunnel stays.
+// Authorizer decides who may see whom. The server calls it for every subscription, without holding a lock, from many goroutines, and
+// with a context that ends after AuthorizeTimeout. Nil allows. A refusal is a fault whose code is neither fault.Unavailable nor
+// fault.Internal; the user sees its message. Any other error means that no decision was possible: the server then refuses a new
+// subscription and keeps an existing tunnel.
 type Authorizer interface {
 	MaySee(ctx context.Context, from Principal, to Target) error
 }
 
-// AuthorizerFunc is a function as an Authorizer.
+// AuthorizerFunc makes a function an Authorizer.
 type AuthorizerFunc func(ctx context.Context, from Principal, to Target) error
 
 func (f AuthorizerFunc) MaySee(ctx context.Context, from Principal, to Target) error {
@@ -65,13 +65,13 @@ type Relay interface {
 	Revoke(tailnet.PublicKey) // also ends the key's connection
 }
 
-// Passes makes and reads the passes by which agents tell a server that was restarted which clients they still have. Both methods
-// are called from many goroutines.
+// Passes issues and redeems the passes by which agents prove to a restarted server which clients they have. Both methods are called
+// from many goroutines.
 type Passes interface {
 	// Issue returns a pass of at most MaxPass bytes.
 	Issue(Principal) (string, error)
-	// Redeem returns the principal for which any server of this deployment issued the pass. It does not say whether the principal's
-	// session still stands.
+	// Redeem returns the principal for which any server of this deployment issued the pass. It does not check whether the principal's
+	// session still exists.
 	Redeem(pass string) (Principal, error)
 }
 
@@ -79,17 +79,17 @@ type Passes interface {
 type Options struct {
 	Logger     *slog.Logger // nil means silence
 	Authorizer Authorizer   // nil refuses everything
-	// Resolve returns the participant that the name in a client's hello stands for. It decides nothing: the Authorizer is asked as for
-	// every subscription. Its context ends after AuthorizeTimeout. Nil knows no names.
+	// Resolve returns the participant named in a client's hello. It grants nothing: the Authorizer is asked as for every
+	// subscription. Its context ends after AuthorizeTimeout. If nil, names are ignored.
 	Resolve func(ctx context.Context, from Principal, name string) (uuid.UUID, error)
 	// Passes are those of the deployment. Nil: agents keep clients that this server does not know for the grace of the welcome.
 	Passes Passes
-	// StillAdmitted is asked about each client once it is in the table: its credential may have lost its worth between the
-	// caller's look at it and that moment, when a revocation did not find the client yet. Errors are as an Authorizer's: a refusal
-	// ends the client. Nil means yes.
+	// StillAdmitted rechecks each client once it is in the table: its credential may have been revoked after the caller checked it,
+	// and before the revocation could find the client. Errors are as an Authorizer's: a refusal ends the client. If nil, no
+	// client is rechecked.
 	StillAdmitted func(ctx context.Context, p Principal) error
 	Relay         Relay // nil means none
-	// RelayMap is what participants are told at their welcome. It must not block. Nil means no relays.
+	// RelayMap returns the relay map of a welcome. It must not block. Nil means no relays.
 	RelayMap func() tailnet.RelayMap
 	// LostTimeout is how long a participant without a connection is kept. 0 means DefaultLostTimeout.
 	LostTimeout time.Duration
@@ -97,15 +97,15 @@ type Options struct {
 	ReadyTimeout time.Duration
 	// MaxSubscriptions limits the subscriptions of each participant other than servers. 0 means DefaultMaxSubscriptions.
 	MaxSubscriptions int
-	// OnPeer hears that a participant's connection began or ended, in order for one participant, from one goroutine. Slow
-	// ones miss intermediate changes, never the last. Nil means nobody listens.
+	// OnPeer is called from one goroutine when a participant's connection has begun or ended, in order for each participant. If it
+	// is slow it misses intermediate changes, never the last. Nil is not called.
 	OnPeer func(p Principal, online bool)
 }
 
 // Timeouts that are the same everywhere.
 const (
 	AuthorizeTimeout = 10 * time.Second // for one answer of the Authorizer
-	writeTimeout     = 10 * time.Second // for one message: beyond it the connection is hopeless
+	writeTimeout     = 10 * time.Second // for one message; then the connection counts as dead
 	closeTimeout     = 3 * time.Second  // for the last message and the closing handshake
 	tombstoneTime    = time.Minute      // how long a revocation refuses connections that were authenticated before it
 )
@@ -115,7 +115,7 @@ type Server struct {
 	opts Options
 	log  *slog.Logger
 
-	ctx    context.Context // ends when Close stops waiting politely
+	ctx    context.Context // ends when Close stops waiting for clients
 	cancel context.CancelFunc
 
 	mu sync.Mutex // guards everything below up to the next heading, all peers, tunnels and sessions; held for microseconds
@@ -166,8 +166,8 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Handle upgrades the request and serves it until the connection ends. An error is a fault, and means that nothing was
-// written yet: the caller answers with it. Nil means the response is done with.
+// Handle upgrades the request and serves it until the connection ends. An error is a fault with which the caller must answer, because
+// nothing has been written yet. After nil the response is complete.
 //
 // The caller has parsed the hello first, and authenticated the request as p after that.
 func (s *Server) Handle(w http.ResponseWriter, r *http.Request, p Principal, h Hello) error {
@@ -187,8 +187,8 @@ func (s *Server) Handle(w http.ResponseWriter, r *http.Request, p Principal, h H
 	return nil
 }
 
-// Lookup finds who holds a mesh address: the principal of the connected or lost participant. RPC services on the mesh know
-// their caller by it. It takes no lock.
+// Lookup returns the principal of the connected or lost participant with a mesh address. RPC services on the mesh identify their caller
+// with it. It takes no lock.
 func (s *Server) Lookup(addr netip.Addr) (Principal, bool) {
 	v, ok := s.byAddr.Load(addr)
 	if !ok {
@@ -199,7 +199,7 @@ func (s *Server) Lookup(addr netip.Addr) (Principal, bool) {
 
 // Revoke removes a participant for good: its partners forget it, the relay ends its connection, and its own connection is
 // closed with the reason, after which its client gives up. Connections authenticated before this call are refused. It
-// returns when the relay has let go, and reports whether the participant was there.
+// returns when the relay has released the key, and reports whether the participant was in the table.
 func (s *Server) Revoke(id uuid.UUID, reason string) bool {
 	return s.expel(id, ErrorMessage{fault.Forbidden, reason}, true)
 }
@@ -209,7 +209,7 @@ func (s *Server) Kick(id uuid.UUID, reason string) bool {
 	return s.expel(id, ErrorMessage{fault.Unavailable, reason}, false)
 }
 
-// RelayMapChanged tells every participant the relay map.
+// RelayMapChanged sends every participant the relay map.
 func (s *Server) RelayMapChanged() {
 	m := s.opts.RelayMap()
 	data := encode(ServerMessage{Relay: &m})
@@ -221,7 +221,7 @@ func (s *Server) RelayMapChanged() {
 	}
 }
 
-// Notify sends a notice to every participant. One that does not read its notices misses all but the first few.
+// Notify sends a notice to every participant. A participant that does not read misses all but the first few.
 func (s *Server) Notify(n Notice) {
 	data := encode(ServerMessage{Notice: &n})
 	s.mu.Lock()
@@ -231,8 +231,8 @@ func (s *Server) Notify(n Notice) {
 	}
 }
 
-// Close ends all connections, telling their clients to come back soon, and waits until nothing of the server runs any more.
-// It takes a few seconds at most. It is safe to call again, and leaves the relay's admissions as they are.
+// Close ends all connections with a status that makes clients reconnect soon, and waits until all of the server's goroutines have ended,
+// a few seconds at most. It is idempotent, and leaves the relay's admissions as they are.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

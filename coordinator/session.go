@@ -30,7 +30,7 @@ const (
 	batch      = 128 // messages taken from the table at once
 	maxNotices = 8
 	maxAnswers = 1024 // refusals, and confirmations of unsubscribe, that wait for a client to read them
-	// Messages per second that are read from each participant other than servers, after a burst. Further messages wait.
+	// Messages per second that the server reads from a participant that is not a server, after a burst. The rest waits.
 	messageRate  = 200
 	messageBurst = 1000
 )
@@ -40,9 +40,9 @@ type session struct {
 	conn      Conn
 	principal Principal
 	key       tailnet.PublicKey
-	version   int           // that both sides speak
+	version   int           // the lower of both sides'
 	pass      string        // for a client, of this connection
-	held      chan PeerPass // of an agent, to be looked at by keepHeld
+	held      chan PeerPass // of an agent, for keepHeld
 	wake      notify.Wake   // for the writer
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -53,7 +53,7 @@ type session struct {
 	first       []byte        // the welcome
 	relay       []byte        // the newest relay map that was not sent yet
 	rtt         time.Duration // 0 while unknown
-	goodbyes    [][]byte      // of the connection before, said again
+	goodbyes    [][]byte      // of the previous connection, sent again
 	notices     [][]byte
 	refused     map[uuid.UUID]Refused
 	left        map[uuid.UUID]struct{} // to be confirmed as unsubscribed
@@ -85,7 +85,7 @@ func (x *session) refuse(r Refused) {
 	x.wake.Poke()
 }
 
-// confirm makes the writer tell that the subscription to id has ended, after it has told what that changed.
+// confirm makes the writer send that the subscription to id has ended, after the changes that this causes.
 func (x *session) confirm(id uuid.UUID) {
 	switch {
 	case x.version < versionUnsubscribed:
@@ -97,7 +97,7 @@ func (x *session) confirm(id uuid.UUID) {
 	}
 }
 
-// seen is the last sign of life.
+// seen returns when the other end last sent something.
 func (x *session) seen() time.Time {
 	if c, ok := x.conn.(interface{ LastSeen() time.Time }); ok {
 		return c.LastSeen()
@@ -105,8 +105,8 @@ func (x *session) seen() time.Time {
 	return time.Now()
 }
 
-// Serve speaks with a participant until its connection ends, or ctx does. It closes conn. The error says why it ended, and
-// is nil after a bye.
+// Serve serves a participant until its connection or ctx ends, and closes conn. It returns why the connection ended, or nil after a
+// bye.
 func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) error {
 	x, err := s.join(ctx, conn, p, h)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) err
 	err = s.read(x, h)
 	s.leave(x, err)
 	if violation := fault.As(err); violation != nil {
-		own.Wait() // the writer tells it, and closes
+		own.Wait() // the writer sends it, and closes
 	}
 	x.cancel()
 	conn.Close(websock.StatusNormal, "")
@@ -143,7 +143,7 @@ func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) err
 	return err
 }
 
-// turnAway ends a connection that was not let in.
+// turnAway ends a connection that was not admitted.
 func turnAway(ctx context.Context, conn Conn, err error) {
 	m := ErrorMessage{fault.Internal, "internal error"}
 	if f := fault.As(err); f != nil {
@@ -160,7 +160,7 @@ func turnAway(ctx context.Context, conn Conn, err error) {
 
 var errBye = errors.New("bye")
 
-// leave takes the session out of the table. A fault means that the client broke the protocol.
+// leave removes the session from the table. A fault means that the client broke the protocol.
 func (s *Server) leave(x *session, err error) {
 	violation := fault.As(err)
 	if violation != nil {
@@ -249,7 +249,7 @@ func (s *Server) handle(x *session, m ClientMessage) error {
 		defer s.mu.Unlock()
 		t := x.peer.tunnels[m.Ready.ID]
 		if t == nil || x.peer.session != x || t.destination != x.peer || t.state != offered || !t.asked {
-			return nil // too late, or about an earlier key of the initiator
+			return nil // too late, or for an earlier key of the initiator
 		}
 		if x.peer.views[m.Ready.ID].key == t.initiator.key {
 			s.accepted(t)
@@ -262,7 +262,7 @@ func (s *Server) handle(x *session, m ClientMessage) error {
 	return nil
 }
 
-// handleNode handles a node's announcement. A node may announce only itself.
+// handleNode applies a node's announcement. A node may announce only itself.
 func (s *Server) handleNode(x *session, info tailnet.NodeInfo) error {
 	if info.ID != x.principal.ID {
 		return fault.New(fault.Forbidden, "a node may announce itself only, not %s", info.ID)
@@ -271,7 +271,7 @@ func (s *Server) handleNode(x *session, info tailnet.NodeInfo) error {
 		return fault.New(fault.Forbidden, "a node may announce only the key of its hello")
 	}
 	if !s.knowsRegion(info.Region) {
-		return nil // it has no home relay (yet, or that one was taken from the map): what was told before stays
+		return nil // it has no home relay, or one that was removed from the map: the earlier announcement stays
 	}
 	a := newAnnouncement(info, x.principal.Kind)
 	s.mu.Lock()
@@ -291,8 +291,7 @@ func (s *Server) knowsRegion(region int) bool {
 	return false
 }
 
-// write sends what collect has, until the session ends. It closes the connection when it cannot send, or after the last
-// message.
+// write sends what collect returns, until the session ends. It closes the connection when it cannot send, and after the last message.
 func (s *Server) write(x *session) {
 	send := func(data []byte) error {
 		ctx, cancel := context.WithTimeout(x.ctx, writeTimeout)
@@ -370,7 +369,7 @@ func (s *Server) collect(x *session, out [][]byte) ([][]byte, *ErrorMessage) {
 		p.dirtyOrder = nil
 	}
 	if n > 0 && len(out) == 0 {
-		x.wake.Poke() // nothing to say about these, but perhaps about the next
+		x.wake.Poke() // nothing to send about these, but perhaps about the next
 	}
 	return out, nil
 }

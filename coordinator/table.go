@@ -11,12 +11,12 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// Everything in this file is guarded by Server.mu, and neither blocks nor calls out.
+// Server.mu guards everything in this file. Nothing here blocks or calls other packages' code.
 
 type state int
 
 const (
-	absent state = iota // known only because others subscribed to it
+	absent state = iota // in the table only because others subscribed to it
 	online
 	lost // its connection ended without bye
 )
@@ -26,7 +26,7 @@ type peer struct {
 	principal Principal // only the ID while absent
 	state     state
 	key       tailnet.PublicKey
-	node      *announcement // nil until it announced a home relay
+	node      *announcement // nil until it has announced a home relay
 	session   *session      // while online
 	since     time.Time     // of the connection, or of its loss
 	lastSeen  time.Time     // while lost
@@ -39,7 +39,7 @@ type peer struct {
 	pass        string // for clients: what agents remember of it
 	passMessage []byte // the same as a message
 
-	views      map[uuid.UUID]view // what its client knows, by partner
+	views      map[uuid.UUID]view // what its client has been sent, by partner
 	goodbyes   []goodbye          // what its client may have missed, oldest first
 	dirty      map[uuid.UUID]struct{}
 	dirtyOrder []uuid.UUID // dirty, oldest first
@@ -56,26 +56,26 @@ type announcement struct {
 	reduced  messages // without endpoints
 }
 
-// messages are an announcement as news, and as an offer that is answered ready.
+// messages are the encodings of an announcement: plain, and as an offer that asks for ready.
 type messages struct{ plain, ack []byte }
 
 // view is what a client has been sent about a partner.
 type view struct {
 	key      tailnet.PublicKey
-	rev      uint64 // 0: it has to be told again, to be sure
+	rev      uint64 // 0: unconfirmed, so it must be sent again
 	lost     bool
 	withheld bool // without the endpoints
 	pass     string
 }
 
-// goodbye is a partner's end that a client was told of. The connection may have been dead then: the next one says it again.
+// goodbye is a gone message that was sent to a client. The connection may have been dead by then, so the next one repeats it.
 type goodbye struct {
 	id      uuid.UUID
 	message []byte
 	said    time.Time
 }
 
-// goodbyeTime is after how long what was said on a connection that still stands has arrived: some unanswered pings end it.
+// goodbyeTime is after how long a message on a connection that is still open must have arrived: unanswered pings would have ended it.
 const goodbyeTime = 2 * time.Minute
 
 type tunnelState int
@@ -86,7 +86,7 @@ const (
 	open
 )
 
-// tunnel joins two peers, at least one of which subscribed to the other. See the package comment for its states.
+// tunnel joins two peers of which at least one has subscribed to the other. The package comment explains its states.
 type tunnel struct {
 	initiator, destination *peer
 	initiatorWants         bool
@@ -113,7 +113,7 @@ func (t *tunnel) wantedBy(p *peer) *bool {
 	return &t.destinationWants
 }
 
-// introduced reports whether the initiator was told about the destination.
+// introduced reports whether the initiator has been sent the destination.
 func (t *tunnel) introduced() bool {
 	return t.initiator.views[t.destination.principal.ID].key == t.destination.key
 }
@@ -122,10 +122,10 @@ func (t *tunnel) introduced() bool {
 type binding struct {
 	key   tailnet.PublicKey
 	owner uuid.UUID
-	relay chan struct{} // holds a token while no goroutine talks to the relay about this key
+	relay chan struct{} // holds a token unless a call to the relay about this key is in progress
 	// revoked is set by the holder of the token.
 	revoked bool
-	// released is closed when the key is free again. Non-nil from the moment its owner let go of it.
+	// released is closed when the key is free again. It is set when the owner gives the key up.
 	released chan struct{}
 }
 
@@ -148,7 +148,7 @@ func newTable() table {
 	}
 }
 
-// peer returns the row of id, a new absent one if there is none.
+// peer returns the row of id. If there is none it adds an absent one.
 func (tb *table) peer(id uuid.UUID) *peer {
 	p := tb.peers[id]
 	if p == nil {
@@ -163,10 +163,10 @@ func (tb *table) peer(id uuid.UUID) *peer {
 	return p
 }
 
-// mark makes p's session compare what it told about id with what is.
+// mark makes p's session compare what it has sent about id with the table.
 func (p *peer) mark(id uuid.UUID) {
 	if p.session == nil {
-		return // on its return everything is compared
+		return // when it returns everything is compared
 	}
 	if _, ok := p.dirty[id]; !ok {
 		p.dirty[id] = struct{}{}
@@ -180,14 +180,14 @@ func (p *peer) clearMarks() {
 	p.dirtyOrder = nil
 }
 
-// markPartners makes all partners' sessions compare what they told about p.
+// markPartners makes all partners' sessions compare what they have sent about p.
 func (p *peer) markPartners() {
 	for _, t := range p.tunnels {
 		t.other(p).mark(p.principal.ID)
 	}
 }
 
-// link makes p want to.
+// link subscribes p to another peer.
 func (s *Server) link(p, to *peer) {
 	id := to.principal.ID
 	t := p.tunnels[id]
@@ -203,7 +203,7 @@ func (s *Server) link(p, to *peer) {
 	s.step(t)
 }
 
-// unlink makes p not want its partner of t any more. The tunnel ends unless the partner wants it.
+// unlink ends p's subscription to its partner of t. The tunnel ends unless the partner wants it.
 func (s *Server) unlink(p *peer, t *tunnel) {
 	want, o := t.wantedBy(p), t.other(p)
 	if !*want {
@@ -235,15 +235,15 @@ func (s *Server) drop(t *tunnel) {
 	s.forget(b)
 }
 
-// forget drops the row of an unneeded peer.
+// forget drops the row of an absent peer without tunnels.
 func (s *Server) forget(p *peer) {
 	if p.state == absent && len(p.tunnels) == 0 {
 		delete(s.peers, p.principal.ID)
 	}
 }
 
-// step takes a tunnel from pending to open if it can be, or to offered where the destination has to be asked, and makes both ends look
-// at it, the destination first.
+// step takes a tunnel from pending to open if possible, or to offered if the destination must be asked first. It marks both ends, the
+// destination first.
 func (s *Server) step(t *tunnel) {
 	i, d := t.initiator, t.destination
 	if t.state == pending && i.state == online && i.node != nil && d.state == online {
@@ -306,7 +306,7 @@ func (s *Server) awaitReturn(p *peer) {
 	})
 }
 
-// lose keeps a peer whose connection ended.
+// lose marks a peer lost whose connection has ended.
 func (s *Server) lose(p *peer) {
 	delete(s.serverIDs, p.principal.ID)
 	p.lastSeen = p.session.seen()
@@ -317,7 +317,7 @@ func (s *Server) lose(p *peer) {
 	s.event(p.principal, false)
 }
 
-// remove makes a peer absent. Tunnels that partners want stay, pending. The caller releases the binding without the lock.
+// remove makes a peer absent. Tunnels that partners want become pending. The caller releases the binding without the lock.
 func (s *Server) remove(p *peer) *binding {
 	if p.state == online {
 		s.event(p.principal, false)
@@ -346,7 +346,7 @@ func (s *Server) remove(p *peer) *binding {
 	return b
 }
 
-// unbind lets go of p's key.
+// unbind gives up p's key.
 func (s *Server) unbind(p *peer) *binding {
 	b := s.bindings[p.key]
 	p.key = tailnet.PublicKey{}
@@ -356,7 +356,7 @@ func (s *Server) unbind(p *peer) *binding {
 	return b
 }
 
-// announce replaces what p's partners are told.
+// announce replaces p's announcement.
 func (s *Server) announce(p *peer, a *announcement) {
 	first := p.node == nil
 	moved := !first && a.moves != p.node.moves
@@ -371,13 +371,13 @@ func (s *Server) announce(p *peer, a *announcement) {
 			s.step(t)
 		} else {
 			t.other(p).mark(p.principal.ID)
-			p.mark(id) // perhaps it may be told more now
+			p.mark(id) // it may be allowed to see more now
 		}
 		s.meet(t)
 	}
 }
 
-// visible reports whether p is to be told of its partner in t.
+// visible reports whether p may know its partner in t now.
 func (p *peer) visible(t *tunnel) bool {
 	o := t.other(p)
 	if o.node == nil {
@@ -392,7 +392,7 @@ func (p *peer) visible(t *tunnel) bool {
 	return o.state == online || p.views[o.principal.ID].key == o.key
 }
 
-// compare appends to out what p's client has to be told about a partner, and takes it as told.
+// compare appends to out what p's client must learn about a partner, and counts it as sent.
 func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 	t, seen := p.tunnels[id], p.views[id]
 	var o *peer
@@ -439,7 +439,7 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 	return out
 }
 
-// refuse tells p that it may not (any more) see id.
+// refuse sends p that it may not see id.
 func (p *peer) refuse(id uuid.UUID, err *fault.Error) {
 	if p.session != nil {
 		p.session.refuse(Refused{id, err.Code, err.Error()})

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// timer is something that is done with Server.mu held, and may leave a binding to release without it.
+// timer is a deferred call with Server.mu held. It may return a binding, which is released without the lock.
 type timer struct {
 	at   time.Time
 	fire func() *binding
@@ -28,7 +28,7 @@ func (h *timers) Pop() any {
 	return x
 }
 
-// after does fire at the time. Called with mu held.
+// after schedules fire. Called with mu held.
 func (s *Server) after(at time.Time, fire func() *binding) {
 	heap.Push(&s.timers, timer{at, fire})
 	if s.timers[0].at.Equal(at) {
@@ -72,7 +72,7 @@ func (s *Server) runTimers() {
 	}
 }
 
-// events are the changes that OnPeer was not told yet, at most one per participant.
+// events are the changes that OnPeer has not received yet, at most one per participant.
 type events struct {
 	latest map[uuid.UUID]event
 	order  []uuid.UUID
@@ -86,7 +86,7 @@ type event struct {
 // event queues a change for OnPeer. Called with mu held.
 func (s *Server) event(p Principal, online bool) {
 	if s.opts.OnPeer == nil || s.closed {
-		return // that this server ends says nothing about the participants
+		return // the end of this server is not a change of its participants
 	}
 	if s.events.latest == nil {
 		s.events.latest = make(map[uuid.UUID]event)
