@@ -29,37 +29,36 @@ type Options struct {
 	URL *url.URL
 	// Token is the agent's credential.
 	Token secret.Token
-	// StateDir keeps what has been run, one folder per agent below it. Empty means a folder in the
-	// account's own state folder, or below the temporary folder if there is none to write to.
+	// StateDir records which scripts have run, in one folder per agent. Empty means a folder in the account's state folder, or in the
+	// temporary folder if that is not writable.
 	StateDir string
-	// LogDir gets the scripts' output. Empty means the temporary folder.
+	// LogDir receives the scripts' output. Empty means the temporary folder.
 	LogDir string
-	// HTTPClient and TLS are for the coordinator's websocket, TLS for relays too. nil means the defaults.
+	// HTTPClient and TLS are used for the coordinator's websocket, TLS also for relays. nil means the defaults.
 	HTTPClient *http.Client
 	TLS        *tls.Config
 	// Header is added to requests to the server. nil means none.
 	Header http.Header
 	// RelayOnly turns direct paths off.
 	RelayOnly bool
-	// OwnProcess says that the process is the agent's alone: Run then reacts to SIGTERM and SIGINT, tunes the garbage
-	// collector, and makes the workspace's folder the process's.
+	// OwnProcess is set if the process is the agent's alone: Run then reacts to SIGTERM and SIGINT, tunes the garbage collector, and
+	// changes to the workspace's folder.
 	OwnProcess bool
-	// Terminals has the reconnecting terminals. nil: this process has them, and they end with it.
+	// Terminals holds the reconnecting terminals. If nil this process holds them, and they end with it.
 	Terminals Terminals
-	// StatsInterval is how often a workspace that is used says so. 0 means a minute.
+	// StatsInterval is how often the agent reports that the workspace is in use. 0 means a minute.
 	StatsInterval time.Duration
-	// Join replaces the coordinator and the mesh node, for agents in another's process. nil means the real ones.
+	// Join replaces the coordinator and the mesh node, for agents inside another program. nil means the real ones.
 	Join func(ctx context.Context) (Mesh, error)
 }
 
-// stopTimeout bounds an orderly end: stop scripts, last reports and logs.
+// stopTimeout bounds an orderly shutdown: stop scripts, last reports and logs.
 const (
 	stopTimeout  = 2 * time.Minute
 	flushTimeout = 5 * time.Second
 )
 
-// ErrRestart is returned by Run with OwnProcess after SIGUSR1: nothing was stopped that outlives the process, which is to be
-// started again.
+// ErrRestart is returned by Run with OwnProcess after SIGUSR1. The caller must start the process again; what outlives it still runs.
 var ErrRestart = errors.New("the agent is to be restarted")
 
 // Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the stop
@@ -81,7 +80,7 @@ func Run(ctx context.Context, opts Options) error {
 	if opts.StateDir == "" {
 		opts.StateDir = defaultStateDir(proc.CurrentUser())
 	}
-	// The process may change its folder below.
+	// Resolved now, because the process changes its folder later.
 	stateDir, stateErr := filepath.Abs(opts.StateDir)
 	logDir, logErr := filepath.Abs(opts.LogDir)
 	if err := errors.Join(stateErr, logErr); err != nil {
@@ -115,15 +114,15 @@ func Run(ctx context.Context, opts Options) error {
 	return d.run(ctx, restarts)
 }
 
-// Memory of an agent. The collector counts 33 MiB of receive buffers, of which few pages are touched while little travels;
-// the rest of the limit is what bulk traffic keeps in flight. Collecting more often costs a tenth of its speed.
+// Memory of an agent. The collector counts 33 MiB of receive buffers, of which an idle agent touches few pages; the rest of the limit is
+// for bulk traffic in flight. Collecting more often costs a tenth of its speed.
 const (
 	memoryLimit = 128 << 20 // bytes
 	gcPercent   = 100
 )
 
-// TuneMemory bounds the memory of a process that carries bulk traffic at times, and gives back what a burst has used. It is
-// for a process that is an agent and nothing else. The caller stops what it returns.
+// TuneMemory bounds the memory of a process that occasionally carries bulk traffic, and returns memory to the system after a burst. Use it
+// only in a process that is nothing but an agent. The caller must stop the result.
 func TuneMemory() *memory.Returner {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)

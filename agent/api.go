@@ -22,11 +22,11 @@ import (
 const (
 	maxRequest = 64 << 10 // bytes of a message to the agent
 	maxWatches = 32       // of metadata, at once
-	// measureTime is how long peers may take to answer a ping. The server asks within a list that people wait for.
+	// measureTime is how long peers may take to answer a ping. Users wait for the list that needs it.
 	measureTime = 500 * time.Millisecond
 )
 
-// newAPI is what answers the server on the mesh. Close it.
+// newAPI returns the service that the server calls on the mesh. Close it.
 func (d *daemon) newAPI() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle(agentpbconnect.NewAgentAPIHandler(&api{daemon: d, watches: make(chan struct{}, maxWatches)}, connect.WithReadMaxBytes(maxRequest)))
@@ -41,7 +41,7 @@ func (d *daemon) serveAPI() {
 	}
 }
 
-// api answers requests on the mesh. Only introduced peers reach it.
+// api serves calls on the mesh. Every caller has been introduced.
 type api struct {
 	*daemon
 	watches chan struct{} // a slot per watch
@@ -83,7 +83,7 @@ func (a *api) WatchMetadata(ctx context.Context, _ *connect.Request[agentpb.Watc
 	default:
 		return connect.NewError(connect.CodeResourceExhausted, errors.New("too many watch this agent's metadata"))
 	}
-	// The caller learns at once that the watch stands, not with the first value.
+	// An empty message confirms the watch before the first value.
 	if err := stream.Send(&agentpb.WatchMetadataResponse{}); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (a *api) WatchMetadata(ctx context.Context, _ *connect.Request[agentpb.Watc
 	})
 }
 
-// setMetadata gives the collector the manifest's items.
+// setMetadata passes the manifest's items to the collector.
 func (d *daemon) setMetadata(m *agentpb.ManifestResponse) {
 	var items []metadata.Item
 	for _, item := range m.GetMetadata() {
@@ -108,7 +108,7 @@ func (d *daemon) setMetadata(m *agentpb.ManifestResponse) {
 	d.metadata.Set(items)
 }
 
-// metadataSpace makes ids of metadata scripts, which have none of their own.
+// metadataSpace is the namespace for ids of metadata scripts, which the manifest gives none.
 var metadataSpace = uuid.MustParse("6f1c2b0e-0f55-4d3a-9b0e-52a6f3c4d1aa")
 
 // runMetadata runs one metadata script.

@@ -17,8 +17,7 @@ const (
 	maxHealthBody     = 64 << 10 // bytes that are read of an answer
 )
 
-// checkHealth asks the apps' health checks on their intervals, and reports what changes, until ctx ends. Each new manifest
-// starts it anew.
+// checkHealth runs the apps' health checks at their intervals, and reports changes, until ctx ends. Each new manifest restarts it.
 func (d *daemon) checkHealth(ctx context.Context, apps []*agentpb.App) {
 	client := &http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true},
@@ -60,7 +59,7 @@ func (d *daemon) checkApp(ctx context.Context, client *http.Client, app *agentpb
 	}
 }
 
-// askHealth reports whether the app answers, with anything but an error of its own (5xx).
+// askHealth reports whether the app answers with any status but a server error (5xx).
 func askHealth(ctx context.Context, client *http.Client, url string, timeout time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -73,6 +72,6 @@ func askHealth(ctx context.Context, client *http.Client, url string, timeout tim
 		return false
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxHealthBody)) // the status says it
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxHealthBody)) // the status is enough
 	return resp.StatusCode < http.StatusInternalServerError
 }

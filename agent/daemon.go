@@ -43,7 +43,7 @@ type daemon struct {
 	metadata *metadata.Collector
 	stats    stats
 
-	asked   chan string   // receives when the server asks the agent to end
+	asked   chan string   // the server's reason when it asks the agent to stop
 	renewed notify.Wake   // there is a manifest, perhaps of another build
 	booted  chan struct{} // closed once there is a workspace
 
@@ -60,7 +60,7 @@ type daemon struct {
 	wg sync.WaitGroup
 }
 
-// newDaemon begins to listen. The mesh is the daemon's once it returns without an error.
+// newDaemon opens the agent's listeners. If it succeeds the daemon owns the mesh.
 func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	d := &daemon{
 		opts: opts, log: opts.Logger, mesh: mesh, user: proc.CurrentUser(),
@@ -95,9 +95,9 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	return d, nil
 }
 
-// run returns when the agent has ended in good order, or was refused.
+// run serves until the agent has shut down or the server has refused it.
 func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
-	// Work outlives ctx: the end is orderly.
+	// Work outlives ctx, for an orderly shutdown.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	d.wg.Go(func() { d.talk(work) })
@@ -140,7 +140,7 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	return err
 }
 
-// close ends everything. Sessions are hung up.
+// close ends everything, and hangs up sessions.
 func (d *daemon) close() error {
 	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close(), d.speedtests.CloseAll())
 	d.mu.Lock()
@@ -150,7 +150,7 @@ func (d *daemon) close() error {
 	d.closing = true
 	w := d.workspace
 	d.mu.Unlock()
-	// Terminals end first: their viewers are told.
+	// Terminals end first, so that their viewers learn the reason.
 	err = errors.Join(err, d.holder.Close(), d.metadata.Close(), d.viewers.Close(), d.speedtests.Close())
 	if w != nil {
 		err = errors.Join(err, w.close())
@@ -160,7 +160,7 @@ func (d *daemon) close() error {
 	return err
 }
 
-// current is the workspace, nil until there is one, with the manifest that it has now.
+// current returns the workspace, nil until the first whole manifest, and its latest manifest.
 func (d *daemon) current() (*workspace, *agentpb.ManifestResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

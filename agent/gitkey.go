@@ -23,7 +23,7 @@ func serveGitKey(ctx context.Context, conn net.Conn, fetch func(context.Context)
 	_ = sshagent.ServeAgent(&gitKeyring{ctx: ctx, fetch: fetch}, conn) // ends with the connection
 }
 
-// gitKeyring is what one connection sees: the key, fetched when it is first needed. It cannot be changed.
+// gitKeyring serves one connection. It fetches the key when it is first needed, and cannot be changed.
 type gitKeyring struct {
 	ctx    context.Context // of the connection; the library passes none
 	fetch  func(context.Context) (*agentpb.GitSSHKeyResponse, error)
@@ -77,7 +77,7 @@ func (k *gitKeyring) RemoveAll() error               { return errFixed }
 func (k *gitKeyring) Lock([]byte) error              { return errFixed }
 func (k *gitKeyring) Unlock([]byte) error            { return errFixed }
 
-// server is the connection with the server, if there is one now.
+// server returns the client of the current connection with the server, or an error if there is none.
 func (d *daemon) server() (agentpbconnect.AgentServiceClient, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	stageCron  = "cron"
 )
 
-// start runs the start scripts of each build whose manifest comes, until ctx ends. A new build ends what still runs of the one
-// before. It waits for the scripts.
+// start runs the start scripts of each build whose manifest arrives, until ctx ends. A new build ends the scripts of the one before. start
+// waits for the scripts.
 func (d *daemon) start(ctx context.Context) {
 	var running sync.WaitGroup
 	end := func() {}
@@ -52,12 +52,12 @@ func (d *daemon) start(ctx context.Context) {
 	}
 }
 
-// startBuild runs the start scripts of a build, unless they have been run.
+// startBuild runs the start scripts of a build, unless they have run already.
 func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse) {
 	if before := w.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
 		w.log.Info("start scripts of this build have been run", "state", before.State.String())
 		if before.State == agentpb.LifecycleState_LIFECYCLE_STATE_STARTING {
-			// The agent ended in between. They may have done half of their work: running them again is the user's decision.
+			// The agent ended while they ran. They may have done half of their work: whether to repeat them is the user's decision.
 			before.State = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
 			w.state.setStarted(before)
 		}
@@ -80,7 +80,7 @@ func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse)
 	w.setLifecycle(outcome)
 }
 
-// stop runs the stop scripts and lets the server know. listening says that the server still takes reports.
+// stop runs the stop scripts and reports the end. listening is set if the server still accepts reports.
 func (d *daemon) stop(ctx context.Context, listening bool) {
 	w, m := d.current()
 	if w == nil {
@@ -103,7 +103,7 @@ func (d *daemon) stop(ctx context.Context, listening bool) {
 	}
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancelFlush()
-	// Both may fail: when everything shuts down, the server stops first.
+	// Both may fail: when the whole deployment stops, the server ends first.
 	if err := d.logs.Flush(flush); err != nil {
 		d.log.Warn("cannot send last logs", "err", err)
 	}
@@ -141,7 +141,7 @@ func (w *workspace) runStage(ctx context.Context, m *agentpb.ManifestResponse, s
 	return failed, late
 }
 
-// runScript runs one script of the manifest to its end and reports that. ran is false for one that has no id.
+// runScript runs one script of the manifest and reports its end. ran is false for a script without an id.
 func (w *workspace) runScript(ctx context.Context, s *agentpb.Script, env script.Environment, stage string) (result script.Result, ran bool) {
 	id, err := uuid.FromBytes(s.GetId())
 	if err != nil {

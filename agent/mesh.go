@@ -24,28 +24,28 @@ type Mesh interface {
 	// HandleTCP and HandleUDP serve every other port, as tailnet.Node does.
 	HandleTCP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
 	HandleUDP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
-	// DialServer connects to the server's RPC port. The connection ends when another server takes that one's place.
+	// DialServer connects to the server's RPC port. The connection ends when another server replaces that one.
 	DialServer(ctx context.Context) (net.Conn, error)
-	// Reconnected blocks until the coordinator welcomes the agent anew: a server that was away may be back.
+	// Reconnected blocks until the coordinator welcomes the agent again, which may mean that the server is back.
 	Reconnected(ctx context.Context) error
 	// RelayLatency is the round trip to the home relay, 0 while unknown.
 	RelayLatency() time.Duration
-	// Measure is the state of the peers with the round trips to them, as tailnet.Node has it.
+	// Measure returns the state of the peers and the round trips to them, as tailnet.Node does.
 	Measure(ctx context.Context, which func(uuid.UUID) bool) []tailnet.PeerStatus
-	// Done is closed when the server has refused the agent for good; Err says why.
+	// Done is closed when the server has refused the agent for good; Err returns the reason.
 	Done() <-chan struct{}
 	Err() error
 	// Close leaves the mesh.
 	Close() error
 }
 
-// Buffers of one TCP connection, in bytes: an agent is to stay small, and a byte in flight costs many of memory.
+// Buffers of one TCP connection, in bytes. They are small because a byte in flight takes several of memory.
 const (
 	sendBuffer = 1 << 20
 	recvBuffer = 1 << 20
 )
 
-// inbound is what a kind of participant may open here.
+// inbound returns what participants of a kind may open here.
 func inbound(kind coordinator.Kind) tailnet.Inbound {
 	switch kind {
 	case coordinator.KindClient, coordinator.KindServer:
@@ -95,7 +95,7 @@ type meshNode struct {
 	client *coordinator.Client
 }
 
-// reconnect is called by the node when its network may have changed; the node is made by the client, which is there then.
+// reconnect is called by the node when its network may have changed. The client has made the node, so it is set by then.
 func (m *meshNode) reconnect() { m.client.Reconnect() }
 
 func (m *meshNode) DialServer(ctx context.Context) (net.Conn, error) {

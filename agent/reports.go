@@ -14,10 +14,10 @@ import (
 	"github.com/codermesh/codermesh/internal/notify"
 )
 
-// maxReports bounds what waits for the server: far more than the scripts of a workspace can make in one build.
+// maxReports bounds the reports that wait for the server. The scripts of a workspace make far fewer in one build.
 const maxReports = 1024
 
-// report is one fact the server is to store: exactly one field is set.
+// report is one fact for the server to store. Exactly one field is set.
 type report struct {
 	lifecycle *agentpb.LifecycleRequest
 	script    *agentpb.ScriptDoneRequest
@@ -36,7 +36,7 @@ type reports struct {
 
 func newReports() *reports { return &reports{wake: notify.NewWake()} }
 
-// add queues a report; the oldest gives way when there are too many.
+// add queues a report. If too many wait it drops the oldest.
 func (r *reports) add(rep report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *reports) add(rep report) {
 	r.wake.Poke()
 }
 
-// run sends reports until ctx ends or a call fails for a reason that may pass.
+// run sends reports until ctx ends or a call fails with a temporary error.
 func (r *reports) run(ctx context.Context, client agentpbconnect.AgentServiceClient, log *slog.Logger) error {
 	for {
 		next, ok := r.first()
@@ -102,7 +102,7 @@ func (r *reports) first() (report, bool) {
 	return report{}, false
 }
 
-// done removes a report, unless it had to give way meanwhile.
+// done removes a report, unless add has dropped it.
 func (r *reports) done(rep report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

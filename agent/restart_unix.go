@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// restartSignals receives requests to restart the agent's process.
+// restartSignals receives the signals that ask an agent in its own process to restart.
 func restartSignals(ownProcess bool) chan os.Signal {
 	restarts := make(chan os.Signal, 1)
 	if ownProcess {

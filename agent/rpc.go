@@ -28,7 +28,7 @@ const (
 	apiVersion        = "2.0"
 	callTimeout       = 15 * time.Second
 	heartbeatInterval = 15 * time.Second
-	// silence is how long the server may leave heartbeats unanswered before the connection is given up.
+	// silence is how long the agent waits for the answer to a heartbeat before it gives the connection up.
 	silence   = 40 * time.Second
 	maxAnswer = 16 << 20 // bytes of one message of the server
 )
@@ -38,8 +38,8 @@ var (
 	errEnded  = errors.New("the server ended the stream")
 )
 
-// talk keeps a connection with the server until ctx ends. How often it tries depends on how long the server has been away; the
-// coordinator's next welcome cuts a pause short.
+// talk keeps a connection with the server until ctx ends. The pauses between attempts grow with the outage; the coordinator's next welcome
+// cuts them short.
 func (d *daemon) talk(ctx context.Context) {
 	var outage backoff.Outage
 	for ctx.Err() == nil {
@@ -54,13 +54,13 @@ func (d *daemon) talk(ctx context.Context) {
 		d.log.Info("no connection with the server", "reason", err)
 		pause, cancel := context.WithTimeout(ctx, outage.Next())
 		if d.mesh.Reconnected(pause) != nil {
-			<-pause.Done() // also when the agent left the mesh
+			<-pause.Done() // even if the agent has left the mesh
 		}
 		cancel()
 	}
 }
 
-// connection is one connection with the server, from dial to end. connected says that the server was reached.
+// connection dials the server and serves the connection to its end. connected reports whether the server was reached.
 func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,7 +83,7 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	}
 	d.log.Info("connected to the server", "agent", manifest.GetAgentName())
 	if d.opts.OwnProcess {
-		debug.FreeOSMemory() // joining needs more than staying does
+		debug.FreeOSMemory() // joining takes more memory than staying
 	}
 
 	limit := time.AfterFunc(silence, func() { cancel(errSilent) })
@@ -100,7 +100,7 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	return true, context.Cause(ctx)
 }
 
-// transport makes the one connection that all calls share: HTTP/2 without TLS, because WireGuard encrypts.
+// transport returns a transport with one connection for all calls: HTTP/2 without TLS, because WireGuard encrypts.
 func (d *daemon) transport() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -110,7 +110,7 @@ func (d *daemon) transport() *http.Transport {
 	}
 }
 
-// fetchManifest asks for the manifest and takes it.
+// fetchManifest requests the manifest and accepts it.
 func (d *daemon) fetchManifest(ctx context.Context, client agentpbconnect.AgentServiceClient) (*agentpb.ManifestResponse, error) {
 	answer, err := client.Manifest(ctx, connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: true}))
 	if err != nil {
@@ -123,7 +123,7 @@ func (d *daemon) fetchManifest(ctx context.Context, client agentpbconnect.AgentS
 	return answer.Msg, nil
 }
 
-// renew asks for the manifest each time the server reports a change, and says hello again with what it got.
+// renew requests the manifest each time the server reports a change, and sends hello again with the new one.
 func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceClient, changed notify.Wake, hellos chan<- *agentpb.Hello) error {
 	for {
 		select {
@@ -193,7 +193,7 @@ func (d *daemon) listen(stream *connectStream, alive func(), changed notify.Wake
 		if down := m.GetShutdown(); down != nil {
 			select {
 			case d.asked <- down.GetReason():
-			default: // it is on its way already
+			default: // the agent is stopping already
 			}
 		}
 		if m.GetManifestChanged() != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 )
 
-// The provider documents six fields, seconds first. Five, as cron itself has them, are taken too: templates from elsewhere
-// have them, and nothing else can be meant.
+// The provider documents six fields, seconds first. Five, as cron has them, are accepted too: existing templates use them, and they are
+// unambiguous.
 var (
 	sixFields  = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.DowOptional | cron.Descriptor)
 	fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 )
 
-// parseSchedule reads a schedule, which may begin with its time zone. It gives the library one blank between the fields: the library
-// panics where there is none behind a zone.
+// parseSchedule parses a schedule, which may begin with a time zone. It puts single blanks between the fields, because the library panics
+// without one behind the zone.
 func parseSchedule(text string) (cron.Schedule, error) {
 	fields := strings.Fields(text)
 	text = strings.Join(fields, " ")
@@ -52,7 +52,7 @@ func (w *workspace) runSchedules(ctx context.Context, m *agentpb.ManifestRespons
 	}
 }
 
-// scheduleLook bounds a sleep: a machine's clock may jump.
+// scheduleLook bounds a sleep, because the machine's clock may jump.
 const scheduleLook = time.Minute
 
 func (w *workspace) runSchedule(ctx context.Context, schedule cron.Schedule, s *agentpb.Script) {

@@ -12,8 +12,7 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 )
 
-// state is the agent's folder. Where it cannot be written the agent works all the same, and runs its start scripts again when
-// it is started again.
+// state is the agent's state folder. If it is not writable the agent still works, but runs its start scripts again after a restart.
 type state struct {
 	dir      string
 	writable bool
@@ -28,7 +27,7 @@ func openState(dir string, log *slog.Logger) *state {
 	return &state{dir: dir, writable: err == nil, log: log}
 }
 
-// ran is what is remembered of a build's start scripts.
+// ran records the start scripts of a build.
 type ran struct {
 	Incarnation uint64                 `json:"incarnation"`
 	State       agentpb.LifecycleState `json:"state"` // starting while they run
@@ -36,7 +35,7 @@ type ran struct {
 
 func (s *state) ranFile() string { return filepath.Join(s.dir, "started.json") }
 
-// started is what was run last. Nothing, or nothing readable, is the zero value: then scripts run, perhaps again.
+// started returns the last recorded start. Without a readable record it returns the zero value, and the scripts run, perhaps again.
 func (s *state) started() ran {
 	var r ran
 	data, err := os.ReadFile(s.ranFile())
@@ -59,7 +58,7 @@ func (s *state) setStarted(r ran) {
 	}
 }
 
-// writeJSON replaces a file whole.
+// writeJSON replaces a file atomically.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {

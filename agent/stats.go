@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/agent/proc"
 )
 
-// connectionKind is what a connection is for.
+// connectionKind is the purpose of a connection.
 type connectionKind int
 
 const (
@@ -23,13 +23,13 @@ const (
 	kinds
 )
 
-// defaultStatsInterval is how often a workspace that is used says so.
+// defaultStatsInterval is how often the agent reports that the workspace is in use.
 const defaultStatsInterval = time.Minute
 
 // stats counts open connections.
 type stats struct {
 	open [kinds]atomic.Int64
-	// ever says that something was open since the last report: a short command counts too.
+	// ever is set if anything was open since the last report, even a short command.
 	ever atomic.Bool
 }
 
@@ -40,10 +40,10 @@ func (s *stats) begin(kind connectionKind) (end func()) {
 	return func() { s.open[kind].Add(-1) }
 }
 
-// sessionTypeEnv is by which editors' SSH clients name themselves.
+// sessionTypeEnv is the variable with which editors' SSH clients identify themselves.
 const sessionTypeEnv = "CODER_SSH_SESSION_TYPE"
 
-// session counts an SSH session that says it is an editor's.
+// session counts an SSH session that identifies itself as an editor's.
 func (s *stats) session(env *proc.Env) (end func()) {
 	switch kind, _ := env.Get(sessionTypeEnv); strings.ToLower(kind) {
 	case "vscode":
@@ -54,7 +54,7 @@ func (s *stats) session(env *proc.Env) (end func()) {
 	return func() {}
 }
 
-// counted makes every connection that choose serves a forwarded port's.
+// counted wraps choose so that every connection counts as a forwarded port's.
 func (s *stats) counted(choose func(src, dst netip.AddrPort) (func(net.Conn), bool)) func(src, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(src, dst netip.AddrPort) (func(net.Conn), bool) {
 		serve, ok := choose(src, dst)
@@ -82,7 +82,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// request is what there is now. Every SSH connection has at least one session of some kind.
+// request returns the current numbers. Every SSH connection has at least one session of some kind.
 func (s *stats) request(sshConns int) *agentpb.StatsRequest {
 	n := func(kind connectionKind) uint32 { return uint32(max(s.open[kind].Load(), 0)) }
 	ssh := max(int64(sshConns)-s.open[kindVSCode].Load()-s.open[kindJetBrains].Load(), 0)
@@ -91,7 +91,7 @@ func (s *stats) request(sshConns int) *agentpb.StatsRequest {
 	}
 }
 
-// reportStats says every minute what the workspace is used by, if it is, until ctx ends.
+// reportStats reports at each interval what uses the workspace, if anything does, until ctx ends.
 func (d *daemon) reportStats(ctx context.Context) {
 	interval := d.opts.StatsInterval
 	if interval <= 0 {

@@ -20,19 +20,19 @@ import (
 
 const (
 	maxTerminalConns = 256
-	// terminalPatience is how long a viewer may take to say what it wants, and then waits for the workspace's environment.
+	// terminalPatience is how long a viewer may take to send its request, and how long it then waits for the workspace.
 	terminalPatience = 30 * time.Second
 )
 
-// Terminals has the terminals: the keeper, which outlives the agent's process, or this process itself.
+// Terminals holds the terminals: the keeper, which outlives the agent's process, or this process.
 type Terminals interface {
-	// Dial connects to it; it is asked with terminal.Start.
+	// Dial opens a connection for one viewer, whose first frame is a terminal.Start.
 	Dial() (net.Conn, error)
-	// Close ends what belongs to this process.
+	// Close ends the terminals of this process.
 	Close() error
 }
 
-// ownHolder has the terminals in this process.
+// ownHolder holds the terminals in this process.
 type ownHolder struct{ *terminal.Holder }
 
 func (h ownHolder) Dial() (net.Conn, error) {
@@ -41,7 +41,7 @@ func (h ownHolder) Dial() (net.Conn, error) {
 	return ours, nil
 }
 
-// serveTerminal serves one viewer, and tells it why it cannot look.
+// serveTerminal serves one viewer, and sends it the reason if that fails.
 func (d *daemon) serveTerminal(conn net.Conn) {
 	if err := d.terminal(conn); err != nil {
 		d.log.Warn("cannot open terminal", "peer", conn.RemoteAddr(), "err", err)
@@ -49,7 +49,7 @@ func (d *daemon) serveTerminal(conn net.Conn) {
 	}
 }
 
-// terminal serves one viewer to its end. An error says why it could not look.
+// terminal serves one viewer to its end. It fails if the viewer cannot be connected to its terminal.
 func (d *daemon) terminal(conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(terminalPatience)); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (d *daemon) terminal(conn net.Conn) error {
 	return nil
 }
 
-// startTerminal is what a new shell of a terminal starts with.
+// startTerminal returns what a new terminal's shell starts with.
 func (w *workspace) startTerminal(req ptywire.Request, m *agentpb.ManifestResponse) terminal.Start {
 	env := w.variables(m)
 	env.Set("TERM", "xterm-256color")

@@ -21,7 +21,7 @@ import (
 	"github.com/codermesh/codermesh/agent/units"
 )
 
-// workspace is what an agent has once it has a whole manifest: it knows then which workspace it is in.
+// workspace is the part of the agent that needs a manifest: which workspace this is, and what it runs.
 type workspace struct {
 	*daemon
 	state   *state
@@ -144,7 +144,7 @@ func (w *workspace) close() error {
 	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close())
 }
 
-// refresh takes what of a manifest may change while the agent runs: what is collected and checked.
+// refresh applies what may change in a manifest while the agent runs: metadata, health checks and schedules.
 func (w *workspace) refresh(m *agentpb.ManifestResponse) {
 	w.setMetadata(m)
 	w.units.NextBuild(m.GetIncarnation())
@@ -163,7 +163,7 @@ func (w *workspace) refresh(m *agentpb.ManifestResponse) {
 	d.wg.Go(func() { w.runSchedules(ctx, m) })
 }
 
-// fileName keeps what is safe in a file's name.
+// fileName replaces all but letters, digits, - and _.
 func fileName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -173,7 +173,7 @@ func fileName(name string) string {
 	}, name)
 }
 
-// environment is what a session starts with.
+// environment returns what a session starts with.
 func (w *workspace) environment() sshd.Environment {
 	_, m := w.current()
 	env := w.variables(m)
@@ -199,8 +199,8 @@ func (w *workspace) motd(m *agentpb.ManifestResponse, env *proc.Env) string {
 	return w.user.Directory(m.GetMotdFile(), env)
 }
 
-// variables are those of sessions and scripts: the agent's own without its secrets, the account's, the workspace's, and
-// last the template's, which may refer to all of them.
+// variables returns the variables of sessions and scripts: the agent's without its secrets, the account's, the workspace's, and last the
+// template's, which may refer to all of them.
 func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env := proc.NewEnv(proc.Scrub(os.Environ()))
 	env.Set("HOME", w.user.Home)
@@ -218,10 +218,10 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env.Set("CODER_WORKSPACE_OWNER_NAME", m.GetOwnerName())
 	url := m.GetAccessUrl()
 	if w.opts.URL != nil {
-		url = w.opts.URL.String() // the one that works from here
+		url = w.opts.URL.String() // which works from here
 	}
 	env.Set("CODER_AGENT_URL", strings.TrimRight(url, "/")+"/") // modules append "api/v2/…"
-	env.Set("CS_DISABLE_GETTING_STARTED_OVERRIDE", "1")         // code-server opens the folder, not its introduction
+	env.Set("CS_DISABLE_GETTING_STARTED_OVERRIDE", "1")         // code-server opens the folder, not its welcome page
 	if w.unitSocket != nil {
 		env.Set(units.SocketEnv, w.unitSocket.path)
 	}
@@ -244,7 +244,7 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	return env
 }
 
-// setGit makes git use the owner's key and logins. It says that it speaks ssh's command line, or git would ask it at every call.
+// setGit makes git use the owner's key and logins. GIT_SSH_VARIANT saves git from probing the program at every call.
 func (w *workspace) setGit(env *proc.Env) {
 	self, err := os.Executable()
 	if err != nil {
@@ -252,7 +252,7 @@ func (w *workspace) setGit(env *proc.Env) {
 	}
 	if w.loginSocket != nil {
 		env.Set(login.SocketEnv, w.loginSocket.path)
-		env.Set("GIT_ASKPASS", self) // git runs it with a prompt and nothing else: the program knows those
+		env.Set("GIT_ASKPASS", self) // git passes only a prompt, by which the program recognizes the call
 	}
 	if w.gitSocket == nil || strings.ContainsAny(self, `"$\`+"`") {
 		return
@@ -260,7 +260,7 @@ func (w *workspace) setGit(env *proc.Env) {
 	env.Set(GitAgentEnv, w.gitSocket.path)
 	env.Set("GIT_SSH_COMMAND", `"`+self+`" gitssh`)
 	env.Set("GIT_SSH_VARIANT", "ssh")
-	// Commits that are signed with SSH keys are signed with the owner's, which git cannot read: the program knows how git calls it.
+	// Commits signed with SSH keys are signed with the owner's, which git cannot read. The program recognizes git's call.
 	if count, ok := env.Get("GIT_CONFIG_COUNT"); !ok || count == "0" {
 		env.Set("GIT_CONFIG_COUNT", "1")
 		env.Set("GIT_CONFIG_KEY_0", "gpg.ssh.program")
@@ -268,7 +268,7 @@ func (w *workspace) setGit(env *proc.Env) {
 	}
 }
 
-// programDir is where this program is, so that "coder" works in the workspace.
+// programDir returns the folder of this program, so that "coder" works in the workspace.
 func programDir() string {
 	self, err := os.Executable()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Child is the agent's side. It is an agent.Terminals: their shells outlive this process.
+// Child is the agent's side of the keeper. It implements agent.Terminals with shells that outlive this process.
 type Child struct {
 	token secret.Token
 	conn  *net.UnixConn
@@ -21,7 +21,7 @@ type Child struct {
 	wait  sync.WaitGroup
 }
 
-// Attach is called once by the agent's process, early.
+// Attach connects to the keeper. The agent's process calls it once, early.
 func Attach() (*Child, error) {
 	if err := proc.Protect(); err != nil {
 		return nil, err
@@ -47,18 +47,18 @@ func Attach() (*Child, error) {
 	c := &Child{token: secret.Token(buf[:n]), conn: socket, lost: make(chan struct{})}
 	c.wait.Go(func() {
 		defer close(c.lost)
-		_, _ = socket.Read(make([]byte, 1)) // the keeper says nothing more: it ends when one of both does
+		_, _ = socket.Read(make([]byte, 1)) // the keeper sends nothing more; the read ends when either process does
 	})
 	return c, nil
 }
 
-// Token is the agent's.
+// Token returns the agent's token.
 func (c *Child) Token() secret.Token { return c.token }
 
 // Lost is closed when the keeper is gone, or after Close.
 func (c *Child) Lost() <-chan struct{} { return c.lost }
 
-// Dial connects to the keeper's terminals.
+// Dial opens a connection to the keeper's terminals.
 func (c *Child) Dial() (net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Child) Dial() (net.Conn, error) {
 	return net.FileConn(ours)
 }
 
-// Close leaves the keeper, which keeps the terminals.
+// Close disconnects from the keeper, which keeps the terminals.
 func (c *Child) Close() error {
 	err := c.conn.Close()
 	c.wait.Wait()

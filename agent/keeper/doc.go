@@ -1,14 +1,13 @@
-// Package keeper is the small supervisor of an agent. It outlives the agent's process, which may crash, run out of memory, or
-// be restarted with a newer program:
+// Package keeper is the small parent process of an agent. It outlives the agent, which may crash, be killed for its memory, or be
+// restarted with a newer program:
 //
 //	keeper ── starts, restarts with growing pauses ──▶ agent (the mesh, SSH, scripts)
 //	   │                                                  │
 //	   ├── terminals: their shells are its children  ◀────┘ connections, passed over a socket pair
 //	   └── reaps orphans, as the first process of a container must
 //
-// The socket pair is descriptor 3 of the agent. The keeper first sends the agent's token on it, which keeps the token out of
-// every environment, and then receives one end of a new connection per viewer of a terminal. When either process exits, the
-// other sees the socket close.
+// The socket pair is descriptor 3 of the agent. On it the keeper first sends the agent's token, which keeps the token out of every
+// environment, and then receives one end of a new connection for each viewer of a terminal. Either notices the other's end by its closing.
 //
 // When the agent exits in an orderly way, so do the keeper and every terminal. Package keeper knows neither the server nor the
 // mesh.

@@ -23,12 +23,12 @@ import (
 
 const (
 	childEnv = "CODER_AGENT_CHILD"    // set for the agent's own process
-	tokenEnv = "CODER_AGENT_TOKEN_FD" // of this program started anew: where its token is read
+	tokenEnv = "CODER_AGENT_TOKEN_FD" // set for this program after Scrub: the descriptor of its token
 	socketFD = 3
 
 	minPause = time.Second
 	maxPause = time.Minute
-	// wellFor is how long an agent has to run for the next crash to count as the first.
+	// wellFor is how long an agent must run for its next crash to count as the first.
 	wellFor = 5 * time.Minute
 )
 
@@ -41,8 +41,8 @@ const panicCode = 2
 // IsChild reports whether this process is a keeper's agent.
 func IsChild() bool { return os.Getenv(childEnv) != "" }
 
-// Scrub starts this program anew, as the same process, when its environment has the agent's token: what a process was started
-// with can be read for as long as it lives. The token is then read with Token.
+// Scrub executes this program again, in the same process, if its environment holds the agent's token: a process's initial environment is
+// readable as long as the process lives. The program then gets the token from Token.
 func Scrub(token secret.Token) error {
 	if os.Getenv("CODER_AGENT_TOKEN") == "" {
 		return nil
@@ -70,7 +70,7 @@ func Scrub(token secret.Token) error {
 	return nil
 }
 
-// Token is what Scrub or a keeper has passed on, "" when neither has.
+// Token returns the token that Scrub or a keeper has passed on, or "".
 func Token() (secret.Token, error) {
 	fd, err := strconv.Atoi(os.Getenv(tokenEnv))
 	if err != nil {
@@ -94,8 +94,8 @@ type Options struct {
 	Token  secret.Token // passed on to the agent
 }
 
-// Run keeps an agent, this program with the same arguments, until it ends in good order or refuses to run, and returns its
-// exit status. The process must have no other children.
+// Run starts an agent, this program with the same arguments, restarts it after crashes, and returns its exit status once it has exited by
+// choice. The process must not have other children.
 func Run(opts Options) (code int, err error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -104,7 +104,7 @@ func Run(opts Options) (code int, err error) {
 	if err := proc.Protect(); err != nil {
 		opts.Logger.Warn("protect the agent", "err", err)
 	}
-	// It does little: what it has used once it need not keep.
+	// The keeper does little, so it need not keep memory for later.
 	debug.SetGCPercent(20)
 	proc.DefaultSignals()
 	signals := make(chan os.Signal, 16)
@@ -173,12 +173,12 @@ func describe(status syscall.WaitStatus) string {
 	return "exit status " + strconv.Itoa(status.ExitStatus())
 }
 
-// ends reports whether a signal asks the workspace to end. A terminal that closes does not.
+// ends reports whether a signal asks the workspace to stop. A hangup does not.
 func ends(s os.Signal) bool {
 	return s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGQUIT
 }
 
-// once runs the agent to its end. ending: a signal has asked for that.
+// once runs the agent to its end. ending is set if a signal has asked for it.
 func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -207,7 +207,7 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 		return 0, false, fmt.Errorf("start agent: %w", err)
 	}
 	if pid <= 1 {
-		return 0, false, fmt.Errorf("start agent: it is process %d", pid) // kill(2) takes such numbers for everybody
+		return 0, false, fmt.Errorf("start agent: it is process %d", pid) // kill(2) takes such numbers for groups of processes
 	}
 	theirs.Close()
 	debug.FreeOSMemory()
@@ -226,7 +226,7 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 	}
 }
 
-// accept takes the agent's connections to terminals until the agent has ended.
+// accept passes the agent's connections to the holder of terminals until the agent has ended.
 func (k *keeper) accept(conn *net.UnixConn) {
 	buf, rights := make([]byte, 16), make([]byte, unix.CmsgSpace(4))
 	for {
@@ -243,7 +243,7 @@ func (k *keeper) accept(conn *net.UnixConn) {
 	}
 }
 
-// received is the connection whose descriptor came with a message.
+// received returns the connection whose descriptor a message carries.
 func received(rights []byte) (net.Conn, error) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {

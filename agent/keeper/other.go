@@ -21,10 +21,10 @@ type Options struct {
 	Token  secret.Token
 }
 
-// Child cannot exist here.
+// Child exists on Linux only.
 type Child struct{}
 
-// IsChild reports false: there is no keeper on this system.
+// IsChild returns false: there are no keepers on this system.
 func IsChild() bool { return false }
 
 // Scrub needs Linux.
@@ -39,7 +39,7 @@ func Run(Options) (int, error) { return 0, errLinux }
 // Attach needs Linux.
 func Attach() (*Child, error) { return nil, errLinux }
 
-// Token is the agent's.
+// Token returns the agent's token.
 func (c *Child) Token() secret.Token { return "" }
 
 // Lost is closed when the keeper is gone.

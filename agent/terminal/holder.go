@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// Scrollback is how much of a terminal's output is kept for viewers that come, in bytes.
+	// Scrollback is how many bytes of a terminal's output are kept for new viewers.
 	Scrollback = 256 << 10
-	// maxTerminals bounds the terminals of a Holder. Above it the one that was left longest ago ends.
+	// maxTerminals bounds the terminals of a Holder. A new one then ends the one that has been without viewers the longest.
 	maxTerminals = 64
 	maxViewers   = 32 // per terminal
 	maxConns     = 512
-	// openTimeout is how long a connection may take to say what it wants.
+	// openTimeout is how long a connection may take to send its request.
 	openTimeout = 30 * time.Second
 	// Defaults of Options.
 	defaultAbandoned = 24 * time.Hour
@@ -41,8 +41,8 @@ type Start struct {
 	Banner    []byte   `json:"banner,omitempty"` // shown before the shell's own output
 }
 
-// Launch starts a program whose standard streams are the terminal and tells when it has ended. It is os.StartProcess by
-// another name.
+// Launch starts a program with the terminal as its standard streams, and returns a channel that receives its exit status. The arguments
+// are those of os.StartProcess.
 type Launch func(path string, args []string, attr *os.ProcAttr) (pid int, exited <-chan syscall.WaitStatus, err error)
 
 // Options of a Holder. All are optional.
@@ -50,10 +50,10 @@ type Options struct {
 	Logger    *slog.Logger  // nil discards
 	Launch    Launch        // nil: os.StartProcess
 	Abandoned time.Duration // how long a terminal without viewers lives; 0 means a day
-	Stall     time.Duration // how long a viewer that takes nothing holds the shell back; 0 means 10 s
+	Stall     time.Duration // how long a viewer that reads nothing may hold the shell back; 0 means 10 s
 }
 
-// Holder has the terminals. Close it. Safe for concurrent use.
+// Holder holds terminals. Close it. It is safe for concurrent use.
 type Holder struct {
 	opts Options
 	log  *slog.Logger
@@ -61,7 +61,7 @@ type Holder struct {
 	mu        sync.Mutex // guards the fields below
 	closed    bool
 	terminals map[uuid.UUID]*terminal
-	conns     map[net.Conn]bool // whether it looks at a terminal yet
+	conns     map[net.Conn]bool // true once attached to a terminal
 	wg        sync.WaitGroup    // grows only while not closed
 }
 
@@ -89,7 +89,7 @@ func New(opts Options) *Holder {
 	return &Holder{opts: opts, log: opts.Logger, terminals: make(map[uuid.UUID]*terminal), conns: make(map[net.Conn]bool)}
 }
 
-// launch is the Launch of a process that does not wait for children in another way.
+// launch is the default Launch, for a process that does not reap children in another way.
 func launch(path string, args []string, attr *os.ProcAttr) (int, <-chan syscall.WaitStatus, error) {
 	p, err := os.StartProcess(path, args, attr)
 	if err != nil {
@@ -107,7 +107,7 @@ func launch(path string, args []string, attr *os.ProcAttr) (int, <-chan syscall.
 	return p.Pid, exited, nil
 }
 
-// Go serves one viewer on a goroutine that Close waits for. It takes the connection.
+// Go serves one viewer on a goroutine that Close waits for. It takes ownership of the connection.
 func (h *Holder) Go(conn net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,7 +129,7 @@ func (h *Holder) Go(conn net.Conn) {
 	})
 }
 
-// serve lets a viewer look at the terminal that it asks for, until either ends.
+// serve attaches a viewer to the terminal that it asks for, until either ends.
 func (h *Holder) serve(conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(openTimeout)); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (h *Holder) serve(conn net.Conn) error {
 	return t.serve(v)
 }
 
-// attach adds a viewer to the terminal, which is made if there is none. Terminals are made one after another.
+// attach adds a viewer to a terminal, which it starts if there is none. It starts one terminal at a time.
 func (h *Holder) attach(want Start, conn net.Conn) (*terminal, *viewer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,7 +188,7 @@ func (h *Holder) attach(want Start, conn net.Conn) (*terminal, *viewer, error) {
 	return t, v, nil
 }
 
-// evict ends the terminal that was left longest ago, if any was. Called with mu held.
+// evict ends the terminal that has been without viewers the longest, and reports whether there was one. Called with mu held.
 func (h *Holder) evict() bool {
 	var oldest *terminal
 	var when time.Time
@@ -202,28 +202,28 @@ func (h *Holder) evict() bool {
 	}
 	for id, t := range h.terminals {
 		if t == oldest {
-			delete(h.terminals, id) // it ends in its own time
+			delete(h.terminals, id) // it ends later
 		}
 	}
 	oldest.end("it was the longest unused of too many")
 	return true
 }
 
-// Terminals is how many there are.
+// Terminals returns the number of terminals.
 func (h *Holder) Terminals() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.terminals)
 }
 
-// Viewers is how many connections look at terminals.
+// Viewers returns the number of connections.
 func (h *Holder) Viewers() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.conns)
 }
 
-// Close hangs up every terminal, kills what ignores that for 5 s, and waits. Viewers are told. It is idempotent.
+// Close hangs up every terminal, kills what ignores that for 5 s, waits, and sends viewers the reason. It is idempotent.
 func (h *Holder) Close() error {
 	h.mu.Lock()
 	first := !h.closed

@@ -20,12 +20,12 @@ import (
 
 const (
 	chunk = 32 << 10 // bytes per read and per frame
-	// quiet is how long a terminal whose shell has ended must be silent before it is closed: a job in the background may have
-	// it open for ever.
+	// quiet is how long a terminal whose shell has ended must be silent before it is closed: a background job may keep it open
+	// forever.
 	quiet = 300 * time.Millisecond
 	// killDelay is how long programs may take to end after a hangup.
 	killDelay = 5 * time.Second
-	// lastWords is how long a viewer may take to receive the rest once the terminal has ended.
+	// lastWords is how long a viewer may take to receive the last output once the terminal has ended.
 	lastWords = 5 * time.Second
 )
 
@@ -48,11 +48,11 @@ type terminal struct {
 	over    *ptywire.End // nil while it lives
 }
 
-// viewer is one connection that looks. Its fields are guarded by the terminal's mu.
+// viewer is one connection to a terminal, whose mu guards the fields.
 type viewer struct {
 	conn net.Conn
-	pos  int64     // what it has got
-	took time.Time // when it last took something
+	pos  int64     // bytes sent so far
+	took time.Time // when it last read something
 	gone bool
 }
 
@@ -95,7 +95,7 @@ func open(h *Holder, want Start) (*terminal, error) {
 	return t, nil
 }
 
-// run moves the shell's output until it has ended and everybody knows.
+// run moves the shell's output until the shell has ended and all viewers have been told.
 func (t *terminal) run() {
 	pumped := make(chan struct{})
 	go func() {
@@ -122,7 +122,7 @@ func (t *terminal) run() {
 	t.changed.Broadcast()
 }
 
-// wait blocks until the shell has ended: on its own, on request, or after a long time without viewers.
+// wait blocks until the shell has ended: on its own, because end was called, or because it had no viewer for too long.
 func (t *terminal) wait() syscall.WaitStatus {
 	look := time.NewTicker(max(t.holder.opts.Abandoned/10, time.Millisecond))
 	defer look.Stop()
@@ -132,7 +132,7 @@ func (t *terminal) wait() syscall.WaitStatus {
 			return status
 		case <-look.C:
 			if since, alone := t.left(); alone && time.Since(since) > t.holder.opts.Abandoned {
-				t.end("nobody has looked at it for " + t.holder.opts.Abandoned.String())
+				t.end("it had no viewer for " + t.holder.opts.Abandoned.String())
 			}
 			continue
 		case <-t.asked:
@@ -150,7 +150,7 @@ func (t *terminal) wait() syscall.WaitStatus {
 	}
 }
 
-// end asks the terminal to end. It does not wait; the first reason counts.
+// end asks the terminal to end, and does not wait. The first reason counts.
 func (t *terminal) end(why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,14 +161,14 @@ func (t *terminal) end(why string) {
 	}
 }
 
-// left is when the last viewer left, if there is none.
+// left returns when the last viewer left; alone is set if there is none now.
 func (t *terminal) left() (since time.Time, alone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.leftAt, len(t.viewers) == 0
 }
 
-// pump reads the shell's output until no process has the terminal open (EIO), or the shell has ended and it is silent.
+// pump reads the output until no process has the terminal open (EIO), or until the shell has ended and the terminal is silent.
 func (t *terminal) pump() {
 	buf := make([]byte, chunk)
 	for {
@@ -183,8 +183,7 @@ func (t *terminal) pump() {
 	}
 }
 
-// room waits until every viewer has got so much that n more bytes overwrite nothing it lacks. One that takes nothing for too
-// long is dropped.
+// room waits until n more bytes overwrite nothing that a viewer still lacks. It drops a viewer that reads nothing for too long.
 func (t *terminal) room(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,7 +199,7 @@ func (t *terminal) room(n int) {
 			}
 			since := v.took
 			if since.Before(began) {
-				since = began // it may have had nothing to take
+				since = began // there may have been nothing to read
 			}
 			left := t.holder.opts.Stall - time.Since(since)
 			if left <= 0 {
@@ -233,7 +232,7 @@ func (t *terminal) append(data []byte) {
 	defer t.mu.Unlock()
 	for len(data) > 0 {
 		at := int(t.total % Scrollback)
-		if at == len(t.ring) && at < Scrollback { // it grows as it is needed
+		if at == len(t.ring) && at < Scrollback { // the ring grows as needed
 			n := min(len(data), Scrollback-at)
 			t.ring = append(t.ring, data[:n]...)
 			t.total += int64(n)
@@ -247,7 +246,7 @@ func (t *terminal) append(data []byte) {
 	t.changed.Broadcast()
 }
 
-// attach adds a viewer that gets all that is kept.
+// attach adds a viewer, which first receives the scrollback.
 func (t *terminal) attach(conn net.Conn) (*viewer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -265,8 +264,8 @@ func (t *terminal) attach(conn net.Conn) (*viewer, error) {
 	return v, nil
 }
 
-// wholeLine is where the first line begins whose start is still kept, so that no half escape sequence is shown. Called with mu
-// held.
+// wholeLine returns where the first complete line of the scrollback begins, so that a viewer sees no partial escape sequence. Called with
+// mu held.
 func (t *terminal) wholeLine(pos int64) int64 {
 	at := int(pos % Scrollback)
 	kept := append(append([]byte(nil), t.ring[at:]...), t.ring[:at]...)
@@ -276,8 +275,7 @@ func (t *terminal) wholeLine(pos int64) int64 {
 	return pos
 }
 
-// redraw asks the program in the foreground to show itself again: what is kept is no picture of a full screen. Called with mu
-// held.
+// redraw asks the program in the foreground to redraw: the scrollback does not restore a full-screen program. Called with mu held.
 func (t *terminal) redraw() {
 	_ = t.control(func(fd int) error {
 		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
@@ -288,7 +286,7 @@ func (t *terminal) redraw() {
 	})
 }
 
-// serve shows the terminal to a viewer and types what it sends, until either ends.
+// serve sends output to a viewer and types its input, until either ends.
 func (t *terminal) serve(v *viewer) error {
 	var input sync.WaitGroup
 	input.Go(func() {
@@ -331,7 +329,7 @@ func (t *terminal) show(v *viewer) error {
 	}
 }
 
-// next copies what the viewer lacks, and waits for something. Nothing and no end: the viewer is gone.
+// next waits for output that the viewer lacks, and copies it. It returns neither data nor an end if the viewer is gone.
 func (t *terminal) next(v *viewer, buf []byte) (n int, over *ptywire.End) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -341,7 +339,7 @@ func (t *terminal) next(v *viewer, buf []byte) (n int, over *ptywire.End) {
 	if v.gone {
 		return 0, nil
 	}
-	v.pos = max(v.pos, t.total-Scrollback) // once asked to end, the shell does not wait for viewers
+	v.pos = max(v.pos, t.total-Scrollback) // a shell that was asked to end does not wait for viewers
 	at := int(v.pos % Scrollback)
 	n = copy(buf, t.ring[at:min(len(t.ring), at+int(t.total-v.pos))])
 	return n, t.over
@@ -365,7 +363,7 @@ func (t *terminal) input(v *viewer) {
 		switch kind {
 		case ptywire.Input:
 			if _, err := t.master.Write(payload); err != nil && !errors.Is(err, syscall.EIO) {
-				return // the terminal has ended, which show tells
+				return // the terminal has ended; show sends that
 			}
 		case ptywire.Resize:
 			if size, ok := parseSize(payload); ok {
@@ -378,7 +376,7 @@ func (t *terminal) input(v *viewer) {
 	}
 }
 
-// resize takes the size of the viewer who joined or resized last.
+// resize sets the size of the viewer that attached or changed last.
 func (t *terminal) resize(size ptywire.Size) {
 	if size.Height == 0 || size.Width == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
 
-// terminal cannot exist here: open says why.
+// terminal exists on Linux only: open fails.
 type terminal struct{}
 
 type viewer struct{}
