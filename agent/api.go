@@ -37,7 +37,7 @@ func (d *daemon) newAPI() *http.Server {
 
 func (d *daemon) serveAPI() {
 	if err := d.api.Serve(d.apiListener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-		d.log.Error("cannot serve the server's requests", "err", err)
+		d.log.Error("cannot serve the server's calls", "err", err)
 	}
 }
 

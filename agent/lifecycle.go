@@ -55,7 +55,7 @@ func (d *daemon) start(ctx context.Context) {
 // startBuild runs the start scripts of a build, unless they have run already.
 func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse) {
 	if before := w.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
-		w.log.Info("start scripts of this build have been run", "state", before.State.String())
+		w.log.Info("start scripts of this build have run already", "state", before.State.String())
 		if before.State == agentpb.LifecycleState_LIFECYCLE_STATE_STARTING {
 			// The agent ended while they ran. They may have done half of their work: whether to repeat them is the user's decision.
 			before.State = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
@@ -145,7 +145,7 @@ func (w *workspace) runStage(ctx context.Context, m *agentpb.ManifestResponse, s
 func (w *workspace) runScript(ctx context.Context, s *agentpb.Script, env script.Environment, stage string) (result script.Result, ran bool) {
 	id, err := uuid.FromBytes(s.GetId())
 	if err != nil {
-		w.log.Warn("ignored script without id", "err", err)
+		w.log.Warn("manifest has a script without an id", "err", err)
 		return script.Result{}, false
 	}
 	todo := script.Script{

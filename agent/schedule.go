@@ -45,7 +45,7 @@ func (w *workspace) runSchedules(ctx context.Context, m *agentpb.ManifestRespons
 		}
 		schedule, err := parseSchedule(s.GetCron())
 		if err != nil {
-			w.log.Warn("cannot parse schedule of script", "script", s.GetDisplayName(), "err", err)
+			w.log.Warn("cannot parse a script's schedule", "script", s.GetDisplayName(), "err", err)
 			continue
 		}
 		wg.Go(func() { w.runSchedule(ctx, schedule, s) })

@@ -22,7 +22,7 @@ type state struct {
 func openState(dir string, log *slog.Logger) *state {
 	err := os.MkdirAll(dir, 0o700)
 	if err != nil {
-		log.Warn("cannot create state folder, scripts may run again", "err", err)
+		log.Warn("cannot make state folder, start scripts will run again after a restart", "err", err)
 	}
 	return &state{dir: dir, writable: err == nil, log: log}
 }
@@ -43,7 +43,7 @@ func (s *state) started() ran {
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Warn("read what was run", "err", err)
+		s.log.Warn("cannot read which scripts have run", "err", err)
 		return ran{}
 	}
 	return r

@@ -18,7 +18,7 @@ func (d *daemon) sweep() {
 	}
 	for _, parent := range parents {
 		if err := scratch.Sweep(parent, os.Geteuid()); err != nil {
-			d.log.Warn("temporary folders of ended agents remain", "err", err)
+			d.log.Warn("cannot remove temporary folders of ended agents", "err", err)
 		}
 	}
 }

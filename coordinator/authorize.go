@@ -79,7 +79,7 @@ func (s *Server) linkAllowed(p *peer, id uuid.UUID) *fault.Error {
 // maySee asks the Authorizer. An error that is not a fault becomes fault.Internal, whose cause only the log shows.
 func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.Error {
 	if s.opts.Authorizer == nil {
-		return fault.New(fault.Forbidden, "subscriptions are not allowed")
+		return fault.New(fault.Forbidden, "this server allows no introductions")
 	}
 	kinds := to.Kind == "" || from.Kind.mayInitiate(to.Kind)
 	if !kinds {
@@ -94,7 +94,7 @@ func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.E
 	case err == nil:
 		return errUnseen()
 	case err.Code == fault.Internal:
-		s.log.Error("cannot decide authorization", "peer", from.ID, "node", to.ID, "err", err.Cause)
+		s.log.Error("authorization failed without a decision", "peer", from.ID, "node", to.ID, "err", err.Cause)
 	}
 	return err
 }

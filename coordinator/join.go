@@ -242,7 +242,7 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 
 // errUnseen refuses a participant of a kind that the caller may never see.
 func errUnseen() *fault.Error {
-	return fault.New(fault.NotFound, "the participant does not exist, or you do not have access to it")
+	return fault.New(fault.NotFound, "no such participant, or you may not see it")
 }
 
 // firstTargets returns the subscriptions of a hello: those it names, and for agents and provisioners the servers.

@@ -49,7 +49,7 @@ func (c *Client) handle(m ServerMessage) error {
 		c.welcome = &w
 		c.mu.Unlock()
 		if err := node.SetRelayMap(*m.Relay, c.opts.URL); err != nil {
-			c.log.Warn("relay map not taken", "err", err)
+			c.log.Warn("cannot apply relay map", "err", err)
 		}
 	case m.Notice != nil:
 		c.log.Info("notice from the server", "reason", string(m.Notice.Kind), "message", m.Notice.Message)
@@ -74,7 +74,7 @@ func (c *Client) introduced(u PeerUpdate) {
 		node.Remove(id) // the same address under a new key: the old one goes first
 	}
 	if err := node.Upsert(tailnet.Peer{NodeInfo: u.Info, Inbound: c.opts.Inbound(u.Kind), Watch: c.watches(u.Kind)}); err != nil {
-		c.log.Warn("peer not taken", "peer", id, "err", err)
+		c.log.Warn("cannot add peer", "peer", id, "err", err)
 		if old != nil && old.info.Key != u.Info.Key {
 			c.mu.Lock()
 			delete(c.peers, id)

@@ -311,7 +311,7 @@ func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
 			limited, cancel := context.WithTimeout(own, byeTimeout)
 			defer cancel()
 			if err := conn.Write(limited, encode(ClientMessage{Bye: &Bye{}})); err != nil {
-				c.log.Debug("bye not said", "err", err)
+				c.log.Debug("cannot send bye", "err", err)
 			}
 			c.byeOnce.Do(func() { close(c.byeSent) })
 			return

@@ -16,7 +16,7 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// maxTCP and maxUDP are how many forwarded streams and flows may be open at once, all peers together.
+	// maxTCP and maxUDP bound the forwarded streams and flows of all peers together.
 	maxTCP = 2048
 	maxUDP = 512
 )
@@ -58,12 +58,12 @@ func (f *Forwarder) Close() error {
 	return errors.Join(f.local.Close(), f.tcp.Close(), f.udp.Close())
 }
 
-// TCP decides about a TCP connection to dst, in the form the mesh node wants. It does not block.
+// TCP returns the handler of a TCP connection to dst, as the mesh node's HandleTCP wants it. It does not block.
 func (f *Forwarder) TCP(_, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(conn net.Conn) { f.tcp.Do(conn, func() { f.serveTCP(conn, dst.Port()) }) }, dst.Port() != 0
 }
 
-// UDP decides about a UDP flow to dst, in the form the mesh node wants. It does not block.
+// UDP returns the handler of a UDP flow to dst, as the mesh node's HandleUDP wants it. It does not block.
 func (f *Forwarder) UDP(_, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(conn net.Conn) { f.udp.Do(conn, func() { f.serveUDP(conn, dst.Port()) }) }, dst.Port() != 0
 }

@@ -19,7 +19,7 @@ const (
 
 var datagrams = sync.Pool{New: func() any { return new([maxDatagram]byte) }}
 
-// serveUDP carries the datagrams of one flow. A port that refuses on IPv4 is tried on IPv6 with the datagram that it refused.
+// serveUDP carries the datagrams of one flow. If the port refuses a datagram on IPv4, it tries IPv6 with the same datagram.
 func (f *Forwarder) serveUDP(peer net.Conn, port uint16) {
 	var last []byte
 	for _, host := range loopback {
@@ -41,7 +41,7 @@ func (f *Forwarder) serveUDP(peer net.Conn, port uint16) {
 // udpFlow is one peer's flow joined with one local socket.
 type udpFlow struct {
 	peer, local net.Conn
-	done        atomic.Bool  // one direction has ended: the other is to end too
+	done        atomic.Bool  // one direction has ended, so the other must end too
 	active      atomic.Int64 // time of the latest datagram, in Unix nanoseconds
 
 	mu       sync.Mutex // guards the fields below
@@ -49,7 +49,7 @@ type udpFlow struct {
 	answered bool
 }
 
-// run carries datagrams until the flow is idle or either side fails. refused says that nothing listened on the local side.
+// run carries datagrams until the flow is idle or either side fails. refused is set if nothing listened on the local side.
 func (u *udpFlow) run() (refused bool) {
 	if u.last != nil {
 		if _, err := u.local.Write(u.last); err != nil {

@@ -102,7 +102,7 @@ func Run(opts Options) (code int, err error) {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
 	if err := proc.Protect(); err != nil {
-		opts.Logger.Warn("protect the agent", "err", err)
+		opts.Logger.Warn("cannot protect the agent", "err", err)
 	}
 	// The keeper does little, so it need not keep memory for later.
 	debug.SetGCPercent(20)
@@ -142,7 +142,7 @@ func (k *keeper) run() (int, error) {
 		}
 		switch {
 		case status.Exited() && status.ExitStatus() == RestartCode && !ending:
-			k.log.Info("agent is restarted")
+			k.log.Info("restarting agent")
 			continue
 		case status.Exited() && status.ExitStatus() != panicCode:
 			return status.ExitStatus(), nil
@@ -153,7 +153,7 @@ func (k *keeper) run() (int, error) {
 			pauses.Reset()
 		}
 		pause := pauses.Next()
-		k.log.Error("agent crashed, restarting it", "reason", describe(status), "duration", pause)
+		k.log.Error("agent crashed, restarting", "reason", describe(status), "duration", pause)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -236,7 +236,7 @@ func (k *keeper) accept(conn *net.UnixConn) {
 		}
 		viewer, err := received(rights[:rn])
 		if err != nil {
-			k.log.Warn("cannot take over terminal connection", "err", err)
+			k.log.Warn("cannot accept connection to a terminal", "err", err)
 			continue
 		}
 		k.holder.Go(viewer)

@@ -1,5 +1,5 @@
-// Package login lets programs of a workspace ask its agent for the owner's external credentials: one line of JSON over a
-// private socket, and one back. It knows neither the server nor git; the caller of Serve provides the answers.
+// Package login lets programs of a workspace ask the agent for the owner's credentials elsewhere: one line of JSON over a private socket,
+// and one back. It knows neither the server nor git; its caller finds the answers.
 package login
 
 import (
@@ -19,7 +19,7 @@ const SocketEnv = "CODER_LOGIN_SOCKET"
 
 const (
 	maxLine = 16 << 10 // bytes
-	// FindTimeout bounds finding an answer: the server may have to ask a provider, which may be slow.
+	// FindTimeout bounds the search for an answer: the server may have to ask a slow provider.
 	FindTimeout = 45 * time.Second
 )
 
@@ -29,20 +29,20 @@ type Request struct {
 	Provider string `json:"provider,omitempty"` // of the server's configuration
 }
 
-// Answer is what there is.
+// Answer is the answer to a Request.
 type Answer struct {
 	Provider string `json:"provider,omitempty"`
 	Name     string `json:"name,omitempty"` // of the provider, for people
 	Page     string `json:"page,omitempty"` // where the owner links an account
 	Username string `json:"username,omitempty"`
-	// Token is empty when the owner has no link that works.
+	// Token is empty if the owner has no working link.
 	Token string `json:"token,omitempty"`
-	// Unknown says that no provider is for the request, and Error why there is no answer.
+	// Unknown is set if no provider matches the request. Error is why there is no answer.
 	Unknown bool   `json:"unknown,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
 
-// Secret is the token as what does not print.
+// Secret returns the token as a type that does not print.
 func (a Answer) Secret() secret.Token { return secret.Token(a.Token) }
 
 // ReadRequest reads one line.
@@ -57,7 +57,7 @@ func ReadRequest(from io.Reader) (Request, error) {
 	return r, nil
 }
 
-// Serve answers one request on a connection, which the caller closes. Find's context ends with the time, not with the connection.
+// Serve answers one request on a connection, which the caller closes. The context of find ends after FindTimeout, not with the connection.
 func Serve(ctx context.Context, conn net.Conn, find func(context.Context, Request) Answer) error {
 	_ = conn.SetReadDeadline(time.Now().Add(jsonline.Timeout)) // fails only once it is closed
 	var answer Answer

@@ -28,14 +28,13 @@ type Line struct {
 	Output string // valid UTF-8 without NUL and newline
 }
 
-// clean makes a line's bytes a text that every store accepts.
+// clean returns a line's bytes as text that every store accepts.
 func clean(b []byte) string {
 	text := strings.ToValidUTF8(string(bytes.TrimSuffix(b, []byte("\r"))), "\uFFFD")
 	return strings.ReplaceAll(text, "\x00", "\uFFFD")
 }
 
-// Writer splits what a program prints into lines. It is safe for concurrent use, never blocks and never fails. Close stores a
-// last line that has no newline.
+// Writer splits output into lines. It is safe for concurrent use, never blocks and never fails. Close stores a last line without a newline.
 type Writer struct {
 	source *Source
 	level  Level
@@ -58,7 +57,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 			part = b[:end]
 		}
 		if room := maxLine - len(w.rest); len(part) > room {
-			// Not inside a character, if that can be helped.
+			// Not inside a character, if possible.
 			cut := room
 			for cut > 0 && cut > room-4 && part[cut]&0xc0 == 0x80 {
 				cut--

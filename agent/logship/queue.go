@@ -20,17 +20,17 @@ const (
 	maxBatchBytes   = 64 << 10  // per call
 	// pace is the least time between two batches; with maxBatchBytes it bounds the rate to 640 KiB/s.
 	pace = 100 * time.Millisecond
-	// slowPace is the same for a source of whose lines only the last are kept: 32 KiB/s.
+	// slowPace is the same for a source that is over the server's limit: 32 KiB/s.
 	slowPace = 2 * time.Second
-	// overhead is what a line costs beside its text.
+	// overhead is what a line costs besides its text, in bytes.
 	overhead = 64
 )
 
-// ErrRefused is what Send returns, wrapped, when the server will never take lines of this source. They are dropped.
+// ErrRefused is returned by Send, wrapped, if the server will never accept lines of this source. The queue drops them.
 var ErrRefused = errors.New("the server refuses this log source")
 
-// Send stores lines of a source and returns the highest number that the server has of it. Without lines it only asks. full
-// says that of what comes now only the last lines are kept, so that it is sent slowly. It must give up when ctx ends.
+// Send stores lines of a source and returns the highest number that the server has stored for it. Without lines it only asks. full is set
+// if the server keeps only the last of further lines, which are then sent slowly. It must give up when ctx ends.
 type Send func(ctx context.Context, source uuid.UUID, lines []Line) (stored uint64, full bool, err error)
 
 // Queue holds the lines of all sources. The zero value is not usable: New.
@@ -56,7 +56,7 @@ type Source struct {
 	bytes    int
 	dropped  int       // lines before pending[gap]
 	gap      int       // means nothing while dropped is 0
-	refused  bool      // the server takes none
+	refused  bool      // the server accepts none
 	slow     bool      // only the last lines are kept
 	rested   time.Time // when a slow source may send again
 }
@@ -66,7 +66,7 @@ func New() *Queue {
 	return &Queue{wake: notify.NewWake(), sources: make(map[uuid.UUID]*Source)}
 }
 
-// Source is the source with this id, made if it is new.
+// Source returns the source with this id, and makes it if it is new.
 func (q *Queue) Source(id uuid.UUID) *Source {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,8 +79,7 @@ func (q *Queue) Source(id uuid.UUID) *Source {
 	return s
 }
 
-// Add queues one line. If too much waits lines in the middle give way: what a program says first and last tells most. It does
-// not block.
+// Add queues one line. If too many wait it drops lines in the middle, because the first and last lines matter most. It does not block.
 func (s *Source) Add(level Level, output string) {
 	q := s.queue
 	q.mu.Lock()
@@ -96,8 +95,8 @@ func (s *Source) Add(level Level, output string) {
 	q.wake.Poke()
 }
 
-// drop makes room: a quarter of what waits goes at once, so that it happens seldom, from the gap that there is already or, if
-// there is none, from the middle. Called with mu held.
+// drop makes room. It drops a quarter of the lines at once, so that it is seldom needed, after the existing gap or else in the middle.
+// Called with mu held.
 func (s *Source) drop() {
 	if s.dropped == 0 {
 		s.gap = s.inFlight + (len(s.pending)-s.inFlight)/2
@@ -110,7 +109,7 @@ func (s *Source) drop() {
 	s.dropped += n
 }
 
-// reportDropped says how many lines are missing, where they are. Called with mu held while nothing is in flight.
+// reportDropped inserts a line with the number of dropped lines in their place. Called with mu held while nothing is in flight.
 func (s *Source) reportDropped() {
 	if s.dropped == 0 || s.gap > 0 {
 		return
@@ -121,8 +120,8 @@ func (s *Source) reportDropped() {
 	s.dropped = 0
 }
 
-// Run sends lines until ctx ends or send fails, and returns the error. What was not acknowledged stays for the next Run. Only
-// one Run at a time.
+// Run sends lines until ctx ends or send fails, and returns the error. Lines without an acknowledgement stay for the next Run. Only one Run
+// may be active at a time.
 func (q *Queue) Run(ctx context.Context, send Send) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -158,8 +157,8 @@ func (q *Queue) Run(ctx context.Context, send Send) error {
 	}
 }
 
-// first is the source whose turn it is, nil when nothing may be sent now; rest is then how long the next one has to wait, 0
-// when nothing waits. Sources take turns. Flush waits for no pace.
+// first returns the source whose turn it is, or nil if nothing may be sent now; rest is then how long the next source must wait, 0 if no
+// line waits. Sources take turns. Flush ignores the slow pace.
 func (q *Queue) first() (source *Source, rest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -216,8 +215,7 @@ func (q *Queue) sendBatch(ctx context.Context, s *Source, send Send) error {
 	return nil
 }
 
-// batch numbers and copies the first lines that fit into one call. What was sent without an answer is sent again as it was.
-// Called with mu held.
+// batch numbers and copies the first lines that fit into one call. It repeats an unanswered batch unchanged. Called with mu held.
 func (s *Source) batch() []Line {
 	if s.inFlight > 0 {
 		return slices.Clone(s.pending[:s.inFlight])
@@ -226,7 +224,7 @@ func (s *Source) batch() []Line {
 	n, size := 0, 0
 	end := len(s.pending)
 	if s.dropped > 0 {
-		end = s.gap // a line in its place reports the gap
+		end = s.gap // reportDropped comes next
 	}
 	for n < end && n < maxBatch && (n == 0 || size+len(s.pending[n].Output) <= maxBatchBytes) {
 		s.pending[n].Seq = s.next + uint64(n)
@@ -255,7 +253,7 @@ func (q *Queue) refuse(s *Source) {
 	s.pending, s.inFlight, s.bytes, s.dropped = nil, 0, 0, 0
 }
 
-// Flush blocks until nothing waits or ctx ends. Another goroutine must be in Run.
+// Flush blocks until no line waits or ctx ends. Another goroutine must be in Run.
 func (q *Queue) Flush(ctx context.Context) error {
 	q.mu.Lock()
 	idle := q.idle.Changed()

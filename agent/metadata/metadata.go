@@ -1,5 +1,5 @@
-// Package metadata keeps a template's metadata values fresh while there are viewers; without viewers no script runs. The last
-// values stay in memory, and the next viewer sees them at once.
+// Package metadata keeps a template's metadata values fresh while they are watched; without watchers no script runs. The latest values stay
+// in memory, and the next watcher receives them at once.
 //
 // It knows neither the server nor how scripts are run.
 package metadata
@@ -17,7 +17,7 @@ import (
 const (
 	// MaxValue bounds a value, and an error, in bytes.
 	MaxValue = 2048
-	// maxItems bounds the items of a template that are collected.
+	// maxItems bounds the items that are collected.
 	maxItems = 256
 	// together is how many scripts run at once.
 	together = 8
@@ -31,22 +31,22 @@ const (
 type Item struct {
 	Key      string
 	Script   string
-	Interval time.Duration // 0: once for every watcher that comes
+	Interval time.Duration // 0: once for each new watcher
 	Timeout  time.Duration // 0: the interval
 }
 
-// Value is what an item's script said.
+// Value is the result of an item's script.
 type Value struct {
 	Key         string
 	CollectedAt time.Time
 	Value       string
-	Error       string // "" when the script did well
+	Error       string // "" if the script succeeded
 }
 
 // Run runs a script to its end or the end of ctx, and returns the first bytes that it printed.
 type Run func(ctx context.Context, item Item) (output string, err error)
 
-// Collector has the values. Close it. Safe for concurrent use.
+// Collector collects the values. Close it. It is safe for concurrent use.
 type Collector struct {
 	run   Run
 	log   *slog.Logger
@@ -59,13 +59,13 @@ type Collector struct {
 	items    []Item
 	values   map[string]Value
 	watchers map[*watcher]struct{}
-	stop     context.CancelFunc // of the scripts; nil without viewers
+	stop     context.CancelFunc // of the scripts; nil without watchers
 	closed   bool
 	wg       sync.WaitGroup // grows only while not closed
 }
 
 type watcher struct {
-	news  map[string]bool // keys that it has not got yet; guarded by the collector's mu
+	news  map[string]bool // keys not sent yet; guarded by the collector's mu
 	woken notify.Wake     // there may be news
 }
 
@@ -79,7 +79,7 @@ func New(log *slog.Logger, run Run) *Collector {
 	return c
 }
 
-// Set replaces the items. Values of items that are no more are forgotten.
+// Set replaces the items, and forgets values of items that no longer exist.
 func (c *Collector) Set(items []Item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *Collector) Set(items []Item) {
 	kept := make(map[string]Value)
 	for _, item := range items {
 		if _, twice := kept[item.Key]; twice || item.Key == "" || len(c.items) == maxItems {
-			c.log.Warn("ignored metadata item", "reason", "no key, a key twice, or too many items")
+			c.log.Warn("skipping metadata item", "reason", "no key, a key twice, or too many items")
 			continue
 		}
 		kept[item.Key] = c.values[item.Key]
@@ -101,7 +101,7 @@ func (c *Collector) Set(items []Item) {
 	}
 }
 
-// Watch sends what is known, and then what is new, until ctx ends, send fails or the Collector is closed.
+// Watch sends the latest values and then new ones, until ctx ends, send fails or the Collector is closed.
 func (c *Collector) Watch(ctx context.Context, send func([]Value) error) error {
 	w := &watcher{news: make(map[string]bool), woken: notify.NewWake()}
 	if !c.add(w) {
@@ -161,7 +161,7 @@ func (c *Collector) remove(w *watcher) {
 	}
 }
 
-// start begins to run scripts. Called with mu held.
+// start starts running the scripts. Called with mu held.
 func (c *Collector) start() {
 	if c.closed {
 		return
@@ -174,7 +174,7 @@ func (c *Collector) start() {
 	}
 }
 
-// keep runs one item's script on its interval until ctx ends. A value that is fresh enough is not collected again.
+// keep runs one item's script at its interval until ctx ends. It does not collect a value again that is still fresh.
 func (c *Collector) keep(ctx context.Context, item Item, last time.Time) {
 	for first := true; ; first = false {
 		if pause := time.Until(last.Add(item.Interval)); !last.IsZero() && pause > 0 {
@@ -229,7 +229,7 @@ func (c *Collector) store(v Value) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, exists := c.values[v.Key]; !exists {
-		return // its item is no more
+		return // its item no longer exists
 	}
 	c.values[v.Key] = v
 	for w := range c.watchers {
@@ -238,7 +238,7 @@ func (c *Collector) store(v Value) {
 	}
 }
 
-// take is what a watcher has not got yet, in the items' order.
+// take returns the values that a watcher has not received yet, in the items' order.
 func (c *Collector) take(w *watcher) []Value {
 	c.mu.Lock()
 	defer c.mu.Unlock()

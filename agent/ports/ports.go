@@ -1,4 +1,4 @@
-// Package ports finds the TCP ports that programs on this host listen on. It reads the kernel's tables below /proc.
+// Package ports lists the TCP ports on which programs of this host listen. It reads /proc and nothing else.
 package ports
 
 import (
@@ -27,8 +27,8 @@ type Port struct {
 // maxPorts bounds the answer.
 const maxPorts = 1024
 
-// Listening lists the TCP ports that can be reached on the loopback interface, ordered by number. It takes as long as reading
-// the file descriptors of all own processes does.
+// Listening returns the TCP ports that are reachable on the loopback interface, ordered by number. It reads the file descriptors of all
+// processes of this account.
 func Listening() ([]Port, error) { return listening("/proc") }
 
 func listening(proc string) ([]Port, error) {
@@ -65,7 +65,7 @@ func listening(proc string) ([]Port, error) {
 // stateListen is TCP_LISTEN of the kernel's include/net/tcp_states.h.
 const stateListen = "0A"
 
-// parse reads a table as /proc/net/tcp has it: number, local address, remote one, state, …, the tenth field is the inode.
+// parse parses a table in the format of /proc/net/tcp: number, local address, remote address, state, …; the tenth field is the inode.
 func parse(r io.Reader, inodes map[uint64]uint16) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -75,7 +75,7 @@ func parse(r io.Reader, inodes map[uint64]uint16) error {
 		}
 		addr, ok := parseAddr(f[1])
 		if !ok || !addr.Addr().IsUnspecified() && !addr.Addr().Unmap().IsLoopback() {
-			continue // not to be reached by a forward
+			continue // a forward cannot reach it
 		}
 		inode, err := strconv.ParseUint(f[9], 10, 64)
 		if err == nil && addr.Port() != 0 {
@@ -100,7 +100,7 @@ func parseAddr(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), ok
 }
 
-// owners maps sockets to the names of the programs that have them open, as far as this account may see.
+// owners maps sockets to the names of the programs that have them open. It sees only processes that this account may inspect.
 func owners(proc string, inodes map[uint64]uint16) map[uint64]string {
 	found := map[uint64]string{}
 	processes, err := os.ReadDir(proc)

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Children starts processes for a process that buries every orphan too: one that waits for any child at all would steal the
-// exit statuses that os/exec waits for, so that such a process must start its own with Start alone. New it once per process,
-// and Close it.
+// Children starts processes for a process that also reaps every orphan. Waiting for any child steals the exit statuses that os/exec waits
+// for, so such a process must start all its children with Start. Make one per process, and close it.
 type Children struct {
 	signals chan os.Signal
 	done    chan struct{}
@@ -22,7 +21,7 @@ type Children struct {
 	waiting map[int]chan syscall.WaitStatus
 }
 
-// NewChildren begins to bury. Orphans of this process's descendants come to it, also when it is not the first of its PID
+// NewChildren starts reaping. It makes this process inherit the orphans of its descendants, even if it is not the first process of its PID
 // namespace.
 func NewChildren() (*Children, error) {
 	if os.Getpid() != 1 {
@@ -41,7 +40,7 @@ func NewChildren() (*Children, error) {
 	return c, nil
 }
 
-// Start is a terminal.Launch. exited receives once.
+// Start starts a process, as terminal.Launch does. exited receives one value.
 func (c *Children) Start(path string, args []string, attr *os.ProcAttr) (pid int, exited <-chan syscall.WaitStatus, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +57,7 @@ func (c *Children) Start(path string, args []string, attr *os.ProcAttr) (pid int
 	return pid, status, nil
 }
 
-// reap buries everything that has ended. One signal may stand for several ends.
+// reap reaps all children that have ended. One signal may stand for several.
 func (c *Children) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -78,7 +77,7 @@ func (c *Children) reap() {
 	}
 }
 
-// Close stops burying.
+// Close stops reaping.
 func (c *Children) Close() {
 	signal.Stop(c.signals)
 	close(c.signals)

@@ -1,5 +1,5 @@
-// Package proc is what the agent knows of processes on its host: the account it runs as, the environment that sessions and
-// scripts get, signals to a whole session's process tree, and the burial of orphans.
+// Package proc handles processes on the agent's host: the account it runs as, the environment of sessions and scripts, signals to the
+// process tree of a session, and the reaping of orphans.
 //
 // It knows neither SSH nor the mesh.
 package proc

@@ -21,7 +21,7 @@ func Internal(name string) bool {
 	})
 }
 
-// Scrub returns environ without the agent's own variables and without entries that are no variables.
+// Scrub returns environ without the agent's own variables and without malformed entries.
 func Scrub(environ []string) []string {
 	out := make([]string, 0, len(environ))
 	for _, kv := range environ {
@@ -67,7 +67,7 @@ type Env struct {
 	list  []string
 }
 
-// NewEnv starts from environ, of which the last value of a name counts.
+// NewEnv returns an Env with the variables of environ. The last value of a name counts.
 func NewEnv(environ []string) *Env {
 	e := &Env{index: make(map[string]int, len(environ)+32), list: make([]string, 0, len(environ)+32)}
 	for _, kv := range environ {
@@ -92,14 +92,14 @@ func (e *Env) Set(name, value string) {
 	e.list = append(e.list, kv)
 }
 
-// Default gives name a value unless it has one that is not empty.
+// Default sets name unless it has a non-empty value.
 func (e *Env) Default(name, value string) {
 	if v, ok := e.Get(name); !ok || v == "" {
 		e.Set(name, value)
 	}
 }
 
-// Get is the value of name.
+// Get returns the value of name.
 func (e *Env) Get(name string) (string, bool) {
 	i, ok := e.index[name]
 	if !ok {
@@ -108,11 +108,11 @@ func (e *Env) Get(name string) (string, bool) {
 	return e.list[i][len(name)+1:], true
 }
 
-// List is the environment as exec wants it. The caller may keep it.
+// List returns the environment in the form of os/exec. The caller may keep it.
 func (e *Env) List() []string { return slices.Clone(e.list) }
 
-// Expand replaces $NAME and ${NAME} by the variables that are set, and leaves every other dollar sign as it is: templates
-// write "$HOME/bin:$PATH", while a password may hold a dollar of its own.
+// Expand replaces $NAME and ${NAME} of variables that are set, and leaves every other dollar sign alone: templates write
+// "$HOME/bin:$PATH", but a password may contain a dollar sign.
 func (e *Env) Expand(s string) string {
 	if strings.IndexByte(s, '$') < 0 {
 		return s
@@ -131,7 +131,7 @@ func (e *Env) Expand(s string) string {
 	return out.String()
 }
 
-// reference reads a $NAME or ${NAME} at the start of s; width is 0 when there is none.
+// reference parses a $NAME or ${NAME} at the start of s; width is 0 if there is none.
 func reference(s string) (name string, width int) {
 	if s[0] != '$' {
 		return "", 0

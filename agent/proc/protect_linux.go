@@ -13,19 +13,19 @@ import (
 // oomEnv tells a process of the agent's what its oom_score_adj was before Protect. Programs of the workspace never see it.
 const oomEnv = "CODER_AGENT_CHILD_OOM"
 
-// protectedScore makes a process one of the last victims when memory runs out; -1000 would make it none at all, and the
-// machine's own services shall go after it.
+// protectedScore makes a process one of the last victims when memory runs out. -1000 would exempt it, but the machine's own services must
+// outlive it.
 const protectedScore = -800
 
-// Protect makes this process an unlikely victim when memory runs out, where it may (CAP_SYS_RESOURCE), and keeps others of the
-// same account from reading its memory and environment, where the agent's token is. What it starts afterwards, with
-// ProtectedEnv, knows what was before. Call it once, early.
+// Protect makes this process an unlikely victim when memory runs out, if it has CAP_SYS_RESOURCE, and keeps other processes of the account
+// from reading its memory and environment, which hold the agent's token. Children that get ProtectedEnv know the score from before.
+// Call it once, early.
 func Protect() error {
 	base, err := oomBase()
 	if err != nil {
 		return err
 	}
-	// Without the privilege everything stays as it is, and PreferAsVictim makes the difference.
+	// Without the privilege nothing changes here, and PreferAsVictim makes the difference.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(min(base, protectedScore))), 0)
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("keep others from reading this process: %w", err)
@@ -33,7 +33,7 @@ func Protect() error {
 	return nil
 }
 
-// ProtectedEnv is what a protected process's own child of the agent needs in its environment.
+// ProtectedEnv returns the variable that a child of a protected process needs, if it is part of the agent.
 func ProtectedEnv() string {
 	base, err := oomBase()
 	if err != nil {
@@ -42,7 +42,7 @@ func ProtectedEnv() string {
 	return oomEnv + "=" + strconv.Itoa(base)
 }
 
-// oomBase is the score that programs of the workspace start from: this process's before Protect.
+// oomBase returns the score from which programs of the workspace start: this process's before Protect.
 var oomBase = sync.OnceValues(func() (int, error) {
 	if base, err := strconv.Atoi(os.Getenv(oomEnv)); err == nil {
 		return base, nil

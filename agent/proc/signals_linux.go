@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// isIgnored tells which signals this process ignores: the kernel knows (proc(5)), the runtime knows of some only.
+// isIgnored returns which signals this process ignores. It asks the kernel (proc(5)), because the runtime knows only some.
 func isIgnored() func(syscall.Signal) bool {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

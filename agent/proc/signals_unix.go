@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// leftIgnored are not caught: a write to a terminal by a process in its background would be tried again for ever.
+// leftIgnored are signals that stay ignored: if they were caught, a background process would retry its write to the terminal forever.
 var leftIgnored = []syscall.Signal{syscall.SIGTTIN, syscall.SIGTTOU}
 
-// DefaultSignals has children start with the default dispositions of signals, also where this process was started with some
-// ignored, as by nohup: what is ignored stays so over exec, and a shell would not hear of its terminal's end. Such signals are
-// caught from then on, and thrown away; exec resets what is caught. Everything that starts processes calls it first. It is idempotent.
+// DefaultSignals makes children start with default signal dispositions even if this process was started with some signals ignored, as by
+// nohup: ignored signals stay ignored over exec, and a shell would not notice the end of its terminal. This process catches and discards
+// such signals from now on, because exec resets caught ones. Call it before starting processes. It is idempotent.
 var DefaultSignals = sync.OnceFunc(func() {
 	unheard := make(chan os.Signal, 1)
 	ignored := isIgnored()
@@ -26,5 +26,5 @@ var DefaultSignals = sync.OnceFunc(func() {
 	}
 })
 
-// runtimeIgnores is what Go's runtime knows: that SIGHUP and SIGINT are ignored.
+// runtimeIgnores reports what Go's runtime knows: whether SIGHUP or SIGINT is ignored.
 func runtimeIgnores(sig syscall.Signal) bool { return signal.Ignored(sig) }

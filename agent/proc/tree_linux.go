@@ -41,8 +41,8 @@ func SignalSession(leader int, sig syscall.Signal) error {
 // killFor bounds KillSession.
 const killFor = 5 * time.Second
 
-// KillSession kills every process of the session that leader began, and again those that were forked meanwhile, until none is
-// left or five seconds are over.
+// KillSession kills every process of the session that leader began, repeatedly because they may fork, until none is left or five seconds
+// have passed.
 func KillSession(leader int) error {
 	for began := time.Now(); ; {
 		if err := SignalSession(leader, syscall.SIGKILL); err != nil {
@@ -54,11 +54,11 @@ func KillSession(leader int) error {
 		if time.Since(began) > killFor {
 			return fmt.Errorf("kill session %d: its processes fork faster than they can be killed", leader)
 		}
-		time.Sleep(time.Millisecond) // a killed process needs a moment to be gone
+		time.Sleep(time.Millisecond) // a killed process takes a moment to end
 	}
 }
 
-// sessionLives reports whether a process of the session is left that is not just waiting to be buried.
+// sessionLives reports whether the session has a process that is not a zombie.
 func sessionLives(leader int) bool {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -104,8 +104,8 @@ func groupAndSession(pid int) (group, session int, ok bool) {
 
 const oomStep = 100 // of a scale of 1000
 
-// PreferAsVictim makes the process pid, and what it starts, a likelier victim than the agent when memory runs out: than the
-// agent was before Protect. Raising the value needs no privilege.
+// PreferAsVictim makes the process pid, and what it starts, a likelier victim than the agent (before Protect) when memory runs out. Raising
+// the score needs no privilege.
 func PreferAsVictim(pid int) error {
 	base, err := oomBase()
 	if err != nil {

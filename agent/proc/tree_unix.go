@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// signalGroup sends sig to a process group. A group that is gone is not an error.
+// signalGroup sends sig to a process group. It ignores a group that is gone.
 func signalGroup(group int, sig syscall.Signal) error {
 	if group <= 1 {
-		return fmt.Errorf("signal process group %d: it is none that was begun here", group) // kill(2) takes such numbers for everybody
+		return fmt.Errorf("signal process group %d: this process did not start it", group) // kill(2) takes such numbers for all processes
 	}
 	if err := syscall.Kill(-group, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err

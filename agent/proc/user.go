@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// User is the account the agent, and so everything in its workspace, runs as.
+// User is the account that the agent and everything in its workspace run as.
 type User struct {
 	Name  string
 	UID   int
@@ -19,8 +19,8 @@ type User struct {
 	Shell string
 }
 
-// CurrentUser is the account of this process. What passwd does not say (containers run under numbers that no file lists)
-// is taken from the environment, and then from what every system has.
+// CurrentUser returns the account of this process. What passwd lacks (containers run under ids that no file lists) comes from the
+// environment, or else from defaults that every system has.
 func CurrentUser() User {
 	u := User{UID: os.Getuid(), GID: os.Getgid()}
 	if entry, err := lookupPasswd("/etc/passwd", u.UID); err == nil {
@@ -29,7 +29,7 @@ func CurrentUser() User {
 	if u.Name == "" {
 		u.Name = firstOf(os.Getenv("USER"), os.Getenv("LOGNAME"), strconv.Itoa(u.UID))
 	}
-	// Where the template says that home is, it is: a workspace can be one of many of the same account.
+	// The template's HOME wins: several workspaces may share an account.
 	u.Home = firstOf(existingDir(os.Getenv("HOME")), existingDir(u.Home), "/")
 	if !usableShell(u.Shell) {
 		u.Shell = defaultShell()
@@ -37,8 +37,8 @@ func CurrentUser() User {
 	return u
 }
 
-// usableShell reports whether a shell runs commands. Service accounts (nobody) have one that refuses every sign-in; an agent
-// that was started under such an account is one on purpose.
+// usableShell reports whether a shell runs commands. The shells of service accounts such as nobody refuse every sign-in, but an agent that
+// runs as such an account does so on purpose.
 func usableShell(path string) bool {
 	switch filepath.Base(path) {
 	case "nologin", "false":
@@ -47,7 +47,7 @@ func usableShell(path string) bool {
 	return isExecutable(path)
 }
 
-// lookupPasswd finds the entry of uid in a passwd file.
+// lookupPasswd returns the entry of uid in a passwd file.
 func lookupPasswd(path string, uid int) (User, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -91,8 +91,8 @@ func defaultShell() string {
 	return "/bin/sh"
 }
 
-// Directory resolves the folder that sessions start in: empty and ~ mean home, variables of env are replaced, and a
-// relative path is below home. The folder need not exist.
+// Directory resolves the folder in which sessions start: empty and ~ mean home, variables of env are expanded, and a relative path is below
+// home. The folder need not exist.
 func (u User) Directory(dir string, env *Env) string {
 	dir = env.Expand(dir)
 	switch {

@@ -34,8 +34,8 @@ type run struct {
 	copied chan struct{}
 }
 
-// Run runs a script to its end, its time limit, or the end of ctx, which counts as one. Programs that it leaves in the
-// background go on; what they print is still read.
+// Run runs a script until it ends, reaches its time limit, or ctx ends, which counts as the time limit. Programs that it leaves in the
+// background keep running, and Run's reader still takes their output.
 func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	result := Result{Script: s.ID, Started: time.Now()}
 	if s.Timeout > 0 {
@@ -58,8 +58,8 @@ func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	return result
 }
 
-// Output runs a script as Run does and returns the first limit bytes that it printed, on both streams. It keeps no file of
-// them. A script that does not end well is an error.
+// Output runs a script as Run does and returns the first limit bytes of its output and errors. It writes no log file. It fails if the script
+// does.
 func (r *Runner) Output(ctx context.Context, s Script, env Environment, limit int) (string, error) {
 	out := &head{left: limit}
 	s.Output, s.noFile = out, true
@@ -80,7 +80,7 @@ func (r *Runner) report(s Script, text string) {
 		return
 	}
 	if _, err := io.WriteString(s.Output, text); err != nil {
-		r.log.Warn("write script log", "err", err)
+		r.log.Warn("cannot write script log", "err", err)
 	}
 }
 
@@ -101,7 +101,7 @@ func (r *Runner) start(s Script, env Environment) (*run, error) {
 		log, err = r.logFile(s, env, vars)
 	}
 	if err != nil {
-		r.log.Warn("open script log file", "err", err)
+		r.log.Warn("cannot open script log", "err", err)
 		r.report(s, fmt.Sprintf("The log file could not be opened: %v\n", err))
 	}
 
@@ -120,7 +120,7 @@ func (r *Runner) start(s Script, env Environment) (*run, error) {
 	return x, err
 }
 
-// launch starts cmd with its output joined. It takes log, which may be nil, unless it fails.
+// launch starts cmd with both output streams joined. Unless it fails it owns log, which may be nil.
 func (r *Runner) launch(cmd *exec.Cmd, output io.Writer, log *os.File) (*run, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -155,7 +155,7 @@ func (r *Runner) launch(cmd *exec.Cmd, output io.Writer, log *os.File) (*run, er
 	return x, nil
 }
 
-// copy reads what the script and what it left behind print.
+// copy reads the output of the script and of programs that it left in the background.
 func (x *run) copy(output io.Writer, log *os.File) {
 	var sinks []io.Writer
 	if log != nil {
@@ -171,13 +171,13 @@ func (x *run) copy(output io.Writer, log *os.File) {
 	_, _ = io.Copy(io.MultiWriter(sinks...), x.output) // ends with the last writer or with Close; the sinks do not fail
 }
 
-// wait blocks until the script itself has ended. late says that it was made to.
+// wait blocks until the script itself has ended. late is set if it had to be stopped.
 func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
 	exited := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(exited)
-		_ = x.cmd.Wait() // the state says it
+		_ = x.cmd.Wait() // ProcessState has the status
 	})
 	defer wg.Wait()
 	select {
@@ -192,7 +192,7 @@ func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
 		case <-timer.C:
 		}
 		if err := proc.KillSession(x.cmd.Process.Pid); err != nil {
-			r.log.Warn("end script", "err", err)
+			r.log.Warn("cannot end script", "err", err)
 		}
 		<-exited
 	}
@@ -209,8 +209,7 @@ func (x *run) signal(sig syscall.Signal) {
 	_ = proc.SignalSession(x.cmd.Process.Pid, sig) // what is gone cannot be signalled
 }
 
-// Close stops reading what scripts left in the background print, and waits for scripts that are running: end the context of
-// their Run first.
+// Close stops reading the output of programs in the background, and waits for running scripts: end the contexts of their Runs first.
 func (r *Runner) Close() error {
 	r.mu.Lock()
 	r.closed = true
@@ -222,7 +221,7 @@ func (r *Runner) Close() error {
 	return nil
 }
 
-// write puts the script's text where its interpreter can read it: an argument would be limited to 128 KiB.
+// write writes the script's text to a file for its interpreter. An argument would be limited to 128 KiB.
 func (r *Runner) write(s Script) (string, error) {
 	dir := filepath.Join(r.opts.StateDir, "scripts")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

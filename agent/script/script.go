@@ -21,7 +21,7 @@ type Script struct {
 	Text    string
 	Timeout time.Duration // 0 means none
 	LogPath string        // may start with ~ or hold variables; relative is below the log folder; empty means a default
-	Output  io.Writer     // gets the script's output; must not block for long. nil discards it
+	Output  io.Writer     // receives the output; must not block for long. nil discards it
 
 	noFile bool
 }
@@ -35,10 +35,10 @@ type Result struct {
 	Err            error // why it could not be run, nil otherwise
 }
 
-// OK reports whether the script did what it should.
+// OK reports whether the script succeeded.
 func (r Result) OK() bool { return r.Err == nil && r.ExitCode == 0 && !r.TimedOut }
 
-// Environment is what scripts start with.
+// Environment is the environment of scripts.
 type Environment struct {
 	User      proc.User
 	Env       []string // complete, without the agent's own variables
@@ -48,9 +48,9 @@ type Environment struct {
 // Options of a Runner. The folders are required; they are made when needed.
 type Options struct {
 	Logger *slog.Logger // nil discards
-	// StateDir gets the scripts' texts, their data folders and a folder for programs that they install.
+	// StateDir holds the scripts' texts, their data folders and a folder for programs that they install.
 	StateDir string
-	// LogDir gets what scripts print.
+	// LogDir holds the scripts' log files.
 	LogDir string
 }
 
@@ -74,14 +74,14 @@ func New(opts Options) *Runner {
 	return &Runner{opts: opts, log: opts.Logger, running: make(map[*run]struct{})}
 }
 
-// BinDir is the folder where scripts put programs for the workspace; it belongs on PATH.
+// BinDir returns the folder for programs that scripts install; it belongs on PATH.
 func (r *Runner) BinDir() string { return filepath.Join(r.opts.StateDir, "bin") }
 
 func (r *Runner) dataDir(id uuid.UUID) string {
 	return filepath.Join(r.opts.StateDir, "data", id.String())
 }
 
-// interpreter is the program and arguments that a script's first line asks for, or the user's shell.
+// interpreter returns the program and arguments of a script's first line (#!), or the user's shell.
 func interpreter(text, shell string) []string {
 	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
 	rest, ok := strings.CutPrefix(line, "#!")
@@ -92,7 +92,7 @@ func interpreter(text, shell string) []string {
 	if len(fields) == 0 {
 		return []string{shell}
 	}
-	// As the kernel does: what follows the program is one argument; env -S splits it itself.
+	// As in the kernel, everything after the program is one argument; env -S splits it.
 	if len(fields) > 1 {
 		_, arg, _ := strings.Cut(strings.TrimSpace(rest), fields[0])
 		return []string{fields[0], strings.TrimSpace(arg)}
@@ -103,7 +103,7 @@ func interpreter(text, shell string) []string {
 // maxLogFile is how much of a script's output its file keeps, in bytes.
 const maxLogFile = 64 << 20
 
-// limitedFile keeps the first bytes and says once that there were more.
+// limitedFile writes the first bytes to a file, and then one line saying that the rest is not kept.
 type limitedFile struct {
 	w    io.Writer
 	left int
@@ -125,7 +125,7 @@ func (l *limitedFile) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// head keeps the first bytes. Safe for concurrent use: something in the background may go on printing.
+// head keeps the first bytes. It is safe for concurrent use, because background programs may keep printing.
 type head struct {
 	mu   sync.Mutex // guards the fields below
 	text []byte

@@ -25,7 +25,7 @@ const (
 	MaxSeconds    = 60
 	maxHeader     = 256 // bytes, with the newline
 	headerTimeout = 10 * time.Second
-	// grace is how much longer than asked a test may take: the last bytes are still on their way.
+	// grace is how much longer than requested a test may take, for the last bytes on their way.
 	grace     = 15 * time.Second
 	chunkSize = 256 << 10
 )
@@ -42,7 +42,7 @@ type Result struct {
 	Seconds float64 `json:"seconds"` // from the first byte to the last
 }
 
-// Mbit is the rate in megabits (10^6) per second.
+// Mbit returns the rate in megabits (10^6) per second.
 func (r Result) Mbit() float64 {
 	if r.Seconds <= 0 {
 		return 0
@@ -68,7 +68,7 @@ func ParseRequest(line []byte) (Request, error) {
 	return req, nil
 }
 
-// Serve answers one test on conn and closes it. It takes at most as long as the client asked for and a few seconds more.
+// Serve serves one test on conn and closes it. It takes at most a few seconds longer than the client requests.
 func Serve(conn net.Conn) error {
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(headerTimeout)); err != nil {
@@ -101,8 +101,8 @@ func Serve(conn net.Conn) error {
 	return waitForEnd(conn)
 }
 
-// Run is the client's side of one test on conn, which it closes. progress, if not nil, is called about every half second with
-// what has been moved so far.
+// Run runs the client's side of one test on conn, and closes it. progress, if not nil, is called about every half second with the result so
+// far.
 func Run(ctx context.Context, conn net.Conn, req Request, progress func(Result)) (Result, error) {
 	defer conn.Close()
 	line, err := json.Marshal(req)
@@ -200,7 +200,7 @@ func waitForEnd(conn net.Conn) error {
 	return err
 }
 
-// readLine reads up to a newline without taking a byte more: what follows is counted.
+// readLine reads up to a newline and not a byte more, because the bytes after it are counted.
 func readLine(r io.Reader) ([]byte, error) {
 	line := make([]byte, 0, maxHeader)
 	for len(line) < maxHeader {

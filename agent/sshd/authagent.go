@@ -9,8 +9,8 @@ import (
 	"github.com/codermesh/codermesh/internal/scratch"
 )
 
-// agentForward is a socket in the workspace behind which the client's SSH agent answers. Only the workspace's account can
-// reach it: its folder is private.
+// agentForward is a socket in the workspace that leads to the client's SSH agent. Its folder is private, so only the workspace's account can
+// reach it.
 type agentForward struct {
 	path     string
 	dir      *scratch.Folder

@@ -12,7 +12,7 @@ import (
 // maxBanner is how many bytes of a message of the day are shown.
 const maxBanner = 64 << 10
 
-// Banner is the message of the day in a file as a terminal shows it. It is nil without a file, and for an account that has ~/.hushlogin.
+// Banner returns the message of the day in a file, with a terminal's line ends. It is nil without a file, and if home has .hushlogin.
 func Banner(file, home string, log *slog.Logger) []byte {
 	if file == "" {
 		return nil

@@ -17,7 +17,7 @@ type conn struct {
 	done   chan struct{} // closed when the connection has ended
 	mux    *sshmux.Conn  // set before the first goroutine of this connection begins
 
-	// channels holds a slot per channel that is served, also after its end; opening one per channel that the client was asked to open.
+	// channels holds a slot per served channel until its handler returns; opening holds one per channel that the client was asked to open.
 	channels, opening chan struct{}
 
 	mu        sync.Mutex // guards the fields below
@@ -73,14 +73,14 @@ func (c *conn) begin(f func()) bool {
 	return true
 }
 
-// keepAlive drops a client that has not begun to speak after handshakeTimeout, or that left keepalives unanswered for keepaliveLimit.
+// keepAlive drops a client that sends nothing for handshakeTimeout, or leaves keepalives unanswered for keepaliveLimit.
 func (c *conn) keepAlive() {
 	timeout := time.NewTimer(handshakeTimeout)
 	defer timeout.Stop()
 	select {
 	case <-c.mux.Ready():
 	case <-timeout.C:
-		c.server.log.Warn("ssh client is silent", "peer", c.raw.RemoteAddr())
+		c.server.log.Warn("ssh client sends nothing", "peer", c.raw.RemoteAddr())
 		c.raw.Close()
 		return
 	case <-c.done:
@@ -136,7 +136,7 @@ func (c *conn) channel(channel *sshmux.NewChannel) {
 	}
 }
 
-// global answers a request that concerns the whole connection.
+// global answers a request about the whole connection.
 func (c *conn) global(name string, payload []byte) (ok bool, answer []byte) {
 	switch name {
 	case "tcpip-forward":

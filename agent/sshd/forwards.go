@@ -86,7 +86,7 @@ type duplex interface {
 	CloseWrite() error
 }
 
-// join carries bytes both ways until both have ended.
+// join copies bytes both ways until both directions have ended.
 func (c *conn) join(channel *sshmux.Channel, local duplex) {
 	c.begin(func() {
 		for req := range channel.Requests() {
@@ -96,19 +96,19 @@ func (c *conn) join(channel *sshmux.Channel, local duplex) {
 	netio.Pipe(channel, local)
 }
 
-// open asks the client to take a connection that came to a remote forward, and carries it.
+// open asks the client to accept a connection to a remote forward, and serves it.
 func (c *conn) open(kind string, extra []byte, local net.Conn) {
 	channel, err := c.mux.Open(kind, extra)
 	if err != nil {
-		c.server.log.Debug("open forwarded channel", "peer", c.raw.RemoteAddr(), "err", err)
+		c.server.log.Debug("cannot open forwarded channel", "peer", c.raw.RemoteAddr(), "err", err)
 		local.Close()
 		return
 	}
 	c.join(channel, local.(duplex))
 }
 
-// acceptForwarded serves the connections of a remote forward's listener until it is closed. Those above the connection's
-// bound are closed: a client that never answers must not collect them.
+// acceptForwarded serves the connections of a remote forward's listener until it is closed. It closes those above the client's limit,
+// because a client that never answers must not accumulate them.
 func (c *conn) acceptForwarded(l net.Listener, serve func(net.Conn)) {
 	for {
 		local, err := l.Accept()

@@ -79,7 +79,7 @@ func (c *conn) forwardUnix(payload []byte) (bool, []byte) {
 	}
 	l, err := listenUnix(req.Path)
 	if err != nil {
-		c.server.log.Info("remote forward refused", "addr", req.Path, "err", err)
+		c.server.log.Info("remote forward refused", "path", req.Path, "err", err)
 		return false, nil
 	}
 	return c.listen(unixKey(req.Path), l, func(local net.Conn) {
@@ -97,9 +97,9 @@ func (c *conn) cancelForwardUnix(payload []byte) (bool, []byte) {
 
 func unixKey(path string) string { return "unix " + path }
 
-// listenUnix listens on a socket that only the account can use. A stale socket is replaced.
+// listenUnix listens on a socket that only the account can use. It replaces a stale socket, on which no process listens.
 func listenUnix(path string) (net.Listener, error) {
-	config := net.ListenConfig{Control: privateSocket}
+	config := net.ListenConfig{Control: ownerOnly}
 	l, err := config.Listen(context.Background(), "unix", path)
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return l, err

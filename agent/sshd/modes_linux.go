@@ -31,7 +31,7 @@ const (
 	modeReserved = 160 // from here on the length of an argument is not known
 )
 
-// setModes gives a terminal the modes of the client's own, such as which key erases and that its input is UTF-8.
+// setModes applies the modes of the client's terminal, such as its erase key and UTF-8 input.
 func setModes(tty *os.File, modes string) error {
 	fd := int(tty.Fd())
 	term, err := unix.IoctlGetTermios(fd, unix.TCGETS)

@@ -18,7 +18,7 @@ type processSpec struct {
 	pty                       *ptyRequest
 }
 
-// process cannot exist here: startProcess says why.
+// process exists on Unix only: startProcess fails.
 type process struct {
 	pid            int
 	pty            bool

@@ -26,8 +26,7 @@ func init() {
 
 const (
 	pipeSize = 256 << 10 // bytes; fewer switches between the program and the agent
-	// ptyQuiet is how long a terminal whose program has ended must be silent before it is closed, where the kernel does not
-	// end it by itself.
+	// ptyQuiet is how long a terminal whose program has ended must be silent before it is closed, if the kernel does not end it.
 	ptyQuiet = 300 * time.Millisecond
 )
 
@@ -88,7 +87,7 @@ func startProcess(spec processSpec) (*process, error) {
 	return p, nil
 }
 
-// open makes the program's files. theirs are to be closed once it is started, also after an error.
+// open opens the program's files. The caller must close theirs once the program is started, even after an error.
 func (p *process) open(spec processSpec) (theirs []*os.File, err error) {
 	if spec.pty != nil {
 		return p.openPTY(spec)
@@ -141,12 +140,12 @@ func (p *process) openPTY(spec processSpec) (theirs []*os.File, err error) {
 
 // wait blocks until the program has ended.
 func (p *process) wait() {
-	_ = p.cmd.Wait() // the status says it
+	_ = p.cmd.Wait() // the error repeats the status
 	p.ended.Store(true)
 	close(p.exited)
 }
 
-// drain is called when the program has ended: a terminal that others keep open is read only while it has something.
+// drain is called when the program has ended: a terminal that other processes keep open is read only until it is silent.
 func (p *process) drain() {
 	if p.pty {
 		_ = p.ours[0].SetReadDeadline(time.Now().Add(ptyQuiet)) // fails only once it is closed

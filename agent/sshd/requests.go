@@ -83,7 +83,7 @@ func (s *session) forwardAgent() bool {
 	}
 	agent, err := newAgentForward(s.conn)
 	if err != nil {
-		s.log.Warn("forward ssh agent", "err", err)
+		s.log.Warn("cannot forward ssh agent", "err", err)
 		return false
 	}
 	s.agent = agent

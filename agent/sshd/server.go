@@ -16,7 +16,7 @@ import (
 const (
 	handshakeTimeout  = 30 * time.Second // until the client speaks the protocol
 	keepaliveInterval = 30 * time.Second
-	// keepaliveLimit is how long a client may leave keepalives unanswered: longer than a laptop's nap between two trains.
+	// keepaliveLimit is how long a client may leave keepalives unanswered: a laptop may sleep between two trains.
 	keepaliveLimit = 30 * time.Minute
 	maxConns       = 256
 	maxChannels    = 256 // per connection, sessions and forwards together
@@ -52,7 +52,7 @@ type Server struct {
 	processes sync.WaitGroup // what connections have started
 }
 
-// New returns a server that listens nowhere yet. Close it.
+// New returns a server without listeners: see Serve. Close it.
 func New(opts Options) (*Server, error) {
 	proc.DefaultSignals()
 	if opts.Logger == nil {
@@ -88,5 +88,5 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Sessions is how many connections are open.
+// Sessions returns the number of open connections.
 func (s *Server) Sessions() int { return s.conns.Len() }

@@ -33,12 +33,12 @@ type session struct {
 	x11      *x11Forward
 
 	ended  chan struct{}        // closed when the client has closed the channel
-	inTurn chan chan<- struct{} // asks the request loop to handle what has come; it closes what it gets
+	inTurn chan chan<- struct{} // asks the request loop to handle what has arrived; the loop closes the channel it receives
 
 	mu      sync.Mutex // guards the fields below
 	started bool
 	process *process      // nil before start, and for sftp
-	window  *windowChange // the latest one that came before process was set
+	window  *windowChange // the latest one received before process was set
 	gone    bool          // the client has closed the channel
 }
 
@@ -70,13 +70,13 @@ func (s *session) serveRequests(requests <-chan *sshmux.Request, wg *sync.WaitGr
 	serve := func(req *sshmux.Request) {
 		ok, run := s.handle(req)
 		if err := req.Reply(ok); err != nil {
-			s.log.Debug("answer ssh request", "err", err)
+			s.log.Debug("cannot answer ssh request", "err", err)
 		}
 		switch {
 		case run != nil:
 			wg.Go(run)
 		case !ok && !req.WantReply && startsProgram(req.Type):
-			s.channel.Close() // a client that wants no answer waits for the program's end
+			s.channel.Close() // a client that did not ask for an answer waits for the program's end
 		}
 	}
 	for {
@@ -99,8 +99,8 @@ func startsProgram(request string) bool {
 	return request == "shell" || request == "exec" || request == "subsystem"
 }
 
-// input is what the client types on a terminal. The connection queues requests and data apart; here data comes after the
-// requests that the client sent before it, so that a program that is started after a resize finds the new size.
+// input reads what the client types on a terminal. The connection queues requests and data separately; input delivers data after the
+// requests that the client sent before it, so that a program that starts after a resize finds the new size.
 type input struct{ s *session }
 
 func (i input) Read(b []byte) (int, error) {
@@ -167,7 +167,7 @@ func (s *session) isStarted() bool {
 	return s.started
 }
 
-// hangUp tells the program that its client is gone.
+// hangUp hangs up the program because its client is gone.
 func (s *session) hangUp() {
 	s.mu.Lock()
 	s.gone = true
@@ -203,12 +203,12 @@ func (s *session) runProgram(command string) {
 	s.mu.Lock()
 	s.process = p
 	gone := s.gone
-	if s.window != nil { // before any that comes now
+	if s.window != nil { // before any later one
 		err = p.resize(*s.window)
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.log.Debug("resize terminal", "err", err)
+		s.log.Debug("cannot resize terminal", "err", err)
 	}
 	if gone {
 		p.hangUp()
@@ -217,8 +217,8 @@ func (s *session) runProgram(command string) {
 	s.exit(p.status())
 }
 
-// join moves bytes until the program has ended and its output is sent, or the client is gone. Like any sshd it waits for the
-// end of the output too, so a command that leaves a job behind with its output open keeps the session open.
+// join copies bytes until the program has ended and its output is sent, or the client is gone. Like any sshd it waits for the end of the
+// output, so a background job that keeps the output open keeps the session open.
 func (s *session) join(p *process) {
 	// The input ends when the client closes the channel, which may be after the program's end.
 	if !s.conn.begin(func() { s.copyInput(p) }) {
@@ -240,7 +240,7 @@ func (s *session) join(p *process) {
 
 func (s *session) copyOutput(p *process, dst io.Writer, src io.Reader) {
 	if _, err := netio.Copy(dst, src); err != nil && !p.isEnd(err) {
-		p.hangUp() // the reader is gone
+		p.hangUp() // the client reads no more
 	}
 }
 
@@ -252,7 +252,7 @@ func (s *session) copyInput(p *process) {
 	_, err := netio.Copy(p.stdin, s.channel)
 	p.stdin.Close()
 	if err != nil {
-		// The program does not read. Tell OpenSSH to stop sending, and take what is under way, so that the window stays open.
+		// The program does not read. Ask OpenSSH to stop sending, and discard what is on its way, so that the window stays open.
 		_, _ = s.channel.SendRequest("eow@openssh.com", false, nil)
 		_, _ = io.Copy(io.Discard, s.channel)
 	}
@@ -272,14 +272,14 @@ func (s *session) exit(status exitStatus) {
 			Language   string
 		}{Signal: status.signal, CoreDumped: status.core}))
 	}
-	// Sent after a signal too: OpenSSH knows only this one, and exits with it.
+	// Sent after a signal, too: OpenSSH knows only this request, and exits with its status.
 	_, _ = s.channel.SendRequest("exit-status", false, gossh.Marshal(struct{ Code uint32 }{uint32(status.code)}))
 	_ = s.channel.Close()
 }
 
-// fail tells a person why there is no session.
+// fail shows the user why the session did not start.
 func (s *session) fail(err error) {
-	s.log.Warn("start ssh session", "err", err)
+	s.log.Warn("cannot start ssh session", "err", err)
 	newline := "\n"
 	if s.pty != nil {
 		newline = "\r\n"
@@ -288,7 +288,7 @@ func (s *session) fail(err error) {
 	s.exit(exitStatus{code: exitNotStarted})
 }
 
-// spec is what to start, with the variables an sshd sets.
+// spec returns what to start, with the variables that an sshd sets.
 func (s *session) spec(env Environment, command string) processSpec {
 	vars := proc.NewEnv(env.Env)
 	for _, kv := range s.env.List() {

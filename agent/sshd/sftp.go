@@ -13,8 +13,8 @@ func (s *session) runSFTP() {
 	env := s.conn.server.opts.Environment()
 	options := []sftp.ServerOption{sftp.WithAllocator()}
 	if cwd, err := os.Getwd(); err != nil || cwd != env.Directory {
-		// The library then resolves the target of a relative symbolic link too, so this is only for processes that share
-		// their folder with others.
+		// The library then also resolves the targets of relative symbolic links, so this is only for a process that is not in the
+		// workspace's folder.
 		options = append(options, sftp.WithServerWorkingDirectory(env.Directory))
 	}
 	server, err := sftp.NewServer(keepOpen{s.channel}, options...)
@@ -24,7 +24,7 @@ func (s *session) runSFTP() {
 	}
 	err = server.Serve()
 	if closeErr := server.Close(); closeErr != nil && !errors.Is(closeErr, io.EOF) {
-		s.log.Debug("close sftp", "err", closeErr)
+		s.log.Debug("cannot close sftp", "err", closeErr)
 	}
 	status := exitStatus{}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -34,7 +34,7 @@ func (s *session) runSFTP() {
 	s.exit(status)
 }
 
-// keepOpen is the channel without its Close, which the library calls at the end: the exit status still has to be sent.
+// keepOpen hides the channel's Close, which the library calls at the end, because the exit status must still be sent.
 type keepOpen struct{ io.ReadWriter }
 
 func (keepOpen) Close() error { return nil }

@@ -21,7 +21,7 @@ import (
 
 const (
 	x11Base = 6000 // TCP port of display 0
-	// Displays below the first are left to real X servers, as sshd does.
+	// Lower displays are left to real X servers, as sshd does.
 	x11First, x11Displays = 10, 1000
 	maxX11Cookie          = 256 // hex digits
 	xauthTimeout          = 10 * time.Second
@@ -35,7 +35,7 @@ type x11Request struct {
 	Screen   uint32
 }
 
-// parseX11 reads a request. Both texts go to xauth's command language, so they may hold nothing but what cookies are made of.
+// parseX11 parses a request. Protocol and cookie become part of xauth commands, so it accepts only the characters of cookies.
 func parseX11(payload []byte) (x11Request, bool) {
 	var req x11Request
 	if gossh.Unmarshal(payload, &req) != nil || req.Screen > 255 {
@@ -50,8 +50,8 @@ func parseX11(payload []byte) (x11Request, bool) {
 	return req, ok
 }
 
-// x11Forward is a display in the workspace behind which the client's X server answers. It listens on loopback; whoever
-// connects must show the cookie, which the client checks and replaces by the real one.
+// x11Forward is a display in the workspace that leads to the client's X server. It listens on loopback. Programs must present the cookie,
+// which the client checks and replaces by the real one.
 type x11Forward struct {
 	req      x11Request
 	display  int
@@ -67,7 +67,7 @@ func (s *session) forwardX11(payload []byte) bool {
 	}
 	x, err := newX11Forward(s.conn, req)
 	if err != nil {
-		s.log.Warn("forward x11", "err", err)
+		s.log.Warn("cannot forward x11", "err", err)
 		return false
 	}
 	s.x11 = x
@@ -110,12 +110,11 @@ func (x *x11Forward) listen() (err error) {
 
 func (x *x11Forward) close() { x.once.Do(func() { x.listener.Close() }) }
 
-// prepareX11 gives the session's programs the display and its cookie. Without xauth they get neither, and the user sees a
-// message.
+// prepareX11 passes the display and its cookie to the session's programs. Without xauth it shows the user why there is no display.
 func (s *session) prepareX11(env *proc.Env) {
 	x := s.x11
 	if err := x.authorize(s.conn.server.run, env); err != nil {
-		s.log.Warn("forward x11", "err", err)
+		s.log.Warn("cannot forward x11", "err", err)
 		_, _ = fmt.Fprintf(s.channel.Stderr(), "codermesh agent: X11 is not forwarded: %v\r\n", err) // fails only if the client is gone
 		x.close()
 		return
@@ -123,7 +122,7 @@ func (s *session) prepareX11(env *proc.Env) {
 	env.Set("DISPLAY", fmt.Sprintf("localhost:%d.%d", x.display, x.req.Screen))
 }
 
-// authorize stores the cookie where X clients look for it. It never stands in a command line.
+// authorize stores the cookie where X clients look for it. The cookie is never in a command line.
 func (x *x11Forward) authorize(ctx context.Context, env *proc.Env) error {
 	search, _ := env.Get("PATH")
 	path, err := lookPath("xauth", search)

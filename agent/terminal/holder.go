@@ -147,7 +147,7 @@ func (h *Holder) serve(conn net.Conn) error {
 	}
 	t, v, err := h.attach(want, conn)
 	if err != nil {
-		h.log.Warn("open terminal", "err", err)
+		h.log.Warn("cannot open terminal", "err", err)
 		return errors.Join(err, ptywire.WriteJSON(conn, ptywire.Exit, ptywire.End{Code: 127, Reason: err.Error()}))
 	}
 	return t.serve(v)

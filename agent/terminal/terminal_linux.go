@@ -370,7 +370,7 @@ func (t *terminal) input(v *viewer) {
 				t.resize(size)
 			}
 		default:
-			t.holder.log.Debug("unknown frame of a terminal's viewer", "reason", string(rune(kind)))
+			t.holder.log.Debug("unknown frame of a terminal's viewer", "kind", string(rune(kind)))
 			return
 		}
 	}
@@ -384,7 +384,7 @@ func (t *terminal) resize(size ptywire.Size) {
 	if err := t.control(func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
 	}); err != nil {
-		t.holder.log.Debug("resize terminal", "err", err)
+		t.holder.log.Debug("cannot resize terminal", "err", err)
 	}
 }
 

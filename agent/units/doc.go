@@ -4,6 +4,6 @@
 //	start B      blocks until everything that B wants is complete
 //	complete B   lets those start that want B
 //
-// Scripts use a Unix socket that only the workspace's account can open: one line of JSON per connection, and one line in
-// response. Declarations survive a restart of the agent and end with the build.
+// Scripts reach the agent over a Unix socket that only the workspace's account can open: one line of JSON per connection, and one line as
+// its answer. Units survive a restart of the agent; a new build starts without any.
 package units

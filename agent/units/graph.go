@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/notify"
 )
 
-// Status is how far a unit is.
+// Status is the progress of a unit.
 type Status string
 
 const (
@@ -29,14 +29,14 @@ const (
 	maxName  = 256 // bytes
 )
 
-// Unit is what there is to know of one.
+// Unit describes one unit.
 type Unit struct {
 	Name   string   `json:"name"`
 	Status Status   `json:"status"`
 	Wants  []string `json:"wants"`           // in the order of declaration
 	Waits  []string `json:"waits"`           // those of Wants that are not complete
 	Ready  bool     `json:"ready"`           // it may start
-	Known  bool     `json:"known"`           // a request has named it
+	Known  bool     `json:"known"`           // a script has named it
 	Error  string   `json:"error,omitempty"` // of the request
 }
 
@@ -45,7 +45,7 @@ type unit struct {
 	Wants  []string `json:"wants,omitempty"`
 }
 
-// Graph is the units of one workspace. Safe for concurrent use.
+// Graph holds the units of one workspace. It is safe for concurrent use.
 type Graph struct {
 	path string // "" keeps nothing
 
@@ -61,8 +61,8 @@ type stored struct {
 	Units map[string]*unit `json:"units"`
 }
 
-// New returns the units that were declared for a build, as the file at path has them; none when it is another build's, or
-// cannot be read. An empty path keeps them in memory only.
+// New returns a Graph with the units that the file at path records for a build. It is empty if the file is another build's or cannot be
+// read. An empty path keeps the units in memory only.
 func New(path string, build uint64) *Graph {
 	g := &Graph{path: path, build: build, units: map[string]*unit{}}
 	data, err := os.ReadFile(path)
@@ -77,7 +77,7 @@ func New(path string, build uint64) *Graph {
 	return g
 }
 
-// NextBuild forgets everything, unless build is the one that is there.
+// NextBuild forgets all units, unless build is the current one.
 func (g *Graph) NextBuild(build uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,17 +85,17 @@ func (g *Graph) NextBuild(build uint64) {
 		return
 	}
 	g.build, g.units = build, map[string]*unit{}
-	_ = g.change() // what cannot be kept is lost with the agent only
+	_ = g.change() // an unwritten change is lost only with the agent
 }
 
 func checkName(name string) error {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return fmt.Errorf("%q is not a valid unit name: it must have 1 to %d characters", name, maxName)
+		return fmt.Errorf("%q is not a unit name: a name has 1 to %d bytes", name, maxName)
 	}
 	return nil
 }
 
-// at is the unit, made if there is none. Called with mu held.
+// at returns the unit, and makes it if there is none. Called with mu held.
 func (g *Graph) at(name string) (*unit, error) {
 	if u := g.units[name]; u != nil {
 		return u, nil
@@ -111,7 +111,7 @@ func (g *Graph) at(name string) (*unit, error) {
 	return u, nil
 }
 
-// change wakes those who wait, and keeps what there is. Called with mu held.
+// change wakes waiting calls and writes the units. Called with mu held.
 func (g *Graph) change() error {
 	g.changed.Notify()
 	if g.path == "" {
@@ -124,14 +124,14 @@ func (g *Graph) change() error {
 	temp := g.path + ".new"
 	if err := os.WriteFile(temp, data, 0o600); err != nil {
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
-			return nil // a state folder that cannot be written is known already
+			return nil // the agent has reported the unwritable state folder
 		}
 		return fmt.Errorf("keep units: %w", err)
 	}
 	return os.Rename(temp, g.path)
 }
 
-// Want declares that name cannot start before others are complete. A circle is refused.
+// Want declares that name cannot start before others are complete. It refuses a cycle.
 func (g *Graph) Want(name string, others ...string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,13 +183,13 @@ func (g *Graph) Start(ctx context.Context, name string) error {
 		case <-changed:
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil { // even if both arrived: the caller is gone
+		if ctx.Err() != nil { // even if both happened: no caller waits for this start
 			return fmt.Errorf("%s still waits for %s", name, strings.Join(waits, ", "))
 		}
 	}
 }
 
-// tryStart marks a unit started, or returns what it waits for and what is closed by the next change.
+// tryStart marks a unit started, or returns what it waits for, and a channel that the next change closes.
 func (g *Graph) tryStart(name string) (waits []string, changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -207,7 +207,7 @@ func (g *Graph) tryStart(name string) (waits []string, changed <-chan struct{}, 
 	return nil, nil, g.change()
 }
 
-// waits is what a unit wants that is not complete. Called with mu held.
+// waits returns the incomplete units that a unit wants. Called with mu held.
 func (g *Graph) waits(u *unit) []string {
 	out := []string{}
 	for _, other := range u.Wants {
@@ -230,7 +230,7 @@ func (g *Graph) Complete(name string) error {
 	return g.change()
 }
 
-// Get describes one unit, even one that has not been named.
+// Get describes a unit, even one that no script has named.
 func (g *Graph) Get(name string) Unit {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -99,10 +99,10 @@ func (g *Graph) answer(ctx context.Context, r Request) (Unit, error) {
 	return g.Get(r.Unit), err
 }
 
-// ErrAway is returned where no agent answers on the socket now.
+// ErrAway is returned if no agent answers on the socket.
 var ErrAway = errors.New("no agent answers")
 
-// Ask sends one request and blocks for its answer. Errors from the agent are not ErrAway.
+// Ask sends one request and blocks for its answer. An error in the answer is not an ErrAway.
 func Ask(ctx context.Context, path string, r Request) (Unit, error) {
 	var answer Unit
 	err := jsonline.Ask(ctx, path, maxAnswer, r, &answer)

@@ -73,7 +73,7 @@ func TestUnits(t *testing.T) {
 	refused(units.Request{Do: "want", Unit: "key", Wants: []string{"ide"}}, "which waits for it")
 	refused(units.Request{Do: "want", Unit: "key", Wants: []string{"key"}}, "which waits for it")
 	refused(units.Request{Do: "start", Unit: "ide", WaitMS: 1}, "still waits for clone, tools")
-	refused(units.Request{Do: "start", Unit: ""}, "no name")
+	refused(units.Request{Do: "start", Unit: ""}, "not a unit name")
 	refused(units.Request{Do: "dance"}, "cannot")
 
 	started := make(chan error, 1)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is how full the file system is that a path lies on.
+// Disk returns the usage of the file system that holds a path.
 func (m *Meter) Disk(path string) (Amount, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {

@@ -21,17 +21,17 @@ func rootFS() fs.FS { return os.DirFS("/") }
 // userHz is the unit of /proc/stat, the same on every architecture Linux has (USER_HZ).
 const userHz = 100
 
-// sample is how long the processor is looked at.
+// sample is how long processor usage is measured.
 const sample = 250 * time.Millisecond
 
-// HostCPU is how many cores the machine uses now. It blocks for a quarter of a second.
+// HostCPU returns how many cores the machine uses now. It blocks for a quarter of a second.
 func (m *Meter) HostCPU(ctx context.Context) (Amount, error) {
 	used, err := rate(ctx, m.hostCPUSeconds)
 	total := float64(runtime.NumCPU())
 	return Amount{min(used, total), &total, "cores"}, err
 }
 
-// ContainerCPU is how many cores the container uses now. It blocks for a quarter of a second.
+// ContainerCPU returns how many cores the container uses now. It blocks for a quarter of a second.
 func (m *Meter) ContainerCPU(ctx context.Context) (Amount, error) {
 	if !m.InContainer() {
 		return Amount{}, ErrNoContainer
@@ -80,7 +80,7 @@ func (m *Meter) hostCPUSeconds() (float64, error) {
 	return busy / userHz, nil
 }
 
-// HostMemory is how much memory the machine has in use: what is not available to a new program.
+// HostMemory returns the machine's memory in use, that is all that is not available to a new program.
 func (m *Meter) HostMemory() (Amount, error) {
 	data, err := fs.ReadFile(m.root, "proc/meminfo")
 	if err != nil {
@@ -103,8 +103,8 @@ func (m *Meter) HostMemory() (Amount, error) {
 	return Amount{total - available, &total, "B"}, nil
 }
 
-// InContainer reports whether the process seems to run in a container: a runtime has left its mark, or the process is in a
-// control group of its own with a limit.
+// InContainer reports whether the process seems to run in a container: a runtime has left its marker file, or the process is in its own
+// control group with a limit.
 func (m *Meter) InContainer() bool {
 	for _, mark := range []string{".dockerenv", "run/.containerenv", "run/systemd/container", "var/run/secrets/kubernetes.io"} {
 		if _, err := fs.Stat(m.root, mark); err == nil {
@@ -134,7 +134,7 @@ func (m *Meter) v2() bool {
 	return err == nil
 }
 
-// file finds a file of this process's control group: below its own path, or at the root, which in a container is its own.
+// file reads a file of this process's control group: below its path, or at the root, which in a container is its own group.
 func (m *Meter) file(controller, name string) (string, error) {
 	base, own := groups, ""
 	if data, err := fs.ReadFile(m.root, "proc/self/cgroup"); err == nil {
@@ -199,7 +199,7 @@ func (m *Meter) groupCPULimit() *float64 {
 		if err != nil || len(f) != 2 || f[0] == "max" {
 			return nil
 		}
-		quota, _ = strconv.ParseFloat(f[0], 64) // a malformed value means no limit
+		quota, _ = strconv.ParseFloat(f[0], 64) // an invalid value means no limit
 		period, _ = strconv.ParseFloat(f[1], 64)
 	} else {
 		var err error
@@ -220,7 +220,7 @@ func (m *Meter) groupCPULimit() *float64 {
 // unlimited is above what any machine has: version 1 writes a number near 2^63 for "no limit".
 const unlimited = 1 << 60
 
-// ContainerMemory is how much memory the container uses, without what the kernel can give back at once.
+// ContainerMemory returns the container's memory in use, without caches that the kernel can free at once.
 func (m *Meter) ContainerMemory() (Amount, error) {
 	if !m.InContainer() {
 		return Amount{}, ErrNoContainer

@@ -14,8 +14,8 @@ type Amount struct {
 	Unit  string   `json:"unit"`  // "cores", "B"
 }
 
-// ErrNoContainer is returned where the process is in no control group of its own, or there is none to read.
-var ErrNoContainer = errors.New("this process is not in a container")
+// ErrNoContainer is returned if the process has no control group of its own, or cannot read it.
+var ErrNoContainer = errors.New("this process is in no container")
 
 // Meter reads the counters below a root folder.
 type Meter struct {

@@ -105,7 +105,7 @@ func askVersion(ctx context.Context, path string) (binary, error) {
 		return binary{}, fault.New(fault.Unavailable, "%s is version %q, which is too old", path, answer.Version).WithDetail("%s", howToGet)
 	}
 	if found.Core().GreaterThanOrEqual(tooNew) {
-		return binary{}, fault.New(fault.Unavailable, "%s is version %q, which is too new and not supported yet", path, answer.Version).WithDetail("%s", howToGet)
+		return binary{}, fault.New(fault.Unavailable, "%s is version %q, which is too new and untested", path, answer.Version).WithDetail("%s", howToGet)
 	}
 	name := "terraform"
 	if strings.Contains(filepath.Base(path), "tofu") {
