@@ -18,16 +18,16 @@ import (
 const (
 	claimName = "owner"
 	heirMark  = "heir "
-	// yieldTime bounds how long a daemon waits for the heir of its predecessor to leave, which takes as long as leaving the mesh.
+	// yieldTime bounds how long a daemon waits for its predecessor's heir to leave the mesh and end.
 	yieldTime = 30 * time.Second
 )
 
-// Claim is a daemon's folder, held for one process.
+// Claim is one process's exclusive hold on a daemon's folder.
 type Claim struct{ file *os.File }
 
-// ClaimFolder takes the folder of a daemon for this process, until Release or the process's end. The heir of a killed daemon
-// (Options.Heir) gives way to a new daemon: it is asked to, and waited for. Anybody else who has the folder makes this fail with
-// a conflict; an heir that finds the folder taken fails the same way.
+// ClaimFolder claims the folder of a daemon for this process, until Release or the process's end. It asks the heir of a killed daemon
+// (Options.Heir) to leave, and waits for that. If another daemon has the folder it fails with a conflict, and so does an heir if any
+// process has it.
 func ClaimFolder(ctx context.Context, dir string, heir bool) (*Claim, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err)
@@ -53,7 +53,7 @@ func ClaimFolder(ctx context.Context, dir string, heir bool) (*Claim, error) {
 	return &Claim{file}, nil
 }
 
-// Release lets another process have the folder.
+// Release gives up the claim.
 func (c *Claim) Release() error { return c.file.Close() }
 
 func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) error {
@@ -73,7 +73,7 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) er
 				WithDetail("Give each provisioner on this machine its own --name.")
 		}
 		if pid != asked {
-			// It may have ended since: then the lock is free.
+			// The heir may have ended since; then the lock is free.
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Signal(syscall.SIGTERM)
 			}
@@ -87,7 +87,7 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) er
 	}
 }
 
-// heirOf reads who has the folder.
+// heirOf reads which process has the folder.
 func heirOf(file *os.File) (pid int, ok bool) {
 	text, err := io.ReadAll(io.NewSectionReader(file, 0, 64))
 	if err != nil {

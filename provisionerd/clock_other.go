@@ -4,5 +4,5 @@ package provisionerd
 
 import "time"
 
-// awake is the time since this process started. Setting the machine's clock does not change it.
+// awake returns the time since this process started. Setting the machine's clock does not change it.
 func awake() time.Duration { return time.Since(processStart) }

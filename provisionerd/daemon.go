@@ -17,46 +17,46 @@ import (
 )
 
 const (
-	// DefaultStopGrace is Options.StopGrace when that is 0.
+	// DefaultStopGrace is the default of Options.StopGrace.
 	DefaultStopGrace = 5 * time.Minute
-	// defaultLeaseGrace is assumed until the first Welcome.
+	// defaultLeaseGrace applies until the first Welcome.
 	defaultLeaseGrace = 10 * time.Minute
-	// deliverTime bounds how long Stop waits for results to be acknowledged. What is left is delivered by the next start.
+	// deliverTime bounds how long Stop waits for results to be acknowledged. The next start delivers the rest.
 	deliverTime = 5 * time.Second
-	// interruptGrace is how long interrupted jobs may take to end in order when the daemon must go.
+	// interruptGrace is how long interrupted jobs may take to end gracefully when the daemon must stop.
 	interruptGrace = 15 * time.Second
 )
 
 // Options of a Daemon. StateDir, Executor and Dial are required.
 type Options struct {
 	Logger *slog.Logger // nil means silence
-	// Name is the daemon's, for its log.
+	// Name is the daemon's name in its log.
 	Name string
 	// Slots is how many jobs run at once. 0 means 1.
 	Slots int
 	// StateDir keeps the journals of leases. One daemon at a time uses it.
 	StateDir string
-	// Executor runs the jobs. It stays its maker's, to be closed after Stop.
+	// Executor runs the jobs. The caller owns it, and closes it after Stop.
 	Executor job.Executor
 	// Dial connects to the server's RPC service.
 	Dial func(context.Context) (net.Conn, error)
-	// StopGrace is how long a job that was asked to end in order may take before it is killed. 0 means DefaultStopGrace.
+	// StopGrace is how long a job may take to end gracefully before it is killed. 0 means DefaultStopGrace.
 	StopGrace time.Duration
-	// Heir makes a daemon that takes no jobs: it delivers what a killed one left in StateDir. See Delivered.
+	// Heir makes a daemon that takes no jobs, but delivers what a killed one left in StateDir. See Delivered.
 	Heir bool
 	// PieceBytes is how much of a state one message carries; a smaller state is sent whole. 0 means 4 MiB, which is also the
-	// most. Tests set less.
+	// maximum. Tests set less.
 	PieceBytes int
-	// Metrics is where the daemon's metrics are registered. Nil means nowhere.
+	// Metrics registers the daemon's metrics. Nil registers none.
 	Metrics prometheus.Registerer
 }
 
-// Daemon leases jobs and runs them. It goes through New, Start and Stop once; Run is Start and Stop. Safe for concurrent use.
+// Daemon leases jobs and runs them. Start and Stop work once. It is safe for concurrent use.
 type Daemon struct {
 	opts Options
 	log  *slog.Logger
 
-	ctx    context.Context // of everything the daemon does; ends last
+	ctx    context.Context // of all the daemon's work; ends last
 	cancel context.CancelFunc
 	wake   notify.Wake   // the session has something to send
 	ready  chan struct{} // closed when the first session is open
@@ -71,13 +71,13 @@ type Daemon struct {
 	err       error
 	draining  bool
 	leases    map[leaseKey]*lease
-	order     []*lease // of leases, in which they take turns at the stream
+	order     []*lease // in which leases take turns on the stream
 	slots     []bool   // taken
 	session   *session // nil: no welcome yet, or the stream ended
 	isReady   bool
-	settled   bool             // the journals of an earlier process are taken up
-	lastHeard time.Duration    // when the server last said something; as awake counts
-	grace     time.Duration    // as the last Welcome said
+	settled   bool             // the journals of an earlier process are recovered
+	lastHeard time.Duration    // when the server last sent something, by awake
+	grace     time.Duration    // of the last Welcome
 	changed   notify.Broadcast // a lease ended, or a session came or went
 	stops     int
 }
@@ -90,7 +90,7 @@ const (
 	stopped
 )
 
-// New returns a daemon that does nothing yet.
+// New returns a daemon that does nothing until Start.
 func New(opts Options) *Daemon {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -117,8 +117,8 @@ func New(opts Options) *Daemon {
 	return d
 }
 
-// Start takes the folder and begins: journals of an earlier process are taken up, and the server is dialled for as long as it
-// takes. It does not wait for either. An error is a fault, and then Stop has nothing to do.
+// Start claims the folder and starts the daemon, which recovers the journals of an earlier process and dials the server until it answers.
+// Start does not wait for either. Its error is a fault; Stop is then unnecessary.
 func (d *Daemon) Start() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,32 +138,32 @@ func (d *Daemon) Start() error {
 // Started is closed when the server has welcomed the daemon for the first time.
 func (d *Daemon) Started() <-chan struct{} { return d.ready }
 
-// Done is closed when the server refused the daemon for good, or Stop has ended it. Err says which.
+// Done is closed when the server has refused the daemon for good, or Stop has ended it. Err tells which.
 func (d *Daemon) Done() <-chan struct{} { return d.done }
 
-// Delivered waits until the server has everything that this daemon, or one before it in the folder, produced. False when ctx
-// ended first.
+// Delivered waits until the server has everything that this daemon, or an earlier one in the folder, produced. It returns false if ctx ends
+// first.
 func (d *Daemon) Delivered(ctx context.Context) bool {
 	return d.await(ctx, nil, func() bool { return d.settled && len(d.leases) == 0 })
 }
 
-// Draining reports whether no further job is taken.
+// Draining reports whether the daemon accepts no further jobs.
 func (d *Daemon) Draining() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.draining
 }
 
-// Err is why the server refused the daemon; a fault. Nil while it serves.
+// Err returns the fault with which the server refused the daemon, or nil.
 func (d *Daemon) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
 }
 
-// Stop drains: no further job is taken, and those that run are finished. When ctx ends, or Stop is called a second time, they
-// are interrupted, and killed a little later; their results stay in the journal for the next start if the server does not
-// take them in time. It waits until nothing of the daemon runs.
+// Stop drains the daemon: it accepts no further jobs and waits for running ones. When ctx ends, or Stop is called again, it interrupts them,
+// and kills them a little later. Results that the server does not acknowledge in time stay in the journal for the next start. Stop
+// returns when all of the daemon's goroutines have ended.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	d.draining = true
@@ -213,7 +213,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	return errors.Join(append(errs, d.store.close())...)
 }
 
-// interrupt asks all jobs to end in order.
+// interrupt asks all jobs to end gracefully.
 func (d *Daemon) interrupt(why string) {
 	d.each(func(l *lease) { l.askStop(false, why) })
 }
@@ -238,7 +238,7 @@ func (d *Daemon) busyLocked() int {
 	return n
 }
 
-// await blocks until is, which is called with mu held, returns true; false when ctx or the timer ended first.
+// await blocks until is, which it calls with mu held, returns true. It returns false if ctx or the timer ends first.
 func (d *Daemon) await(ctx context.Context, timer <-chan time.Time, is func() bool) bool {
 	for {
 		d.mu.Lock()
@@ -257,11 +257,11 @@ func (d *Daemon) await(ctx context.Context, timer <-chan time.Time, is func() bo
 	}
 }
 
-// watchGrace interrupts the jobs when their leases may have ended: a Terraform state must never have two writers.
+// watchGrace interrupts the jobs when their leases may have ended, because a Terraform state must never have two writers.
 func (d *Daemon) watchGrace() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	var over time.Duration // when the jobs were told, 0 for not
+	var over time.Duration // when the jobs were interrupted, or 0
 	for {
 		select {
 		case <-d.ctx.Done():

@@ -17,27 +17,27 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// RunOptions are what a daemon needs to serve over the mesh.
+// RunOptions configure a daemon that serves over the mesh.
 type RunOptions struct {
-	// Options are the daemon's. Dial is filled by Run.
+	// Options are the daemon's. Run sets Dial.
 	Options
 	// URL is the server's base URL. Required.
 	URL *url.URL
-	// Header returns the credential, name and tags that go with a connection to the coordinator. Required.
+	// Header returns the headers of a connection to the coordinator: credential, name and tags. Required.
 	Header func(context.Context) (http.Header, error)
 	// HTTPClient and TLS are as in coordinator.ClientOptions.
 	HTTPClient *http.Client
 	TLS        *tls.Config
 	// RelayOnly turns direct paths off.
 	RelayOnly bool
-	// Interrupt, when it is closed, makes a draining daemon interrupt its jobs. Nil means never.
+	// Interrupt makes a draining daemon interrupt its jobs when it is closed. Nil means never.
 	Interrupt <-chan struct{}
-	// OnStarted is called once, when the server has welcomed the daemon. It may be nil.
+	// OnStarted is called once, when the server has welcomed the daemon. Nil is not called.
 	OnStarted func()
 }
 
-// Run joins the mesh with a key of its own and serves until ctx ends, and then drains; an heir until everything is delivered. It returns a fault when the coordinator
-// or the server refuses the daemon for good; a server that is away is waited for.
+// Run joins the mesh with a new key and serves until ctx ends, and then drains. An heir serves until everything is delivered. Run waits
+// while the server is away. It returns a fault if the coordinator or the server refuses the daemon for good.
 func Run(ctx context.Context, opts RunOptions) (err error) {
 	p, err := Join(opts)
 	if err != nil {
@@ -74,7 +74,7 @@ func Run(ctx context.Context, opts RunOptions) (err error) {
 	stop, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if p.Err() != nil {
-		cancel() // refused: the server does not wait for its jobs
+		cancel() // refused: no server waits for its jobs
 	}
 	helpers.Go(func() {
 		select {
@@ -88,7 +88,7 @@ func Run(ctx context.Context, opts RunOptions) (err error) {
 	return errors.Join(reason, p.Stop(stop))
 }
 
-// Participant is a daemon with its place in the mesh.
+// Participant is a daemon with its mesh node.
 type Participant struct {
 	Daemon *Daemon
 
@@ -102,7 +102,7 @@ type Participant struct {
 	node *tailnet.Node
 }
 
-// Join starts a daemon and its mesh node. It returns at once: the server is dialled for as long as it takes. Stop it after use.
+// Join starts a daemon and its mesh node, which dials the server until it answers. Join does not wait for that. The caller must call Stop.
 func Join(opts RunOptions) (*Participant, error) {
 	if opts.URL == nil || opts.Header == nil {
 		return nil, fault.New(fault.Invalid, "The provisioner needs a server's URL and a credential")
@@ -122,7 +122,7 @@ func Join(opts RunOptions) (*Participant, error) {
 			p.node = node
 			return node, nil
 		},
-		// No peer may open connections to a provisioner: Inbound is none.
+		// Inbound is none: no peer may open connections to a provisioner.
 	})
 	daemon := opts.Options
 	daemon.Dial = p.dial
@@ -161,13 +161,13 @@ func (p *Participant) dial(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// Done is closed when the server refused the daemon for good, or Stop was called.
+// Done is closed when the server has refused the daemon for good, or Stop was called.
 func (p *Participant) Done() <-chan struct{} { return p.done }
 
-// Err is why it was refused, a fault; nil when it was not.
+// Err returns the fault with which the server refused the daemon, or nil.
 func (p *Participant) Err() error { return errors.Join(p.client.Err(), p.Daemon.Err()) }
 
-// Stop drains the daemon (see Daemon.Stop) and leaves the mesh. It waits until nothing runs. Idempotent.
+// Stop drains the daemon (see Daemon.Stop), leaves the mesh, and waits for both. It is idempotent.
 func (p *Participant) Stop(ctx context.Context) error {
 	err := p.Daemon.Stop(ctx)
 	p.once.Do(func() { close(p.stop) })

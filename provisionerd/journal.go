@@ -18,18 +18,18 @@ import (
 //
 //	magic | record | record | …        record: length u32 | CRC-32C u32 | kind u8, message
 //
-// Integers are big-endian; length and checksum cover kind and message. The first record is the job's offer (without values
-// and state), the others are its events, with sequence numbers that grow by one, and between them what the job began to change:
-// a change is written as soon as it is known, before the event that tells the server of it. A job that was recovered after a kill
-// ends with a result, and perhaps the pieces of its state before it, whose sequence numbers are 0: they get their numbers when the
-// server has said how far it had come. Reading stops at the first record that is not whole: that is where the process was killed.
+// Integers are big-endian; length and checksum cover kind and message. The first record is the job's offer (without values and state). The
+// others are its events, with sequence numbers that grow by one, and between them the changes that the job began: a change is written as
+// soon as it is known, before the event that reports it to the server. A job that was recovered after a kill ends with a result, and
+// perhaps the pieces of its state before it, with sequence number 0; they get their numbers once the server has reported how many
+// events it has. Reading stops at the first incomplete record, where the process was killed.
 const (
 	journalMagic = "cmjrnl1\n"
 	recordHead   = 8
 	kindOffer    = 'O'
 	kindEvent    = 'E'
 	kindChange   = 'C'
-	// maxMessage bounds an event and an offer, in bytes. States that are larger than a piece are not in them.
+	// maxMessage bounds an event and an offer, in bytes. States larger than a piece are stored separately.
 	maxMessage = 64 << 20
 )
 
@@ -37,27 +37,27 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errNoJournal = errors.New("not a journal")
 
-// record is where an event lies in the file.
+// record is the position of an event in the file.
 type record struct {
 	seq    uint64
 	offset int64 // of kind
 	length int   // of kind and message
 }
 
-// contents are what a journal's reader found.
+// contents is what a journal holds.
 type contents struct {
 	offer    *provisionerpb.Offer
 	records  []record
 	finished bool
-	size     int64 // up to where the file is whole
+	size     int64 // of the intact part
 	changes  []*provisionerpb.Change
 
-	// The last checkpoint: its state, or where the pieces of that are, and what they must make.
+	// The last checkpoint: its state, or the positions of its pieces and the state that they must form.
 	state []byte
 	parts []record
 	ref   *provisionerpb.StateRef
 
-	pieces []record // of the state whose checkpoint or result is to come
+	pieces []record // of the state whose checkpoint or result follows
 	tail   int      // records without a number, at the end
 	before int64    // size before the first of them
 }
@@ -72,8 +72,7 @@ func (c *contents) last() uint64 {
 	return 0
 }
 
-// readJournal reads a journal of the given size in bytes. It never returns an error for a torn tail; errNoJournal means that
-// not even the offer is there.
+// readJournal reads a journal of the given size in bytes. A torn tail is not an error. errNoJournal means that even the offer is missing.
 func readJournal(r io.ReaderAt, size int64) (*contents, error) {
 	magic := make([]byte, len(journalMagic))
 	if _, err := r.ReadAt(magic, 0); err != nil || string(magic) != journalMagic {
@@ -99,7 +98,7 @@ func readJournal(r io.ReaderAt, size int64) (*contents, error) {
 	return c, nil
 }
 
-// readRecord returns the payload at an offset, nil when no whole one is there.
+// readRecord returns the payload at an offset, or nil if there is no intact record.
 func readRecord(r io.ReaderAt, offset, size int64) ([]byte, error) {
 	var head [recordHead]byte
 	if size-offset < recordHead {
@@ -122,7 +121,7 @@ func readRecord(r io.ReaderAt, offset, size int64) ([]byte, error) {
 	return payload, nil
 }
 
-// add takes one payload in, and reports whether it belongs there.
+// add adds one payload, and reports whether it may follow the earlier ones.
 func (c *contents) add(payload []byte) bool {
 	if c.offer == nil {
 		offer := &provisionerpb.Offer{}
@@ -174,7 +173,7 @@ func (c *contents) add(payload []byte) bool {
 	return true
 }
 
-// drop forgets the records without a number when no result follows them: the process that wrote them was killed over it.
+// drop forgets unnumbered records without a result after them: the process was killed while writing them.
 func (c *contents) drop() {
 	if c.finished || c.tail == 0 {
 		return
@@ -205,7 +204,7 @@ func createJournal(path string, offer *provisionerpb.Offer) (*journal, error) {
 	return j, nil
 }
 
-// openJournal reads a journal and cuts a torn tail off.
+// openJournal reads a journal and cuts off a torn tail.
 func openJournal(path string) (*journal, *contents, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -232,8 +231,8 @@ func openJournal(path string) (*journal, *contents, error) {
 	return &journal{file: f, size: c.size}, c, nil
 }
 
-// append writes a message and returns where it lies. With sync it is on the disk when append returns. After an error the
-// file ends where it ended before, or the journal cannot be appended to any more.
+// append writes a message and returns its position. With sync it is on disk when append returns. After an error the file ends where it
+// ended before, or else later appends fail, too.
 func (j *journal) append(kind byte, m proto.Message, sync bool) (record, error) {
 	buf, err := proto.MarshalOptions{}.MarshalAppend(append(make([]byte, recordHead, recordHead+1+proto.Size(m)), kind), m)
 	if err != nil {
@@ -258,7 +257,7 @@ func (j *journal) append(kind byte, m proto.Message, sync bool) (record, error) 
 	return at, nil
 }
 
-// checkpoint is the state of the last checkpoint, nil for none.
+// checkpoint returns the state of the last checkpoint, or nil.
 func (j *journal) checkpoint(c *contents) ([]byte, error) {
 	if c.ref == nil {
 		return c.state, nil
@@ -277,7 +276,7 @@ func (j *journal) checkpoint(c *contents) ([]byte, error) {
 	return state, nil
 }
 
-// event reads one event back.
+// event reads an event from the file.
 func (j *journal) event(at record) (*provisionerpb.Event, error) {
 	payload, err := readRecord(j.file, at.offset-recordHead, at.offset+int64(at.length))
 	if err != nil {
@@ -296,7 +295,7 @@ func (j *journal) event(at record) (*provisionerpb.Event, error) {
 
 func (j *journal) close() error { return j.file.Close() }
 
-// after is the first record with a sequence number above seq. A result that has no number yet is not found.
+// after returns the first record with a sequence number above seq. It ignores a result that has no number yet.
 func after(records []record, seq uint64) (record, bool) {
 	i := sort.Search(len(records), func(i int) bool { return records[i].seq > seq || records[i].seq == 0 })
 	if i == len(records) || records[i].seq == 0 {

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	batchDelay = 50 * time.Millisecond // how long a log line waits for others
+	batchDelay = 50 * time.Millisecond // how long a log line waits for more
 	batchBytes = 64 << 10              // of log lines that do not wait
 	maxLine    = 32 << 10              // bytes of one line
 	lineCost   = 64                    // bytes that a line costs besides its text
 	// maxLog bounds a job's log, in bytes. It is a little above what the server keeps, so that the server notices.
 	maxLog = 16<<20 + 256<<10
-	// maxErrors is how much more of it may be error lines: why a job failed is at the end of its log.
+	// maxErrors is how much more error lines may take: the end of a log shows why its job failed.
 	maxErrors = 256 << 10
 )
 
@@ -34,46 +34,46 @@ type leaseKey struct {
 	epoch uint64
 }
 
-// lease is one job on this daemon, from its offer until all it produced is acknowledged. It is the job's Sink.
+// lease is one job on this daemon, from its offer until the server has acknowledged everything. It is the job's Sink.
 type lease struct {
 	key   leaseKey
 	offer *provisionerpb.Offer // of a recovered lease: without values
 	slot  int
 	holds bool // the slot; guarded by Daemon.mu
 	log   *slog.Logger
-	wake  func() // tells the session that there is an event
+	wake  func() // wakes the session for an event
 
-	stop  chan struct{} // closed: the job shall end in order
-	force chan struct{} // closed: the job shall end at once
+	stop  chan struct{} // closed to make the job end gracefully
+	force chan struct{} // closed to make the job end at once
 	dirty notify.Wake   // log lines wait
 
-	disk *journal // nil: it could not be made
+	disk *journal // nil if it could not be made
 
 	writing sync.Mutex // orders appends to the journal; guards broken and noted
-	broken  bool       // the disk takes no more
+	broken  bool       // the disk accepts no more
 	noted   []byte     // the hash of the last checkpoint
 
 	pieceBytes int // a larger state is sent in pieces
 
 	mu       sync.Mutex // guards everything below
 	records  []record
-	memory   map[uint64]*provisionerpb.Event // events that the disk did not take
+	memory   map[uint64]*provisionerpb.Event // events that are not on disk
 	last     uint64
 	acked    uint64
 	started  bool
 	finished bool
-	gone     bool   // forgotten or revoked: nothing is sent any more, and only the disk keeps what comes
+	gone     bool   // forgotten or revoked: nothing more is sent, and new events go only to disk
 	canceled bool   // the server asked for the end
 	why      string // why the daemon itself asked for the end
 	stopped  bool
 	forced   bool
 	pending  []*provisionerpb.LogLine
-	changes  []*provisionerpb.Change // that wait with pending
+	changes  []*provisionerpb.Change // waiting with pending
 	waiting  int                     // bytes of pending
 	logged   int                     // bytes of log so far
 	errors   int                     // bytes of error lines beyond maxLog
 	full     bool
-	dropped  int // lines that were not kept
+	dropped  int // number of lines not kept
 }
 
 func newLease(key leaseKey, offer *provisionerpb.Offer, disk *journal, log *slog.Logger, wake func()) *lease {
@@ -84,7 +84,7 @@ func newLease(key leaseKey, offer *provisionerpb.Offer, disk *journal, log *slog
 	}
 }
 
-// Log takes one line. It is cut when it is too long, and left out when the log is.
+// Log adds one line. It truncates a long line, and drops lines when the log is too long.
 func (l *lease) Log(line *provisionerpb.LogLine) {
 	line = cleanLine(line)
 	size := len(line.Output) + len(line.Stage) + lineCost
@@ -130,7 +130,7 @@ func (l *lease) addLocked(line *provisionerpb.LogLine, size int) {
 	l.logged += size
 }
 
-// Change journals a step of a change at once, and sends it with the next log lines. Together with those it is synced to the disk.
+// Change journals a step of a change at once, and sends it with the next log lines, with which it is also synced to disk.
 func (l *lease) Change(change *provisionerpb.Change) {
 	change = &provisionerpb.Change{Address: validText(change.GetAddress()), Creates: change.GetCreates(), End: change.GetEnd()}
 	l.writing.Lock()
@@ -157,7 +157,7 @@ func (l *lease) Change(change *provisionerpb.Change) {
 	l.dirty.Poke()
 }
 
-// Checkpoint journals a state. It is on the disk when Checkpoint returns, unless the disk failed.
+// Checkpoint journals a state, which is on disk when Checkpoint returns unless the disk fails.
 func (l *lease) Checkpoint(state []byte) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -175,8 +175,7 @@ func (l *lease) Checkpoint(state []byte) {
 	l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: checkpoint}}, true)
 }
 
-// appendPiecesLocked journals the pieces of a state. The event that follows them is synced, and they with it. Called with writing
-// held.
+// appendPiecesLocked journals the pieces of a state, which are synced with the event that follows them. Called with writing held.
 func (l *lease) appendPiecesLocked(state []byte) {
 	_ = pieces(state, l.pieceBytes, func(event *provisionerpb.Event) error {
 		l.appendLocked(event, false)
@@ -184,14 +183,14 @@ func (l *lease) appendPiecesLocked(state []byte) {
 	})
 }
 
-// Resources journals what exists by now.
+// Resources journals the resources that exist by now.
 func (l *lease) Resources(resources []*provisionerpb.Resource) {
 	event := &provisionerpb.Event{Event: &provisionerpb.Event_Resources{Resources: &provisionerpb.Resources{Resources: resources}}}
 	if _, err := proto.Marshal(event); err != nil {
 		cleanMessage(event.ProtoReflect())
 	}
 	if _, err := proto.Marshal(event); err != nil || proto.Size(event) > maxMessage-1024 {
-		l.log.Warn("resources not reported", "err", err, "bytes", proto.Size(event))
+		l.log.Warn("cannot report resources", "err", err, "bytes", proto.Size(event))
 		return
 	}
 	l.writing.Lock()
@@ -212,7 +211,7 @@ func (l *lease) finish(result *provisionerpb.Result) {
 	l.wake()
 }
 
-// flush journals the log lines that wait.
+// flush journals waiting log lines.
 func (l *lease) flush() {
 	l.writing.Lock()
 	l.flushLocked()
@@ -226,13 +225,13 @@ func (l *lease) flushLocked() {
 	l.pending, l.changes, l.waiting = nil, nil, 0
 	l.mu.Unlock()
 	if len(lines)+len(changes) > 0 {
-		// What was begun must outlive a power cut.
+		// Begun changes must survive a power cut.
 		l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: lines, Changes: changes}}}, len(changes) > 0)
 	}
 }
 
-// appendLocked numbers an event and journals it. When the disk does not take it, it and all that follow stay in memory: the
-// journal must not have a gap. Called with writing held.
+// appendLocked numbers an event and journals it. If the disk fails, this and all later events stay in memory, because the journal must not
+// have a gap. Called with writing held.
 func (l *lease) appendLocked(event *provisionerpb.Event, sync bool) {
 	l.mu.Lock()
 	if l.finished {
@@ -261,7 +260,7 @@ func (l *lease) appendLocked(event *provisionerpb.Event, sync bool) {
 	l.wake()
 }
 
-// next is the first event after seq, nil when there is none. It reads the disk.
+// next returns the first event after seq, or nil. It reads from disk.
 func (l *lease) next(seq uint64) (*provisionerpb.Event, error) {
 	l.mu.Lock()
 	at, ok := after(l.records, seq)
@@ -279,13 +278,13 @@ func (l *lease) next(seq uint64) (*provisionerpb.Event, error) {
 	return event, nil
 }
 
-// acknowledge takes in that the server has stored everything up to seq. start: the lease is confirmed and its job has not
-// begun. done: nothing of it is needed any more.
+// acknowledge notes that the server has stored all events up to seq. start is set if this confirms the lease and its job has not begun; done
+// is set if the lease is no longer needed.
 func (l *lease) acknowledge(seq uint64) (start, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.IndexFunc(l.records, func(r record) bool { return r.seq == 0 }); i >= 0 {
-		// The result of a recovered job. After a power cut the server may have events that the disk has not.
+		// The result of a recovered job. After a power cut the server may have events that the disk lacks.
 		l.last = max(seq, l.last)
 		for ; i < len(l.records); i++ {
 			l.last++
@@ -303,7 +302,7 @@ func (l *lease) acknowledge(seq uint64) (start, done bool) {
 	return start, l.finished && l.acked >= l.last && !l.gone
 }
 
-// leave gives up everything: no event is kept or sent any more. lost: some of it was not acknowledged.
+// leave gives the lease up: no further event is kept or sent. lost is set if some events were not acknowledged.
 func (l *lease) leave() (lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -319,7 +318,7 @@ func (l *lease) hasBegun() bool {
 	return l.started
 }
 
-// askStop asks the job to end in order.
+// askStop asks the job to end gracefully.
 func (l *lease) askStop(canceled bool, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -343,19 +342,19 @@ func (l *lease) askForce() {
 	}
 }
 
-// describe is the lease as Hello tells it.
+// describe returns the lease for a Hello.
 func (l *lease) describe() *provisionerpb.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &provisionerpb.Lease{JobId: l.key.job[:], Epoch: l.key.epoch, LastSeq: l.last, Finished: l.finished}
 }
 
-// ownLine is one of the daemon's own words in a job's log.
+// ownLine returns a line of the daemon for a job's log.
 func ownLine(level provisionerpb.LogLevel, stage, text string) *provisionerpb.LogLine {
 	return &provisionerpb.LogLine{At: timestamppb.Now(), Level: level, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: stage, Output: text}
 }
 
-// cleanLine is a line that any database takes: cut, valid UTF-8, without NUL. The given one is not changed.
+// cleanLine returns a copy of a line that any database accepts: truncated, valid UTF-8, without NUL.
 func cleanLine(line *provisionerpb.LogLine) *provisionerpb.LogLine {
 	out := &provisionerpb.LogLine{At: line.GetAt(), Level: line.GetLevel(), Source: line.GetSource(), Stage: cleanText(line.GetStage(), 256), Output: cleanText(line.GetOutput(), maxLine)}
 	if out.At == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// accept takes an offer if there is a free slot, and queues the answer. The job starts when the server has confirmed it.
+// accept accepts an offer if a slot is free, and queues the answer. The job starts once the server has confirmed the lease.
 func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 	key, err := keyOf(offer.GetJobId(), offer.GetEpoch())
 	if err != nil {
@@ -26,7 +26,7 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 	}
 	if slot < 0 || d.draining || d.leases[key] != nil {
 		d.mu.Unlock()
-		d.log.Debug("offer not taken", "job", key.job)
+		d.log.Debug("refused offer", "job", key.job)
 		return nil // the server takes it back
 	}
 	d.slots[slot] = true
@@ -34,7 +34,7 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 
 	disk, err := createJournal(d.store.path(key), forJournal(offer))
 	if err != nil {
-		d.log.Error("cannot create journal, keeping the job in memory", "job", key.job, "err", err)
+		d.log.Error("cannot make journal, keeping the job in memory", "job", key.job, "err", err)
 		disk = nil
 	}
 	l := newLease(key, offer, disk, d.log, d.wake.Poke)
@@ -48,7 +48,7 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 	return nil
 }
 
-// acknowledged takes in an Ack: it confirms a lease, or lets events be forgotten.
+// acknowledged handles an Ack, which confirms a lease or acknowledges events.
 func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
 	key, err := keyOf(ack.GetJobId(), ack.GetEpoch())
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
 	}
 	start, done := l.acknowledge(ack.GetSeq())
 	if start {
-		d.running.Go(func() { d.work(l) }) // not after Stop's Wait: the session that calls this is waited for
+		d.running.Go(func() { d.work(l) }) // before Stop's Wait returns, which waits for the calling session
 	}
 	if done {
 		d.forget(l)
@@ -73,7 +73,7 @@ func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
 	}
 }
 
-// forget takes a lease out of the table.
+// forget removes a lease from the table.
 func (d *Daemon) forget(l *lease) {
 	l.leave()
 	d.mu.Lock()
@@ -95,7 +95,7 @@ func (d *Daemon) discard(l *lease) error {
 	return errors.Join(l.disk.close(), d.store.remove(l.key))
 }
 
-// revoked gives up a lease: the job now belongs to another daemon, or to none.
+// revoked gives a lease up: its job belongs to another daemon by now, or to none.
 func (d *Daemon) revoked(r *provisionerpb.Revoked) {
 	key, err := keyOf(r.GetJobId(), r.GetEpoch())
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *Daemon) revoked(r *provisionerpb.Revoked) {
 	lost := l.leave()
 	l.mu.Lock()
 	began := l.started
-	l.started = true // a confirmation that comes now starts nothing
+	l.started = true // a later confirmation must not start the job
 	l.mu.Unlock()
 	d.mu.Lock()
 	runs := began && l.holds
@@ -127,7 +127,7 @@ func (d *Daemon) revoked(r *provisionerpb.Revoked) {
 	d.forget(l)
 }
 
-// setAside keeps the journal of a lost lease if it holds what the server has not.
+// setAside keeps the journal of a lost lease if it holds events that the server lacks.
 func (d *Daemon) setAside(l *lease, lost bool, reason string) {
 	if l.disk == nil {
 		return
@@ -142,7 +142,7 @@ func (d *Daemon) setAside(l *lease, lost bool, reason string) {
 	l.log.Warn("lease lost with undelivered events", "reason", reason, "journal", path, "err", errors.Join(err, l.disk.close()))
 }
 
-// enforce kills a job that does not end in order in time.
+// enforce kills a job that does not end gracefully in time.
 func (d *Daemon) enforce(l *lease, patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -163,7 +163,7 @@ func (d *Daemon) release(l *lease) {
 	d.free(l)
 }
 
-// abandon drops leases that were never confirmed, when the daemon ends: nothing of them has begun.
+// abandon drops unconfirmed leases when the daemon ends. Their jobs have not begun.
 func (d *Daemon) abandon() {
 	d.each(func(l *lease) {
 		l.mu.Lock()
@@ -191,7 +191,7 @@ func (d *Daemon) workingLocked() int {
 	return n
 }
 
-// free lets another job have the slot.
+// free frees the slot for another job.
 func (d *Daemon) free(l *lease) {
 	d.mu.Lock()
 	if l.holds {

@@ -8,7 +8,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// metrics are what a daemon counts. docs/provisioners.md lists them for operators.
+// metrics are the daemon's metrics. docs/provisioners.md lists them for operators.
 type metrics struct {
 	jobs     *prometheus.CounterVec   // kind, status
 	duration *prometheus.HistogramVec // kind
@@ -16,7 +16,7 @@ type metrics struct {
 	dropped  prometheus.Counter
 }
 
-// newMetrics registers d's metrics; into nothing when into is nil. Registering two daemons in one registry panics.
+// newMetrics registers d's metrics, unless into is nil. Registering two daemons in one registry panics.
 func newMetrics(into prometheus.Registerer, d *Daemon) *metrics {
 	const space, part = "codermesh", "provisionerd"
 	m := &metrics{

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// defaultPieceBytes is Options.PieceBytes when that is 0. The server takes pieces up to this size.
+	// defaultPieceBytes is the default of Options.PieceBytes. The server accepts pieces up to this size.
 	defaultPieceBytes = 4 << 20
-	// maxState bounds a state, in bytes: a wrong length must not make the daemon ask for all of the machine's memory.
+	// maxState bounds a state, in bytes: a wrong length must not exhaust the machine's memory.
 	maxState = 1 << 30
 )
 
 var errStateChanged = errors.New("the state's pieces do not make the state that was announced")
 
-// refOf describes a state that travels in pieces.
+// refOf describes a state that is sent in pieces.
 func refOf(state []byte) *provisionerpb.StateRef {
 	sum := sha256.Sum256(state)
 	return &provisionerpb.StateRef{Size: uint64(len(state)), Sha256: sum[:]}
 }
 
-// checkState reports an error unless state is the one that ref describes.
+// checkState returns an error unless ref describes state.
 func checkState(state []byte, ref *provisionerpb.StateRef) error {
 	if sum := sha256.Sum256(state); uint64(len(state)) != ref.GetSize() || !bytes.Equal(sum[:], ref.GetSha256()) {
 		return errStateChanged
@@ -48,8 +48,7 @@ func pieces(state []byte, size int, yield func(*provisionerpb.Event) error) erro
 	return nil
 }
 
-// takeOut removes a result's state when it is too large for one message, and puts its description there. It returns the state,
-// nil when it stays where it is.
+// takeOut replaces a result's state by its description if the state is too large for one message. It returns the removed state, or nil.
 func takeOut(result *provisionerpb.Result, size int) []byte {
 	build := result.GetWorkspaceBuild()
 	state := build.GetState()
@@ -60,8 +59,8 @@ func takeOut(result *provisionerpb.Result, size int) []byte {
 	return state
 }
 
-// sendable makes a result one that can be sent: valid text, and without the list of resources where that is too large. The state,
-// and the names of what the state may lack, always stay.
+// sendable makes a result fit into a message: valid text, and without the list of resources if that is too large. It always keeps the state
+// and the names of what the state may lack.
 func sendable(result *provisionerpb.Result) *provisionerpb.Result {
 	if _, err := proto.Marshal(result); err != nil {
 		cleanMessage(result.ProtoReflect())
@@ -82,7 +81,7 @@ func sendable(result *provisionerpb.Result) *provisionerpb.Result {
 	return small
 }
 
-// cleanMessage makes every text in m valid UTF-8, which protobuf demands.
+// cleanMessage makes every string in m valid UTF-8, as protobuf requires.
 func cleanMessage(m protoreflect.Message) {
 	clean := func(v protoreflect.Value) protoreflect.Value {
 		return protoreflect.ValueOfString(validText(v.String()))
@@ -125,8 +124,7 @@ func cleanMessage(m protoreflect.Message) {
 	})
 }
 
-// fetchState gets the state that a build begins with when it was too large for the offer. It waits for the server when that is
-// away.
+// fetchState fetches a build's initial state that was too large for the offer. It waits while the server is away.
 func (d *Daemon) fetchState(ctx context.Context, l *lease) error {
 	work := l.offer.GetWorkspaceBuild()
 	ref := work.GetStateInPieces()
@@ -149,7 +147,7 @@ func (d *Daemon) fetchState(ctx context.Context, l *lease) error {
 		if code := connect.CodeOf(err); ctx.Err() != nil || code == connect.CodePermissionDenied || code == connect.CodeUnimplemented || errors.Is(err, errStateChanged) {
 			return fmt.Errorf("fetch the workspace's state: %w", err)
 		}
-		l.log.Warn("state not fetched, waiting for a new session", "err", err)
+		l.log.Warn("cannot fetch state, waiting for a new session", "err", err)
 		select {
 		case <-s.dead:
 		case <-l.stop:
@@ -165,7 +163,7 @@ func fetchStateOnce(ctx context.Context, s *session, l *lease, ref *provisionerp
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = st.Close() }() // what it would say, Receive has said
+	defer func() { _ = st.Close() }() // Receive has returned its error
 	var state []byte
 	for st.Receive() {
 		state = append(state, st.Msg().GetData()...)

@@ -26,17 +26,17 @@ const (
 	dialTimeout    = 30 * time.Second
 	welcomeTimeout = 15 * time.Second
 	pingEvery      = 5 * time.Second
-	// silence is how long the server may say nothing on an open stream before it is taken for dead.
+	// silence is how long the server may send nothing on an open stream before it counts as dead.
 	silence = 15 * time.Second
 
-	// refusedRetry is the least pause after the server said "not now".
+	// refusedRetry is the minimum pause after a temporary refusal.
 	refusedRetry = 5 * time.Second
-	sayEvery     = time.Minute // how often a server that stays away is complained of
+	sayEvery     = time.Minute // how often the log warns about a server that stays away
 )
 
 var (
 	errSilent = errors.New("the server no longer answers")
-	// errNotIntroduced: the coordinator has not said yet which mesh node the server is.
+	// errNotIntroduced is returned until the coordinator has introduced the server's node.
 	errNotIntroduced = errors.New("not connected to the coordinator")
 )
 
@@ -44,14 +44,14 @@ var (
 type session struct {
 	// Guarded by Daemon.mu.
 	control   []*provisionerpb.DaemonMessage // goes before events
-	sent      map[leaseKey]uint64            // last event sent; a lease that is not in it is not confirmed yet
+	sent      map[leaseKey]uint64            // last event sent; lacks leases that are not confirmed yet
 	offerable int                            // how many offers the server may make, as it was last told
 
 	rpc  provisionerpbconnect.ProvisionerServiceClient
 	dead chan struct{} // closed when the stream has ended
 }
 
-// queueLocked adds a message other than an event. Called with Daemon.mu held. It is bounded by what the server sends.
+// queueLocked adds a message that is not an event. Called with Daemon.mu held. What the server sends bounds the queue.
 func (s *session) queueLocked(m *provisionerpb.DaemonMessage) { s.control = append(s.control, m) }
 
 // serve keeps a session open until Stop, or until the server refuses the daemon for good.
@@ -81,7 +81,7 @@ func (d *Daemon) serve() {
 			return
 		}
 		if errors.Is(err, errNotIntroduced) {
-			d.log.Debug("no session with the server", "err", err) // the dialer reports the cause
+			d.log.Debug("no session with the server", "err", err) // the coordinator's client logs the reason
 		} else if opened || time.Since(lastSaid) >= sayEvery {
 			d.log.Warn("no session with the server, trying again", "err", err)
 			lastSaid = time.Now()
@@ -111,7 +111,7 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return "refused: " + e.reason }
 
-// transport is one connection for the RPCs of one session: a dead one must never be used again.
+// transport is one connection for the RPCs of one session. A dead one must never be reused.
 type transport struct {
 	http *http.Transport
 	conn net.Conn
@@ -138,13 +138,13 @@ func (d *Daemon) dial(ctx context.Context) (*transport, error) {
 }
 
 func (t *transport) close() {
-	t.conn.Close() // its error says nothing that matters: the session is over
+	t.conn.Close() // its error does not matter: the session is over
 	t.http.CloseIdleConnections()
 }
 
 type stream = connect.BidiStreamForClient[provisionerpb.DaemonMessage, provisionerpb.ServerMessage]
 
-// converse is one session, from dial to end. opened: there was a Welcome.
+// converse dials and serves one session to its end. opened is set after a Welcome.
 func (d *Daemon) converse(ctx context.Context) (opened bool, err error) {
 	t, err := d.dial(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (d *Daemon) converse(ctx context.Context) (opened bool, err error) {
 	st := client.Session(ctx)
 	defer func() {
 		t.close()
-		_ = st.CloseResponse() // waits for nothing any more, and its error is known
+		_ = st.CloseResponse() // does not block now, and its error is known
 	}()
 
 	s := &session{sent: map[leaseKey]uint64{}, rpc: client, dead: make(chan struct{})}
@@ -189,7 +189,7 @@ func (d *Daemon) converse(ctx context.Context) (opened bool, err error) {
 	return true, err
 }
 
-// explain is why the stream ended, rather than that it did.
+// explain returns why the stream ended, if known.
 func explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -197,7 +197,7 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-// greet says hello and waits for the Welcome.
+// greet sends the hello and waits for the Welcome.
 func (d *Daemon) greet(st *stream) (*provisionerpb.Welcome, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -221,7 +221,7 @@ func (d *Daemon) greet(st *stream) (*provisionerpb.Welcome, error) {
 	return m.GetWelcome(), nil
 }
 
-// broken is a failed Send's error, nil when the reader learns the reason.
+// broken returns a failed Send's error, or nil if the reader gets the reason.
 func broken(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
@@ -229,7 +229,7 @@ func broken(err error) error {
 	return fmt.Errorf("send to the server: %w", err)
 }
 
-// enter takes the Welcome in and makes s the session.
+// enter applies the Welcome and makes s the session.
 func (d *Daemon) enter(s *session, w *provisionerpb.Welcome) {
 	d.heardNow(w.GetGrace().AsDuration())
 	d.mu.Lock()
@@ -263,7 +263,7 @@ func (d *Daemon) leave(s *session) {
 	d.mu.Unlock()
 }
 
-// heardNow notes that the server lives, and how long leases outlive a stream if grace is not 0.
+// heardNow notes that the server is alive, and sets how long leases outlive a stream unless grace is 0.
 func (d *Daemon) heardNow(grace time.Duration) {
 	d.mu.Lock()
 	d.lastHeard = awake()
@@ -273,7 +273,7 @@ func (d *Daemon) heardNow(grace time.Duration) {
 	d.mu.Unlock()
 }
 
-// read takes the server's messages in until the stream ends.
+// read handles the server's messages until the stream ends.
 func (d *Daemon) read(ctx context.Context, s *session, st *stream, alive func()) error {
 	for {
 		m, err := st.Receive()
@@ -298,7 +298,7 @@ func (d *Daemon) read(ctx context.Context, s *session, st *stream, alive func())
 		case *provisionerpb.ServerMessage_Refused:
 			return &refusedError{m.Refused.GetReason(), m.Refused.GetRetry()}
 		default:
-			d.log.Debug("message of a newer server ignored")
+			d.log.Debug("ignoring message of a newer server")
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -306,11 +306,11 @@ func (d *Daemon) read(ctx context.Context, s *session, st *stream, alive func())
 	}
 }
 
-// confirm lets the events of a lease that was accepted on this stream be sent.
+// confirm allows sending the events of a lease that was accepted on this stream.
 func (d *Daemon) confirm(s *session, ack *provisionerpb.Ack) {
 	key, err := keyOf(ack.GetJobId(), ack.GetEpoch())
 	if err != nil {
-		return // acknowledged says so
+		return // acknowledged logs it
 	}
 	d.mu.Lock()
 	if _, ok := s.sent[key]; !ok {
@@ -331,14 +331,14 @@ func (d *Daemon) canceled(c *provisionerpb.Cancel) {
 	if l == nil {
 		return
 	}
-	l.log.Info("job is to be canceled", "force", c.GetForce())
+	l.log.Info("canceling job", "force", c.GetForce())
 	l.askStop(true, "")
 	if c.GetForce() {
 		l.askForce()
 	}
 }
 
-// write sends what there is to send until ctx ends.
+// write sends queued messages until ctx ends.
 func (d *Daemon) write(ctx context.Context, s *session, st *stream) error {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -386,8 +386,8 @@ func (d *Daemon) sentOf(s *session, l *lease) uint64 {
 	return s.sent[l.key]
 }
 
-// next chooses what to send: control messages, then events (the leases take turns), then Ready when it has changed. Ready
-// comes last so that the server counts slots as the daemon does: all Accepts are before it.
+// next returns the next message: control messages first, then events, for which the leases take turns, then Ready if it has changed. Ready
+// comes after all Accepts, so that the server counts slots as the daemon does.
 func (d *Daemon) next(s *session, turn int) (*provisionerpb.DaemonMessage, *lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

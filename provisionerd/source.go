@@ -18,8 +18,8 @@ import (
 // maxSource bounds a source archive, in bytes.
 const maxSource = 256 << 20
 
-// source opens the template's source for a job. It waits for the server when that is away, and fetches the archive again when
-// the stream breaks. The archive is a file without a name: it is gone when it is closed.
+// source opens the template's source for a job. It waits while the server is away, and fetches the archive again if the stream breaks. The
+// archive is an unnamed file that disappears when it is closed.
 func (d *Daemon) source(l *lease) func(context.Context) (io.ReadCloser, error) {
 	return func(ctx context.Context) (io.ReadCloser, error) {
 		for {
@@ -41,8 +41,8 @@ func (d *Daemon) source(l *lease) func(context.Context) (io.ReadCloser, error) {
 			if fault.As(err) != nil {
 				return nil, err
 			}
-			l.log.Warn("source not fetched, waiting for a new session", "err", err)
-			select { // a stream that works apart from this fetch must not be asked in a loop
+			l.log.Warn("cannot fetch source, waiting for a new session", "err", err)
+			select { // do not retry in a tight loop if only this fetch fails
 			case <-s.dead:
 			case <-l.stop:
 				return nil, fmt.Errorf("fetch the template's source: %w", err)
@@ -60,13 +60,13 @@ func (d *Daemon) awaitSession(ctx context.Context) (s *session, err error) {
 	return s, nil
 }
 
-// fetch gets the archive once. Errors that another try cannot change are faults.
+// fetch fetches the archive once. Permanent errors are faults.
 func (d *Daemon) fetch(ctx context.Context, s *session, l *lease) (_ io.ReadCloser, err error) {
 	st, err := s.rpc.Source(ctx, connect.NewRequest(&provisionerpb.SourceRequest{JobId: l.key.job[:], FileId: l.offer.GetFileId()}))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = st.Close() }() // what it would say, Receive has said
+	defer func() { _ = st.Close() }() // Receive has returned its error
 	file, err := os.CreateTemp(d.store.dir, sourcePrefix)
 	if err != nil {
 		return nil, fault.New(fault.Unavailable, "The template's source cannot be stored: %w", err)

@@ -18,7 +18,7 @@ const (
 	journalSuffix = ".journal"
 	asideSuffix   = ".revoked"
 	sourcePrefix  = "source-"
-	// keepAside is how long the journal of a revoked lease is kept for its operator.
+	// keepAside is how long the journal of a revoked lease is kept for the operator.
 	keepAside = 7 * 24 * time.Hour
 )
 
@@ -47,14 +47,14 @@ func openStore(dir string) (*store, error) {
 	return &store{dir: dir, lock: lock}, nil
 }
 
-// close lets another process use the folder.
+// close releases the folder for another process.
 func (s *store) close() error { return s.lock.Close() }
 
 func (s *store) path(key leaseKey) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%x-%d%s", key.job[:], key.epoch, journalSuffix))
 }
 
-// setAside keeps the journal of a lease that was lost, and returns its new path.
+// setAside keeps the journal of a lost lease, and returns its new path.
 func (s *store) setAside(key leaseKey) (string, error) {
 	aside := strings.TrimSuffix(s.path(key), journalSuffix) + asideSuffix
 	if err := os.Rename(s.path(key), aside); err != nil {
@@ -71,7 +71,7 @@ func (s *store) remove(key leaseKey) error {
 	return nil
 }
 
-// keys lists the journals, and removes unneeded files: old journals that were set aside, and sources of a killed process.
+// keys lists the journals. It removes old journals that were set aside, and sources that a killed process left.
 func (s *store) keys() ([]leaseKey, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

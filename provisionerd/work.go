@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// recoverTime bounds what an executor may take to look after one killed job.
+	// recoverTime bounds how long the executor may take to recover one killed job.
 	recoverTime = 2 * time.Minute
-	// fenceForce is how long a job may take to stop when another daemon may hold its lease by then. The server waits a little
-	// longer than this before it gives the job away.
+	// fenceForce is how long a job may take to end gracefully when its lease may be about to go to another daemon. The server
+	// waits a little longer than this before it reassigns the job.
 	fenceForce = 20 * time.Second
 )
 
@@ -36,7 +36,7 @@ func (d *Daemon) work(l *lease) {
 	var helpers sync.WaitGroup
 	helpers.Go(func() { l.batch(over) })
 	helpers.Go(func() { l.escalate(over, d.opts.StopGrace, cancel) })
-	// The first event says that the job has begun: a lease without any was not.
+	// The first event marks the job as begun: a lease without events has not begun.
 	l.Log(ownLine(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Setting up", fmt.Sprintf("Provisioner %s runs this job with %s.", cmp.Or(d.opts.Name, "without a name"), d.opts.Executor.Name())))
 	l.flush()
 	result := d.execute(ctx, l)
@@ -59,7 +59,7 @@ func (d *Daemon) work(l *lease) {
 	d.release(l)
 }
 
-// execute is the executor's Run. A panic of it fails the job, not the daemon.
+// execute calls the executor's Run. A panic there fails the job, not the daemon.
 func (d *Daemon) execute(ctx context.Context, l *lease) (result *provisionerpb.Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -82,7 +82,7 @@ func (d *Daemon) execute(ctx context.Context, l *lease) (result *provisionerpb.R
 	return result
 }
 
-// batch journals log lines when the first has waited for batchDelay.
+// batch journals log lines once the first has waited for batchDelay.
 func (l *lease) batch(over <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -102,7 +102,7 @@ func (l *lease) batch(over <-chan struct{}) {
 	}
 }
 
-// escalate ends a job at once when it was asked to, or has been asked to end in order for longer than grace.
+// escalate ends a job at once if it was asked to, or if it takes longer than grace to end gracefully.
 func (l *lease) escalate(over <-chan struct{}, grace time.Duration, cancel context.CancelFunc) {
 	select {
 	case <-over:
@@ -124,8 +124,8 @@ func (l *lease) escalate(over <-chan struct{}, grace time.Duration, cancel conte
 	}
 }
 
-// recoverJournals takes up what an earlier process of this daemon left: finished jobs are delivered, unfinished ones end as
-// failed with the state that is still there.
+// recoverJournals recovers what an earlier process of this daemon left: it delivers finished jobs, and ends unfinished ones as failed, with
+// the state that is left.
 func (d *Daemon) recoverJournals() error {
 	keys, err := d.store.keys()
 	if err != nil {
@@ -135,7 +135,7 @@ func (d *Daemon) recoverJournals() error {
 		disk, found, err := openJournal(d.store.path(key))
 		if err != nil {
 			// Not even the offer is whole: its Accept was not sent.
-			d.log.Warn("journal not readable, removing it", "job", key.job, "err", err)
+			d.log.Warn("cannot read journal, removing it", "job", key.job, "err", err)
 			if err := d.store.remove(key); err != nil {
 				return err
 			}
@@ -164,8 +164,8 @@ func (d *Daemon) recoverJournals() error {
 	return nil
 }
 
-// recoverJob writes the end of a killed job into its journal. kept is false when the job had not begun: the server, not hearing
-// of it, gives it to somebody.
+// recoverJob writes the end of a killed job into its journal. kept is false if the job had not begun: the server receives nothing of it and
+// gives it to another daemon.
 func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, recoverTime)
 	defer cancel()
@@ -198,11 +198,11 @@ func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 		return false, fmt.Errorf("journal the end of a killed job: %w", err)
 	}
 	l.finished = true
-	l.log.Warn("job of a killed provisioner recovered", "state_bytes", len(state), "unknown", len(left.Unknown), "tainted", len(left.Tainted))
+	l.log.Warn("recovered job of a killed provisioner", "state_bytes", len(state), "unknown", len(left.Unknown), "tainted", len(left.Tainted))
 	return true, nil
 }
 
-// appendTail writes the result of a recovered job, without numbers: those follow when the server says how far it is.
+// appendTail writes the result of a recovered job without numbers, which follow once the server has reported how many events it has.
 func (l *lease) appendTail(result *provisionerpb.Result) error {
 	write := func(event *provisionerpb.Event, sync bool) error {
 		event.JobId, event.Epoch = l.key.job[:], l.key.epoch
@@ -219,7 +219,7 @@ func (l *lease) appendTail(result *provisionerpb.Result) error {
 	return write(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: sendable(result)}}, true)
 }
 
-// doing says what a job does, for people.
+// doing describes a job for users.
 func doing(offer *provisionerpb.Offer) string {
 	switch j := offer.GetJob().(type) {
 	case *provisionerpb.Offer_TemplateImport:
@@ -239,7 +239,7 @@ func doing(offer *provisionerpb.Offer) string {
 	return "working on the job"
 }
 
-// forJournal returns an offer without what is not needed after a kill: values, secrets and the state before the job.
+// forJournal returns an offer without what recovery does not need: values, secrets and the state before the job.
 func forJournal(offer *provisionerpb.Offer) *provisionerpb.Offer {
 	out := &provisionerpb.Offer{JobId: offer.GetJobId(), Epoch: offer.GetEpoch(), FileId: offer.GetFileId(), SourceSha256: offer.GetSourceSha256()}
 	switch j := offer.GetJob().(type) {

@@ -1,5 +1,5 @@
-// Package echo runs provisioner jobs without Terraform: the template's source says what a job does, event by event. It is for
-// tests of the daemon and of coderd, and knows neither.
+// Package echo runs provisioner jobs without Terraform: the template's source lists the events of each job. It serves tests of the daemon
+// and of coderd, and knows neither.
 //
 // The source is a tar with a file echo.json:
 //
@@ -9,8 +9,7 @@
 //	  "stop":   [...], "delete": [...], "dry_run": [...]
 //	}
 //
-// A kind of job that is not listed succeeds immediately; a start, stop or delete then keeps its state. Messages use protobuf's
-// JSON encoding.
+// A kind of job that is not listed succeeds at once; a start, stop or delete then keeps its state. Messages are in protobuf's JSON.
 package echo
 
 import (
@@ -49,7 +48,7 @@ type Event struct {
 // Script is the content of echo.json: events by kind of job.
 type Script map[string][]Event
 
-// Archive is the tar of a template that does what s says.
+// Archive returns the tar of a template that runs s.
 func (s Script) Archive() ([]byte, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -142,7 +141,7 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 
 var errStopped = errors.New("the job was canceled")
 
-// defaults are the kind of a job and the result that it has without further words.
+// defaults returns the kind of a job and its default result.
 func defaults(offer *provisionerpb.Offer) (kind string, result *provisionerpb.Result) {
 	switch work := offer.GetJob().(type) {
 	case *provisionerpb.Offer_TemplateImport:
@@ -163,7 +162,7 @@ func defaults(offer *provisionerpb.Offer) (kind string, result *provisionerpb.Re
 	}
 }
 
-// perform does one event. It reports true after a result, which it writes over result.
+// perform performs one event. After a result, which it copies to result, it returns true.
 func perform(ctx context.Context, stop <-chan struct{}, sink job.Sink, event Event, result *provisionerpb.Result) (done bool, err error) {
 	switch {
 	case event.Result != nil:
@@ -229,7 +228,7 @@ func waitFile(ctx context.Context, stop <-chan struct{}, name string) error {
 	}
 }
 
-// script reads the job's script, from memory when the source was seen before.
+// script reads the job's script, from memory if the source was seen before.
 func (e *Executor) script(ctx context.Context, run job.Run) (Script, error) {
 	sum := run.Offer.GetSourceSha256()
 	e.mu.Lock()

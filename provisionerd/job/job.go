@@ -1,5 +1,5 @@
-// Package job is the seam between the provisioner daemon, which leases jobs and carries their events, and the executors,
-// which know how to run a template. It knows neither the mesh nor Terraform.
+// Package job defines the interface between the provisioner daemon, which leases jobs and delivers their events, and executors, which run
+// templates. It knows neither the mesh nor Terraform.
 package job
 
 import (
@@ -9,55 +9,54 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Executor runs jobs. Safe for concurrent use: the daemon calls Run once per slot at a time.
+// Executor runs jobs. It must be safe for concurrent use: the daemon calls Run once per slot at a time.
 type Executor interface {
-	// Name says what runs the jobs, for people: "terraform 1.11.4".
+	// Name describes what runs the jobs, for users: "terraform 1.11.4".
 	Name() string
-	// Run runs one job to its end and returns its result, never nil. A failure of the job is in the result, with the state
-	// that was reached. Closing stop asks for a graceful end (Terraform's interrupt), the end of ctx for an end at once. When
-	// Run returns, no process that it started lives and none of its files is left but caches.
+	// Run runs one job to its end and returns its result, never nil. The result reports a failure of the job, with the state
+	// reached. Closing stop asks for a graceful end (Terraform's interrupt); the end of ctx demands an immediate end. When Run
+	// returns, all processes that it started have ended, and all its files but caches are removed.
 	Run(ctx context.Context, stop <-chan struct{}, run Run) *provisionerpb.Result
-	// Recover looks at what is left on disk of a job that a killed process of this host had been running. It ends processes the
-	// job left and removes its files. With an error it still returns what it knows.
+	// Recover examines what a job left on disk that a killed process of this host was running. It ends the job's processes and
+	// removes its files. With an error it still returns what it has found.
 	Recover(ctx context.Context, jobID [16]byte, epoch uint64, known Known) (Remains, error)
-	// Close frees what the executor keeps warm. Idempotent.
+	// Close frees what the executor keeps prepared. It is idempotent.
 	Close() error
 }
 
-// Known is what a killed process had handed to its Sink.
+// Known is what a killed process had passed to its Sink.
 type Known struct {
 	Checkpoint []byte // the last state, nil for none
 	Changes    []*provisionerpb.Change
 }
 
-// Remains are what a killed process left of a job.
+// Remains is what a killed process left of a job.
 type Remains struct {
-	// State is the newest complete one, the checkpoint included; nil when there is none. Resources that were begun and not
-	// finished are marked in it.
+	// State is the newest complete state, which may be the checkpoint, or nil. It marks unfinished resources.
 	State []byte
-	// Unknown are the addresses of resources that may exist in another form than State says, or without being in it: the job had
-	// begun to change them, and the state does not show how that ended. Tainted are those that State marks.
+	// Unknown are the addresses of resources that may differ from State, or exist without being in it: the job had begun to change
+	// them, and the state does not show the outcome. Tainted are those that State marks.
 	Unknown, Tainted []string
 }
 
 // Run is one job and its surroundings.
 type Run struct {
 	Offer *provisionerpb.Offer
-	// Slot is this job's slot number on the daemon, from 0: no two jobs have the same at one time.
+	// Slot is this job's slot number on the daemon, from 0. No two jobs have the same slot at the same time.
 	Slot int
-	// Source opens the template's source archive, a tar. Called at most once, and not at all when a cache has it.
+	// Source opens the template's source archive, a tar. It is called at most once, and not at all if a cache has it.
 	Source func(context.Context) (io.ReadCloser, error)
 	Sink   Sink
 }
 
-// Sink takes what a job produces, in order. Its methods do not block on the network: events are journalled on disk. Safe for
+// Sink receives what a job produces, in order. Its methods do not block on the network: events are journaled on disk. It is safe for
 // concurrent use.
 type Sink interface {
 	Log(line *provisionerpb.LogLine)
 	// Change records a step of a change to a resource. It outlives the host, unless the disk fails.
 	Change(change *provisionerpb.Change)
-	// Checkpoint records Terraform's state as of now. Only complete, parsed states.
+	// Checkpoint records Terraform's current state, which must be complete and valid.
 	Checkpoint(state []byte)
-	// Resources reports what exists by now, so that agents are let in before the job ends.
+	// Resources reports the resources that exist by now, so that the server admits agents before the job ends.
 	Resources(resources []*provisionerpb.Resource)
 }

@@ -1,10 +1,9 @@
-// Package tfstate examines a raw Terraform state after an interrupted job: which resources it may lack, and which it contains
-// that were never finished. It owns these rules and rewrites the state accordingly; it runs nothing, and knows neither jobs nor
-// storage.
+// Package tfstate examines a raw Terraform state after an interrupted job: which resources it may lack, and which of its resources are
+// unfinished. It owns the rules for that and rewrites the state. It runs nothing, and knows neither jobs nor storage.
 //
-// Terraform writes a resource into its state once the provider has created it, before the resource's provisioners have run, and
-// taints it only if it observes their failure. After a kill the state therefore shows unfinished resources as complete. Settle
-// marks them, so that the next build replaces them.
+// Terraform writes a resource into its state once the provider has created it, before the resource's provisioners have run, and marks it as
+// tainted only after they have failed. After a kill the state therefore shows unfinished resources as complete. Settle marks
+// them, so that the next build replaces them.
 package tfstate
 
 import (
@@ -19,19 +18,19 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Outcome names, sorted, the resources whose change did not end well. Addresses are as Terraform writes them, with indexes.
+// Outcome lists, sorted, the resources whose change did not succeed. Addresses are Terraform's, with indexes.
 type Outcome struct {
-	// Unknown may exist in another form than the state says, or without being in it.
+	// Unknown may differ from the state, or exist without being in it.
 	Unknown []string
-	// Tainted were begun, are in the state, and are marked there: the next build replaces them.
+	// Tainted are unfinished and marked in the state, so the next build replaces them.
 	Tainted []string
-	// Failed ended with an error that Terraform wrote down.
+	// Failed ended with an error that Terraform recorded.
 	Failed []string
 }
 
-// Settle compares what a job began to change, in order, with the state that it left. ended: Terraform itself ended and its last
-// state was read, so that errors are written down there. The state that it returns is the one to go on from: the given one,
-// or one with a higher serial where resources had to be marked. A state that cannot be read is returned as it is.
+// Settle compares the changes that a job began, in order, with the state that it left. ended is set if Terraform itself ended and its last
+// state was read, so that the state records errors. Settle returns the state to continue from: the given one, or one with a higher serial
+// if resources had to be marked. It returns an unreadable state unchanged.
 func Settle(state []byte, changes []*provisionerpb.Change, ended bool) (Outcome, []byte) {
 	last := map[string]*provisionerpb.Change{}
 	for _, c := range changes {
@@ -39,7 +38,7 @@ func Settle(state []byte, changes []*provisionerpb.Change, ended bool) (Outcome,
 	}
 	has, err := addresses(state)
 	if err != nil {
-		has = map[string]bool{} // nothing is known to be there
+		has = map[string]bool{} // no resource is known to exist
 	}
 	var out Outcome
 	for addr, c := range last {
@@ -67,7 +66,7 @@ func Settle(state []byte, changes []*provisionerpb.Change, ended bool) (Outcome,
 	return out, state
 }
 
-// Sentence names the unknown and the tainted for people, "" for none.
+// Sentence describes the unknown and the tainted resources for users, "" for none.
 func (o Outcome) Sentence() string {
 	var parts []string
 	if len(o.Unknown) > 0 {
@@ -79,7 +78,7 @@ func (o Outcome) Sentence() string {
 	return strings.Join(parts, " ")
 }
 
-// Address is the full address of an instance. index is nil, a float64 or a string, as JSON has it.
+// Address returns the full address of an instance. index is nil, a float64 or a string, as in JSON.
 func Address(module, typ, name string, index any) string {
 	prefix := typ + "." + name
 	if module != "" {
@@ -97,7 +96,7 @@ func Address(module, typ, name string, index any) string {
 	}
 }
 
-// quoteKey writes the key of a for_each as Terraform does in addresses.
+// quoteKey quotes the key of a for_each as Terraform does in addresses.
 func quoteKey(key string) string {
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "${", "$${", "%{", "%%{").Replace(key)
 	return `"` + quoted + `"`
@@ -119,7 +118,7 @@ type instance struct {
 
 var errNotState = errors.New("not a Terraform state of version 4")
 
-// addresses are those of the managed resources in a state. None for no state.
+// addresses returns the addresses of the managed resources in a state, none if state is empty.
 func addresses(state []byte) (map[string]bool, error) {
 	all := map[string]bool{}
 	if len(bytes.TrimSpace(state)) == 0 {
@@ -145,7 +144,7 @@ func addresses(state []byte) (map[string]bool, error) {
 	return all, nil
 }
 
-// taint marks instances. Everything else stays as it was written, but for spaces and the order of keys.
+// taint marks instances. It changes nothing else but spaces and the order of keys.
 func taint(state []byte, addrs []string) ([]byte, error) {
 	if len(addrs) == 0 {
 		return state, nil
