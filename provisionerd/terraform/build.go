@@ -157,8 +157,8 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	return cmp.Or(err, rerr)
 }
 
-// settle marks in the state, and names in the result, what Terraform began and did not finish. unread is why a state file could
-// not be read, nil for none; saved means that Terraform ended in order and its last state was read. It returns the job's error.
+// settle marks unfinished resources in the state and names them in the result. unread is the error of reading a state file, or nil; saved
+// is set if Terraform ended normally and its last state was read. It returns the job's error.
 func (r *runner) settle(outcome *provisionerpb.BuildResult, changes []*provisionerpb.Change, failure, unread error, saved bool) error {
 	switch {
 	case failure == nil && unread == nil:
@@ -286,7 +286,7 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 // reattach tells Terraform where the worker serves, also when there is a lock file that names another version.
 func reattach(where tfexec.ReattachInfo) *tfexec.ReattachOption { return tfexec.Reattach(where) }
 
-// commandError turns the failure of a Terraform command into words for people. t may be nil.
+// commandError describes the failure of a Terraform command for users. t may be nil.
 func (r *runner) commandError(doing string, err error, out *output, t *template.Source) error {
 	if limit, ok := errors.AsType[*fault.Error](err); ok {
 		return limit

@@ -34,8 +34,8 @@ var errInitTimeout = errors.New("terraform init took too long")
 // maxRemembered bounds the analyses kept in memory.
 const maxRemembered = 256
 
-// cache holds template versions, unpacked and initialized, by the hash of their source. A version's folder appears complete or
-// not at all, and never change afterwards, so that processes can share the cache.
+// cache holds template versions, unpacked and initialized, by the hash of their source. A version's folder appears
+// complete or not at all and never changes afterwards, so that processes can share the cache.
 type cache struct {
 	dir string
 	e   *Executor
@@ -179,7 +179,7 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 			return fmt.Errorf("make template: %w", err)
 		}
 		if d == tmp {
-			continue // init works in it, and cannot exchange what the daemon goes on with
+			continue // init works in it, and must not replace what the daemon uses later
 		}
 		if err := r.slot.own(d); err != nil {
 			return fmt.Errorf("make template: %w", err)
@@ -193,7 +193,7 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 		return err
 	}
 	if t.Backend {
-		// A workspace's state is the server's to keep, whatever the template says.
+		// The server keeps a workspace's state, whatever backend the template names.
 		if err := replaceFile(src, "zz_backend_override.tf", []byte(backendOverride)); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}

@@ -159,7 +159,7 @@ func (c *cgroup) hits() (memory, processes uint64) {
 	return counter(c.memory, events, "oom_kill"), counter(c.pids, "pids.events", "max")
 }
 
-// counter reads one line "name value" of a file; 0 when there is none.
+// counter reads the value in a line "name value" of a file, or 0.
 func counter(dir, file, name string) uint64 {
 	if dir == "" {
 		return 0

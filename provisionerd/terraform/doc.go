@@ -1,7 +1,8 @@
 // Package terraform runs provisioner jobs with the Terraform (or OpenTofu) program.
 //
-// It owns the template cache, the slots that jobs run in, the provider worker, what a sandbox allows (how it holds is package sandbox's),
-// and the reading of Terraform's output and state. What a template's source says is package template's. It knows neither the mesh nor coderd: jobs come in as offers and leave as events of package job.
+// It owns the template cache, the slots in which jobs run, the provider worker, what a sandbox allows (package sandbox enforces it), and the
+// reading of Terraform's output and state. Package template reads a template's source. It knows neither the mesh nor coderd: jobs come in
+// as offers and leave as events of package job.
 //
 // A workspace build is one Terraform process:
 //
@@ -18,16 +19,14 @@
 //	                                          v
 //	                                 log lines, checkpoints, resources, result
 //
-// The provider reads its facts from the environment of its process, therefore every job has a worker of its own. Workers are
-// started ahead and wait for the job's facts on their standard input. Terraform shows no certificate to a provider that it is
-// attached to, so the kernel tells who connects: the daemon admits processes of the job's account that descend from the job's
-// Terraform, and passes their connections to the worker, which listens nowhere. On systems other than Linux, where there is no
-// sandbox, the socket's mode decides.
+// The provider reads its facts from the environment of its process, so every job has its own worker. Workers are started ahead and wait for
+// the job's facts on standard input. Terraform presents no certificate to a provider that it is attached to, so the daemon asks the kernel
+// who connects: it admits processes of the job's account that descend from the job's Terraform, and passes their connections to the
+// worker, which has no listener. On systems other than Linux, where there is no sandbox, the socket's mode decides.
 //
 // # Isolation
 //
-// Terraform and everything a template starts (other providers, local-exec) sees an environment made of an allow-list, never the
-// daemon's own. With Options.Isolation "auto", on Linux, a job owns nothing that the daemon trusts:
+// Terraform and everything that a template starts (other providers, local-exec) gets an allow-listed environment, never the daemon's own. With Options.Isolation "auto", on Linux, a job owns nothing that the daemon trusts:
 //
 //   - The slot's folder is the daemon's. The working folder is a new one for each plan, filled through os.Root before it is given to the
 //     job's account, and never written again. What a job leaves is killed before the daemon touches anything.
@@ -41,14 +40,16 @@
 //   - Control groups bound memory, processes and processors of a job (cgroup), else resource limits bound the memory of each process and
 //     the number of all; its folders are watched, and its time is limited.
 //
-// Without bubblewrap, as root, accounts, Landlock and the filter remain, and processes are killed by their account. Where neither is to be
-// had, New fails, or jobs are refused while Options.MayRunUnconfined says so. With "none", templates can do what the daemon's account can.
+// Without bubblewrap, as root, accounts, Landlock and the filter remain, and the daemon kills processes by their account. If neither is
+// available New fails, or the executor refuses jobs unless Options.MayRunUnconfined allows them. With "none", templates can do whatever
+// the daemon's account can.
 //
 // The network is the host's. A template whose provider is named docker gets Docker's socket (withDocker), and with it the host.
 //
 // # Workspaces as processes
 //
-// A workspace may be a process of this host. What a job starts ends with it, so a build asks the daemon on a socket of its own
-// (processServer), by the command "workspace-process". The daemon starts it in a sandbox of the workspace (spaces), with an account that
-// owns the workspace's home folder. It outlives the job and the daemon, which finds it again by a note in the workspace's folder.
+// A workspace may be a process of this host. All that a job starts ends with the job, so a build asks the daemon for the process, with the
+// command "workspace-process" on a private socket (processServer). The daemon starts it in a sandbox of the workspace (spaces), with an
+// account that owns the workspace's home folder. It outlives the job and the daemon, which finds it again by a note in the workspace's
+// folder.
 package terraform

@@ -23,7 +23,7 @@ const (
 	maxRounds = 4
 )
 
-// Question is what a template's form looks like for some values.
+// Question asks for a template's form with some values.
 type Question struct {
 	SourceSHA256 string // hex
 	// Source opens the template's source archive, a tar. Called only when no cache has it.
@@ -33,18 +33,17 @@ type Question struct {
 	Metadata   *provisionerpb.Metadata
 }
 
-// Answer is the form: that of the root module, as far as it depends on nothing but parameters, variables and facts of the coder
-// provider.
+// Answer is the form of the root module. It covers only what depends on nothing but parameters, variables and facts of the coder provider.
 type Answer struct {
 	Parameters []*provisionerpb.Parameter // in order of display
 	Values     map[string]string          // the value of each, by name
-	Refused    map[string]string          // what is wrong with a given value, by name; the default was taken instead
+	Refused    map[string]string          // why a given value was refused and replaced by the default, by name
 	Dropped    []string                   // data sources that depend on more
 }
 
-// Evaluate works a form out, by the projection of the template. It takes what a Terraform process takes, and waits while
-// maxEvaluations others run; ctx bounds both. A fault, Invalid, says what is wrong with the template for these values. An
-// executor that evaluates runs no jobs: their slots have the same numbers.
+// Evaluate evaluates a form from the projection of the template. It takes as long as a Terraform process does, and waits while
+// maxEvaluations others run; ctx bounds both. An Invalid fault describes what is wrong with the template for these values. An
+// executor that evaluates must not run jobs, whose slots have the same numbers.
 func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 	var n int
 	select {
@@ -113,7 +112,7 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 	}
 }
 
-// refusedValues are those of the given values that errors are about, with what is wrong with them.
+// refusedValues returns the given values that caused errors, with those errors.
 func refusedValues(diags []diagnostic, t *template.Source, given []*provisionerpb.ParameterValue) map[string]string {
 	refused := map[string]string{}
 	for _, d := range diags {
@@ -130,7 +129,7 @@ func refusedValues(diags []diagnostic, t *template.Source, given []*provisionerp
 	return refused
 }
 
-// read takes in what the projection's state says.
+// read reads the answer from the projection's state.
 func (a *Answer) read(data []node, outputs map[string]stateOutput) error {
 	found, err := readDeclared(data)
 	if err != nil {

@@ -28,7 +28,7 @@ func openFolder(dir string) (*folder, error) {
 
 func (f *folder) close() { f.root.Close() }
 
-// read returns a file's content. It follows no link, reads only regular files, and does not block. fs.ErrNotExist: there is none.
+// read returns a file's content. It follows no link, reads only regular files, and does not block. Without the file it returns fs.ErrNotExist.
 func (f *folder) read(name string) ([]byte, error) {
 	info, err := f.root.Lstat(name)
 	if err != nil {
@@ -63,8 +63,8 @@ func (f *folder) read(name string) ([]byte, error) {
 	return text, nil
 }
 
-// states are the states in the folder, the better of two equally new ones last: a state that Terraform could not save where it
-// belongs is in errored.tfstate, and with the same serial it holds more. An error says what could not be read.
+// states returns the states in the folder, the better of two equally new ones last: Terraform writes a state that it could not save to
+// errored.tfstate, which holds more than the state file with the same serial. The error names unreadable files.
 func (f *folder) states() (found [][]byte, err error) {
 	var errs []error
 	for _, name := range []string{"terraform.tfstate", "errored.tfstate"} {

@@ -61,7 +61,7 @@ func connOf(control []byte) (net.Conn, error) {
 
 // connPair is two ends of one connection: one for us, one for a child.
 func connPair() (*net.UnixConn, *os.File, error) {
-	// A child that is started meanwhile, such as a job's, must get neither end.
+	// A child that starts at the same time, such as a job, must not inherit either end.
 	syscall.ForkLock.RLock()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {

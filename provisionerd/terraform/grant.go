@@ -19,7 +19,7 @@ type grant struct {
 	workspace     bool // it is a workspace's process, not a job's
 }
 
-// policyOf is the sandbox of a command that runs as uid and may use what g says.
+// policyOf returns the sandbox policy of a command that runs as uid and may use what g grants.
 func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandbox.Policy {
 	p := sandbox.Policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, LastWords: e.opts.LastWords, Outlive: g.workspace}
 	bounds := e.opts.JobLimits
@@ -53,7 +53,7 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandb
 	return p
 }
 
-// lesser is the lesser of two bounds, of which 0 is none.
+// lesser returns the lesser of two bounds, where 0 means none.
 func lesser(a, b uint64) uint64 {
 	if a == 0 || b == 0 {
 		return max(a, b)

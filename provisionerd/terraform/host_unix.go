@@ -11,7 +11,7 @@ import (
 // noFollow has a file not opened when the last part of its name is a link.
 const noFollow = syscall.O_NOFOLLOW
 
-// status is what the kernel says about a file beyond fs.FileInfo.
+// status is what the kernel knows of a file beyond fs.FileInfo.
 type status struct {
 	uid, gid int
 	links    uint64
@@ -31,7 +31,7 @@ func tryLock(file *os.File) error {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// waitLock waits for a file's lock. It retries after a signal to this thread, such as the Go runtime's own.
+// waitLock waits for a file's lock. Signals to this thread, such as the Go runtime's, do not interrupt it.
 func waitLock(file *os.File) error {
 	for {
 		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != syscall.EINTR {

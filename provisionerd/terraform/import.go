@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
-// importTemplate looks at a new template version: what it asks for, and what it would build.
+// importTemplate examines a new template version: its parameters and variables, and what it would build.
 func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.TemplateImport) *provisionerpb.Result {
 	found := &provisionerpb.ImportResult{}
 	result := &provisionerpb.Result{}
@@ -51,7 +51,7 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 		return err
 	}
 	if err != nil {
-		// The plan of the whole decides, and says what is wrong in the words that belong to it.
+		// The plan of the whole template decides, and reports its own errors.
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "Detecting parameters alone did not work: %v", err)
 	}
 	for _, p := range projected.sorted() {
@@ -165,8 +165,8 @@ func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
 	return d, d.addLifted(outputs)
 }
 
-// readProjection applies a projection, which is the lifted files, and returns the data sources and outputs in its state. With an
-// error it still returns what Terraform has said.
+// readProjection applies a projection, which consists of the lifted files, and returns the data sources and outputs in its state. With an
+// error it still returns Terraform's output.
 func (r *runner) readProjection(ctx context.Context, in planInput) (data []node, outputs map[string]stateOutput, out *output, err error) {
 	// Its mistakes are met again, and reported, by the plan.
 	quiet := &logger{sink: discardSink{}}

@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
-// isolation is how templates are confined on this host: in namespaces that bubblewrap makes, by accounts of their own, or both;
-// and in either case by Landlock and a filter of system calls, as far as the kernel has them.
+// isolation is how templates are confined on this host: in bubblewrap's namespaces, by separate accounts, or both; and in any case by
+// Landlock and a system call filter if the kernel supports them.
 type isolation struct {
 	none       bool // the operator wants none
 	abi        int  // Landlock's version, 0 when the kernel has none
@@ -34,8 +34,8 @@ type isolation struct {
 // confined reports whether templates are kept from the daemon and from each other.
 func (i isolation) confined() bool { return i.bubblewrap != "" || i.accounts != nil }
 
-// countsProcesses reports whether the kernel counts a job's processes apart from all others, so that a resource limit can bound them: by
-// its account, or by its user namespace.
+// countsProcesses reports whether the kernel counts a job's processes separately, by account or user namespace, so that a resource limit can
+// bound them.
 func (i isolation) countsProcesses() bool {
 	return i.accounts != nil || i.bubblewrap != "" && sandbox.NamespacesCount()
 }
@@ -60,7 +60,7 @@ func (i isolation) String() string {
 	return strings.Join(append(parts, "environment allow-list"), ", ")
 }
 
-// errUnconfined is what an executor says that would have to run templates unconfined.
+// errUnconfined is the error of an executor that could run templates only unconfined.
 func errUnconfined(concerns []string) error {
 	return fault.New(fault.Unavailable, "templates cannot be confined on this machine: %s", strings.Join(concerns, "; ")).
 		WithDetail("Install bubblewrap, run as root, or accept that templates can do what this account can with --provisioner-isolation=none.")
@@ -175,7 +175,7 @@ func (e *Executor) checkShared() error {
 	return nil
 }
 
-// below reports whether name is dir or lies in it, links resolved as far as they exist.
+// below reports whether name is dir or lies in it, with existing links resolved.
 func below(name, dir string) bool {
 	if resolved, err := filepath.EvalSymlinks(existing(dir)); err == nil {
 		dir = filepath.Join(resolved, strings.TrimPrefix(dir, existing(dir)))
@@ -187,7 +187,7 @@ func below(name, dir string) bool {
 	return err == nil && filepath.IsLocal(inside)
 }
 
-// openFor lets the accounts of jobs reach what they need.
+// openFor makes accessible to the accounts of jobs what they need.
 func (e *Executor) openFor(i isolation) error {
 	if i.accounts == nil {
 		return nil
@@ -229,7 +229,7 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	c.initText = text
 	file, diags := new(syntax.Parser).Config(theirs, text)
 	if diags.HasErrors() {
-		return c, nil // Terraform will say what is wrong with it, at the first init
+		return c, nil // Terraform reports what is wrong with it at the first init
 	}
 	body, ok := file.Body.(*hclsyntax.Body)
 	if !ok {

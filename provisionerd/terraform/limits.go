@@ -30,9 +30,9 @@ func DefaultJobLimits() JobLimits {
 }
 
 const (
-	// timeoutGrace is how long a job that took too long may take to end.
+	// timeoutGrace is how long a job that exceeded its time limit may take to end.
 	timeoutGrace = time.Minute
-	// diskEvery is the time between two looks at what a job has written.
+	// diskEvery is how often the disk usage of a job is checked.
 	diskEvery = 250 * time.Millisecond
 	// maxJobFiles is how many files a job's folders may hold.
 	maxJobFiles = 1 << 20
@@ -124,7 +124,7 @@ func over(what, bound, flag string) error {
 	return fault.New(fault.Invalid, "the job used more than %s of %s: make it smaller, or raise --%s of the provisioner", bound, what, flag)
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes for users.
 func size(n uint64) string {
 	switch {
 	case n >= 1<<30 && n%(1<<30) == 0:

@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Stages of a job, for people.
+// Stages of a job, for users.
 const (
 	stageSetup   = "Setting up"
 	stageInit    = "Initializing Terraform Directory"
@@ -112,7 +112,7 @@ type diagnostic struct {
 	} `json:"range"`
 }
 
-// String is the diagnostic for people: main.tf:12: summary: detail.
+// String formats the diagnostic for users: main.tf:12: summary: detail.
 func (d diagnostic) String() string {
 	text := strings.TrimSpace(d.Summary)
 	if detail := strings.TrimSpace(d.Detail); detail != "" && detail != text {
@@ -136,8 +136,8 @@ func (d diagnostic) String() string {
 // guessed finds the providers in Terraform's complaint that it lacks them.
 var guessed = regexp.MustCompile(`provider registry\.(?:terraform\.io|opentofu\.org)/(\S+): required by this configuration but no version is selected`)
 
-// hint says what to do about a mistake that Terraform explains by something else; empty for none. A template that does not say
-// where its providers come from is told that a lock file is inconsistent, and to run a command that is not the author's to run.
+// hint returns what to do about a mistake that Terraform misreports, or "". For a template that does not name the source of its providers,
+// Terraform reports an inconsistent lock file and suggests a command that the author cannot run.
 func (d diagnostic) hint() string {
 	if d.Summary != "Inconsistent dependency lock file" {
 		return ""
@@ -171,8 +171,8 @@ type subject struct {
 	} `json:"resource"`
 }
 
-// dumpMessage announces the state that Terraform could neither save where it belongs nor in errored.tfstate. No template can
-// write such a line: what its programs print is wrapped in events of Terraform.
+// dumpMessage announces a state that Terraform could save neither to its state file nor to errored.tfstate. No template can forge such a
+// line: Terraform wraps the output of a template's programs in events.
 const dumpMessage = "Emergency state dump"
 
 // parseLine reads one line of `terraform … -json`. Lines that are not JSON come out as they are.
@@ -217,7 +217,7 @@ func parseLine(line []byte) event {
 			}
 		}
 	case "outputs":
-		e.text = "" // a template's outputs do not belong here, and may be secrets
+		e.text = "" // a template's outputs are private, and may be secrets
 	}
 	if *m.Message == dumpMessage {
 		e.dump = m.State

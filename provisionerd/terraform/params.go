@@ -206,7 +206,7 @@ func (d *declared) addLifted(outputs map[string]stateOutput) error {
 	return nil
 }
 
-// placeholder returns a value of a required parameter for planning at import, when there is no value yet.
+// placeholder returns a value for a required parameter at import, when there is no user to give one.
 func placeholder(p *provisionerpb.Parameter) string {
 	switch {
 	case p.GetType() == "list(string)":

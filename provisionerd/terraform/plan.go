@@ -29,7 +29,7 @@ type planInput struct {
 	lifted    template.Edited // files of the template with another content
 }
 
-// planned is what a plan says.
+// planned is the content of a plan.
 type planned struct {
 	resources []node // managed, with their dependencies
 	data      []node

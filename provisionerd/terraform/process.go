@@ -81,7 +81,7 @@ type processServer struct {
 	over     sync.WaitGroup
 }
 
-// offerProcess lets a workspace build ask for its workspace's process, and tells it how in env. Called with s.mu held.
+// offerProcess lets a workspace build request its workspace's process, with variables that it adds to env. Called with s.mu held.
 func (s *slot) offerProcess(f facts, env map[string]string) error {
 	id, err := uuid.FromBytes(f.metadata.GetWorkspaceId())
 	if !f.build || err != nil || id == uuid.Nil {

@@ -109,8 +109,8 @@ func remainsName(jobID string, epoch uint64) string {
 	return jobID + "-" + strconv.FormatUint(epoch, 10)
 }
 
-// Recover implements job.Executor. It knows the jobs that a predecessor with the same RunDir left; a slot on a memory file
-// system does not outlive the host, and then what is known is all there is.
+// Recover implements job.Executor. It finds the jobs that a predecessor with the same RunDir left. Slots on a memory file system do not
+// survive a reboot; then it has only known.
 func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
 	dir := filepath.Join(e.runDir, leftDir, remainsName(hex.EncodeToString(jobID[:]), epoch))
 	found, err := statesIn(filepath.Join(dir, "w"))
@@ -123,8 +123,8 @@ func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, know
 	return remains, nil
 }
 
-// lastSaid reads what Terraform printed after its daemon's death: the changes that ended or began, and the state when no file took
-// it. What cannot be read was not said.
+// lastSaid reads what Terraform printed after its daemon's death: the changes that ended or began, and the state if Terraform could not write
+// it to a file. It ignores what it cannot read.
 func lastSaid(dir string) (changes []*provisionerpb.Change, dump []byte) {
 	f, err := openFolder(dir)
 	if err != nil {
@@ -147,7 +147,7 @@ func lastSaid(dir string) (changes []*provisionerpb.Change, dump []byte) {
 	return changes, dump
 }
 
-// statesIn reads the states of a working folder, none when there is no such folder.
+// statesIn reads the states of a working folder. Without the folder there are none.
 func statesIn(dir string) ([][]byte, error) {
 	f, err := openFolder(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -107,8 +107,8 @@ func (d *deriver) count(address string) (count int) {
 	return count
 }
 
-// ownerOf finds the resource that a node belongs to, nil when there is none. Candidates are all that depend on it; the owner
-// is one that depends on no other candidate, the first by address; among its instances the one with the node's index.
+// ownerOf returns the resource to which a node belongs, or nil. Candidates are all resources that depend on the node. The owner depends on
+// no other candidate, and is the first such by address; among its instances, the one with the node's index.
 func (d *deriver) ownerOf(n *node) *owner {
 	address := n.address()
 	candidates := map[string]bool{}
@@ -134,7 +134,7 @@ func (d *deriver) ownerOf(n *node) *owner {
 	return best
 }
 
-// attach adds to an agent what is a resource of its own: apps, scripts, variables.
+// attach adds an agent's apps, scripts and variables, which are separate resources, to the agent.
 func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
 	id := uuidText(a.Id)
 	var envs []agentEnv

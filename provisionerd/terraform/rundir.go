@@ -129,7 +129,7 @@ func emptyRunDir(root *os.Root) (kept bool, err error) {
 }
 
 // sweep removes the run folders of executors that are gone: derived ones of this account whose lock is free, and which hold nothing that
-// Recover may ask for, or only what is older than that is kept.
+// Recover may need, or only what is too old to be kept.
 func sweep(volatile string, now time.Time) error {
 	parent, err := os.OpenRoot(volatile)
 	if err != nil {
@@ -164,7 +164,7 @@ func sweepOne(parent *os.Root, name string, now time.Time) error {
 	defer root.Close()
 	lock, err := root.OpenFile(runLock, os.O_RDWR|noFollow, 0)
 	if err != nil {
-		return nil // it cannot be told whose it is
+		return nil // its owner is unknown
 	}
 	defer lock.Close()
 	if tryLock(lock) != nil {
@@ -179,8 +179,8 @@ func sweepOne(parent *os.Root, name string, now time.Time) error {
 	return nil
 }
 
-// remains reports whether a run folder holds what is left of jobs, and when its content last changed. What cannot be read may be remains of
-// now.
+// remains reports whether a run folder holds remains of jobs, and when its content last changed. It treats what it cannot read as recent
+// remains.
 func remains(root *os.Root) (since time.Time, found bool) {
 	for _, dir := range []string{".", leftDir} {
 		entries, err := fs.ReadDir(root.FS(), dir)

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Providers are large, and each template version installs its own. Files of the same content are one on the disk: the store, beside
-// the versions, names them by their hash, and the versions hold hard links. Only the daemon writes there, and what it takes in it
-// copies, so no process that init has left behind has such a file open.
+// Providers are large, and each template version installs its own. Files with the same content share one file on disk: the store, beside the
+// versions, names them by hash, and the versions hold hard links. Only the daemon writes there, and it copies what it adds, so that no
+// process that init left behind has such a file open.
 const (
 	versionsDir = "templates" // below the cache folder
 	storeDir    = "providers" // below the cache folder
@@ -85,7 +85,7 @@ func shareFile(root *os.Root, name string, mode fs.FileMode) error {
 
 // store copies a file into the store and returns its name there, by the hash of what was copied.
 func store(root *os.Root, name string, mode fs.FileMode) (string, error) {
-	fresh := path.Join(storeDir, ".new-"+rand.Text()) // tidyStore removes what is left of it
+	fresh := path.Join(storeDir, ".new-"+rand.Text()) // tidyStore removes leftovers
 	file, err := root.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", err
@@ -118,7 +118,7 @@ func hashOf(root *os.Root, name string, out io.Writer) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// tidyStore deletes the files that no version links to any more.
+// tidyStore deletes files to which no version links.
 func tidyStore(cacheDir string) error {
 	dir := filepath.Join(cacheDir, storeDir)
 	entries, err := os.ReadDir(dir)

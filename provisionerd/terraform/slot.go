@@ -21,8 +21,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// slot is a place for one job at a time. Its folder is the daemon's, and so is what is noted about the job; the job gets three
-// folders in it, which the daemon fills before it gives them away, and never writes into afterwards:
+// slot is a place for one job at a time. The daemon owns its folder and the note about the job. The job gets three folders in it, which the
+// daemon fills before it hands them over, and never writes to afterwards:
 //
 //	<run>/s3/w        the job's working folder, a new one for each plan
 //	<run>/s3/h        its HOME
@@ -51,7 +51,7 @@ type slot struct {
 // jobAccount is what a job's account is called in its sandbox.
 const jobAccount = "job"
 
-// note is what is known about a job besides its files.
+// note records a job besides its files.
 type note struct {
 	JobID string `json:"job_id"` // hex
 	Epoch uint64 `json:"epoch"`
@@ -137,7 +137,7 @@ func (s *slot) reset() error {
 	return nil
 }
 
-// renew makes one of the slot's folders anew, empty and the daemon's: own gives it away. Nothing of the job may run.
+// renew replaces one of the slot's folders by an empty one that the daemon owns; own hands it over. No process of the job may run.
 func (s *slot) renew(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("empty slot: %w", err)
@@ -178,14 +178,13 @@ func (s *slot) prepareLocked() error {
 	return nil
 }
 
-// newTerraform makes a terraform-exec object and lets it learn the program's version, which it otherwise does at its first
-// use.
+// newTerraform makes a terraform-exec object and passes it the program's version, which it would otherwise find out at its first use.
 func (e *Executor) newTerraform(dir, command string) (*tfexec.Terraform, error) {
 	tf, err := tfexec.NewTerraform(dir, command)
 	if err != nil {
 		return nil, fmt.Errorf("set up terraform: %w", err)
 	}
-	// A graceful stop takes what it takes; an end at once kills the whole group.
+	// A graceful stop has no time limit here; an immediate end kills the whole group.
 	err = errors.Join(tf.SetEnv(e.baseEnv), tf.SetDisablePluginTLS(true), tf.SetWaitDelay(0))
 	if err != nil {
 		return nil, fmt.Errorf("set up terraform: %w", err)
@@ -282,7 +281,7 @@ func (s *slot) end() error {
 	return errors.Join(err, s.reset(), s.allow(grant{}), removeFile(s.jobFile()))
 }
 
-// killLeft ends what is left of the slot's processes and forgets it.
+// killLeft ends the slot's remaining processes and forgets them.
 func (s *slot) killLeft() {
 	if p, err := readProcess(s.pidFile()); err == nil {
 		sandbox.KillGroup(p)
@@ -376,7 +375,7 @@ func whenNoted(pidFile string, done, over <-chan struct{}, do func(sandbox.Proce
 	}
 }
 
-// leaveTime is how long what a local-exec left in the background may take to get into a session of its own.
+// leaveTime is how long a background process of a local-exec may take to move to its own session.
 const leaveTime = 250 * time.Millisecond
 
 // letLeave waits until the group of p is empty, at most leaveTime: a process that was started just before Terraform ended may
@@ -429,7 +428,7 @@ func removeFile(name string) error {
 	return nil
 }
 
-// discardOutput ends terraform-exec's habit to go on writing to the last writer it was given.
+// discardOutput stops terraform-exec from writing to the last writer that it was given.
 func discardOutput(tf *tfexec.Terraform) {
 	tf.SetStdout(io.Discard)
 	tf.SetStderr(io.Discard)

@@ -224,7 +224,7 @@ func (s spaces) stop(id uuid.UUID) error {
 	name := filepath.Join(dir, "process")
 	owner, err := ownerOf(dir)
 	if err != nil {
-		return nil // there is no folder: nothing was ever started here
+		return nil // without the folder no process was ever started
 	}
 	p, err := readProcess(name)
 	if owner != os.Geteuid() || err != nil {

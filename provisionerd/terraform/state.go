@@ -40,10 +40,10 @@ type stateInstance struct {
 	Deposed      string          `json:"deposed"`
 }
 
-// errNotState is the error for bytes that are no complete state.
+// errNotState reports that bytes are not a complete state.
 var errNotState = errors.New("not a complete Terraform state")
 
-// parseState reads a raw state. Terraform writes its state in place, so half a file is to be expected.
+// parseState parses a raw state. Terraform writes its state in place, so the file may be incomplete.
 func parseState(text []byte) (*state, error) {
 	var s state
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -55,9 +55,9 @@ func parseState(text []byte) (*state, error) {
 	return &s, nil
 }
 
-// newestOf returns the newest complete state among the given ones, nil when there is none. The first is the one that was seen
-// earlier: a file that Terraform was killed over may be torn, or may be an older state that is written anew. States of two
-// lineages cannot be compared; the later one counts.
+// newestOf returns the newest complete state, or nil. earlier is a state that was read before the others: a file may be torn because
+// Terraform was killed while writing it, or hold an older state that was written again. States of different lineages cannot be
+// compared; the later one counts.
 func newestOf(earlier []byte, later ...[]byte) []byte {
 	var newest []byte
 	var last *state

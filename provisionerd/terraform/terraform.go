@@ -35,7 +35,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Binary is the path of terraform or tofu. Empty means the first of both in PATH.
 	Binary string
-	// Install lets New download Terraform into CacheDir when there is no Binary.
+	// Install lets New download Terraform into CacheDir if Binary is empty.
 	Install bool
 	// CacheDir holds unpacked and initialized template versions. Several executors may share it. Empty means
 	// /var/cache/codermesh for root, else a folder in the user's cache folder.
@@ -85,7 +85,7 @@ type Executor struct {
 	derived   bool     // runDir is named by chooseDirs
 	lock      *os.File // of runDir
 	cache     *cache
-	baseEnv   map[string]string // of Terraform, without what is the slot's
+	baseEnv   map[string]string // of Terraform, without the slot's own
 	initEnv   map[string]string // in addition for init
 	cgroups   bool              // jobs are bounded by cgroups
 
@@ -98,9 +98,9 @@ type Executor struct {
 	evaluations chan int // slots that no evaluation uses
 }
 
-// New finds Terraform, claims its folders, puts aside what a killed predecessor left (see Recover), and begins to warm up
-// slots. Errors for people are faults: no usable Terraform, folders in use by another process. It may block for a download
-// when opts.Install is set; ctx bounds that.
+// New finds Terraform, claims its folders, sets aside what a killed predecessor left (see Recover), and starts preparing slots. Its errors
+// are faults if the user can mend them: no usable Terraform, folders in use by another process. It may block for a download if
+// opts.Install is set; ctx bounds that.
 func New(ctx context.Context, opts Options) (*Executor, error) {
 	if len(opts.Worker) == 0 {
 		return nil, errors.New("create executor: no worker command")
@@ -163,10 +163,10 @@ func (e *Executor) setUp(ctx context.Context) (err error) {
 	return nil
 }
 
-// Name says what runs the jobs: "terraform 1.11.4".
+// Name describes what runs the jobs: "terraform 1.11.4".
 func (e *Executor) Name() string { return e.binary.name() }
 
-// Isolation says for people what confines templates here.
+// Isolation describes for users what confines templates here.
 func (e *Executor) Isolation() string { return e.isolation.String() }
 
 // Concerns are what an operator should know about the confinement of templates here, as sentences; none when it is complete.
@@ -231,7 +231,7 @@ func (e *Executor) mayRun(ctx context.Context) error {
 	return nil
 }
 
-// Close ends what is kept warm. Idempotent. Call it after the last Run returned.
+// Close ends prepared processes. It is idempotent. Call it after the last Run has returned.
 func (e *Executor) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -248,7 +248,7 @@ func (e *Executor) Close() error {
 	return errors.Join(append(errs, e.isolation.accounts.close(), e.leaveRunDir())...)
 }
 
-// takeSlot returns the slot with the number n, made if there is none yet.
+// takeSlot returns slot n, and makes it if there is none yet.
 func (e *Executor) takeSlot(n int) (*slot, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -269,7 +269,7 @@ func (e *Executor) takeSlot(n int) (*slot, error) {
 // giveBack cleans the slot and warms it up for the next job.
 func (e *Executor) giveBack(s *slot) {
 	if err := s.end(); err != nil {
-		e.log.Warn("clean slot", "err", err)
+		e.log.Warn("cannot clean slot", "err", err)
 	}
 	e.warm(s.n)
 }
@@ -287,7 +287,7 @@ func (e *Executor) warm(n int) {
 			err = s.prepare()
 		}
 		if err != nil && !e.isClosed() {
-			e.log.Warn("warm up slot", "err", err)
+			e.log.Warn("cannot prepare slot", "err", err)
 		}
 	})
 }
@@ -325,7 +325,7 @@ func (e *Executor) chooseDirs() error {
 	if e.runDir, err = filepath.Abs(e.opts.RunDir); err != nil {
 		return fmt.Errorf("choose run folder: %w", err)
 	}
-	// As root, templates run under other accounts, which must reach it.
+	// As root, templates run as another account, which must reach it.
 	_, open := reachable(existing(e.runDir))
 	if len(e.runDir) > maxRunDir || root && !open {
 		sum := sha256.Sum256([]byte(e.runDir))

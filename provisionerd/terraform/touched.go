@@ -16,7 +16,7 @@ type touched struct {
 	steps []*provisionerpb.Change
 }
 
-// event takes in what Terraform reports.
+// event handles an event of Terraform.
 func (t *touched) event(e event) {
 	step := changeOf(e)
 	if step == nil {

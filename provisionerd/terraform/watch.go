@@ -48,7 +48,7 @@ func (w *watch) event(e event) {
 	}
 	select {
 	case w.wake <- changed:
-	default: // one look is due anyway
+	default: // a check is due anyway
 	}
 }
 
@@ -168,7 +168,7 @@ func newPlan(initial []byte) *plan {
 	return p
 }
 
-// event takes in what Terraform plans, which it tells before it changes anything, and what it has done.
+// event handles an event of Terraform: plans, which precede all changes, and changes that it made.
 func (p *plan) event(e event) {
 	switch e.resource {
 	case "coder_agent", "coder_app", "coder_script", "coder_env":

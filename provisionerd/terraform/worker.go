@@ -35,7 +35,7 @@ import (
 // resolve it to their own default registry, which is also how templates name it.
 const providerKey = "coder/coder"
 
-// workerTimeout bounds how long a worker may take to serve after it got its facts.
+// workerTimeout bounds how long a worker may take to serve after receiving its facts.
 const workerTimeout = 20 * time.Second
 
 // workerRequest is the one line a worker reads.
@@ -51,9 +51,9 @@ type workerRequest struct {
 // workerConns is the descriptor over which a worker gets its connections.
 const workerConns = 3
 
-// ServeProvider is the provider worker: the program's hidden command "provider-worker". It reads one JSON line, makes that
-// its whole environment, writes a line when it serves the coder provider, another when it cannot go on, and returns when stdin ends. It
-// listens nowhere: the daemon hands it connections over the descriptor 3. Its standard error is noise and belongs in /dev/null.
+// ServeProvider is the provider worker: the program's hidden command "provider-worker". It reads one JSON line, makes that its whole
+// environment, writes a line once it serves the coder provider and another if it fails, and returns when stdin ends. It has no
+// listener: the daemon passes it connections over descriptor 3. Its standard error is noise and belongs in /dev/null.
 func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	served := provider.New() // ahead of the facts: it is the slow part
 	in := bufio.NewReader(stdin)
@@ -151,7 +151,7 @@ type worker struct {
 	// closing is set before the daemon ends the worker.
 	closing atomic.Bool
 	done    chan struct{}
-	end     string // how it ended, for people; written before done is closed
+	end     string // how it ended, for users; written before done is closed
 }
 
 // maxReason bounds what a worker writes about its end, in bytes.

@@ -34,7 +34,7 @@ type Policy struct {
 	UID     int      `json:"uid,omitempty"` // 0 keeps the caller's
 	GID     int      `json:"gid,omitempty"`
 	Groups  []int    `json:"groups,omitempty"`
-	// Confine turns on Landlock, as far as the kernel has it, and the filter of system calls.
+	// Confine turns on the system call filter, and Landlock if the kernel supports it.
 	Confine bool     `json:"confine,omitempty"`
 	Debug   bool     `json:"debug,omitempty"` // leave the system calls of debuggers
 	Write   []string `json:"write,omitempty"` // files and folders to read, write and execute in, for Landlock

@@ -20,18 +20,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exec is the program's hidden command "sandbox-exec": it takes the name of a policy file and the arguments for the
-// program that the policy names. It returns only on failure. Call it before anything else in main: a confined process that
-// holds open files would hand them on.
+// Exec is the program's hidden command "sandbox-exec": its arguments are the name of a policy file and the arguments of the policy's program.
+// It returns only on failure. Call it before anything else in main: a confined process would inherit open files.
 //
-// With namespaces, which bubblewrap makes, three processes stand in a line:
+// With bubblewrap's namespaces the processes form a chain:
 //
 //	sandbox-exec   notes its process, joins the job's cgroups, becomes bwrap
 //	  └ bwrap      waits, and passes on the exit status
 //	      └ sandbox-init   process 1 of the namespaces: Init
 //	          └ terraform
 //
-// Without, this process confines itself and becomes Terraform.
+// Without namespaces, this process confines itself and becomes Terraform.
 func Exec(args []string) error {
 	if len(args) == 0 {
 		return errors.New("sandbox-exec is for the program's own use")
@@ -82,7 +81,7 @@ func Exec(args []string) error {
 	return p.become(note, nil, func(string, string) []string { return append([]string{p.Exec}, args[1:]...) })
 }
 
-// note writes a process into the policy's file. Bubblewrap, when there is one, adds the number of process 1.
+// note records a process in the policy's file. Bubblewrap, if used, adds the number of process 1.
 func (p Policy) note(file *os.File, pid int) error {
 	of, err := Identify(pid)
 	if err != nil {
@@ -166,7 +165,7 @@ func (p Policy) becomeAccount() error {
 	if p.Outlive || p.UID == 0 && len(p.Bwrap) == 0 {
 		return nil
 	}
-	// Also because a change of account makes the kernel forget what was set. Terraform takes SIGINT as a wish to save and end.
+	// Repeated because a change of account resets it. Terraform saves its state and ends on SIGINT.
 	sign := unix.SIGINT
 	if len(p.Bwrap) > 0 {
 		sign = unix.SIGTERM
@@ -177,7 +176,7 @@ func (p Policy) becomeAccount() error {
 	return nil
 }
 
-// confine turns on Landlock and the filter of system calls for the calling thread, and what it becomes and starts.
+// confine turns on Landlock and the system call filter for the calling thread, and for what it executes and starts.
 func (p Policy) confine() error {
 	if LandlockABI() > 0 {
 		if err := confine(p.Write, p.Read); err != nil {
@@ -187,7 +186,7 @@ func (p Policy) confine() error {
 	return filterCalls(p.Debug)
 }
 
-// Apply bounds this process and what it becomes.
+// Apply sets the resource limits of this process and of what it executes.
 func (l Limits) Apply() error {
 	for resource, bound := range map[int]uint64{unix.RLIMIT_DATA: l.Memory, unix.RLIMIT_FSIZE: l.File, unix.RLIMIT_NPROC: l.Processes} {
 		if bound == 0 {
@@ -200,8 +199,8 @@ func (l Limits) Apply() error {
 	return nil
 }
 
-// NamespacesCount reports whether the kernel counts an account's processes in each user namespace apart, as it does since 5.14. Before, a
-// bound on a job's processes would count all others of the daemon's account.
+// NamespacesCount reports whether the kernel counts an account's processes separately in each user namespace, as it does since 5.14. Older
+// kernels would count all processes of the daemon's account against a job's limit.
 func NamespacesCount() bool {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -219,8 +218,8 @@ func AtLeast(release string, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// BecomeUser gives up root for good. A uid of 0 changes nothing. The process is not dumpable afterwards: others of the same
-// account can read neither its environment nor its memory.
+// BecomeUser gives up root for good. A uid of 0 changes nothing. The process is not dumpable afterwards, so other processes of the account
+// can read neither its environment nor its memory.
 func BecomeUser(uid, gid int) error {
 	if uid != 0 {
 		if err := syscall.Setgid(gid); err != nil {
@@ -233,8 +232,8 @@ func BecomeUser(uid, gid int) error {
 	return Undumpable()
 }
 
-// Undumpable forbids processes of the same account to read this process's environment and memory. The daemon calls it once,
-// early: job processes may run under its account.
+// Undumpable keeps processes of the same account from reading this process's environment and memory. The daemon calls it once, early,
+// because jobs may run under its account.
 func Undumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make process undumpable: %w", err)
@@ -242,7 +241,7 @@ func Undumpable() error {
 	return nil
 }
 
-// LandlockABI is the kernel's Landlock version, 0 when there is none.
+// LandlockABI returns the kernel's Landlock version, or 0.
 func LandlockABI() int {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -261,8 +260,7 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 )
 
-// confine restricts the calling thread, and what it becomes and starts, to the given files. Names that do not exist are left
-// out.
+// confine restricts the calling thread, and what it executes and starts, to the given files. It ignores names that do not exist.
 func confine(write, read []string) error {
 	abi := LandlockABI()
 	if abi == 0 {
@@ -277,7 +275,7 @@ func confine(write, read []string) error {
 	}
 	handled := writeFile | makeAll | landlockReadDir | landlockReadFile
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
-	// The size grows with the ABI; the first field alone is known to all.
+	// The size grows with the ABI; all versions know the first field.
 	size := unsafe.Sizeof(attr.Handled_access_fs)
 	if abi >= 6 {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
@@ -334,7 +332,7 @@ func allowPath(ruleset int, name string, file, folder uint64) error {
 	return nil
 }
 
-// ChildAttr is for our own children: a process group of their own, and no life without us.
+// ChildAttr gives our own children a separate process group, and ends them with this process.
 func ChildAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -374,8 +372,8 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: start, Boot: string(bytes.TrimSpace(boot))}, nil
 }
 
-// KillGroup ends the process group that p leads or led, and waits for none of it. A number that another process has got since
-// is left alone: while members of the old group live, the kernel does not give it out again.
+// KillGroup kills the process group that p leads or led, and does not wait. It leaves another process with p's number alone: while members
+// of the old group live, the kernel does not reuse the number.
 func KillGroup(p Process) {
 	if p.PID <= 1 {
 		return
@@ -397,7 +395,7 @@ func (p Process) Alive() bool {
 	return err == nil && now.Start == p.Start && now.Boot == p.Boot
 }
 
-// Signal asks what p runs to end: Terraform, or a workspace's process. It reports whether that could hear it.
+// Signal asks what p runs to end: Terraform, or a workspace's process. It reports whether that handles the signal.
 func (p Process) Signal(sign syscall.Signal) bool {
 	switch {
 	case !p.Alive() || p.Namespaces && (p.Init == 0 || !listens(p.Init, sign)):
@@ -408,7 +406,7 @@ func (p Process) Signal(sign syscall.Signal) bool {
 	return syscall.Kill(p.PID, sign) == nil
 }
 
-// listens reports whether a process has a handler for a signal. The kernel drops one for which a process 1 has none.
+// listens reports whether a process handles a signal. The kernel drops signals that a process 1 does not handle.
 func listens(pid int, sign syscall.Signal) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -425,7 +423,7 @@ func GroupAlive(p Process) bool {
 	return p.PID > 1 && syscall.Kill(-p.PID, 0) == nil
 }
 
-// PeerAccount is the account of the process at the other end of a unix socket.
+// PeerAccount returns the account of the process at the other end of a unix socket.
 func PeerAccount(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -442,8 +440,8 @@ func PeerAccount(conn *net.UnixConn) (int, error) {
 	return int(peer.Uid), nil
 }
 
-// KillAccount ends every process of an account that is a job's or a workspace's alone. It takes a process of that account to
-// tell the kernel so in one call, which nothing that forks can outrun.
+// KillAccount kills every process of an account that belongs to one job or workspace. It starts a process of that account which does it in
+// one system call, so that no forking process can escape.
 func KillAccount(self string, uid int) error {
 	cmd := exec.Command(self, "sandbox-kill")
 	cmd.Env = []string{}
@@ -460,7 +458,7 @@ func Kill() error {
 	if os.Getuid() < LowestAccount || os.Getuid() != os.Geteuid() {
 		return errors.New("sandbox-kill is for the program's own use")
 	}
-	// What was told to end takes a moment.
+	// Killed processes take a moment to end.
 	for deadline := time.Now().Add(killTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if err := syscall.Kill(-1, syscall.SIGKILL); errors.Is(err, syscall.ESRCH) {
 			return nil
@@ -474,10 +472,10 @@ func Kill() error {
 	return errors.New("end processes: some do not end")
 }
 
-// killTime is how long processes may take to be gone after they were killed.
+// killTime is how long killed processes may take to end.
 const killTime = 10 * time.Second
 
-// runningAs is how many processes besides this one an account has, without those that have ended and wait for their parent.
+// runningAs returns how many processes besides this one an account has, without zombies.
 func runningAs(uid int) (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 // sources, and the locals that these use. Terraform evaluates it exactly as it would the whole, but needs no other provider
 // and no credentials. Removed text becomes blanks, so that lines keep their numbers.
 //
-// Where the source reads a resource, a module or another provider's data, it is left out, and its value has to come from a
-// plan of the whole template.
+// Data sources that read a resource, a module or another provider's data are omitted. Their values must come from a plan of the whole
+// template.
 
-// Edited is a new content of a file of the root module.
+// Edited holds new contents of files of the root module.
 type Edited map[string][]byte
 
 // ErrNoProjection is returned for templates that cannot be reduced.

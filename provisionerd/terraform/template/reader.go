@@ -44,7 +44,7 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// cannotRead is the template's mistake where a link leads nowhere or outside, and the daemon's trouble otherwise.
+// cannotRead returns a fault if a link leads nowhere or outside, which is the template's mistake, and else an internal error.
 func cannotRead(name string, err error) error {
 	var path *fs.PathError
 	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &path) && path.Err != nil && path.Err.Error() == "path escapes from parent" {

@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Source is what the source of a template says without running Terraform.
+// Source is what Read finds in the source of a template.
 type Source struct {
 	Dir       string // the unpacked template
 	Readme    string
@@ -40,7 +40,7 @@ type Source struct {
 	Impossible error             // why an agent could never connect; nil: none is known
 }
 
-// moduleSchema is what of a module's top level we look at.
+// moduleSchema lists the top-level blocks of a module that Read examines.
 var moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 	{Type: "terraform"},
 	{Type: "variable", LabelNames: []string{"name"}},
@@ -51,7 +51,7 @@ var moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 	{Type: "module", LabelNames: []string{"name"}},
 }}
 
-// Read looks at an unpacked template. A mistake in its syntax is a fault that begins with file and line.
+// Read examines an unpacked template. A syntax error is a fault that begins with file and line.
 func Read(dir string) (*Source, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -247,9 +247,8 @@ func Literal(expr hcl.Expression) string {
 	return value.AsString()
 }
 
-// readSecretNames finds out which of the owner's secrets the source names, in the root module and in all that it uses. A
-// name counts wherever it stands as a word of the language or as a quoted word, which can only be too careful. What a link
-// outside of the folder leads to does not count.
+// readSecretNames collects which of the owner's secrets the source names, in the root module and in all modules that it uses. A name counts
+// wherever it appears as an identifier or quoted word, which errs on the safe side. Files behind links out of the folder do not count.
 func (t *Source) readSecretNames(root *os.Root) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {

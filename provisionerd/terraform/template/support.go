@@ -67,7 +67,7 @@ func CheckAgent(place, address, os, auth string) error {
 	return nil
 }
 
-// Place is where in the source an address is declared: for what is in a module of the root, where the module is called.
+// Place returns where the source declares an address. For an address inside a module that is where the root module calls it.
 func (t *Source) Place(address string) string {
 	if rest, ok := strings.CutPrefix(address, "module."); ok {
 		name, _, _ := strings.Cut(rest, ".")
