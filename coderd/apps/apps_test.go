@@ -286,9 +286,9 @@ func TestStreams(t *testing.T) {
 func TestTrouble(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.exec(`INSERT INTO workspace_apps (id, agent_id, slug, url, external) VALUES ($1, $2, 'docs', 'https://example.com', true)`, uuid.New(), w.agent)
-	w.exec(`INSERT INTO workspace_apps (id, agent_id, slug, command) VALUES ($1, $2, 'top', 'htop')`, uuid.New(), w.agent)
-	w.exec(`INSERT INTO workspace_apps (id, agent_id, slug, url, health) VALUES ($1, $2, 'sick', 'http://localhost:1', 'unhealthy')`, uuid.New(), w.agent)
+	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, url, external) VALUES ($1, $2, 'docs', 'https://example.com', true)`, uuid.New(), w.agent)
+	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, command) VALUES ($1, $2, 'top', 'htop')`, uuid.New(), w.agent)
+	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, url, health) VALUES ($1, $2, 'sick', 'http://localhost:1', 'unhealthy')`, uuid.New(), w.agent)
 	b := w.browser("ann")
 	want := func(slug string, status int, text string) {
 		t.Helper()
@@ -335,9 +335,9 @@ func TestTrouble(t *testing.T) {
 func TestUseIsNoted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour'`)
+	w.Exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour'`)
 	used := func() (at time.Time) {
-		if err := w.db.Pool.QueryRow(t.Context(), `SELECT last_used_at FROM workspaces`).Scan(&at); err != nil {
+		if err := w.DB.Pool.QueryRow(t.Context(), `SELECT last_used_at FROM workspaces`).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
 		return at

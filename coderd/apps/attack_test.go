@@ -289,7 +289,7 @@ func TestHosts(t *testing.T) {
 		t.Errorf("an absolute address: %s", got)
 	}
 	// Names that contain markup come back as text.
-	w.exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, url, external) VALUES ($1, $2, 'docs', '<script>alert(1)</script>', 'https://example.com', true)`, uuid.New(), w.agent)
+	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, url, external) VALUES ($1, $2, 'docs', '<script>alert(1)</script>', 'https://example.com', true)`, uuid.New(), w.agent)
 	if _, body, _ := w.browser("ann").open(host("docs") + "/"); strings.Contains(body, "<script>") || !strings.Contains(body, "&lt;script&gt;") {
 		t.Errorf("markup comes through: %s", body)
 	}

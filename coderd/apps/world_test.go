@@ -19,12 +19,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/coderd/apps"
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -37,9 +37,9 @@ const (
 
 // world is a server with a workspace of ann's whose agent listens on loopback ports of this machine.
 type world struct {
+	*coderdtest.Server
 	*apps.Service
 	t      *testing.T
-	db     *database.DB
 	server *httptest.Server
 	app    *httptest.Server // what listens in the workspace
 	port   int
@@ -85,22 +85,20 @@ func (w *world) DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (ne
 
 func newWorld(t *testing.T, edit func(*apps.Options)) *world {
 	t.Helper()
-	w := &world{t: t, db: dbtest.New(t), users: map[string]rbac.Actor{}, running: true}
+	w := &world{t: t, Server: coderdtest.New(t), users: map[string]rbac.Actor{}, running: true}
 	w.app = httptest.NewServer(http.HandlerFunc(w.serveApp))
 	w.port = w.app.Listener.Addr().(*net.TCPAddr).Port
 	for name, roles := range map[string][]string{"ann": nil, "bob": nil, "olga": {rbac.RoleOwner}} {
-		id := uuid.New()
-		w.exec(`INSERT INTO users (id, username, email) VALUES ($1, $2, $2 || '@example.com')`, id, name)
-		w.users[name] = rbac.Actor{UserID: id, Username: name, KeyID: name, Roles: roles}
+		w.users[name] = rbac.Actor{UserID: w.User(name), Username: name, KeyID: name, Roles: roles}
 	}
-	w.agent = w.workspace("ann", "dev")
+	w.agent = w.AgentRow(w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded))
 	w.addApp("code", "owner", fmt.Sprintf("http://localhost:%d/", w.port))
 	w.addApp("team", "authenticated", fmt.Sprintf("http://localhost:%d/", w.port))
 	w.addApp("org", "organization", fmt.Sprintf("http://localhost:%d/", w.port))
 	w.addApp("all", "public", fmt.Sprintf("http://localhost:%d/", w.port))
 	w.addApp("start", "owner", fmt.Sprintf("http://127.0.0.1:%d/lab/tree?folder=/home", w.port))
 	w.addApp("elsewhere", "public", "http://169.254.169.254/latest")
-	sealer, err := seal.Load(t.Context(), w.db)
+	sealer, err := seal.Load(t.Context(), w.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +108,7 @@ func newWorld(t *testing.T, edit func(*apps.Options)) *world {
 	}
 	log := slog.New(slog.DiscardHandler)
 	opts := apps.Options{
-		DB: w.db, Logger: log, Sealer: sealer, AccessURL: access, WildcardHost: wildcard,
+		DB: w.DB, Logger: log, Sealer: sealer, AccessURL: access, WildcardHost: wildcard,
 		Accounts: w, Agents: w, Mesh: w,
 	}
 	if edit != nil {
@@ -135,50 +133,9 @@ func newWorld(t *testing.T, edit func(*apps.Options)) *world {
 	return w
 }
 
-func (w *world) exec(sql string, args ...any) {
-	w.t.Helper()
-	if _, err := w.db.Pool.Exec(w.t.Context(), sql, args...); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// workspace makes a running one with an agent called main.
-func (w *world) workspace(owner, name string) uuid.UUID {
-	w.t.Helper()
-	user := w.users[owner].UserID
-	file, job, version, template, ws, build, resource, agent := uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New()
-	tx, err := w.db.Pool.Begin(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer tx.Rollback(context.WithoutCancel(w.t.Context()))
-	for _, step := range []struct {
-		sql  string
-		args []any
-	}{
-		{`INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, gen_random_uuid()::text, 'application/x-tar', '', $2)`, []any{file, user}},
-		{`INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, status, started_at, completed_at)
-			SELECT $1, id, $2, 'workspace_build', $3, 'succeeded', now(), now() FROM organizations`, []any{job, user, file}},
-		{`INSERT INTO template_versions (id, organization_id, job_id, name, created_by) SELECT $1, id, $2, 'v', $3 FROM organizations`, []any{version, job, user}},
-		{`INSERT INTO templates (id, organization_id, name, active_version_id, created_by) SELECT $1, id, $2, $3, $4 FROM organizations`, []any{template, "t-" + name, version, user}},
-		{`INSERT INTO workspaces (id, organization_id, owner_id, template_id, name) SELECT $1, id, $2, $3, $4 FROM organizations`, []any{ws, user, template, name}},
-		{`INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id) VALUES ($1, $2, 1, $3, $4, 'start', $5)`, []any{build, ws, version, job, user}},
-		{`INSERT INTO workspace_resources (id, job_id, transition, type, name) VALUES ($1, $2, 'start', 'x', 'y')`, []any{resource, job}},
-		{`INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name) VALUES ($1, $2, $3, 1, 'main')`, []any{agent, resource, ws}},
-	} {
-		if _, err := tx.Exec(w.t.Context(), step.sql, step.args...); err != nil {
-			w.t.Fatalf("%s: %v", step.sql, err)
-		}
-	}
-	if err := tx.Commit(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-	return agent
-}
-
 func (w *world) addApp(slug, share, address string) {
 	w.t.Helper()
-	w.exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, sharing_level, url) VALUES ($1, $2, $3, $3, $4, $5)`, uuid.New(), w.agent, slug, share, address)
+	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, sharing_level, url) VALUES ($1, $2, $3, $3, $4, $5)`, uuid.New(), w.agent, slug, share, address)
 }
 
 func (w *world) who(token string) (rbac.Actor, error) {

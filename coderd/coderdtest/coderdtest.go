@@ -57,6 +57,7 @@ var roles = map[string][]string{"tom": {rbac.RoleTemplateAdmin}, "olga": {rbac.R
 type Server struct {
 	*coderd.Server
 	T   testing.TB
+	Log *slog.Logger
 	DB  *database.DB
 	URL *url.URL
 	// Org is the default organization.
@@ -116,9 +117,10 @@ func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Log = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s.URL = &url.URL{Scheme: "http", Host: listener.Addr().String()}
 	opts := coderd.Options{
-		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})), DB: s.database(), AccessURL: s.URL, HTTP: listener,
+		Logger: s.Log, DB: s.database(), AccessURL: s.URL, HTTP: listener,
 		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, States: s.States,
 		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
 			if s.Evaluate == nil {
@@ -258,7 +260,7 @@ func (s *Server) With(token secret.Token) *sdk.Client {
 	return c
 }
 
-// Logged is what the server has logged.
+// Logged is what was written to Log.
 func (s *Server) Logged() string { return s.log.String() }
 
 type log struct {

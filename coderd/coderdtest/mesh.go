@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"testing"
 	"time"
@@ -97,6 +98,13 @@ func (m *Member) Refusal() fault.Code {
 	defer cancel()
 	_, err := m.Client.Welcome(ctx)
 	return fault.CodeOf(err)
+}
+
+// Dial opens a connection to a port of a peer, for at most the given time.
+func (m *Member) Dial(peer uuid.UUID, port uint16, limit time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(m.T.Context(), limit)
+	defer cancel()
+	return m.Node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(peer), port))
 }
 
 // Serve has handle answer each connection to a port of the member's node.

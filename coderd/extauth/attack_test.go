@@ -192,12 +192,12 @@ func TestVerifierStaysInTheBrowser(t *testing.T) {
 	w := newWorld(t)
 	b := w.browser("ann")
 	to := b.stop(callback, 1)
-	at := mustParse(t, w.api.URL+callback)
+	at := mustParse(t, w.URL.String()+callback)
 	found := false
 	for _, c := range b.Jar.Cookies(at) {
 		if c.Name == "coder_external_auth_verifier" {
 			found = true
-			if strings.Contains(to, c.Value) || strings.Contains(w.logged(), c.Value) {
+			if strings.Contains(to, c.Value) || strings.Contains(w.Logged(), c.Value) {
 				t.Error("the verifier travels")
 			}
 		}
@@ -205,7 +205,7 @@ func TestVerifierStaysInTheBrowser(t *testing.T) {
 	if !found {
 		t.Error("there is no cookie")
 	}
-	for _, c := range b.Jar.Cookies(w.url) {
+	for _, c := range b.Jar.Cookies(w.URL) {
 		if c.Name == "coder_external_auth_verifier" {
 			t.Error("other pages get the verifier")
 		}

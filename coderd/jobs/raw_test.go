@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
@@ -29,12 +29,10 @@ type raw struct {
 func (w *world) raw(t *testing.T, as jobs.Daemon, leases ...*provisionerpb.Lease) *raw {
 	t.Helper()
 	l := &link{w: w, from: w.register(as), conns: map[net.Conn]struct{}{}}
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx) }}
+	client := coderdtest.RPCClient(t, func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx) })
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	r := &raw{t: t, messages: make(chan *provisionerpb.ServerMessage, 1024)}
-	r.stream = provisionerpbconnect.NewProvisionerServiceClient(&http.Client{Transport: transport}, "http://server").Session(ctx)
+	r.stream = provisionerpbconnect.NewProvisionerServiceClient(client, "http://server").Session(ctx)
 	over := make(chan struct{})
 	r.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 2, Version: "raw", Leases: leases}}})
 	go func() {
@@ -52,7 +50,6 @@ func (w *world) raw(t *testing.T, as jobs.Daemon, leases ...*provisionerpb.Lease
 		cancel()
 		_ = r.stream.CloseRequest() // its stream has ended already
 		<-over
-		transport.CloseIdleConnections()
 	})
 	return r
 }
