@@ -62,28 +62,10 @@ func newPostgres(t *testing.T) (*pubsub.Postgres, *database.DB) {
 	return p, db
 }
 
-// TestContract runs what every implementation promises.
-func TestContract(t *testing.T) {
+// TestOrder: messages come in order, to every subscriber of their channel.
+func TestOrder(t *testing.T) {
 	t.Parallel()
-	implementations := map[string]func(t *testing.T) pubsub.PubSub{
-		"memory": func(t *testing.T) pubsub.PubSub {
-			m := pubsub.NewMemory()
-			t.Cleanup(m.Close)
-			return m
-		},
-		"postgres": func(t *testing.T) pubsub.PubSub { p, _ := newPostgres(t); return p },
-	}
-	for name, open := range implementations {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			t.Run("in order, to everybody, on their channel", func(t *testing.T) { t.Parallel(); testOrder(t, open(t)) })
-			t.Run("cancel", func(t *testing.T) { t.Parallel(); testCancel(t, open(t)) })
-			t.Run("slow subscriber", func(t *testing.T) { t.Parallel(); testSlow(t, open(t)) })
-		})
-	}
-}
-
-func testOrder(t *testing.T, p pubsub.PubSub) {
+	p, _ := newPostgres(t)
 	one, two, other := newInbox(), newInbox(), newInbox()
 	defer p.Subscribe("workspace:1", one.hear)()
 	defer p.Subscribe("workspace:1", two.hear)()
@@ -106,7 +88,9 @@ func testOrder(t *testing.T, p pubsub.PubSub) {
 	}
 }
 
-func testCancel(t *testing.T, p pubsub.PubSub) {
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	p, _ := newPostgres(t)
 	canceled, stays := newInbox(), newInbox()
 	var cancel func()
 	cancel = p.Subscribe("c", func(payload string) {
@@ -127,7 +111,9 @@ func testCancel(t *testing.T, p pubsub.PubSub) {
 	}
 }
 
-func testSlow(t *testing.T, p pubsub.PubSub) {
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	p, _ := newPostgres(t)
 	begun, release := make(chan struct{}, 1), make(chan struct{})
 	quick, slow := newInbox(), newInbox()
 	defer p.Subscribe("s", func(payload string) {
