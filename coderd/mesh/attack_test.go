@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
@@ -29,7 +30,7 @@ func TestAgentsNeverMeet(t *testing.T) {
 	w.start(t)
 	token, id := w.agent()
 	victim := w.joinAgent(t, token)
-	victim.echo(8080)
+	victim.Serve(8080, capitals)
 	// The server's connection to the victim opens nothing to the others.
 	conn, err := w.DialAgent(t.Context(), id, 8080)
 	if err != nil {
@@ -38,21 +39,21 @@ func TestAgentsNeverMeet(t *testing.T) {
 	defer conn.Close()
 	token, own := w.agent()
 	thief := w.joinAgent(t, token)
-	known := thief.client.Subscribe(t.Context(), id)
-	unknown := thief.client.Subscribe(t.Context(), uuid.New())
+	known := thief.Client.Subscribe(t.Context(), id)
+	unknown := thief.Client.Subscribe(t.Context(), uuid.New())
 	if fault.CodeOf(known) != fault.NotFound || known.Error() != unknown.Error() {
 		t.Errorf("an agent that is there: %v; one that is not: %v; want the same, not_found", known, unknown)
 	}
-	if conn, err := thief.dial(id, 8080, short); err == nil {
+	if conn, err := thief.Dial(id, 8080, short); err == nil {
 		conn.Close()
 		t.Error("an agent reached another")
 	}
-	server, err := thief.client.Server(t.Context())
+	server, err := thief.Client.Server(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, port := range []uint16{22, 443, 8080, meshport.Terminal, meshport.AgentRPC} {
-		if conn, err := thief.dial(server.ID, port, short/2); err == nil {
+		if conn, err := thief.Dial(server.ID, port, short/2); err == nil {
 			conn.Close()
 			t.Errorf("an agent reached port %d of the server", port)
 		}
@@ -64,15 +65,13 @@ func TestAgentsNeverMeet(t *testing.T) {
 }
 
 // rpc calls the server's one open port.
-func rpc(t *testing.T, m *member, server uuid.UUID) {
+func rpc(t *testing.T, m *coderdtest.Member, server uuid.UUID) {
 	t.Helper()
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return m.dial(server, meshport.ServerRPC, 30*time.Second)
-	}}
-	defer transport.CloseIdleConnections()
-	res, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://server/")
+	client := coderdtest.RPCClient(t, func(context.Context, string, string) (net.Conn, error) {
+		return m.Dial(server, meshport.ServerRPC, 30*time.Second)
+	})
+	client.Timeout = 30 * time.Second
+	res, err := client.Get("http://server/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,31 +87,31 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 	w.start(t)
 	token, id := w.agent()
 	agent := w.joinAgent(t, token)
-	agent.echo(8080)
-	server, err := agent.client.Server(t.Context())
+	agent.Serve(8080, capitals)
+	server, err := agent.Client.Server(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	owner := w.joinUser(t, "ann")
-	if err := owner.client.Subscribe(t.Context(), id); err != nil {
+	if err := owner.Client.Subscribe(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := owner.dial(id, 8080, 30*time.Second)
+	conn, err := owner.Dial(id, 8080, 30*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 
 	thief := w.joinUser(t, "bob")
-	worker := w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundAll).joined()
+	worker := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundAll}).Joined()
 	var answers []string
-	for _, target := range []uuid.UUID{id, uuid.New(), server.ID, owner.node.ID(), worker.node.ID()} {
-		err := thief.client.Subscribe(t.Context(), target)
+	for _, target := range []uuid.UUID{id, uuid.New(), server.ID, owner.Node.ID(), worker.Node.ID()} {
+		err := thief.Client.Subscribe(t.Context(), target)
 		if fault.CodeOf(err) != fault.NotFound {
 			t.Fatalf("a stranger sees %s: %v", target, err)
 		}
 		answers = append(answers, err.Error())
-		if conn, err := thief.dial(target, 8080, short/2); err == nil {
+		if conn, err := thief.Dial(target, 8080, short/2); err == nil {
 			conn.Close()
 			t.Errorf("a stranger reached %s", target)
 		}
@@ -122,16 +121,16 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 			t.Errorf("the answer %q tells what exists; an id that nobody has gives %q", a, answers[1])
 		}
 	}
-	if err := worker.client.Subscribe(t.Context(), id); fault.CodeOf(err) != fault.NotFound {
+	if err := worker.Client.Subscribe(t.Context(), id); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("a provisioner sees an agent: %v", err)
 	}
-	if p, ok := w.CallingProvisioner(worker.node.Addr()); !ok || p.Name != "rack-1" || p.BuiltIn || p.Tags["scope"] != "organization" {
+	if p, ok := w.CallingProvisioner(worker.Node.Addr()); !ok || p.Name != "rack-1" || p.BuiltIn || p.Tags["scope"] != "organization" {
 		t.Errorf("the calling provisioner is %+v, %t", p, ok)
 	}
-	if _, ok := w.CallingProvisioner(agent.node.Addr()); ok {
+	if _, ok := w.CallingProvisioner(agent.Node.Addr()); ok {
 		t.Error("an agent calls as a provisioner")
 	}
-	if _, ok := w.CallingAgent(worker.node.Addr()); ok {
+	if _, ok := w.CallingAgent(worker.Node.Addr()); ok {
 		t.Error("a provisioner calls as an agent")
 	}
 
@@ -146,8 +145,8 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	ends(t, conn)
-	<-owner.client.Done()
-	if err := owner.client.Err(); fault.CodeOf(err) != fault.Forbidden {
+	<-owner.Client.Done()
+	if err := owner.Client.Err(); fault.CodeOf(err) != fault.Forbidden {
 		t.Errorf("a suspended owner: %v", err)
 	}
 }
@@ -160,32 +159,32 @@ func TestNamesOpenNothing(t *testing.T) {
 	token, id := w.agent()
 	agent := w.joinAgent(t, token)
 	for name, own := range map[string]bool{"ann": true, "bob": false, "olga": false} {
-		m := w.joinNaming(t, coordinator.KindClient, http.Header{sdk.SessionHeader: {name}}, tailnet.InboundNone, id.String()).joined()
+		m := w.join(t, coderdtest.Joining{Kind: coordinator.KindClient, Header: http.Header{sdk.SessionHeader: {name}}, Inbound: tailnet.InboundNone, Name: id.String()}).Joined()
 		// The name is looked at before this is.
-		if err := m.client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
+		if err := m.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 			t.Fatalf("%s: an agent that does not exist: %v", name, err)
 		}
-		if _, _, known := m.client.Peer(id); known && !own {
+		if _, _, known := m.Client.Peer(id); known && !own {
 			t.Errorf("%s was introduced to an agent of another user", name)
 		}
 		if own {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			for known := false; !known; _, _, known = m.client.Peer(id) {
+			for known := false; !known; _, _, known = m.Client.Peer(id) {
 				if ctx.Err() != nil {
 					t.Fatalf("%s was not introduced to the agent that the hello names", name)
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
 			cancel()
-		} else if _, _, known := agent.client.Peer(m.node.ID()); known {
+		} else if _, _, known := agent.Client.Peer(m.Node.ID()); known {
 			t.Errorf("the agent was introduced to %s", name)
 		}
 	}
-	worker := w.joinNaming(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundAll, id.String()).joined()
-	if err := worker.client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
+	worker := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundAll, Name: id.String()}).Joined()
+	if err := worker.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 		t.Fatal(err)
 	}
-	if _, _, known := worker.client.Peer(id); known {
+	if _, _, known := worker.Client.Peer(id); known {
 		t.Error("a provisioner was introduced to an agent by its name")
 	}
 }
@@ -196,20 +195,20 @@ func TestAgentsCannotTakeOtherIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	rack := w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundNone).joined()
+	rack := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundNone}).Joined()
 	laptop := w.joinUser(t, "ann")
-	for name, m := range map[string]*member{"provisioner": rack, "client": laptop} {
-		id := m.node.ID()
-		m.client.Close() // the victim is away, and the id is free
-		m.node.Close()
+	for name, m := range map[string]*coderdtest.Member{"provisioner": rack, "client": laptop} {
+		id := m.Node.ID()
+		m.Client.Close() // the victim is away, and the id is free
+		m.Node.Close()
 		w.mu.Lock()
 		w.agents["thief"], w.owners[id] = id, bob
 		w.mu.Unlock()
-		if got := w.join(t, coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {"thief"}}, tailnet.InboundNone).refusal(); got != fault.Forbidden {
+		if got := w.join(t, coderdtest.Joining{Kind: coordinator.KindAgent, Header: http.Header{sdk.AgentTokenHeader: {"thief"}}, Inbound: tailnet.InboundNone}).Refusal(); got != fault.Forbidden {
 			t.Errorf("an agent with the id of a %s: %q, want %q", name, got, fault.Forbidden)
 		}
 	}
-	w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundNone).joined()
+	w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundNone}).Joined()
 	token, _ := w.agent()
 	w.joinAgent(t, token)
 }
@@ -220,13 +219,13 @@ func TestEndedSession(t *testing.T) {
 	w := newWorld(t)
 	w.start(t)
 	token, id := w.agent()
-	w.joinAgent(t, token).echo(8080)
-	open := func(session string) (*member, net.Conn) {
+	w.joinAgent(t, token).Serve(8080, capitals)
+	open := func(session string) (*coderdtest.Member, net.Conn) {
 		m := w.joinUser(t, session)
-		if err := m.client.Subscribe(t.Context(), id); err != nil {
+		if err := m.Client.Subscribe(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		conn, err := m.dial(id, 8080, 30*time.Second)
+		conn, err := m.Dial(id, 8080, 30*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,19 +238,19 @@ func TestEndedSession(t *testing.T) {
 	w.ended["ann"] = true
 	w.mu.Unlock()
 	// Before anybody says so: nothing new.
-	if err := stolen.client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.Unauthenticated {
+	if err := stolen.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("a new subscription with an ended session: %v", err)
 	}
 	if err := w.Recheck(t.Context(), ann); err != nil {
 		t.Fatal(err)
 	}
 	ends(t, cut)
-	<-stolen.client.Done()
-	if err := stolen.client.Err(); fault.CodeOf(err) != fault.Forbidden || !strings.Contains(err.Error(), "session has ended") {
+	<-stolen.Client.Done()
+	if err := stolen.Client.Err(); fault.CodeOf(err) != fault.Forbidden || !strings.Contains(err.Error(), "session has ended") {
 		t.Errorf("the client was told %v", err)
 	}
 	converse(t, kept)
-	conn, err := owner.dial(id, 8080, 30*time.Second)
+	conn, err := owner.Dial(id, 8080, 30*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,10 +291,10 @@ func TestCredentials(t *testing.T) {
 		"the pre-shared key":                {coordinator.KindProvisioner, provisionerHeader("rack-2", psk.Reveal()), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := w.join(t, c.kind, c.header, tailnet.InboundNone)
+			m := w.join(t, coderdtest.Joining{Kind: c.kind, Header: c.header, Inbound: tailnet.InboundNone})
 			if c.want == "" {
-				m.joined()
-			} else if got := m.refusal(); got != c.want {
+				m.Joined()
+			} else if got := m.Refusal(); got != c.want {
 				t.Errorf("refused with %q, want %q", got, c.want)
 			}
 		})

@@ -2,14 +2,13 @@ package mesh_test
 
 import (
 	"context"
-	"net"
 	"net/http"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
@@ -27,8 +26,8 @@ func TestServerDialsAgents(t *testing.T) {
 	}
 	w.start(t)
 	agent := w.joinAgent(t, token)
-	agent.echo(8080)
-	agent.echo(meshport.Terminal)
+	agent.Serve(8080, capitals)
+	agent.Serve(meshport.Terminal, capitals)
 	for _, port := range []uint16{8080, meshport.Terminal, 8080} {
 		conn, err := w.DialAgent(t.Context(), id, port)
 		if err != nil {
@@ -57,7 +56,7 @@ func TestManyConnectionsToOneAgent(t *testing.T) {
 	w.KeepAgents(0)
 	w.start(t)
 	token, id := w.agent()
-	w.joinAgent(t, token).echo(8080)
+	w.joinAgent(t, token).Serve(8080, capitals)
 	done := make(chan error, 16)
 	for range cap(done) {
 		go func() {
@@ -89,9 +88,9 @@ func TestAgentThatIsNotThere(t *testing.T) {
 	if _, err := w.DialAgent(ctx, id, 8080); err == nil || fault.CodeOf(err) == fault.Unavailable {
 		t.Errorf("a caller that has gone: %v", err)
 	}
-	p := w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundAll).joined()
-	p.echo(8080)
-	if _, err := w.DialAgent(t.Context(), p.node.ID(), 8080); fault.CodeOf(err) != fault.Internal {
+	p := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundAll}).Joined()
+	p.Serve(8080, capitals)
+	if _, err := w.DialAgent(t.Context(), p.Node.ID(), 8080); fault.CodeOf(err) != fault.Internal {
 		t.Errorf("a provisioner is no agent: %v", err)
 	}
 }
@@ -102,38 +101,30 @@ func TestRevocationEndsConnections(t *testing.T) {
 	w.start(t)
 	token, id := w.agent()
 	agent := w.joinAgent(t, token)
-	agent.echo(8080)
+	agent.Serve(8080, capitals)
 	conn, err := w.DialAgent(t.Context(), id, 8080)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	laptop := w.joinUser(t, "ann")
-	if err := laptop.client.Subscribe(t.Context(), id); err != nil {
+	if err := laptop.Client.Subscribe(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := laptop.dial(id, 8080, 30*time.Second)
+	theirs, err := laptop.Dial(id, 8080, 30*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.RevokeAgents(id)
 	ends(t, conn)
 	ends(t, theirs)
-	<-agent.client.Done()
-	if fault.CodeOf(agent.client.Err()) != fault.Forbidden {
-		t.Errorf("the agent's client ended with %v", agent.client.Err())
+	<-agent.Client.Done()
+	if fault.CodeOf(agent.Client.Err()) != fault.Forbidden {
+		t.Errorf("the agent's client ended with %v", agent.Client.Err())
 	}
 	if w.AgentConnected(id) {
 		t.Error("a revoked agent counts as connected")
 	}
-}
-
-// dial connects to a port of another participant, within a time in which whoever would answer has.
-func (m *member) dial(id uuid.UUID, port uint16, patience time.Duration) (net.Conn, error) {
-	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
-	defer cancel()
-	return m.node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(id), port))
 }
 
 func provisionerHeader(name, key string) http.Header {

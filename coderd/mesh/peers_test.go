@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -37,27 +38,27 @@ func TestWhoSeesWhichPeers(t *testing.T) {
 	w.start(t)
 	token, id := w.agent()
 	agent := w.joinAgent(t, token)
-	agent.echo(8080)
+	agent.Serve(8080, capitals)
 	laptop := w.joinUser(t, "ann")
-	if err := laptop.client.Subscribe(t.Context(), id); err != nil {
+	if err := laptop.Client.Subscribe(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	stranger := w.joinUser(t, "bob")
 	w.mu.Lock()
 	w.paths = func(ctx context.Context, _ uuid.UUID) ([]tailnet.PeerStatus, error) {
 		// It also tells of a client that it does not have.
-		all := agent.node.Measure(ctx, func(uuid.UUID) bool { return true })
-		return append(all, tailnet.PeerStatus{ID: stranger.node.ID(), Path: tailnet.PathDirect}), nil
+		all := agent.Node.Measure(ctx, func(uuid.UUID) bool { return true })
+		return append(all, tailnet.PeerStatus{ID: stranger.Node.ID(), Path: tailnet.PathDirect}), nil
 	}
 	w.mu.Unlock()
-	over, err := laptop.node.Dial(t.Context(), "tcp", netip.AddrPortFrom(tailnet.Addr(id), 8080))
+	over, err := laptop.Node.Dial(t.Context(), "tcp", netip.AddrPortFrom(tailnet.Addr(id), 8080))
 	if err != nil {
 		t.Fatal(err)
 	}
 	converse(t, over)
 	defer over.Close()
-	shared := w.join(t, coordinator.KindProvisioner, provisionerHeader("rack-1", psk.Reveal()), tailnet.InboundNone).joined()
-	if _, err := shared.client.Server(t.Context()); err != nil {
+	shared := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundNone}).Joined()
+	if _, err := shared.Client.Server(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := w.DialAgent(t.Context(), id, 8080)
@@ -95,7 +96,7 @@ func TestWhoSeesWhichPeers(t *testing.T) {
 	}
 	for _, user := range []string{"ann", "olga"} {
 		clients := w.peers(t, user)[token].Clients
-		if len(clients) != 1 || clients[0].ID != laptop.node.ID() || clients[0].Path == sdk.PathUnknown || clients[0].LatencyMillis <= 0 || clients[0].RxBytes == 0 {
+		if len(clients) != 1 || clients[0].ID != laptop.Node.ID() || clients[0].Path == sdk.PathUnknown || clients[0].LatencyMillis <= 0 || clients[0].RxBytes == 0 {
 			t.Errorf("%s sees the agent's clients as %+v", user, clients)
 		}
 	}

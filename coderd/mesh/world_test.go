@@ -17,13 +17,12 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/seal"
-	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/tailnet"
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
@@ -189,96 +188,27 @@ func (w *world) agent() (token string, id uuid.UUID) {
 	return token, id
 }
 
-// member is a participant from outside: everything goes through the routes and real sockets.
-type member struct {
-	t      testing.TB
-	client *coordinator.Client
-	node   *tailnet.Node // after joined
-}
-
-// join connects with a credential. It does not wait.
-func (w *world) join(t testing.TB, kind coordinator.Kind, header http.Header, inbound tailnet.Inbound) *member {
+// join connects a member from outside. It does not wait.
+func (w *world) join(t testing.TB, as coderdtest.Joining) *coderdtest.Member {
 	t.Helper()
-	return w.joinNaming(t, kind, header, inbound, "")
+	return coderdtest.Join(t, w.url, as)
 }
 
-// joinNaming is join with a name in the hello.
-func (w *world) joinNaming(t testing.TB, kind coordinator.Kind, header http.Header, inbound tailnet.Inbound, name string) *member {
+func (w *world) joinAgent(t testing.TB, token string) *coderdtest.Member {
 	t.Helper()
-	m, key := &member{t: t}, tailnet.NewPrivateKey()
-	m.client = coordinator.NewClient(coordinator.ClientOptions{
-		Logger: tailnettest.Logger(t), URL: w.url, Kind: kind, Key: key.Public(), Name: name,
-		Header:  func(context.Context) (http.Header, error) { return header, nil },
-		Inbound: func(coordinator.Kind) tailnet.Inbound { return inbound },
-		NewNode: func(welcome coordinator.Welcome) (coordinator.Node, error) {
-			var err error
-			m.node, err = tailnet.New(tailnet.Options{ID: welcome.ID, Key: key, Logger: tailnettest.Logger(t)})
-			return m.node, err
-		},
-	})
-	m.client.Start()
-	t.Cleanup(func() {
-		m.client.Close()
-		if m.node != nil {
-			m.node.Close()
-		}
-	})
-	return m
+	return w.join(t, coderdtest.AsAgent(token)).Joined()
 }
 
-// joined waits for the welcome.
-func (m *member) joined() *member {
-	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), 30*time.Second)
-	defer cancel()
-	if _, err := m.client.Welcome(ctx); err != nil {
-		m.t.Fatal(err)
+func (w *world) joinUser(t testing.TB, name string) *coderdtest.Member {
+	t.Helper()
+	return w.join(t, coderdtest.AsUser(name)).Joined()
+}
+
+// capitals is an echo: what comes in goes out, in capitals.
+func capitals(conn net.Conn) {
+	if data, err := io.ReadAll(conn); err == nil {
+		io.WriteString(conn, strings.ToUpper(string(data)))
 	}
-	return m
-}
-
-// refusal waits for the end of a participant that is not let in.
-func (m *member) refusal() fault.Code {
-	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), 30*time.Second)
-	defer cancel()
-	_, err := m.client.Welcome(ctx)
-	return fault.CodeOf(err)
-}
-
-func (w *world) joinAgent(t testing.TB, token string) *member {
-	t.Helper()
-	return w.join(t, coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {token}}, tailnet.InboundAll).joined()
-}
-
-func (w *world) joinUser(t testing.TB, name string) *member {
-	t.Helper()
-	return w.join(t, coordinator.KindClient, http.Header{sdk.SessionHeader: {name}}, tailnet.InboundNone).joined()
-}
-
-// echo serves a port of the member's node: what comes in goes out, in capitals.
-func (m *member) echo(port uint16) {
-	m.t.Helper()
-	l, err := m.node.Listen(port)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				data, err := io.ReadAll(conn)
-				if err == nil {
-					io.WriteString(conn, strings.ToUpper(string(data)))
-				}
-			}()
-		}
-	}()
 }
 
 // converse says something to an echo, and wants its answer.
