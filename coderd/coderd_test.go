@@ -10,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/tailnet"
@@ -45,7 +44,7 @@ func TestEveryRouteNamesItsPermission(t *testing.T) {
 	for pattern := range public {
 		patterns = append(patterns, pattern)
 	}
-	httpapi.CheckPermissions(t, s.Mux, patterns...)
+	coderdtest.CheckPermissions(t, s.Mux, patterns...)
 }
 
 // The coordinator's route is public, so each of its credentials is attacked here.

@@ -24,17 +24,17 @@ import (
 const (
 	maxMetadataValue  = 2048             // bytes
 	metadataKeepAlive = 15 * time.Second // between signs of life on an idle stream
-	maxMetadataHubs   = 10_000           // agents whose last values are kept without viewers
+	maxMetadataHubs   = 10_000           // agents whose last values are kept without a watcher
 )
 
-// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while there are viewers. Nothing of
+// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while it has a watcher. Nothing of
 // this is stored: an agent that was asked once has the values in memory, and so has the hub.
 type metadataHub struct {
 	mu       sync.Mutex // guards the fields below
 	values   map[string]*agentpb.MetadataValue
 	err      string // why there are no new values; "" while there are, or it is not known yet
 	watchers map[notify.Wake]bool
-	stop     context.CancelFunc // of the request; nil without viewers
+	stop     context.CancelFunc // of the question; nil without a watcher
 }
 
 // hub is the agent's, made if there is none.
@@ -44,7 +44,7 @@ func (s *Service) hub(agent uuid.UUID) *metadataHub {
 	h := s.metadata.byAgent[agent]
 	if h == nil {
 		if len(s.metadata.byAgent) >= maxMetadataHubs {
-			for id, old := range s.metadata.byAgent { // any without viewers: an agent knows its values itself
+			for id, old := range s.metadata.byAgent { // any without a watcher: an agent knows its values itself
 				if !old.watched() {
 					delete(s.metadata.byAgent, id)
 					break
@@ -126,7 +126,7 @@ func metadataProblem(err error) string {
 	return "the agent does not answer"
 }
 
-func (s *Service) followOnce(ctx context.Context, agent uuid.UUID, h *metadataHub, heard func()) error {
+func (s *Service) followOnce(ctx context.Context, agent uuid.UUID, h *metadataHub, answered func()) error {
 	client, closeIt := s.ask(agent)
 	defer closeIt()
 	ctx, cancel := context.WithCancel(ctx)
@@ -137,7 +137,7 @@ func (s *Service) followOnce(ctx context.Context, agent uuid.UUID, h *metadataHu
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		heard()
+		answered()
 		h.update(func() {
 			h.err = ""
 			for _, v := range stream.Msg().GetValues() {

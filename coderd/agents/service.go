@@ -51,7 +51,7 @@ type Options struct {
 	Mesh Mesh
 	// Accounts are the agents' owners. nil: all are active, and none has a key.
 	Accounts Accounts
-	// ExternalAuth provides users' external credentials. nil means that there are none.
+	// ExternalAuth has what signs users in at Git hosts. Nil means that there is none.
 	ExternalAuth *extauth.Service
 	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
 	ReturnGrace time.Duration

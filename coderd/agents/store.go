@@ -124,7 +124,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		return nil
 	}
 	before, err := s.GetAgentForUpdate(ctx, id)
-	known := err == nil
+	existed := err == nil
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("lock agent: %w", err)
 	}
@@ -153,7 +153,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		return nil // without a workspace: stored before by this very job
 	}
 	s.agents = append(s.agents, id)
-	if live && known {
+	if live && existed {
 		if err := s.NotifyAgentManifest(ctx, id); err != nil {
 			return fmt.Errorf("announce agent's manifest: %w", err)
 		}
@@ -161,7 +161,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	if err := s.definition(ctx, id, a); err != nil {
 		return err
 	}
-	if known && before.BuildNumber != s.batch.BuildNumber {
+	if existed && before.BuildNumber != s.batch.BuildNumber {
 		return s.reset(ctx, before)
 	}
 	return nil

@@ -162,7 +162,7 @@ type visit struct {
 }
 
 // enter notes a visit, whose context ends when the visitor loses the right to it. The session is looked at once more after
-// that: whoever ended it before, Recheck may have come too early for this visit.
+// that: a Recheck may have come too early for this visit.
 func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	v := &visit{who, a, cancel}
@@ -213,8 +213,7 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 const (
 	// placeFresh is how long the answer is kept which agent and app an address means. A page asks for a hundred files at once.
 	placeFresh = 5 * time.Second
-	// holderFresh is how long a verified session is trusted. Ending one calls Recheck; this limits the effect of a lost
-	// message.
+	// holderFresh is how long a session is believed in. Recheck is called when one ends; this bounds a message that is lost.
 	holderFresh = 15 * time.Second
 	// touchEvery is how often the use of a workspace is noted.
 	touchEvery = time.Minute

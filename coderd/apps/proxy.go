@@ -253,7 +253,7 @@ func confinePath(h http.Header) {
 	h.Add("Content-Security-Policy", sandbox) // beside the app's own: the stricter one holds
 	h.Set("Referrer-Policy", "no-referrer")   // the address has the token in it
 	h.Set("X-Content-Type-Options", "nosniff")
-	// The page's own requests come from its own origin. The address contains the token, so no other credential is needed.
+	// The page's own requests come from its own origin. The address has the token: there is nothing else to show.
 	h.Set("Access-Control-Allow-Origin", "*")
 }
 

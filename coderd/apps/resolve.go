@@ -117,7 +117,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || host == "" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// visitor is the requesting user. The zero value is an anonymous visitor.
+// visitor is who asks. The zero value is not signed in.
 type visitor struct {
 	userID uuid.UUID
 	keyID  string
@@ -152,7 +152,7 @@ func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 	return s.holders.Get(ctx, keyID, func(ctx context.Context) (rbac.Actor, error) { return s.opts.Accounts.Holder(ctx, keyID) })
 }
 
-// visitorOf returns the visitor who holds a key. An ended session has none.
+// visitorOf is the holder of a key, as a visitor. For an ended session it is the zero visitor.
 func (s *Service) visitorOf(ctx context.Context, c claims, by means) (visitor, error) {
 	actor, err := s.holder(ctx, c.Key)
 	switch {

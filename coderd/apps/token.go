@@ -113,8 +113,8 @@ func redirect(w http.ResponseWriter, r *http.Request, to string) {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// authorize gives the browser of somebody who is signed in a code for an app's host, and sends it there. Only addresses of
-// apps' hosts are gone to, and only when the visitor may see the app: nobody is sent anywhere else with anything.
+// authorize gives the browser of a user who is signed in a code for an app's host, and sends it there. Only addresses of
+// apps' hosts are gone to, and only when the visitor may see the app.
 func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 	back, err := url.Parse(r.URL.Query().Get("redirect_uri"))
 	state := r.URL.Query().Get("state")

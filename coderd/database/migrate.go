@@ -37,7 +37,7 @@ func Migrations() fs.FS {
 	return sub
 }
 
-// migrate brings the schema up to date. A concurrent call waits for the first one and then finds nothing to do.
+// migrate brings the schema up to date. A second process waits for the first, and finds nothing to do.
 func migrate(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig, logger *slog.Logger) error {
 	newest, err := newestMigration()
 	if err != nil {
@@ -104,7 +104,7 @@ func newestMigration() (int64, error) {
 	return version, nil
 }
 
-func newerSchema(current, known int64) error {
-	return fault.New(fault.Invalid, "A newer release has migrated this database: its schema version is %d, and this program supports %d.", current, known).
-		WithDetail("Start the newer release again, or restore a backup made before the upgrade.")
+func newerSchema(current, ours int64) error {
+	return fault.New(fault.Invalid, "This database belongs to a newer release: its schema is version %d, and this program knows %d.", current, ours).
+		WithDetail("Start the newer release again, or restore a backup that was made before the upgrade.")
 }

@@ -23,7 +23,7 @@ const (
 	gap = 100 * time.Millisecond
 	// pingEvery keeps proxies from taking a silent stream for a dead one.
 	pingEvery = 15 * time.Second
-	// authenticateEvery limits how long a stream outlives an expired session.
+	// authenticateEvery bounds how long a stream outlives a session that has expired. One that is revoked ends it at once.
 	authenticateEvery = 10 * time.Minute
 )
 
@@ -35,27 +35,27 @@ type stream struct {
 	mu         sync.Mutex
 	actor      rbac.Actor          // guarded by mu
 	pending    []Change            // guarded by mu: in order, each once
-	known      map[Change]struct{} // guarded by mu: what is in pending
+	queued     map[Change]struct{} // guarded by mu: what is in pending
 	lost       bool                // guarded by mu: pending is empty and would not be complete
 	recheckDue bool                // guarded by mu: who the reader is has to be asked again
 }
 
 func newStream(actor rbac.Actor) *stream {
-	return &stream{user: actor.UserID, actor: actor, wake: notify.NewWake(), known: map[Change]struct{}{}}
+	return &stream{user: actor.UserID, actor: actor, wake: notify.NewWake(), queued: map[Change]struct{}{}}
 }
 
 // push adds a change that the reader may see.
 func (x *stream) push(c Change) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, ok := x.known[c]; ok || x.lost || x.actor.May(rbac.Read, rbac.Of(resources[c.Kind], c.Owner)) != nil {
+	if _, ok := x.queued[c]; ok || x.lost || x.actor.May(rbac.Read, rbac.Of(resources[c.Kind], c.Owner)) != nil {
 		return
 	}
 	if len(x.pending) >= maxPending {
 		x.loseLocked()
 	} else {
 		x.pending = append(x.pending, c)
-		x.known[c] = struct{}{}
+		x.queued[c] = struct{}{}
 	}
 	x.wake.Poke()
 }
@@ -70,7 +70,7 @@ func (x *stream) reset() {
 
 func (x *stream) loseLocked() {
 	x.pending, x.lost = nil, true
-	clear(x.known)
+	clear(x.queued)
 }
 
 // recheck has the reader's session verified again before the next event.
@@ -87,7 +87,7 @@ func (x *stream) take() (changes []Change, lost, recheck bool) {
 	defer x.mu.Unlock()
 	changes, lost, recheck = x.pending, x.lost, x.recheckDue
 	x.pending, x.lost, x.recheckDue = nil, false, false
-	clear(x.known)
+	clear(x.queued)
 	return changes, lost, recheck
 }
 

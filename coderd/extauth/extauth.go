@@ -83,7 +83,7 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Routes registers the routes for users' links. Every route concerns the requesting user's own links only.
+// Routes registers what users do with their own links: every route is about the caller's.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/external-auth", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.list)
 	mux.Handle("GET /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.get)

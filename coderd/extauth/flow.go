@@ -57,8 +57,8 @@ func (s *Service) callback(w http.ResponseWriter, r *http.Request) error {
 	if q := r.URL.Query(); q.Has("code") || q.Has("error") || q.Has("state") {
 		return s.finish(w, r, p)
 	}
-	// Another site's page, or an app's on a neighbouring host, must not link an account by a redirect that the provider answers
-	// at once: users who come from there see the page with the button first.
+	// Another site's page, or an app's on a neighbouring host, must not link an account by a redirect that the provider answers at
+	// once: a visitor from there sees the page with the button first.
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		s.sendBack(w, r, p, "", "")
 		return nil

@@ -124,8 +124,8 @@ func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token,
 	}
 	good, err := s.validate(ctx, p, t)
 	if err != nil {
-		// A service that is down must not look like one that rejected its user. The token's user will find out.
-		s.log.WarnContext(ctx, "cannot validate external token", "user", user, "provider", p.ID, "err", err)
+		// A service that is down must not look like one that has thrown its user out. The token's user will see.
+		s.log.WarnContext(ctx, "token of another service not validated", "user", user, "provider", p.ID, "err", err)
 		good = true
 	}
 	if !good && !refreshed && link.Refreshable {
@@ -170,9 +170,8 @@ func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why st
 	return nil
 }
 
-// refresh renews a link's tokens under the row's lock, so that no two servers spend one refresh token. done says that the
-// tokens are new now, even if another caller has renewed them. A token that cannot be renewed comes back as it was while it is
-// good, with Failure after that.
+// refresh renews a link's tokens under the row's lock, so that no two servers spend one refresh token. done says that the tokens are
+// new now, renewed by this call or by another. A token that cannot be renewed comes back as it was while it is good, with Failure after that.
 func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink) (link dbsqlc.ExternalAuthLink, done bool, err error) {
 	leave, err := enter(ctx, s.refreshing)
 	if err != nil {

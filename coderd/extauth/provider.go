@@ -36,7 +36,7 @@ type kind struct {
 	scopes            []string
 	username          string // beside the token, in HTTP's basic authentication
 	style             oauth2.AuthStyle
-	publicOnly        bool // cannot be self-hosted
+	publicOnly        bool // cannot be run on a host of one's own
 }
 
 // Sources: each provider's own documentation of OAuth applications and of cloning over HTTPS with a token.
@@ -74,9 +74,9 @@ func (p *Provider) username() string {
 // maxURL bounds what is matched, in bytes.
 const maxURL = 2048
 
-// Matches reports whether the provider's token may be sent to a URL. Operators write "github\.com" and mean the host: so a
-// match begins where the URL or its host does, and ends where a part of it ends. "github.com.example.org" is somebody else. An
-// expression that leaves the scheme out means HTTPS: a token is not sent in plain unless the operator has said "http".
+// Matches reports whether the provider's token may be shown to the server at a URL. Operators write "github\.com" and mean the
+// host: so a match begins where the URL or its host does, and ends where a part of it ends. "github.com.example.org" is somebody
+// else. An expression that leaves the scheme out means HTTPS: a token is not sent in plain unless the operator has said "http".
 func (p *Provider) Matches(text string) bool {
 	if p.Match == nil || len(text) > maxURL {
 		return false

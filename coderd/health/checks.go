@@ -17,7 +17,7 @@ import (
 const (
 	// slowDatabase is the round trip above which pages feel slow: one makes about ten.
 	slowDatabase = 50 * time.Millisecond
-	// waitsLong is how long a job may wait before the check warns.
+	// waitsLong is how long a job may wait before an operator should look.
 	waitsLong = 5 * time.Minute
 )
 

@@ -47,7 +47,7 @@ func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
 	return section
 }
 
-// echo sends one message back to callers with a token of this deployment. For others the route does not exist.
+// echo sends one message back to a client with a token of this deployment. For others it does not exist.
 func (s *Service) echo(w http.ResponseWriter, r *http.Request) error {
 	var text string
 	if err := s.opts.Sealer.Open(echoPurpose, secret.Token(r.Header.Get(echoHeader)), &text); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/goleak"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/buildinfo"
@@ -490,10 +491,10 @@ func TestGuard(t *testing.T) {
 	mux := newMux(t, io.Discard)
 	mux.Handle("GET /api/v2/open", rbac.Public, ok)
 	mux.Handle("PUT /api/v2/things/{thing}/{rest...}", rbac.SignedIn, ok)
-	httpapi.CheckPermissions(t, mux, "GET /api/v2/open")
+	coderdtest.CheckPermissions(t, mux, "GET /api/v2/open")
 
 	var r recorder
-	httpapi.CheckPermissions(&r, mux, "PUT /api/v2/things/{thing}/{rest...}", "GET /api/v2/gone")
+	coderdtest.CheckPermissions(&r, mux, "PUT /api/v2/things/{thing}/{rest...}", "GET /api/v2/gone")
 	if len(r.complaints) != 4 {
 		t.Errorf("the guard overlooks something: %q", r.complaints)
 	}

@@ -39,7 +39,7 @@ func Serve(h http.Handler) HandlerFunc {
 type Options struct {
 	Logger *slog.Logger
 	// Authenticate says who sent a request, by the token that Token finds. It returns a fault: Unauthenticated when there is no
-	// valid token. Nil means that no request is signed in.
+	// valid token. Nil: no request is ever signed in.
 	Authenticate func(*http.Request) (rbac.Actor, error)
 	// Sessions end requests in the course of which their session ends. Nil: such requests go on.
 	Sessions *Sessions

@@ -109,7 +109,7 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 	return out, nil
 }
 
-// fleet is what is known of the daemons.
+// fleet is what is matched of the daemons.
 type fleet struct {
 	names           map[uuid.UUID]string
 	online, offline []candidate
@@ -162,14 +162,14 @@ func decodeTags(data []byte) (map[string]string, error) {
 // matched counts, by job, the daemons that may take it. Few jobs have tags of their own, so each set is matched once.
 func (f fleet) matched(shown map[uuid.UUID]sdk.ProvisionerJob) map[uuid.UUID]sdk.MatchedProvisioners {
 	out := make(map[uuid.UUID]sdk.MatchedProvisioners, len(shown))
-	known := map[string]sdk.MatchedProvisioners{}
+	matched := map[string]sdk.MatchedProvisioners{}
 	now := time.Now()
 	for id, job := range shown {
 		key := fmt.Sprint(map[string]string(job.Tags)) // in the order of the keys
-		m, ok := known[key]
+		m, ok := matched[key]
 		if !ok {
 			m = f.match(job.Tags, now)
-			known[key] = m
+			matched[key] = m
 		}
 		out[id] = m
 	}

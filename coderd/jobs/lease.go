@@ -58,7 +58,7 @@ func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result 
 	return errors.Join(err, try(&provisionerpb.Result{Error: "The server could not store the job's result. Its log has the cause."}))
 }
 
-// expire ends jobs whose daemons did not return in time, and returns unaccepted ones to the queue.
+// expire ends the jobs whose daemons did not come back in time, and gives back those that no daemon accepted.
 func (s *Service) expire() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -50,7 +50,7 @@ const (
 	cutFence = 20 * time.Second
 	// explainAfter is how long a job waits before its log says why.
 	explainAfter = 100 * time.Millisecond
-	// lookAround is how often the service looks for unwatched leases (of a replica that died).
+	// lookAround is how often the queue looks for leases that no server watches any more, because a replica died.
 	lookAround = time.Minute
 	retryAfter = time.Second
 )
@@ -125,7 +125,7 @@ type Service struct {
 type deadline struct {
 	epoch int64
 	at    time.Time
-	// giveBack: no daemon has accepted the job, so it returns to the queue instead of failing.
+	// giveBack: no daemon has accepted the job, so it waits again instead of failing.
 	giveBack bool
 	// reason is what the job fails with; empty: that its daemon was not seen.
 	reason string

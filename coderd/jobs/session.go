@@ -315,7 +315,7 @@ func (s *Service) replace(id uuid.UUID) {
 func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.Hello) (*provisionerpb.Welcome, []uuid.UUID, error) {
 	welcome := &provisionerpb.Welcome{Grace: durationpb.New(s.opts.Grace)}
 	var canceling []uuid.UUID
-	known := map[uuid.UUID]bool{}
+	claimed := map[uuid.UUID]bool{}
 	for _, lease := range hello.GetLeases() {
 		id, err := uuid.FromBytes(lease.GetJobId())
 		if err != nil {
@@ -336,7 +336,7 @@ func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.H
 			revoke(staleReason(job))
 		default:
 			welcome.Acks = append(welcome.Acks, &provisionerpb.Ack{JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Seq: uint64(job.LastSeq)})
-			known[id] = true
+			claimed[id] = true
 			if !ended(job.Status) {
 				x.leases[id] = job.Epoch
 			}
@@ -350,7 +350,7 @@ func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.H
 		return nil, nil, fmt.Errorf("list the daemon's jobs: %w", err)
 	}
 	for _, job := range running {
-		if known[job.ID] {
+		if claimed[job.ID] {
 			continue
 		}
 		if err := s.disown(ctx, job); err != nil {
@@ -395,7 +395,7 @@ func (s *Service) requeue(ctx context.Context, id uuid.UUID, epoch int64) error 
 	if err != nil {
 		return err
 	}
-	// Canceled in the meantime: no daemon runs it, so it has ended.
+	// Canceled meanwhile: no daemon runs it, so it has ended.
 	return s.endIfCanceling(ctx, id, epoch)
 }
 
@@ -448,8 +448,8 @@ func (s *Service) markOffline(ctx context.Context, x *session) {
 	s.log.Info("provisioner disconnected", "peer", x.daemon.Name, "leases", leases)
 }
 
-// Cut ends the session of a daemon that lost its access, for the reason. The service does not wait for its return: its jobs
-// fail as soon as it has had the time in which a daemon that is refused stops what it runs. It blocks for a few queries.
+// Cut ends the session of a daemon that lost its access, for the reason. It is not given time to return: its jobs fail as soon as
+// it has had the time in which a daemon that is refused stops what it runs. It blocks for a few queries.
 func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) error {
 	s.mu.Lock()
 	x := s.sessions[daemon]

@@ -125,8 +125,8 @@ func storeChanges(ctx context.Context, q *dbsqlc.Queries, job uuid.UUID, changes
 	at := map[string]int{}
 	for _, c := range changes {
 		address := database.Visible(c.GetAddress())
-		i, known := at[address]
-		if !known {
+		i, ok := at[address]
+		if !ok {
 			i = len(p.Addresses)
 			at[address] = i
 			digest := sha256.Sum256([]byte(address))

@@ -46,12 +46,12 @@ type candidate struct {
 
 // waitingReason says why a job with these tags does not run, "" when an idle daemon may take it.
 func waitingReason(job map[string]string, online, offline []candidate, position int) string {
-	// Do not reveal other users' own provisioners.
+	// A user's own provisioners are shown to that user only.
 	others := func(c candidate) bool {
 		return c.tags[jobtags.Scope] == jobtags.User && c.tags[jobtags.Owner] != job[jobtags.Owner]
 	}
 	online, offline = slices.DeleteFunc(slices.Clone(online), others), slices.DeleteFunc(slices.Clone(offline), others)
-	reason := whyWaiting(job, online, position)
+	reason := whyNoDaemon(job, online, position)
 	if slices.ContainsFunc(online, func(c candidate) bool { return jobtags.Matches(job, c.tags) }) {
 		return reason
 	}
@@ -68,7 +68,7 @@ func waitingReason(job map[string]string, online, offline []candidate, position 
 	return reason
 }
 
-func whyWaiting(job map[string]string, online []candidate, position int) string {
+func whyNoDaemon(job map[string]string, online []candidate, position int) string {
 	if len(online) == 0 {
 		return "No provisioner is online."
 	}
@@ -93,12 +93,11 @@ func whyWaiting(job map[string]string, online []candidate, position int) string 
 			nearest, missing = c, l
 		}
 	}
-	return fmt.Sprintf("No provisioner online has %s. Nearest: %s lacks %s.", strings.Join(missingTags(job, online), " and "), nearest.name, strings.Join(missing, ", "))
+	return fmt.Sprintf("No provisioner online has %s. Nearest: %s lacks %s.", strings.Join(onNone(job, online), " and "), nearest.name, strings.Join(missing, ", "))
 }
 
-// missingTags returns the job's tags that no daemon has. If each tag is on some daemon, it returns all of them: no daemon has
-// them together.
-func missingTags(job map[string]string, online []candidate) []string {
+// onNone are the job's tags that no daemon has. When each is on some daemon, they are all of the job's own: no daemon has them together.
+func onNone(job map[string]string, online []candidate) []string {
 	var out []string
 	for _, tag := range jobtags.Lacking(jobtags.Own(job), nil) {
 		if !slices.ContainsFunc(online, func(c candidate) bool { k, v, _ := strings.Cut(tag, "="); return c.tags[k] == v }) {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// introduceTimeout bounds the wait for an agent that is not connected: a person waits for the answer.
+	// introduceTimeout bounds the wait for an agent that is not connected: a user waits for the answer.
 	introduceTimeout = 5 * time.Second
 	// dialTimeout bounds a connection to an agent that is known. A handshake that gets lost is repeated within it.
 	dialTimeout = 15 * time.Second
@@ -34,11 +34,11 @@ type introductions struct {
 
 type introduction struct {
 	uses int
-	idle *time.Timer // runs while it is unused
+	idle *time.Timer // runs while no connection uses it
 }
 
-// DialAgent opens a TCP connection from this server's node to a port of an agent. It does not check permissions: the caller has
-// done so. It blocks until the connection is made, ctx ends, or a few seconds have shown that the agent is not connected.
+// DialAgent opens a TCP connection from this server's node to a port of an agent. It asks for no permission: the caller
+// has done so. It blocks until the connection is made, ctx ends, or a few seconds have shown that the agent is not connected.
 //
 // Errors are fault.Unavailable with a message for people, fault.NotFound for an agent that was revoked, or the context's. A
 // port on which nothing listens is accepted, and reset as soon as the agent has found that out. The connection ends when the

@@ -43,7 +43,7 @@ type ProvisionerKey struct {
 	Tags map[string]string
 }
 
-// builtInPrefix begins the names of every server's own provisioners. External ones cannot use it: an id follows from its name.
+// builtInPrefix begins the names of every server's own provisioners. Other names must not begin so: an id follows from its name.
 const builtInPrefix = "built-in-"
 
 // BuiltInName is the name of one of this process's own provisioners.
@@ -57,15 +57,15 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 		return coordinator.Principal{}, err
 	}
 	s.provisioners.Lock()
-	before, known := s.provisioners.byID[p.ID]
-	if known && before.instance != p.instance && s.coord.Online(p.ID) {
+	before, ok := s.provisioners.byID[p.ID]
+	if ok && before.instance != p.instance && s.coord.Online(p.ID) {
 		s.provisioners.Unlock()
 		return coordinator.Principal{}, fault.New(fault.Conflict, "Another provisioner with the name %q is connected", p.Name).
 			WithDetail("Choose another name with --name. If the other provisioner no longer exists, its name is free within a minute.")
 	}
 	s.provisioners.byID[p.ID] = p
 	s.provisioners.Unlock()
-	// Check again: the credential may have been revoked before this entry was visible to the revocation.
+	// Check again: the credential may have been revoked before this entry was there for the revoker to find.
 	if _, err := s.identify(r); err != nil {
 		s.forget(p)
 		return coordinator.Principal{}, err
@@ -114,7 +114,7 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 			return p, fault.New(fault.Invalid, "A provisioner with a key has the key's tags and cannot set others").
 				WithDetail("Omit --tag, or create a key with these tags.")
 		}
-		// A key's daemons are separate participants: none can replace another by choosing its name.
+		// A key's daemons are participants of their own: a daemon cannot take another's place by choosing its name.
 		if err = s.showKey(r.Context(), &p, key); err == nil {
 			identity += "key " + p.KeyID.String() + " "
 		}
@@ -248,7 +248,7 @@ func (s *Service) Paths() map[uuid.UUID]string {
 // mayReach reports whether a user may measure the path to a provisioner: those who may see it in lists.
 func mayReach(actor rbac.Actor, p Provisioner) error {
 	if actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, p.Owner)) != nil {
-		return rbac.NotFound(rbac.Agent) // as for an unknown id
+		return rbac.NotFound(rbac.Agent) // as for an id that does not exist
 	}
 	return nil
 }

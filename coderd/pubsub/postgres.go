@@ -77,8 +77,8 @@ func (p *Postgres) Subscribe(channel string, fn func(string)) func() {
 	}
 }
 
-// reconcile has the listener listen on a channel, and waits for it. Even if another subscriber listens on it already:
-// PostgreSQL may not have been told yet.
+// reconcile has the listener listen on a channel, and waits for it. Also when another subscriber listens on it already: PostgreSQL may
+// not have been told yet.
 func (p *Postgres) reconcile(channel string) {
 	done := make(chan struct{})
 	if p.announce(channel, done) {

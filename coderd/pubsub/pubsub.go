@@ -104,7 +104,7 @@ func (t *table) add(channel string, s *subscriber) {
 	t.running.Go(s.run)
 }
 
-// remove reports whether the channel has no listeners left.
+// remove reports whether it was the channel's last subscriber.
 func (t *table) remove(channel string, s *subscriber) (last bool) {
 	s.close()
 	t.mu.Lock()

@@ -41,7 +41,7 @@ func Needs(action Action, resource Resource) Permission {
 // Declared reports whether the permission says anything.
 func (p Permission) Declared() bool { return p.kind != undeclared }
 
-// IsPublic reports whether the route works without signing in.
+// IsPublic reports whether it needs no sign-in.
 func (p Permission) IsPublic() bool { return p.kind == public }
 
 // Check returns nil when the actor may use the route, else a fault.

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Action is an operation on a resource.
+// Action is what an actor wants to do.
 type Action string
 
 const (
@@ -64,7 +64,7 @@ type Object struct {
 // Of is the object of kind r that owner owns; uuid.Nil for the deployment's.
 func Of(r Resource, owner uuid.UUID) Object { return Object{Resource: r, Owner: owner} }
 
-// Actor is the acting user. The zero value is anonymous and may do nothing.
+// Actor is who acts. The zero value is not signed in, and may do nothing.
 type Actor struct {
 	UserID   uuid.UUID
 	Username string
@@ -76,11 +76,11 @@ type Actor struct {
 	FromWorkspace bool
 }
 
-// SignedIn reports whether the actor is a signed-in user.
+// SignedIn reports whether the actor is a user.
 func (a Actor) SignedIn() bool { return a.UserID != uuid.Nil }
 
-// May returns nil if the actor may do it. Otherwise it returns a fault: Unauthenticated for an anonymous actor, NotFound when
-// the actor may not even know the object, Forbidden when it is visible and only this action is refused.
+// May returns nil when the actor may do it. Otherwise a fault: Unauthenticated for the zero Actor, NotFound when the actor may not
+// even know the object, Forbidden when it is visible and only this action is refused.
 func (a Actor) May(action Action, object Object) error {
 	if !a.SignedIn() {
 		return fault.New(fault.Unauthenticated, "You are not signed in.")
@@ -95,7 +95,7 @@ func (a Actor) May(action Action, object Object) error {
 	return forbidden(action, object.Resource)
 }
 
-// Sees reports whether the actor may read every object of the kind, regardless of its owner. It determines the extent of lists.
+// Sees reports whether the actor may read every object of the kind, of any owner. It decides the extent of a list.
 func (a Actor) Sees(resource Resource) bool {
 	return a.SignedIn() && a.allowed(Read, resource, false)
 }

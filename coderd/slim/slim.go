@@ -48,7 +48,7 @@ type binary struct {
 	err    error
 }
 
-// New lists the binaries. They are unpacked into dir when Prepare runs or on the first request.
+// New lists the binaries. They are unpacked into dir when Prepare runs, or one is requested.
 func New(dir string, log *slog.Logger) (*Binaries, error) {
 	b := &Binaries{dir: dir, log: log, each: map[string]*binary{}}
 	entries, err := dist.ReadDir("dist")

@@ -101,8 +101,8 @@ func conditional(form formdeps.Form, met []Definition) []Definition {
 	return out
 }
 
-// known puts a definition of its own for each value in the place of the one for computed names.
-func known(definitions []Definition, from Values) []Definition {
+// expand replaces the definition for computed names with one for each value.
+func expand(definitions []Definition, from Values) []Definition {
 	i := slices.IndexFunc(definitions, func(d Definition) bool { return d.Name == anyName })
 	if i < 0 {
 		return definitions

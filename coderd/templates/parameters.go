@@ -48,7 +48,7 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 		}
 	}
 	out := make([]sdk.ParameterValue, 0, len(definitions))
-	for _, d := range known(definitions, from) {
+	for _, d := range expand(definitions, from) {
 		before, hadBefore := previous[d.Name]
 		value, fresh := d.DefaultValue, false
 		chosen, isGiven := given[d.Name]

@@ -104,7 +104,7 @@ func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job db
 }
 
 // tagProgram is how the template's tags follow from its parameters, nil when they do not. It is tried with the parameters'
-// defaults, so that the import fails instead of a later build.
+// defaults, so that the import fails and not a user's build.
 func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, found *provisionerpb.ImportResult) ([]byte, error) {
 	file, err := q.GetFile(ctx, job.FileID)
 	if err != nil {

@@ -152,7 +152,7 @@ type importInput struct {
 	TemplateVersionID uuid.UUID `json:"template_version_id"`
 }
 
-// withActiveValues adds the active version's values: users cannot read sensitive ones to enter them again.
+// withActiveValues adds the values that the active version was given: users cannot read the sensitive ones to give them again.
 func withActiveValues(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, given []sdk.VariableValue) ([]sdk.VariableValue, error) {
 	rows, err := q.ListTemplateVersionVariables(ctx, t.ActiveVersionID)
 	if err != nil {
@@ -422,7 +422,7 @@ func (s *Service) listVariables(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// listExternalAuth lists the logins that the version requires, and the requesting user's links with them.
+// listExternalAuth lists the logins that the version asks for, and whether the caller has them.
 func (s *Service) listExternalAuth(w http.ResponseWriter, r *http.Request) error {
 	v, err := s.version(r, rbac.Read)
 	if err != nil {

@@ -151,7 +151,7 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 	return user, taken(err)
 }
 
-// taken returns a fault for a name or address that is in use.
+// taken is the fault for a name or address that another user has.
 func taken(err error) error {
 	switch {
 	case database.IsUniqueViolation(err, "users_username"):
@@ -265,7 +265,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("delete user: %w", err)
 	}
 	s.log.Info("user deleted", "user", user.Username)
-	s.tellRevoked(user.ID)
+	s.notifyRevoked(user.ID)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

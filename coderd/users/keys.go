@@ -114,7 +114,7 @@ func checkScopes(f *fault.Error, req sdk.CreateTokenRequest) {
 	}
 }
 
-// maySignIn refuses a token for a user who cannot use it.
+// maySignIn refuses a token for a user who could not use it.
 func maySignIn(user dbsqlc.User) error {
 	if user.Status == string(sdk.UserSuspended) {
 		return fault.New(fault.Invalid, "%s is suspended.", user.Username).WithDetail("Activate the account first.")
@@ -183,7 +183,7 @@ func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	if n == 0 {
 		return rbac.NotFound(rbac.APIKey)
 	}
-	s.tellRevoked(user.ID)
+	s.notifyRevoked(user.ID)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -201,7 +201,7 @@ func (s *Service) expireKey(w http.ResponseWriter, r *http.Request) error {
 	if n == 0 {
 		return rbac.NotFound(rbac.APIKey)
 	}
-	s.tellRevoked(user.ID)
+	s.notifyRevoked(user.ID)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -102,6 +102,6 @@ func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password
 		return fmt.Errorf("store password: %w", err)
 	}
 	s.log.Info("user's password changed", "user", user.Username)
-	s.tellRevoked(user.ID)
+	s.notifyRevoked(user.ID)
 	return nil
 }

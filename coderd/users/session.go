@@ -208,7 +208,7 @@ func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.db.DeleteAPIKey(context.WithoutCancel(r.Context()), dbsqlc.DeleteAPIKeyParams{ID: actor.KeyID, UserID: actor.UserID}); err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
-	s.tellRevoked(actor.UserID)
+	s.notifyRevoked(actor.UserID)
 	s.setCookie(w, "", -1)
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "You are signed out."})
 }

@@ -68,7 +68,7 @@ func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 		}
 		s.log.Info("user's status changed", "user", user.Username, "status", status)
 		if suspend {
-			s.tellRevoked(user.ID)
+			s.notifyRevoked(user.ID)
 		}
 		return s.write(w, r, http.StatusOK, user)
 	}
@@ -133,6 +133,6 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("change the user's roles: %w", err)
 	}
 	s.log.Info("user's roles changed", "user", user.Username, "roles", strings.Join(roles, ","))
-	s.tellRevoked(user.ID)
+	s.notifyRevoked(user.ID)
 	return s.write(w, r, http.StatusOK, user)
 }

@@ -58,7 +58,7 @@ func (s *Service) OnRevoked(fn func(userID uuid.UUID)) {
 	s.revoked = append(s.revoked, fn)
 }
 
-func (s *Service) tellRevoked(userID uuid.UUID) {
+func (s *Service) notifyRevoked(userID uuid.UUID) {
 	s.mu.Lock()
 	hooks := slices.Clone(s.revoked)
 	s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Service) target(r *http.Request, action rbac.Action, resource rbac.Reso
 	if err != nil {
 		return dbsqlc.User{}, err
 	}
-	// Only users who may see an account learn whether it exists.
+	// Only those who may see a user learn that it exists.
 	if err := actor.May(rbac.Read, rbac.Of(rbac.User, user.ID)); err != nil {
 		return dbsqlc.User{}, err
 	}

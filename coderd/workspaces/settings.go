@@ -176,7 +176,7 @@ func (s *Service) deleteFavorite(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// postUsage records that the workspace is in use. It writes at most once a minute.
+// postUsage notes that the workspace is in use. It writes at most once a minute.
 func (s *Service) postUsage(w http.ResponseWriter, r *http.Request) error {
 	ws, err := s.workspace(r, rbac.Connect)
 	if err != nil {

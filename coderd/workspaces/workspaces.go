@@ -160,8 +160,7 @@ func mayChangeTemplates(actor rbac.Actor) bool {
 	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil)) == nil
 }
 
-// user returns the user in the path. To not reveal whether a user exists, an unknown one yields that the workspace does not
-// exist.
+// user is the one in the path. An unknown user is answered as an unknown workspace, so that names cannot be guessed.
 func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
 	u, err := s.opts.Users.Find(r.Context(), httpapi.ActorFrom(r.Context()), r.PathValue("user"))
 	if fault.CodeOf(err) == fault.NotFound {

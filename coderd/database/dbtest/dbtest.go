@@ -36,7 +36,7 @@ const template = "migrated"
 var (
 	server  = sync.OnceValues(start)
 	counter atomic.Int64
-	// cloning serializes clones: PostgreSQL refuses a template that another session is copying.
+	// cloning lets one clone at a time be made: PostgreSQL refuses to copy a template that is being copied.
 	cloning sync.Mutex
 )
 

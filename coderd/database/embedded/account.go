@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// account is the user that PostgreSQL runs as. Nil means the current user.
+// account is the user that PostgreSQL runs as. Nil means this process's user.
 type account struct{ uid, gid uint32 }
 
 // Where a machine has no user postgres, PostgreSQL runs as the first of these numbers that no user has. systemd's documentation

@@ -28,7 +28,7 @@ type Install struct {
 	BinDir  string
 	Version string // "15.18"
 	Major   int
-	account *account // nil: the current user
+	account *account // nil: as this process's user
 	maker   *account // whom initdb runs as; nil: as the account
 }
 
