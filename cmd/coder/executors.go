@@ -43,11 +43,11 @@ type terraformOptions struct {
 }
 
 func (opts *terraformOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&opts.binary, "terraform", "", "terraform or tofu program to run, 1.9 or newer (default: the first of both on PATH)")
-	f.BoolVar(&opts.install, "install-terraform", false, "download Terraform when this machine has none")
-	f.StringVar(&opts.cacheDir, "cache-dir", "", "folder for what can be made again (default $CACHE_DIRECTORY, else /var/cache/codermesh for root, else in the user's cache folder)")
-	f.StringVar(&opts.isolation, "provisioner-isolation", "auto", `"auto" confines templates, or refuses to run them where it cannot; "none" lets them do what this account can`)
-	f.StringVar(&opts.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker's socket, given to templates that use a docker provider; empty for none")
+	f.StringVar(&opts.binary, "terraform", "", "path of terraform or tofu, 1.9 or newer (default the first of both on PATH)")
+	f.BoolVar(&opts.install, "install-terraform", false, "download Terraform if this machine has none")
+	f.StringVar(&opts.cacheDir, "cache-dir", "", "cache folder, which may be deleted (default $CACHE_DIRECTORY, else /var/cache/codermesh for root, else in the user's cache folder)")
+	f.StringVar(&opts.isolation, "provisioner-isolation", "auto", `confinement of templates: "auto" confines them, or refuses to run them where it cannot; "none" gives them the rights of this account`)
+	f.StringVar(&opts.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker socket for templates that use a docker provider; empty for none")
 	jobLimitFlags(f, &opts.limits)
 	f.StringArrayVar(&opts.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
 	flags.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")

@@ -23,14 +23,14 @@ func forgetStatesCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget-states --key ID",
 		Short: "Let the server start without a lost encryption key",
-		Long: `Let the server start although it lacks a key that Terraform states in its database are encrypted with. Use it only when the key is
-lost for good: the server names its id when it refuses to start.
+		Long: `Let the server start without a key that encrypts Terraform states in its database. Use this only if the key is lost for good. The server
+prints the key's id when it refuses to start.
 
-The states stay in the database as they are. A build of a workspace that needs one fails until an owner gives the workspace a state
-(coder state push) or deletes it without destroying anything (coder delete --orphan); what the workspace has made must then be removed
-by hand. SSH keys that are encrypted with the lost key are deleted: users get new keys for git, which they must register again.
+The states stay in the database. A build that needs one fails until an owner replaces the workspace's state (coder state push) or deletes the
+workspace without destroying its resources (coder delete --orphan), which must then be removed by hand. SSH keys that are encrypted with the
+lost key are deleted: users get new Git keys, which they must register again, and agents get new host keys.
 
-The key's id is asked for again, or read as a line of standard input. Stop the server first.`,
+The command asks for the key's id again, or reads it as a line of standard input. Stop the server first.`,
 		Example: "  coder server forget-states --key 3008c91d88373a5c",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,7 +43,7 @@ The key's id is asked for again, or read as a line of standard input. Stop the s
 					return err
 				}
 				fmt.Fprintf(os.Stderr, "The key %s encrypts %d states, which builds can no longer read, and %d SSH keys, which will be deleted.\n", id, lost.States, lost.SSHKeys)
-				if err := confirm(cmd.Context(), "Repeat the key's id to go on without it", id); err != nil {
+				if err := confirm(cmd.Context(), "Repeat the key's id to continue without it", id); err != nil {
 					return err
 				}
 				if lost, err = states.Forget(cmd.Context(), db, id); err != nil {

@@ -14,11 +14,11 @@ import (
 // jobLimitFlags are the flags of what one job may use.
 func jobLimitFlags(f *pflag.FlagSet, l *terraform.JobLimits) {
 	*l = terraform.DefaultJobLimits()
-	f.Var((*bytesValue)(&l.Memory), "provisioner-job-memory", "memory that one job may use, such as 4GiB (default half of this machine's); 0 for no limit")
-	f.Uint64Var(&l.Processes, "provisioner-job-processes", l.Processes, "processes and threads that one job may have at a time; 0 for no limit")
-	f.Float64Var(&l.CPUs, "provisioner-job-cpus", l.CPUs, "processors that one job may use, such as 1.5; 0 for no limit")
-	f.Var((*bytesValue)(&l.Disk), "provisioner-job-disk", "bytes that one job may write to its folders, such as 2GiB; 0 for no limit")
-	f.DurationVar(&l.Timeout, "provisioner-job-timeout", l.Timeout, "time after which a job is interrupted; 0 for no limit")
+	f.Var((*bytesValue)(&l.Memory), "provisioner-job-memory", "memory limit of a job, such as 4GiB (default half of this machine's); 0 for no limit")
+	f.Uint64Var(&l.Processes, "provisioner-job-processes", l.Processes, "maximum number of processes and threads of a job; 0 for no limit")
+	f.Float64Var(&l.CPUs, "provisioner-job-cpus", l.CPUs, "maximum number of CPUs of a job, such as 1.5; 0 for no limit")
+	f.Var((*bytesValue)(&l.Disk), "provisioner-job-disk", "disk space limit of a job's folders, such as 2GiB; 0 for no limit")
+	f.DurationVar(&l.Timeout, "provisioner-job-timeout", l.Timeout, "time limit of a job; 0 for no limit")
 	for name, variable := range map[string]string{
 		"provisioner-job-memory": "CODER_PROVISIONER_JOB_MEMORY", "provisioner-job-processes": "CODER_PROVISIONER_JOB_PROCESSES",
 		"provisioner-job-cpus": "CODER_PROVISIONER_JOB_CPUS", "provisioner-job-disk": "CODER_PROVISIONER_JOB_DISK",

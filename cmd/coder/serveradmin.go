@@ -34,7 +34,7 @@ func serverAdminCmds() []*cobra.Command {
 type adminDatabase struct{ url string }
 
 func (d *adminDatabase) flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&d.url, "postgres-url", "", "the server's database (default: the server's own PostgreSQL)")
+	cmd.Flags().StringVar(&d.url, "postgres-url", "", "URL of the server's database (default the built-in PostgreSQL)")
 	flags.SetEnvPrefix(cmd, "CODER_")
 	flags.SetEnv(cmd.Flags().Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
 }

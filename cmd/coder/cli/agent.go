@@ -133,13 +133,13 @@ func holdProgram(log *slog.Logger) func() {
 	}
 	remove := func() error { return os.RemoveAll(dir) }
 	if folder, err := scratch.Adopt(dir, scriptPipe); err != nil {
-		log.Warn("program's folder is not held", "err", err)
+		log.Warn("cannot hold the program's folder", "err", err)
 	} else {
 		remove = folder.Close
 	}
 	return func() {
 		if err := remove(); err != nil {
-			log.Debug("own program not removed", "err", err)
+			log.Debug("cannot remove the program's folder", "err", err)
 		}
 	}
 }

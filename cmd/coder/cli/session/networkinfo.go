@@ -28,7 +28,7 @@ type networkInfo struct {
 func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.Duration) {
 	log, t := s.Logger, s.Target
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		log.Warn("network information not written", "err", err)
+		log.Warn("cannot write network information", "err", err)
 		return
 	}
 	path := filepath.Join(dir, fmt.Sprintf("%d.json", os.Getppid()))
@@ -56,7 +56,7 @@ func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.D
 			err = config.WriteFile(path, data, 0o600)
 		}
 		if err != nil {
-			log.Warn("network information not written", "err", err)
+			log.Warn("cannot write network information", "err", err)
 		}
 		select {
 		case <-ctx.Done():

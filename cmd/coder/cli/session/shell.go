@@ -50,7 +50,7 @@ func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts
 	t := s.Target
 	client := dialSSH(conn)
 	defer client.Close()
-	s.Logger.Debug("ssh connection stands")
+	s.Logger.Debug("ssh connected")
 	session, err := client.NewSession()
 	if err != nil {
 		return t.WhyLost(ctx, fault.New(fault.Unavailable, "cannot open a session in the workspace: %w", err))
