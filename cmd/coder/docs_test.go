@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 )
 
 // manual is what documentation may name of the program: commands, flags and environment variables.
@@ -49,7 +50,7 @@ func readManual(t *testing.T) manual {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			m.flags["--"+f.Name] = struct{}{}
 			m.flags["-"+f.Shorthand] = struct{}{}
-			for _, name := range cli.EnvNames(cmd, f) {
+			for _, name := range flags.EnvNames(cmd, f) {
 				m.variables[name] = struct{}{}
 			}
 		})
