@@ -14,7 +14,7 @@ type alone struct{ db chan *database.DB }
 
 func newAlone() *alone { return &alone{make(chan *database.DB, 1)} }
 
-// use gives it the database, once. Until then check waits.
+// use sets the database, once. Until then check blocks.
 func (a *alone) use(db *database.DB) { a.db <- db }
 
 func (a *alone) check(ctx context.Context) error {

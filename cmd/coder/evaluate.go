@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// evaluateLimits bound the processes that work a form out: a template's parameters need a tenth of this.
+// evaluateLimits bound the processes that evaluate a form. A template's parameters need a tenth of this.
 var evaluateLimits = sandbox.Limits{Memory: 1 << 30, File: 16 << 20}
 
 // newEvaluator makes the evaluator of templates' forms, for users who fill them in. A server without provisioners runs no template code: it

@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// The commands by which the program starts itself for a job.
+// The commands with which the program starts itself for a job.
 const (
 	workerCommand  = "provider-worker"
 	sandboxCommand = "sandbox-exec"
@@ -28,7 +28,7 @@ const (
 	processCommand = "workspace-process"
 )
 
-// terraformOptions are the flags of whatever runs jobs.
+// terraformOptions are the flags of programs that run jobs.
 type terraformOptions struct {
 	binary    string
 	install   bool
@@ -58,10 +58,10 @@ func (opts *terraformOptions) flags(f *pflag.FlagSet) {
 	flags.SetEnv(f.Lookup("provisioner-env"), "CODER_PROVISIONER_ENV")
 }
 
-// errNoConfigDir: a daemon has data to keep.
+// errNoConfigDir is for daemons, which have data to keep.
 var errNoConfigDir = fault.New(fault.Invalid, "this account has no configuration folder: set --global-config or CODER_CONFIG_DIR")
 
-// fillCacheDir sets the default.
+// fillCacheDir sets the default cache folder.
 func (opts *terraformOptions) fillCacheDir() error {
 	if opts.cacheDir != "" {
 		return nil
@@ -78,7 +78,7 @@ func (opts *terraformOptions) fillCacheDir() error {
 	return nil
 }
 
-// executor is how an executor of this program is made, with a folder of its own.
+// executor returns the options of an executor with its own folder.
 func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terraform.Options, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -104,10 +104,8 @@ type executors struct {
 	concerns []string // about the confinement of templates
 }
 
-// newExecutors makes n executors with the given number of slots. runDir belongs to this process's data: what a killed one
-// left is found there.
-//
-// With slots -1 nothing is kept warm.
+// newExecutors makes n executors with the given number of slots; with -1 nothing is kept warm. runDir is part of this process's data, where
+// the remains of a killed process are found.
 func newExecutors(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, n, slots int) (*executors, error) {
 	made := make([]*terraform.Executor, n)
 	prepare := func(i int) error {
@@ -119,7 +117,7 @@ func newExecutors(ctx context.Context, log *slog.Logger, opts terraformOptions, 
 		made[i], err = terraform.New(ctx, executorOpts)
 		return err
 	}
-	// The first may have to download Terraform. Each of the others starts it only to see that it can.
+	// The first may have to download Terraform. The others only check that it starts.
 	var err error
 	if n > 0 {
 		err = prepare(0)
@@ -155,8 +153,8 @@ func (e *executors) close() error {
 	return errors.Join(errs...)
 }
 
-// jobProcess runs the program as one of a job's processes, if its arguments say so. It comes before everything else that the
-// program does: it is on every build's path.
+// jobProcess runs the program as one of a job's processes, if its arguments say so. It comes first in the program, since every build waits for
+// it.
 func jobProcess(args []string) (is bool, err error) {
 	if len(args) == 0 {
 		return false, nil

@@ -13,9 +13,9 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// A provisioner daemon that is killed can deliver nothing any more. It leaves an heir: the same command, started ahead, that
-// waits on a pipe for the daemon's death. Then it takes the daemon's folder, tells the server how the killed jobs ended and
-// which state they reached, and is gone. A daemon that starts meanwhile sends it away and does the same itself.
+// A provisioner daemon that is killed can no longer deliver results. It leaves an heir: a process of the same command that was started
+// ahead and waits on a pipe for the daemon's death. The heir then takes the daemon's folder, tells the server how the killed jobs ended and
+// which state they reached, and exits. A daemon that starts in the meantime dismisses the heir and does the same.
 //
 //	daemon ──starts──▶ heir, waiting      pipe ends without a word: the daemon was killed
 //	   │                 │
@@ -28,8 +28,8 @@ const (
 	heirGrace  = 15 * time.Minute // how long the heir tries: longer than the server waits for a daemon by default
 )
 
-// awaitInheritance is the waiting heir's part of main. It returns at once in any other process, and when there is something to
-// do; it does not return when the daemon ended in order.
+// awaitInheritance is the waiting heir's part of main. It returns at once in any other process, and in the heir once the daemon was killed.
+// It does not return if the daemon ended in order.
 func awaitInheritance() error {
 	var number int
 	if n, _ := fmt.Sscanf(os.Getenv(heirVariable), "wait:%d", &number); n != 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// jobLimitFlags are the flags of what one job may use.
+// jobLimitFlags adds the flags that limit a job.
 func jobLimitFlags(f *pflag.FlagSet, l *terraform.JobLimits) {
 	*l = terraform.DefaultJobLimits()
 	f.Var((*bytesValue)(&l.Memory), "provisioner-job-memory", "memory limit of a job, such as 4GiB (default half of this machine's); 0 for no limit")

@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/internal/memory"
 )
 
-// logOptions are what the flags of daemons say about their logs.
+// logOptions are the log flags of daemons.
 type logOptions struct {
 	json    bool
 	verbose bool // the global flag

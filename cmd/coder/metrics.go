@@ -21,7 +21,7 @@ type metricsServer struct {
 	done     chan error
 }
 
-// serveMetrics begins to listen. The caller closes what it returns.
+// serveMetrics starts to listen. The caller closes the server.
 func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

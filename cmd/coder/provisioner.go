@@ -24,7 +24,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// provisionerOptions are what the flags of `coder provisionerd start` say.
+// provisionerOptions are the flags of `coder provisionerd start`.
 type provisionerOptions struct {
 	name        string
 	psk         string
@@ -37,7 +37,7 @@ type provisionerOptions struct {
 	logs        logOptions
 }
 
-// provisionerCmds are the daemon's command under both of its names.
+// provisionerCmds returns the daemon's command under both of its names.
 func provisionerCmds() []*cobra.Command {
 	named := &cobra.Command{Use: "provisioner"}
 	named.AddCommand(provisionerStartCmd())
@@ -182,10 +182,10 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	return provisionerd.Run(ctx, run)
 }
 
-// maxConcurrency is how many jobs the server gives to one daemon at most.
+// maxConcurrency is the maximum number of jobs that the server gives to one daemon.
 const maxConcurrency = 64
 
-// instanceOf is what tells this daemon from others that were given its name. It lies in the daemon's folder.
+// instanceOf returns the id that distinguishes this daemon from others with its name. It is stored in the daemon's folder.
 func instanceOf(dir string) (string, error) {
 	name := filepath.Join(dir, "instance")
 	text, err := os.ReadFile(name)
@@ -202,7 +202,7 @@ func instanceOf(dir string) (string, error) {
 	return id, nil
 }
 
-// header names the daemon and carries its credential.
+// header returns the headers that name the daemon and carry its credential.
 func (opts provisionerOptions) header(server cli.Server, instance string) (http.Header, error) {
 	tags := url.Values{}
 	for _, tag := range opts.tags {

@@ -7,7 +7,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// trustedProxies reads --proxy-trusted-origins: networks, or single addresses.
+// trustedProxies parses --proxy-trusted-origins: networks or single addresses.
 func trustedProxies(origins, headers []string) ([]netip.Prefix, error) {
 	if len(headers) > 0 && len(origins) == 0 {
 		return nil, fault.New(fault.Invalid, "--proxy-trusted-headers requires --proxy-trusted-origins").

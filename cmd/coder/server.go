@@ -31,7 +31,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// serverOptions are what the flags of `coder server` say.
+// serverOptions are the flags of `coder server`.
 type serverOptions struct {
 	httpAddress      string
 	accessURL        string
@@ -136,7 +136,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", opts.provisioners)
 	}
 
-	// What can fail for a reason an operator can see comes first: the keys, the addresses, then Terraform, then the database.
+	// First what can fail for a reason that an operator can see: the keys, the addresses, then Terraform, then the database.
 	keys, keepKeys, err := opts.keyring(log)
 	if err != nil {
 		return err
@@ -276,8 +276,8 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	return errors.Join(failed, server.Stop(deadline))
 }
 
-// keyring holds the keys for Terraform's states: the given ones, or one that is kept with the server's data. keep writes one that is new;
-// nothing may be encrypted before.
+// keyring returns the keys for Terraform states: the given ones, or one that is kept with the server's data. keep stores a new key and must
+// be called before anything is encrypted.
 func (opts *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
@@ -304,7 +304,7 @@ func (opts *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep
 	}, nil
 }
 
-// startPostgres runs a PostgreSQL of our own, fetched first when there is none and the flags allow it.
+// startPostgres starts the built-in PostgreSQL. It fetches PostgreSQL if there is none and the flags allow it.
 func startPostgres(ctx context.Context, log *slog.Logger, opts serverOptions) (*embedded.Server, error) {
 	if opts.fetchPostgres {
 		if _, err := embedded.Find(ctx, opts.configDir, ""); err != nil {
@@ -317,7 +317,7 @@ func startPostgres(ctx context.Context, log *slog.Logger, opts serverOptions) (*
 	return embedded.Start(ctx, embedded.Options{Dir: opts.configDir, Logger: log})
 }
 
-// listeners are the sockets of a server, open before anything else so that a taken port is the first thing said.
+// listeners are the sockets of a server. They are opened first, so that a taken port is reported first.
 type listeners struct {
 	http, tls net.Listener // nil for none
 }
@@ -372,7 +372,7 @@ func (l *listeners) String() string {
 	return strings.Join(all, " ")
 }
 
-// accessURL is the given one, or the one that the addresses suggest: HTTPS before HTTP, a loopback name for a wildcard.
+// accessURL returns the given URL, or one derived from the addresses: HTTPS before HTTP, localhost for a wildcard.
 func (l *listeners) accessURL(given string) (*url.URL, error) {
 	if given != "" {
 		u, err := url.Parse(given)
@@ -396,8 +396,8 @@ func (l *listeners) accessURL(given string) (*url.URL, error) {
 	return &url.URL{Scheme: scheme, Host: addr.String()}, nil
 }
 
-// wildcardHost is the given host for apps. A server on this machine has one without asking: browsers take every name below
-// localhost for this machine (RFC 6761 §6.3).
+// wildcardHost returns the given host for apps. A server on localhost needs none: browsers resolve every name below localhost to this
+// machine (RFC 6761 §6.3).
 func wildcardHost(given string, accessURL *url.URL) (string, error) {
 	if given != "" {
 		return apps.ParseWildcard(given)

@@ -30,7 +30,7 @@ func serverAdminCmds() []*cobra.Command {
 	return []*cobra.Command{resetPasswordCmd(), createAdminUserCmd(), forgetStatesCmd(), postgresBuiltinURLCmd()}
 }
 
-// adminDatabase says where a command finds the server's database.
+// adminDatabase locates the server's database for a command.
 type adminDatabase struct{ url string }
 
 func (d *adminDatabase) flag(cmd *cobra.Command) {
@@ -81,7 +81,7 @@ func (d *adminDatabase) open(cmd *cobra.Command, fn func(*database.DB) error) (e
 	return fn(db)
 }
 
-// newPassword asks for a password on a terminal, and reads a line of standard input elsewhere: other users can see arguments.
+// newPassword asks for a password on a terminal, or reads a line of standard input. It is not an argument, which other users can see.
 func newPassword(ctx context.Context) (string, error) {
 	streams := tty.Std(false)
 	password, err := streams.Ask(ctx, tty.Question{Text: "New password", Secret: true})

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// ownSession has a child start a session, so that no signal of this process's terminal or group reaches it.
+// ownSession starts a child in its own session, so that no signal of this process's terminal or group reaches it.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -7,8 +7,8 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// listenTLS opens the HTTPS address. It offers HTTP/1.1 only: the relay and websockets upgrade connections, which HTTP/2 has no
-// way for.
+// listenTLS opens the HTTPS address. It offers HTTP/1.1 only, since the relay and websockets upgrade connections, which HTTP/2 does not
+// support.
 func listenTLS(opts serverOptions) (net.Listener, error) {
 	if opts.tlsAddress == "" || opts.tlsCert == "" || opts.tlsKey == "" {
 		return nil, fault.New(fault.Invalid, "HTTPS requires --tls-address, --tls-cert-file and --tls-key-file together")
