@@ -31,7 +31,7 @@ func (n *Names) Add(name string) error {
 	return nil
 }
 
-// AddLink takes in a link. It returns an error when the name or the target's text leads outside of the archive.
+// AddLink adds a link. It returns an error if the name or the target leads out of the archive.
 func (n *Names) AddLink(name, target string) error {
 	if err := n.Add(name); err != nil {
 		return err
@@ -46,8 +46,7 @@ func (n *Names) AddLink(name, target string) error {
 	return nil
 }
 
-// Check judges all entries together. It returns an error that names an entry below a link, or a link whose target passes
-// through another.
+// Check checks all entries together. It returns an error that names an entry below a link, or a link whose target passes through another.
 func (n *Names) Check() error {
 	if len(n.links) == 0 {
 		return nil
@@ -65,7 +64,7 @@ func (n *Names) Check() error {
 	return nil
 }
 
-// passes returns the link that the way from a folder passes through, if it does. Where the way ends does not count.
+// passes returns a link through which the path way, seen from a folder, passes. The end of the path does not count.
 func (n *Names) passes(from, way string) (link string, ok bool) {
 	steps := strings.Split(way, "/") // a slash at the end makes an empty last step
 	at := from
@@ -80,7 +79,7 @@ func (n *Names) passes(from, way string) (link string, ok bool) {
 	return "", false
 }
 
-// local reports whether a name stays inside of the archive. Backslashes separate folders on some systems.
+// local reports whether a name stays inside the archive. Backslashes separate folders on some systems.
 func local(name string) bool {
 	clean := path.Clean(name)
 	return name != "" && !path.IsAbs(clean) && clean != ".." && !strings.HasPrefix(clean, "../") && !strings.ContainsAny(name, "\\\x00")

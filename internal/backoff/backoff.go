@@ -63,7 +63,7 @@ func (o *Outage) Next() time.Duration {
 	return top/2 + rand.N(top/2)
 }
 
-// Sleep blocks for d, until wake has something to receive, or until ctx ends: then it returns ctx's error. A nil wake never has.
+// Sleep blocks for d, until wake has something to receive, or until ctx ends: then it returns ctx's error. A nil wake never wakes it.
 func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

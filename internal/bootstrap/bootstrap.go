@@ -10,9 +10,8 @@ import (
 //go:embed linux.sh
 var linux string
 
-// Script is the POSIX shell script for an operating system and a processor (Go's names, and "armv7"), or "" when there is
-// none. It still holds ${ACCESS_URL}, which stands for the server's address with a slash at its end, and ${AUTH_TYPE}, for the
-// provider to fill in. The agent's token comes from the environment variable CODER_AGENT_TOKEN.
+// Script returns the POSIX shell script for an operating system and a processor (Go's names, and "armv7"), or "" if there is none. The
+// provider must replace ${ACCESS_URL} by the server's URL with a slash at its end, and ${AUTH_TYPE}. The agent's token comes from the environment variable CODER_AGENT_TOKEN.
 func Script(os, arch string) string {
 	if os != "linux" {
 		return ""

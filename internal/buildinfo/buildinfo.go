@@ -11,7 +11,7 @@ var version = "v2.31.10000+codermesh"
 // release, and needs no suffix that would rank it below its base. A build without a release is number 0.
 func Version() string { return version }
 
-// Revision is the commit the program was built from, "" when unknown.
+// Revision returns the commit from which the program was built, or "".
 func Revision() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

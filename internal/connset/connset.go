@@ -1,4 +1,4 @@
-// Package connset keeps the open connections of a server: at most so many at once, and none after Close.
+// Package connset keeps track of the open connections of a server. It limits their number, and closes them all in the end.
 package connset
 
 import (
@@ -17,7 +17,7 @@ import (
 // Options of a Set.
 type Options struct {
 	Limit int // most connections at once; 0 means no limit
-	// Refused is called, without a lock, with a connection above Limit, which is closed when it returns. nil closes it.
+	// Refused is called with a connection above Limit, which is closed when it returns. If nil the connection is just closed.
 	Refused func(net.Conn)
 }
 
@@ -53,7 +53,7 @@ func (s *Set) Do(conn net.Conn, serve func()) bool {
 }
 
 // Serve accepts connections of l, and serves each on a goroutine as Do would, until l or the set is closed: then it closes l and returns
-// nil. While the process has no more file descriptors it tries again. It blocks; Close waits for it.
+// nil. It keeps trying while the process has no file descriptors left. It blocks; Close waits for it.
 func (s *Set) Serve(l net.Listener, serve func(net.Conn)) error {
 	defer l.Close()
 	s.mu.Lock()
@@ -120,7 +120,7 @@ func (s *Set) remove(conn net.Conn) {
 	s.wg.Done()
 }
 
-// Len is how many connections are open.
+// Len returns the number of open connections.
 func (s *Set) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *Set) Close() error {
 	return err
 }
 
-// CloseAll closes the listeners and all connections, and takes no more of either. It does not wait for those who serve them.
+// CloseAll closes the listeners and all connections, and refuses new ones. It does not wait for the handlers.
 func (s *Set) CloseAll() error {
 	s.cancel()
 	s.mu.Lock()

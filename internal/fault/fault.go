@@ -77,7 +77,7 @@ func As(err error) *Error {
 	return nil
 }
 
-// CodeOf returns the code of the fault in err's chain: Internal when there is none, "" when err is nil.
+// CodeOf returns the code of the fault in err's chain, Internal if there is none, or "" if err is nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Timeout bounds reading a question and writing an answer: both ends run on one machine.
+// Timeout bounds reading a question and writing an answer. Both ends run on the same machine.
 const Timeout = 10 * time.Second
 
 // Read reads one line of at most limit bytes into v.
@@ -38,7 +38,7 @@ func Write(conn net.Conn, v any) error {
 	return err
 }
 
-// Ask sends a question to the socket at path and blocks for the answer, of at most limit bytes, or the end of ctx, whose error it returns then.
+// Ask sends a question to the socket at path and blocks for the answer, of at most limit bytes. If ctx ends first it returns ctx's error.
 func Ask(ctx context.Context, path string, limit int64, question, answer any) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {

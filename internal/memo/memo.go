@@ -38,7 +38,7 @@ type Cache[K comparable, V any] struct {
 
 // entry is an answer, finished or in progress.
 type entry[V any] struct {
-	done  chan struct{} // closed when value and err are there
+	done  chan struct{} // closed when value and err are set
 	value V
 	err   error
 	until time.Time // guarded by the cache's mu; zero before the answer is there

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Quiet is how long no collection may have happened for a burst to count as over.
+// Quiet is how long after the last collection a burst counts as over.
 const Quiet = 4 * time.Second
 
-// Returner gives memory back after bursts. It sleeps while nothing is allocated: what wakes it are the collections that a
-// burst causes, and Go's own, one in two minutes.
+// Returner returns memory after bursts. It sleeps while nothing is allocated: only the collections that a burst causes wake it, and Go's
+// periodic one every two minutes.
 type Returner struct {
 	quiet time.Duration
 
@@ -25,7 +25,7 @@ type Returner struct {
 	returned uint64
 }
 
-// Return begins; the start of a process counts as a burst. quiet is Quiet but for tests. A process has one Returner.
+// Return starts a Returner; the start of a process counts as a burst. quiet is Quiet except in tests. A process has one Returner.
 func Return(quiet time.Duration) *Returner {
 	r := &Returner{quiet: quiet, cycles: cycles()}
 	r.mu.Lock()
@@ -35,14 +35,14 @@ func Return(quiet time.Duration) *Returner {
 	return r
 }
 
-// Returned is how often memory was given back.
+// Returned returns how often memory was returned.
 func (r *Returner) Returned() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.returned
 }
 
-// Stop ends it. Nothing of it runs afterwards but a collection that is under way. It is safe to call again.
+// Stop stops the Returner, except for a collection that is in progress. It is idempotent.
 func (r *Returner) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *Returner) collected() {
 	}
 }
 
-// giveBack collects twice: what a sync.Pool holds survives the first.
+// giveBack collects twice, because the contents of a sync.Pool survive the first time.
 func (r *Returner) giveBack() {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -5,7 +5,7 @@ package meshport
 const (
 	Terminal  = 2  // agent: reconnecting terminals
 	Speedtest = 3  // agent: throughput test
-	AgentRPC  = 4  // agent: what coderd asks of it
+	AgentRPC  = 4  // agent: calls from coderd
 	Session   = 7  // agent: SSH's channels (sshmux)
 	ServerRPC = 80 // coderd: AgentService and ProvisionerService (connect over HTTP/2, unencrypted inside WireGuard)
 )

@@ -48,15 +48,15 @@ type Size struct {
 type Request struct {
 	// ID names the terminal: the same one gives back the same shell, as long as it lives.
 	ID uuid.UUID `json:"id"`
-	// Command runs instead of a login shell. It counts only where the shell is new.
+	// Command runs instead of a login shell. It applies only if the terminal is new.
 	Command string `json:"command,omitempty"`
 	Size
 }
 
-// End says how a terminal ended.
+// End reports how a terminal ended.
 type End struct {
 	Code   int    `json:"code"`   // exit status; 128 and the signal's number after a signal
-	Reason string `json:"reason"` // for people, "" after a plain exit
+	Reason string `json:"reason"` // for users, "" after a plain exit
 }
 
 // Write sends one frame with a single write. It does not split: payload is at most MaxPayload.
@@ -80,8 +80,8 @@ func WriteJSON(w io.Writer, kind Kind, v any) error {
 	return Write(w, kind, data)
 }
 
-// Read returns the next frame. It blocks for a whole one; io.EOF only between two frames. What it reads grows with what comes,
-// not with what a header claims.
+// Read returns the next frame, and blocks until it is complete. It returns io.EOF only between frames. It allocates memory as data arrives,
+// not as a header claims.
 func Read(r io.Reader) (Kind, []byte, error) {
 	var head [header]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -98,14 +98,14 @@ func Read(r io.Reader) (Kind, []byte, error) {
 	return Kind(head[0]), payload, err
 }
 
-// Message is what a browser sends, one JSON object per message: what was typed, a new size, or both.
+// Message is what a browser sends, one JSON object per message: input, a new size, or both.
 type Message struct {
 	Data   string `json:"data,omitempty"`
 	Height uint16 `json:"height,omitempty"`
 	Width  uint16 `json:"width,omitempty"`
 }
 
-// Forward sends a browser's message on as frames.
+// Forward passes a browser's message on as frames.
 func (m Message) Forward(w io.Writer) error {
 	if m.Height > 0 && m.Width > 0 {
 		if err := WriteJSON(w, Resize, Size{m.Height, m.Width}); err != nil {

@@ -17,12 +17,12 @@ type Wire struct {
 	control *http.ResponseController
 
 	mu    sync.Mutex // guards cause, and the order of deadlines
-	cause error      // why it was ended, nil while it is not
+	cause error      // why it was ended, or nil
 }
 
 type key struct{}
 
-// Handler lets the RPC handlers below next find their exchange with From.
+// Handler makes the exchange available to the RPC handlers below next, through From.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wire := &Wire{control: http.NewResponseController(w)}
@@ -30,7 +30,7 @@ func Handler(next http.Handler) http.Handler {
 	})
 }
 
-// From is the exchange of a handler's context. It fails when Handler does not serve it.
+// From returns the exchange of a handler's context. It fails if the handler is not below Handler.
 func From(ctx context.Context) (*Wire, error) {
 	wire, ok := ctx.Value(key{}).(*Wire)
 	if !ok {
@@ -39,7 +39,7 @@ func From(ctx context.Context) (*Wire, error) {
 	return wire, nil
 }
 
-// AwaitRead gives the reads from now on d to end, all together. It returns the cause once the exchange was ended.
+// AwaitRead sets a deadline of d from now for all further reads. Once the exchange was ended it returns the cause.
 func (w *Wire) AwaitRead(d time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +49,7 @@ func (w *Wire) AwaitRead(d time.Duration) error {
 	return w.control.SetReadDeadline(time.Now().Add(d))
 }
 
-// AwaitWrite gives the writes from now on d to end, all together.
+// AwaitWrite sets a deadline of d from now for all further writes.
 func (w *Wire) AwaitWrite(d time.Duration) error {
 	return w.control.SetWriteDeadline(time.Now().Add(d))
 }
@@ -65,7 +65,7 @@ func (w *Wire) End(cause error) {
 	}
 }
 
-// Cause is what End was called with, nil before.
+// Cause returns the cause that was passed to End, or nil.
 func (w *Wire) Cause() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// private leaves it to the system who may enter a folder.
+// private accepts every folder: the system decides who may enter it.
 func private(info fs.FileInfo, _ int) bool { return info.IsDir() }
 
 // makePipe returns nil: there are no such pipes here.

@@ -55,7 +55,7 @@ func abandoned(folder *os.Root) (bool, error) {
 	return false, pipe.Close()
 }
 
-// lock keeps other sweeps from the folder. It returns nil when another one has it.
+// lock locks the folder against other sweeps. It returns nil if another one has it.
 func lock(folder *os.Root) (unlock func(), err error) {
 	dir, err := folder.Open(".")
 	if err != nil {
@@ -75,8 +75,8 @@ func lock(folder *os.Root) (unlock func(), err error) {
 // removeEmpty removes a folder if nothing is in it. Folders that this package makes are never empty under their lasting name.
 func removeEmpty(path string) { _ = unix.Rmdir(path) }
 
-// Adopt takes the folder at path over from the start script, which has become this program and left the pipe open as descriptor fd. A
-// script of an earlier version has made no pipe.
+// Adopt takes over the folder at path from the start script, which has executed this program and left the pipe open as descriptor fd. Scripts
+// of earlier versions made no pipe.
 func Adopt(path string, fd int) (*Folder, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -102,7 +102,7 @@ func Adopt(path string, fd int) (*Folder, error) {
 	return f, nil
 }
 
-// isFile reports whether a descriptor is of a file.
+// isFile reports whether a descriptor refers to a file.
 func isFile(fd int, info fs.FileInfo) bool {
 	var have unix.Stat_t
 	stat, ok := info.Sys().(*syscall.Stat_t)

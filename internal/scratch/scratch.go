@@ -25,10 +25,10 @@ const (
 	NewPipeName = PipeName + ".new"
 )
 
-// prefixes begin the names of the folders that Sweep looks at. Other programs' folders with such names have no such pipe.
+// prefixes are the prefixes of folders that Sweep examines. Other programs' folders with such names have no such pipe.
 var prefixes = []string{"coder.", "coder-git-", "coder-agent-", "coder-sign-", "ssh-"}
 
-// ErrTaken is returned by Take for a folder that is not this process's to replace.
+// ErrTaken is returned by Take for a folder that this process must not replace.
 var ErrTaken = errors.New("another process or account has it")
 
 // Folder is a temporary folder that this process holds. Close it.
@@ -52,8 +52,8 @@ func makeIn(parent, prefix string) (*Folder, error) {
 	return &Folder{path: path, pipe: pipe}, nil
 }
 
-// Take makes the folder at path, in place of one whose owner has ended. It returns ErrTaken when there is a folder that is in use, or that
-// belongs to another account: anyone may make a folder of a known name in the system's temporary folder.
+// Take makes the folder at path, and replaces one whose owner has ended. It returns ErrTaken if the folder is in use or belongs to another
+// account, because any account can make a folder of a known name in the system's temporary folder.
 func Take(path string) (*Folder, error) {
 	parent, name := filepath.Split(path)
 	f, err := makeIn(parent, name+"-")
@@ -88,10 +88,10 @@ func sweepOne(parent, name string) error {
 	return nil
 }
 
-// Path is the folder's path.
+// Path returns the folder's path.
 func (f *Folder) Path() string { return f.path }
 
-// Close removes the folder with all that is in it.
+// Close removes the folder with its content.
 func (f *Folder) Close() error {
 	err := os.RemoveAll(f.path)
 	if f.pipe != nil {
@@ -100,8 +100,8 @@ func (f *Folder) Close() error {
 	return err
 }
 
-// Sweep removes the folders in parent that belong to the account uid and whose owner has ended. It follows no links. When it cannot
-// remove a folder it goes on with the others, and returns all errors.
+// Sweep removes the folders in parent that belong to the account uid and whose owner has ended. It follows no links. If it
+// cannot remove a folder it continues with the others, and returns all errors.
 func Sweep(parent string, uid int) error {
 	root, err := os.OpenRoot(parent)
 	if err != nil {

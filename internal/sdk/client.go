@@ -68,24 +68,24 @@ func New(base *url.URL, token secret.Token, opts Options) *Client {
 	return &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport}, log: opts.Logger}
 }
 
-// WithToken is a client of the same server with another session, on the same connections.
+// WithToken returns a client of the same server with another session. It shares the connections.
 func (c *Client) WithToken(token secret.Token) *Client {
 	return &Client{base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log}
 }
 
-// URL is the server's base URL without a slash at its end.
+// URL returns the server's base URL without a trailing slash.
 func (c *Client) URL() *url.URL { u := *c.base; return &u }
 
-// Token is the session that requests carry.
+// Token returns the session token of requests.
 func (c *Client) Token() secret.Token { return c.token }
 
-// HTTP is the client that requests go through, for others that speak to the same server. It adds no headers.
+// HTTP returns the HTTP client of requests, for other uses with the same server. It adds no headers.
 func (c *Client) HTTP() *http.Client { return c.http }
 
-// TLS is the configuration that requests use, nil for the system's.
+// TLS returns the configuration of requests, nil for the system's.
 func (c *Client) TLS() *tls.Config { return c.tls }
 
-// Header is what every request carries, the session included. The copy is the caller's.
+// Header returns a copy of the headers of every request, including the session.
 func (c *Client) Header() http.Header {
 	h := c.header.Clone()
 	if h == nil {
@@ -98,7 +98,7 @@ func (c *Client) Header() http.Header {
 	return h
 }
 
-// ServerVersion is the version that the server named in its last reply, "" before the first.
+// ServerVersion returns the version in the server's last reply, "" before the first.
 func (c *Client) ServerVersion() string {
 	if v := c.version.Load(); v != nil {
 		return *v
@@ -106,12 +106,12 @@ func (c *Client) ServerVersion() string {
 	return ""
 }
 
-// get asks for path and decodes the answer.
+// get requests path and decodes the answer.
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 	return send[T](ctx, c, http.MethodGet, path, nil)
 }
 
-// send sends body as JSON, nothing when it is nil, and decodes the answer.
+// send sends body as JSON, unless it is nil, and decodes the answer.
 func send[T any](ctx context.Context, c *Client, method, path string, body any) (T, error) {
 	var out T
 	err := c.do(ctx, method, path, body, &out)
@@ -136,7 +136,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 	}
 	defer resp.Body.Close()
 	if into == nil {
-		// The connection is used again only after its body was read to the end.
+		// The connection can be reused only after the body was read to the end.
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
 		return nil
 	}
@@ -177,7 +177,7 @@ func (c *Client) roundTrip(ctx context.Context, method, path, contentType string
 	return resp, nil
 }
 
-// refused is the fault that an answer of 400 and above stands for.
+// refused returns the fault for an answer with status 400 or above.
 func (c *Client) refused(resp *http.Response) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
@@ -186,8 +186,7 @@ func (c *Client) refused(resp *http.Response) error {
 	return DecodeError(resp.StatusCode, data, c.base.String())
 }
 
-// DecodeError is the fault for an answer with the given status and body. server names who answered, for the message where
-// the body is none of this API's.
+// DecodeError returns the fault for an answer with the given status and body. If the body is not this API's the message names server.
 func DecodeError(status int, body []byte, server string) *fault.Error {
 	f := &fault.Error{Code: fault.FromHTTPStatus(status)}
 	var r Response
@@ -207,13 +206,12 @@ func DecodeError(status int, body []byte, server string) *fault.Error {
 	return f
 }
 
-// unreachable is the fault for a request that got no answer.
+// unreachable returns the fault for a request without an answer.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	return Unreachable(ctx, c.base.String(), err)
 }
 
-// Unreachable is the fault for a request to server that got no answer because of err. When ctx was canceled it is ctx's
-// error.
+// Unreachable returns the fault for a request to server that got no answer because of err. If ctx was canceled it returns ctx's error.
 func Unreachable(ctx context.Context, server string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
@@ -238,5 +236,5 @@ func Unreachable(ctx context.Context, server string, err error) error {
 
 func isNotFound(err error) bool { return fault.CodeOf(err) == fault.NotFound && err != nil }
 
-// seg makes one path segment of a name.
+// seg escapes a name as a path segment.
 func seg(name string) string { return url.PathEscape(name) }

@@ -20,8 +20,8 @@ const (
 	maxLogMessage  = 4 << 20 // bytes; one line of a job, or one batch of an agent
 )
 
-// FollowBuildLogs yields the build's log lines with ids above after, and new ones as they come, until the build's job has
-// ended. A lost connection ends it with an error whose code is fault.Unavailable: go on with the last id.
+// FollowBuildLogs yields the build's log lines with ids above after, and then new ones, until the build's job has ended. If the connection
+// is lost it ends with the code fault.Unavailable: call it again with the last id.
 func (c *Client) FollowBuildLogs(ctx context.Context, id uuid.UUID, after int64) iter.Seq2[JobLog, error] {
 	return follow[JobLog](ctx, c, "workspacebuilds/"+id.String()+"/logs", after)
 }
@@ -37,7 +37,7 @@ func (c *Client) FollowAgentLogs(ctx context.Context, id uuid.UUID, after int64)
 	return follow[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs", after)
 }
 
-// follow yields one T per message of a websocket. It ends without an error when the server has nothing more to say.
+// follow yields one T per message of a websocket. It ends without an error when the server ends the stream.
 func follow[T any](ctx context.Context, c *Client, path string, after int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -82,7 +82,7 @@ func (c *Client) upgrade(ctx context.Context, path string) (*websock.Conn, error
 	return conn, nil
 }
 
-// broken is the fault for a stream that ended before its time.
+// broken returns the fault for a stream that ended early.
 func (c *Client) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -9,13 +9,13 @@ import (
 	"log/slog"
 )
 
-// Token is a credential. Printed or logged it is a fingerprint; Reveal gives the text.
+// Token is a credential. It prints and logs as a fingerprint; Reveal returns the text.
 type Token string
 
 // Reveal returns the credential itself.
 func (t Token) Reveal() string { return string(t) }
 
-// String is a fingerprint: the first 8 hex digits of the hash.
+// String returns a fingerprint: the first 8 hex digits of the hash.
 func (t Token) String() string {
 	if t == "" {
 		return "token()"
@@ -27,13 +27,13 @@ func (t Token) String() string {
 func (t Token) GoString() string     { return t.String() }
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// Hash is the token's SHA-256. Tokens are random and long, so an unsalted fast hash is enough to store them.
+// Hash returns the token's SHA-256. Tokens are random and long, so an unsalted fast hash is enough to store them.
 func (t Token) Hash() []byte {
 	sum := sha256.Sum256([]byte(t))
 	return sum[:]
 }
 
-// Matches reports in constant time whether hash is the token's.
+// Matches reports, in constant time, whether hash is the token's hash.
 func (t Token) Matches(hash []byte) bool { return subtle.ConstantTimeCompare(t.Hash(), hash) == 1 }
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"

@@ -33,7 +33,7 @@ var all = []Starter{
 // List returns the starters, by name.
 func List() []Starter { return slices.Clone(all) }
 
-// Get returns the files and the description of a starter; false when there is none with that name.
+// Get returns the files and the description of a starter, or false if there is none with that name.
 func Get(name string) (fs.FS, Starter, bool) {
 	i := slices.IndexFunc(all, func(s Starter) bool { return s.Name == name })
 	if i < 0 {

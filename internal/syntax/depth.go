@@ -16,8 +16,8 @@ const (
 	template               // text with ${…} and %{…}
 )
 
-// depth is how deeply a sequence of tokens is nested. It is never less than what the parser will recurse for these tokens, nor
-// less than the height of the tree that it makes.
+// depth measures how deeply a sequence of tokens is nested. It is at least the depth of the parser's recursion for these tokens, and the
+// height of the resulting tree.
 //
 // Each open bracket, quote, heredoc and template sequence is a level. Within one, each operator, question mark and bracket adds
 // one until a comma or a significant line end, because all of them may end up below each other: a?b:a?b:…, 1+1+…, !!!…, a[0][0]….
@@ -46,7 +46,7 @@ var closers = map[hclsyntax.TokenType][2]hclsyntax.TokenType{
 	hclsyntax.TokenTemplateSeqEnd: {hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl},
 }
 
-// step takes in a token; next are those after it.
+// step processes a token; next are those after it.
 func (d *depth) step(token hclsyntax.Token, next hclsyntax.Tokens) {
 	top := d.top()
 	switch token.Type {
@@ -59,7 +59,7 @@ func (d *depth) step(token hclsyntax.Token, next hclsyntax.Tokens) {
 	case hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc, hclsyntax.TokenTemplateInterp:
 		d.push(token.Type)
 	case hclsyntax.TokenCParen, hclsyntax.TokenCBrack, hclsyntax.TokenCBrace, hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc, hclsyntax.TokenTemplateSeqEnd:
-		// One that does not match ends nothing: the parser reports it.
+		// An unmatched one closes no level: the parser reports it.
 		if opens := closers[token.Type]; top.open != 0 && (top.open == opens[0] || top.open == opens[1]) {
 			d.total -= 1 + top.operators + top.controls
 			d.levels = d.levels[:len(d.levels)-1]
@@ -103,7 +103,7 @@ func (d *depth) lineEnd(l *level) {
 	}
 }
 
-// control takes in a template sequence %{ … } by its first word.
+// control processes a template sequence %{ … } by its first word.
 func (d *depth) control(l *level, next hclsyntax.Tokens) {
 	for _, token := range next {
 		switch token.Type {

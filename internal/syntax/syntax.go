@@ -45,7 +45,7 @@ func (p *Parser) Config(name string, text []byte) (*hcl.File, hcl.Diagnostics) {
 	return guarded(name, func() (*hcl.File, hcl.Diagnostics) { return hclsyntax.ParseConfig(text, name, hcl.InitialPos) })
 }
 
-// File parses a file in the syntax that its name tells: .json for JSON, anything else for the native one.
+// File parses a file in the syntax of its name: JSON for .json, else the native syntax.
 func (p *Parser) File(name string, text []byte) (*hcl.File, hcl.Diagnostics) {
 	if !strings.HasSuffix(name, ".json") {
 		return p.Config(name, text)
@@ -74,7 +74,7 @@ func (p *Parser) Editable(name string, text []byte) (*hclwrite.File, hcl.Diagnos
 	return guarded(name, func() (*hclwrite.File, hcl.Diagnostics) { return hclwrite.ParseConfig(text, name, hcl.InitialPos) })
 }
 
-// guarded turns a panic of a parser into a diagnostic: HCL's parsers assert what some malformed texts do not keep.
+// guarded turns a panic of a parser into a diagnostic: some malformed texts violate assertions of HCL's parsers.
 func guarded[T any](name string, parse func() (T, hcl.Diagnostics)) (result T, diags hcl.Diagnostics) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -120,7 +120,7 @@ func (p *Parser) count(name string, text []byte, in mode, start hcl.Pos) hcl.Dia
 		lexing.Lock()
 		defer lexing.Unlock()
 	}
-	// What is wrong with the tokens is the parser's to report.
+	// The parser reports errors in the tokens.
 	var tokens hclsyntax.Tokens
 	switch in {
 	case native:
@@ -145,8 +145,8 @@ func (p *Parser) count(name string, text []byte, in mode, start hcl.Pos) hcl.Dia
 	return nil
 }
 
-// Literal returns the value of an expression that is written out. It does not evaluate what could take long or grow: loops,
-// splats, calls and references.
+// Literal returns the value of a literal expression. It does not evaluate loops, splats, calls and references, which could be slow or grow
+// large.
 func Literal(expr hcl.Expression) (cty.Value, bool) {
 	if node, ok := expr.(hclsyntax.Node); ok {
 		computed := false

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// declared is what a package declares of interest, in the order of its files.
+// declared holds a package's declarations of interest, in the order of its files.
 type declared struct {
 	order  []string
 	types  map[string]*ast.TypeSpec
@@ -107,7 +107,7 @@ func writeDoc(out *bytes.Buffer, doc string) {
 	}
 }
 
-// fields are a structure's, as TypeScript, and what it extends.
+// fields returns a structure's fields as TypeScript, and what it extends.
 func (d *declared) fields(of *ast.StructType) (body, extends string, err error) {
 	var lines strings.Builder
 	for _, field := range of.Fields.List {
@@ -146,7 +146,7 @@ func (d *declared) fields(of *ast.StructType) (body, extends string, err error) 
 	return lines.String(), extends, nil
 }
 
-// scalars are types of other packages, by what JSON makes of them.
+// scalars maps types of other packages to the TypeScript types of their JSON.
 var scalars = map[string]string{
 	"uuid.UUID": "string", "time.Time": "string", "time.Duration": "number", // nanoseconds
 	"json.RawMessage": "unknown",

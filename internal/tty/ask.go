@@ -15,19 +15,19 @@ import (
 	"golang.org/x/term"
 )
 
-// ErrNotTerminal is what a question ends with when nobody is there to answer it.
+// ErrNotTerminal is returned if there is no terminal on which to ask a question.
 var ErrNotTerminal = errors.New("standard input is not a terminal")
 
 // Question is one thing to ask.
 type Question struct {
 	Text    string
 	Help    string // a line above the question, may be empty
-	Default string // taken for an empty answer; "" with HasDefault unset means that an answer is needed
-	// HasDefault says that an empty answer is fine even when Default is empty.
+	Default string // replaces an empty answer; "" with HasDefault unset requires an answer
+	// HasDefault allows an empty answer even if Default is empty.
 	HasDefault bool
 	Secret     bool                      // not echoed
 	Choices    []Choice                  // not empty: one of these, by number, label or value
-	Check      func(answer string) error // nil: everything is fine. Its error is shown, and the question asked again.
+	Check      func(answer string) error // nil accepts all. Its error is shown before the question is repeated.
 }
 
 // Choice is one possible answer.
@@ -35,8 +35,8 @@ type Choice struct {
 	Label, Help, Value string
 }
 
-// Ask puts the question until there is a good answer. It returns ErrNotTerminal when In is none, io.ErrUnexpectedEOF when it
-// ends, and ctx's error when that ends first: then a read of In may still be under way, and the process is expected to end.
+// Ask asks until it gets a valid answer. It returns ErrNotTerminal if In is not a terminal, io.ErrUnexpectedEOF if In ends, and ctx's error if
+// ctx ends first. In that case a read of In may still be in progress, and the process should end.
 func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 	if !s.InTTY {
 		return "", ErrNotTerminal

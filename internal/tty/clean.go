@@ -5,12 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes text from elsewhere safe to print: a template, a program's log and a server's message must not move the cursor, set
-// the window's title or write to the clipboard. What remains is printable text, tabs and line breaks. A line that repaints itself
-// with carriage returns keeps what it showed last.
+// Clean makes foreign text safe to print: a template, a program's log or a server's message must not move the cursor, set the window's title
+// or write to the clipboard. It keeps printable text, tabs and line breaks, and the last version of a line that repaints itself with
+// carriage returns.
 func Clean(text string) string { return clean(text, false) }
 
-// CleanColor is Clean, but keeps colours and closes them at the end.
+// CleanColor is like Clean, but keeps colors and resets them at the end.
 func CleanColor(text string) string { return clean(text, true) }
 
 const (
@@ -23,7 +23,7 @@ func clean(text string, color bool) string {
 		return text
 	}
 	var out []byte
-	line, colored := 0, false // where the line begins; whether a colour is on
+	line, colored := 0, false // where the line begins; whether a color is set
 	for len(text) > 0 {
 		r, size := utf8.DecodeRuneInString(text)
 		switch {
@@ -39,7 +39,7 @@ func clean(text string, color bool) string {
 				out = out[:line]
 			}
 		case r == utf8.RuneError:
-			out = utf8.AppendRune(out, r) // also for bytes that are no UTF-8
+			out = utf8.AppendRune(out, r) // also for invalid UTF-8
 		case r == '\n':
 			out = append(out, '\n')
 			line = len(out)
@@ -58,13 +58,13 @@ func unclean(text string) bool {
 	return !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r != '\t' && r != '\n' && control(r) })
 }
 
-// control reports characters that act on a terminal or on the order of what stands beside them.
+// control reports whether a character controls a terminal or the direction of text.
 func control(r rune) bool {
 	return r < 0x20 || r >= 0x7f && r <= 0x9f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// sequence is the length in bytes of the control sequence that text begins with (ECMA-48). One that is cut off reaches to its line's
-// end at most.
+// sequence returns the length in bytes of the control sequence at the start of text (ECMA-48). A truncated one extends at most to the end of
+// its line.
 func sequence(text string) int {
 	first, n := utf8.DecodeRuneInString(text)
 	kind := first
@@ -110,7 +110,7 @@ func sequence(text string) int {
 	return n
 }
 
-// sgr reports whether a sequence sets colours and does nothing else.
+// sgr reports whether a sequence only sets colors.
 func sgr(sequence string) bool {
 	body, ok := strings.CutPrefix(sequence, "\x1b[")
 	body, final := strings.CutSuffix(body, "m")

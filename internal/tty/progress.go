@@ -9,8 +9,8 @@ import (
 
 var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
 
-// Progress shows what is being waited for: on a terminal one line that is drawn again and again, with a spinner and the
-// time gone by; elsewhere one plain line per stage and per note. Safe for concurrent use. Stop it.
+// Progress shows what a command waits for: on a terminal one line with a spinner and the elapsed time, elsewhere one plain line per stage and
+// note. It is safe for concurrent use. The caller must call Stop.
 type Progress struct {
 	s     *Streams
 	drawn bool // Err is a terminal
@@ -26,7 +26,7 @@ type Progress struct {
 	onLine  bool // the spinner's line is on the screen
 }
 
-// Progress starts to show.
+// Progress starts a progress display.
 func (s *Streams) Progress() *Progress {
 	p := &Progress{s: s, drawn: s.ErrTTY, done: make(chan struct{})}
 	if p.drawn {
@@ -35,7 +35,7 @@ func (s *Streams) Progress() *Progress {
 	return p
 }
 
-// Stage ends the stage before and begins another. The same name again changes nothing. Names, notes and lines are cleaned.
+// Stage ends the previous stage and begins another. Repeating the name changes nothing. Names, notes and lines go through Clean.
 func (p *Progress) Stage(name string) {
 	name = Clean(name)
 	p.mu.Lock()
@@ -52,7 +52,7 @@ func (p *Progress) Stage(name string) {
 	p.draw()
 }
 
-// Note says more about the stage: how long the queue is.
+// Note sets a detail of the stage, such as the length of the queue.
 func (p *Progress) Note(text string) {
 	text = Clean(text)
 	p.mu.Lock()
@@ -66,7 +66,7 @@ func (p *Progress) Note(text string) {
 	}
 }
 
-// Line prints a line for good, above the spinner.
+// Line prints a permanent line above the spinner.
 func (p *Progress) Line(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +75,7 @@ func (p *Progress) Line(text string) {
 	p.draw()
 }
 
-// Stop ends the last stage, well or not, and waits until nothing is drawn any more. Only the first call counts.
+// Stop ends the last stage, successfully or not, and waits until drawing has stopped. Only the first call counts.
 func (p *Progress) Stop(ok bool) {
 	p.stop.Do(func() {
 		close(p.done)
@@ -107,7 +107,7 @@ func (p *Progress) spin() {
 	}
 }
 
-// endStage writes the stage's line for good. p.mu is held.
+// endStage prints the stage's permanent line. p.mu is held.
 func (p *Progress) endStage(mark string) {
 	p.erase()
 	if !p.drawn || p.stage == "" {
@@ -116,7 +116,7 @@ func (p *Progress) endStage(mark string) {
 	fmt.Fprintf(p.s.Err, "%s %s %s\n", mark, p.stage, p.s.Dim(elapsed(time.Since(p.started))))
 }
 
-// draw puts the spinner's line on the screen. p.mu is held.
+// draw draws the spinner's line. p.mu is held.
 func (p *Progress) draw() {
 	if !p.drawn || p.stage == "" {
 		return
@@ -130,7 +130,7 @@ func (p *Progress) draw() {
 	p.onLine = true
 }
 
-// erase takes the spinner's line away. p.mu is held.
+// erase erases the spinner's line. p.mu is held.
 func (p *Progress) erase() {
 	if p.onLine {
 		fmt.Fprint(p.s.Err, "\r\x1b[K")

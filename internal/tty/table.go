@@ -16,7 +16,7 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Write prints the header in capitals and the rows. A table without rows prints nothing but its header.
+// Write prints the header in capitals, and the rows if there are any.
 func (t *Table) Write(w io.Writer) error {
 	widths := make([]int, len(t.Header))
 	rows := make([][]string, 0, len(t.Rows)+1)

@@ -16,7 +16,7 @@ type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 
-	InTTY  bool // one may ask
+	InTTY  bool // questions may be asked
 	OutTTY bool // a person reads Out
 	ErrTTY bool // a person reads Err: progress may be drawn
 	Color  bool // of Err; NO_COLOR turns it off
@@ -25,7 +25,7 @@ type Streams struct {
 	reader *bufio.Reader // of In, for questions
 }
 
-// Std are the process's own streams. With force they count as terminals whatever they are.
+// Std returns the process's streams. With force they count as terminals.
 func Std(force bool) *Streams {
 	s := &Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	s.InTTY = force || term.IsTerminal(int(os.Stdin.Fd()))
@@ -36,7 +36,7 @@ func Std(force bool) *Streams {
 	return s
 }
 
-// lines is the one buffered reader of In: what it has read ahead is not lost between two questions.
+// lines returns the only buffered reader of In, so that no input that was read ahead is lost between questions.
 func (s *Streams) lines() *bufio.Reader {
 	s.once.Do(func() { s.reader = bufio.NewReader(s.In) })
 	return s.reader
@@ -48,10 +48,10 @@ func (s *Streams) Bold(text string) string { return s.paint("1", text) }
 // Dim marks text for Err as less important.
 func (s *Streams) Dim(text string) string { return s.paint("2", text) }
 
-// Red marks text for Err as bad news.
+// Red marks text for Err as a failure.
 func (s *Streams) Red(text string) string { return s.paint("31", text) }
 
-// Green marks text for Err as good news.
+// Green marks text for Err as a success.
 func (s *Streams) Green(text string) string { return s.paint("32", text) }
 
 func (s *Streams) paint(code, text string) string {

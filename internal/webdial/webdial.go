@@ -22,8 +22,8 @@ const (
 	maxSegment = 1280 - 40 - 20
 )
 
-// Transport returns a transport that speaks HTTP/1.1, whose connections are kept for further requests. The caller may change it before the
-// first. config is copied; nil means the system's authorities and no client certificate.
+// Transport returns a transport for HTTP/1.1 that reuses its connections. The caller may change it before the first request. config is
+// copied; nil means the system's authorities and no client certificate.
 func Transport(config *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -33,19 +33,19 @@ func Transport(config *tls.Config) *http.Transport {
 	}
 }
 
-// Upgrader returns a transport for requests that upgrade their connection, which never serves another one.
+// Upgrader returns a transport for requests that upgrade their connection. It does not reuse connections.
 func Upgrader(config *tls.Config) *http.Transport {
 	t := Transport(config)
 	t.DisableKeepAlives = true
 	return t
 }
 
-// Cautious makes the connections of a transport pass paths that lose large packets without a word: their segments are small. That is
-// a seventh more packets.
+// Cautious makes the connections of a transport use small segments, which pass paths that silently drop large packets. It costs a seventh
+// more packets.
 func Cautious(t *http.Transport) *http.Transport {
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Control: limitSegments}).DialContext
 	return t
 }
 
-// Proxy returns the proxy for a URL, nil for none.
+// Proxy returns the proxy for a URL, or nil.
 func Proxy(u *url.URL) (*url.URL, error) { return http.ProxyFromEnvironment(&http.Request{URL: u}) }

@@ -15,12 +15,12 @@ type AcceptOptions struct {
 	ReadLimit    int64         // bytes per message; 0 means DefaultReadLimit
 	PingInterval time.Duration // 0 means DefaultPingInterval, negative means no pings
 	Subprotocol  string        // empty means none; else the client must offer it
-	// OriginHosts lists, beside the request's own host, from which hosts' pages a browser may connect. Patterns as in
-	// path.Match. Requests without an Origin header do not come from a browser, and are let in.
+	// OriginHosts lists hosts, besides the request's own, whose pages may connect, as patterns of path.Match. Requests without an
+	// Origin header do not come from a browser, and are accepted.
 	OriginHosts []string
 }
 
-// Accept answers an upgrade request. When it fails it has written the response itself.
+// Accept answers an upgrade request. If it fails it has written the response.
 func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, error) {
 	ao := &websocket.AcceptOptions{
 		OriginPatterns:  opts.OriginHosts,

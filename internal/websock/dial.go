@@ -28,10 +28,10 @@ type DialOptions struct {
 	TLS *tls.Config
 }
 
-// Dial connects to a URL with scheme http, https, ws or wss. It blocks until the server answered, or ctx ends.
+// Dial connects to a URL with scheme http, https, ws or wss. It blocks until the server has answered, or ctx ends.
 //
-// When the server refuses the upgrade the error is a fault with the code of the HTTP status and the message of the body
-// ({"message","detail"}). When it cannot be reached the fault's code is fault.Unavailable.
+// If the server refuses the upgrade the error is a fault with the code of the HTTP status and the message of the body
+// ({"message","detail"}). If the server cannot be reached the fault's code is fault.Unavailable.
 func Dial(ctx context.Context, u *url.URL, opts DialOptions) (*Conn, error) {
 	client := opts.HTTPClient
 	if client == nil {
@@ -56,7 +56,7 @@ func Dial(ctx context.Context, u *url.URL, opts DialOptions) (*Conn, error) {
 	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
 }
 
-// refuseRedirect: the headers carry a credential, which is for the server that was named and for no other.
+// refuseRedirect refuses redirects, because the headers carry a credential for the named server only.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // refusal turns a failed dial into a fault.
@@ -77,7 +77,7 @@ func refusal(u *url.URL, resp *http.Response, err error) error {
 			return refused
 		}
 	}
-	// Not our server's words: perhaps those of a proxy in front of it, whose codes mean less.
+	// Not an answer of our server: perhaps of a proxy in front of it, whose codes mean less.
 	switch code := fault.FromHTTPStatus(resp.StatusCode); code {
 	case fault.Unauthenticated, fault.Forbidden, fault.NotFound, fault.RateLimited:
 		refused.Code = code

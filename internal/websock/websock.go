@@ -52,7 +52,7 @@ var (
 	ErrNotText = errors.New("binary message on a text connection")
 )
 
-// CloseError is the other side's close frame.
+// CloseError reports the other side's close frame.
 type CloseError struct {
 	Status Status
 	Reason string
@@ -65,11 +65,11 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("connection closed by the other side (%d): %s", e.Status, e.Reason)
 }
 
-// Conn is one websocket. Reads are for one goroutine at a time; everything else is safe for concurrent use. Someone must
-// be reading all the time, because pongs and close frames are noticed by reads.
+// Conn is one websocket. Only one goroutine may read at a time; everything else is safe for concurrent use. A goroutine must always be
+// reading, because only reads notice pongs and close frames.
 type Conn struct {
 	ws       *websocket.Conn
-	lastSeen atomic.Int64 // Unix nanoseconds of the last sign of life
+	lastSeen atomic.Int64 // Unix nanoseconds of the last message or pong
 	dead     atomic.Bool  // pings stayed unanswered
 
 	stopPing context.CancelFunc
@@ -109,7 +109,7 @@ func (c *Conn) Read(ctx context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// ReadAny is Read for a protocol whose clients send text and binary messages alike.
+// ReadAny is like Read, but also accepts binary messages.
 func (c *Conn) ReadAny(ctx context.Context) ([]byte, error) {
 	_, data, err := c.read(ctx)
 	return data, err
@@ -132,7 +132,7 @@ func (c *Conn) WriteBinary(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// Write sends data as one text message. It blocks until the system took it or ctx ends, and then the connection is closed.
+// Write sends data as one text message. It blocks until the system has accepted the data. If ctx ends first the connection is closed.
 func (c *Conn) Write(ctx context.Context, data []byte) error {
 	if err := c.ws.Write(ctx, websocket.MessageText, data); err != nil {
 		return c.explain("write message", err)
@@ -161,7 +161,7 @@ func (c *Conn) WriteJSON(ctx context.Context, v any) error {
 	return c.Write(ctx, data)
 }
 
-// Ping blocks until the other side answered a ping, ctx ended, or the connection did.
+// Ping blocks until the other side has answered a ping, or ctx or the connection ends.
 func (c *Conn) Ping(ctx context.Context) error {
 	if err := c.ws.Ping(ctx); err != nil {
 		return c.explain("ping", err)
@@ -170,15 +170,15 @@ func (c *Conn) Ping(ctx context.Context) error {
 	return nil
 }
 
-// LastSeen is when the other side last gave a sign of life: a message or the answer to a ping.
+// LastSeen returns when the other side last sent a message or answered a ping.
 func (c *Conn) LastSeen() time.Time { return time.Unix(0, c.lastSeen.Load()) }
 
-// Close tells the other side the status and a reason (cut to 123 bytes), gives it at most two seconds to answer, and
-// releases the connection. It is idempotent, and unblocks reads and writes.
+// Close sends the status and a reason (truncated to 123 bytes), gives the other side at most two seconds to answer, and releases the
+// connection. It is idempotent, and unblocks reads and writes.
 func (c *Conn) Close(status Status, reason string) error {
 	c.closing.Do(func() {
 		c.stopPing()
-		// The library waits up to ten seconds for an answer; a peer that is gone shall not hold its caller that long.
+		// The library waits up to ten seconds for an answer; a dead peer must not block the caller that long.
 		timer := time.AfterFunc(closeTimeout, func() { _ = c.ws.CloseNow() })
 		defer timer.Stop()
 		c.ws.Close(websocket.StatusCode(status), cutReason(reason))
@@ -187,7 +187,7 @@ func (c *Conn) Close(status Status, reason string) error {
 	return nil
 }
 
-// CloseNow releases the connection without a word. It is idempotent, and unblocks reads and writes.
+// CloseNow releases the connection without a closing handshake. It is idempotent, and unblocks reads and writes.
 func (c *Conn) CloseNow() error {
 	c.closing.Do(func() {
 		c.stopPing()
@@ -197,8 +197,8 @@ func (c *Conn) CloseNow() error {
 	return nil
 }
 
-// NetConn is the connection as a stream of bytes in binary messages, with no bound on their size. It ends with ctx. The
-// Conn must not be used any more.
+// NetConn returns the connection as a stream of bytes in binary messages of any size. It ends with ctx. The Conn must not be used
+// afterwards.
 func (c *Conn) NetConn(ctx context.Context) net.Conn {
 	c.stopPing()
 	c.pinger.Wait()
@@ -207,7 +207,7 @@ func (c *Conn) NetConn(ctx context.Context) net.Conn {
 
 func (c *Conn) seen() { c.lastSeen.Store(time.Now().UnixNano()) }
 
-// ping ends with ctx, or closes the connection when missedPings in a row stay unanswered.
+// ping pings until ctx ends. It closes the connection when missedPings in a row stay unanswered.
 func (c *Conn) ping(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -225,7 +225,7 @@ func (c *Conn) ping(ctx context.Context, interval time.Duration) {
 			missed = 0
 			c.seen()
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-			return // closed: the reader learns why
+			return // closed: the reader gets the reason
 		default:
 			missed++
 		}
