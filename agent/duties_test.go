@@ -95,7 +95,7 @@ func TestTerminal(t *testing.T) {
 	_, see = w.terminal(t, ptywire.Request{ID: uuid.New(), Command: "echo command; exit 4"})
 	see(`EXIT {"code":4`)
 	_, see = w.terminal(t, ptywire.Request{})
-	see("no request for a terminal")
+	see("not a request for a terminal")
 }
 
 func TestMetadataAndPorts(t *testing.T) {
