@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// benchWire is a participant that signals each peer it is told of, and is ready at once.
+// benchWire is a participant that signals each peer that is introduced to it, and is ready at once.
 type benchWire struct {
 	conn  coordinator.Conn
 	p     coordinator.Principal

@@ -152,7 +152,7 @@ func TestServerRestart(t *testing.T) {
 		}
 		first.Close()
 		time.Sleep(20 * time.Minute)
-		x.Close() // nobody hears it
+		x.Close() // no server receives the bye
 		node := a.node.Load()
 		if _, ok := node.peer(client(1).ID); !ok || node.isOnline() || a.Online() {
 			t.Fatalf("while the server is away: agent knows the client %v, online %v", ok, node.isOnline())
@@ -219,7 +219,7 @@ func TestReconnectIsFastAtFirst(t *testing.T) {
 		if n := d.count() - before; n < 240 || n > 480 {
 			t.Fatalf("%d dials in an hour", n)
 		}
-		// Whoever knows that the network is back need not wait.
+		// Reconnect cuts the pause short once the network is back.
 		d.set(s, nil)
 		a.Reconnect()
 		synctest.Wait()

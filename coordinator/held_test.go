@@ -267,7 +267,7 @@ func TestForgedPasses(t *testing.T) {
 	})
 }
 
-// TestOldAgentsAreNotConfused: an agent that speaks the first version is told of no passes.
+// TestOldAgentsAreNotConfused: an agent of the first version receives no passes.
 func TestOldAgentsAreNotConfused(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[int]int{1: 0, 2: 1} {

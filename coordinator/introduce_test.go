@@ -23,7 +23,7 @@ func pair(t *testing.T, s *coordinator.Server) (a, c *wire) {
 	return a, c
 }
 
-// A destination of an earlier version is told first.
+// A destination of an earlier version is introduced first.
 func TestInitiatorLearnsAfterReady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestLostPeerIsKeptThenGone(t *testing.T) {
 			t.Fatalf("%s is still found by its address", p.Name)
 		}
 
-		// The subscription is still there for whoever comes next.
+		// The subscription remains for the next participant.
 		a = connect(t, s, agent(1), key(101))
 		a.announce(1)
 		a.expect(two, "welcome", "peer client 1 #1")

@@ -413,7 +413,7 @@ func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
 	}
 }
 
-// allowed: somebody is told of a peer only if one of the two asked for it and may.
+// allowed: a participant learns of a peer only if one of the two has asked for it and may see it.
 func (m *machine) allowed(a, b *actor) {
 	if !a.wants[b.p.ID] && !b.wants[a.p.ID] {
 		m.rt.Fatalf("%s was told of %s, and neither asked for the other and may see it", a.p.Name, b.p.Name)
@@ -444,7 +444,7 @@ func (m *machine) order(a, b *actor, u *coordinator.PeerUpdate) {
 		a.p.Name, b.p.Name, time.Since(known.since), known.key == a.key, known.ready)
 }
 
-// converge lets everything settle: then everybody online knows exactly whom it should.
+// converge lets everything settle. Then every online participant knows exactly the peers it should.
 func (m *machine) converge() {
 	m.step()
 	for _, a := range m.all {

@@ -27,7 +27,7 @@ func relayMap() tailnet.RelayMap {
 	return tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: region, Code: "here", Name: "Here"}}}
 }
 
-// key is a node key for tests: nobody encrypts with it.
+// key returns a node key for tests, with which nothing is encrypted.
 func key(n uint64) tailnet.PublicKey { return sha256.Sum256(fmt.Appendf(nil, "key %d", n)) }
 
 func disco(n uint64) (k tailnet.DiscoKey) {

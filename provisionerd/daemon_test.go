@@ -164,7 +164,7 @@ func TestNothingRunsUnconfirmed(t *testing.T) {
 			return err
 		}
 		if leases := m.GetHello().GetLeases(); len(leases) > 0 {
-			// The second session: the job belongs to somebody else by now.
+			// The second session: the job belongs to another daemon by now.
 			w := welcome()
 			w.GetWelcome().Revoked = []*provisionerpb.Revoked{{JobId: leases[0].GetJobId(), Epoch: leases[0].GetEpoch(), Reason: "given away"}}
 			if err := st.Send(w); err != nil {

@@ -208,7 +208,7 @@ func TestShellsOutliveTheAgent(t *testing.T) {
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	k := keep(t, "KEEPER_TEST_CODE=7")
-	if err := syscall.Kill(k.pid, syscall.SIGTERM); err != nil { // the agent ends by itself: it was refused
+	if err := syscall.Kill(k.pid, syscall.SIGTERM); err != nil { // the agent ends on its own, because it was refused
 		t.Fatal(err)
 	}
 	k.ends(7)

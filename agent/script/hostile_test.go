@@ -50,7 +50,7 @@ func TestForksForEver(t *testing.T) {
 func TestPrintsAGigabyte(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	queue := logship.New() // nobody ships: everything waits
+	queue := logship.New() // without a sender every line waits
 	s := script.Script{ID: uuid.New(), Text: "line=$(head -c 2000 /dev/zero | tr '\\0' x)\nyes $line | head -c 1000000000\necho; echo done"}
 	s.Output = queue.Source(uuid.New()).Writer(logship.Info)
 	runtime.GC()

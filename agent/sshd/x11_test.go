@@ -22,7 +22,7 @@ import (
 
 const cookie = "00112233445566778899aabbccddeeff"
 
-// xServer is the person's X server: it answers whoever shows the cookie. It returns the display's number.
+// xServer starts the user's X server, which answers every client with the cookie. It returns the display's number.
 func xServer(t *testing.T) (display int, answered <-chan string) {
 	t.Helper()
 	var l net.Listener

@@ -177,7 +177,7 @@ func TestSameShellComesBack(t *testing.T) {
 	}
 }
 
-// A shell that nobody looks at goes on printing, and the latest is kept.
+// A shell without viewers keeps printing, and its latest output is kept.
 func TestScrollbackIsBounded(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})

@@ -8,7 +8,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// A template reads the login that it names, and no log has it. Other programs of the template do not see it by themselves.
+// A template reads the login that it names, and no log shows it. Other programs of the template do not see it unasked.
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)

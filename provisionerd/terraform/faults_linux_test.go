@@ -49,7 +49,7 @@ func mute(t *testing.T) (address string, met <-chan struct{}) {
 	return listener.Addr().String(), came
 }
 
-// A module whose repository hangs: the import can be canceled, and ends by itself when it took too long.
+// A module whose repository hangs: the import can be canceled, and has a time limit.
 func TestModuleHangs(t *testing.T) {
 	t.Parallel()
 	address, met := mute(t)

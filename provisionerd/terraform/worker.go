@@ -120,7 +120,7 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 	}
 }
 
-// providerServer serves a provider as go-plugin does, without the listener that go-plugin makes where everybody finds it.
+// providerServer serves a provider as go-plugin does, without go-plugin's listener, which any process could find.
 func providerServer(p *schema.Provider) (*grpc.Server, error) {
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	healthy := health.NewServer()
