@@ -439,3 +439,23 @@ func TestReport(t *testing.T) {
 		}
 	}
 }
+
+// Only what the flags name is changed, an empty value too.
+func TestTemplatesEdit(t *testing.T) {
+	t.Parallel()
+	template := sdk.Template{ID: uuid.New(), Name: "process"}
+	srv := newAPI(t, map[string]any{
+		"GET organizations/default/templates/process": template, "PATCH templates/" + template.ID.String(): template,
+	})
+	at := []string{"--url", srv.url, "--token", "t", "templates", "edit", "process"}
+	if r := run(t, "", "", at...); fault.CodeOf(r.fault) != fault.Invalid || r.fault == nil {
+		t.Errorf("without a change: got %v", r.fault)
+	}
+	if r := run(t, "", "", append(at, "--description", "", "--default-ttl", "8h")...); r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	want := "PATCH templates/" + template.ID.String() + ` {"description":"","default_ttl_ms":28800000}`
+	if got := srv.calls[len(srv.calls)-1]; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -17,9 +17,13 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
+type portForwardOptions struct {
+	tcp, udp    []string
+	noAutostart bool
+}
+
 func portForwardCmd(g *global.Flags) *cobra.Command {
-	var tcp, udp []string
-	var noAutostart bool
+	var opts portForwardOptions
 	cmd := &cobra.Command{
 		Use:   "port-forward WORKSPACE",
 		Short: "Forward workspace ports to this machine",
@@ -31,38 +35,36 @@ The local ports stay open when the workspace stops; connections to them are refu
   coder port-forward dev --tcp 8080:80,9000-9005 --udp 5353:53
   coder port-forward dev --tcp 0.0.0.0:8080:80`,
 		Args: flags.Argument("workspace"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := target.ParseName(args[0])
-			if err != nil {
-				return err
-			}
-			forwards, err := forward.Parse(tcp, udp)
-			if err != nil {
-				return exit.Try(err, "coder port-forward %s --tcp 8080:80", args[0])
-			}
-			return runPortForward(cmd.Context(), g, name, forwards, !noAutostart)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runPortForward(cmd.Context(), g, args[0], opts) },
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&tcp, "tcp", "p", nil, "TCP ports to forward, as [address:]local[:remote]; may be repeated")
-	f.StringArrayVar(&udp, "udp", nil, "UDP ports to forward, as [address:]local[:remote]; may be repeated")
-	f.BoolVar(&noAutostart, "disable-autostart", false, "do not start a stopped workspace")
+	f.StringArrayVarP(&opts.tcp, "tcp", "p", nil, "TCP ports to forward, as [address:]local[:remote]; may be repeated")
+	f.StringArrayVar(&opts.udp, "udp", nil, "UDP ports to forward, as [address:]local[:remote]; may be repeated")
+	f.BoolVar(&opts.noAutostart, "disable-autostart", false, "do not start a stopped workspace")
 	return cmd
 }
 
 // runPortForward serves until ctx ends, the workspace is deleted or the session is over. Its listeners outlive a stop of the workspace.
-func runPortForward(ctx context.Context, g *global.Flags, name target.Name, forwards []forward.Port, autostart bool) error {
+func runPortForward(ctx context.Context, g *global.Flags, workspace string, opts portForwardOptions) error {
+	name, err := target.ParseName(workspace)
+	if err != nil {
+		return err
+	}
+	forwards, err := forward.Parse(opts.tcp, opts.udp)
+	if err != nil {
+		return exit.Try(err, "coder port-forward %s --tcp 8080:80", workspace)
+	}
 	listeners, err := forward.Listen(ctx, forwards)
 	if err != nil {
 		return err
 	}
 	defer forward.Close(listeners)
-	opts, err := targetOptions(ctx, g, name)
+	reachOpts, err := targetOptions(ctx, g, name)
 	if err != nil {
 		return err
 	}
-	opts.Autostart, opts.Reason = autostart, sdk.ReasonCLI
-	t, err := target.Reach(ctx, opts)
+	reachOpts.Autostart, reachOpts.Reason = !opts.noAutostart, sdk.ReasonCLI
+	t, err := target.Reach(ctx, reachOpts)
 	if err != nil {
 		return err
 	}

@@ -13,66 +13,73 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
+type editOptions struct {
+	name, display, description, icon, deprecated string
+	ttl                                          time.Duration
+	active                                       bool // require the active version
+}
+
 func templatesEditCmd(g *global.Flags) *cobra.Command {
-	var name, display, description, icon, deprecated string
-	var ttl time.Duration
-	var active bool
+	var opts editOptions
 	cmd := &cobra.Command{
 		Use:     "edit TEMPLATE",
 		Short:   "Change a template's name and settings",
 		Example: `  coder templates edit docker --description "Containers on the build host" --default-ttl 8h`,
 		Args:    flags.Argument("template"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			t, err := findTemplate(cmd.Context(), client, args[0])
-			if err != nil {
-				return err
-			}
-			var req sdk.UpdateTemplateRequest
-			changed := false
-			given := func(flag string) bool {
-				is := cmd.Flags().Changed(flag)
-				changed = changed || is
-				return is
-			}
-			for flag, field := range map[string]struct {
-				into **string
-				from *string
-			}{
-				"name": {&req.Name, &name}, "display-name": {&req.DisplayName, &display}, "description": {&req.Description, &description},
-				"icon": {&req.Icon, &icon}, "deprecated": {&req.DeprecationMessage, &deprecated},
-			} {
-				if given(flag) {
-					*field.into = field.from
-				}
-			}
-			if given("default-ttl") {
-				ms := ttl.Milliseconds()
-				req.DefaultTTLMillis = &ms
-			}
-			if given("require-active-version") {
-				req.RequireActiveVersion = &active
-			}
-			if !changed {
-				return exit.Try(fault.New(fault.Invalid, "no changes given"), "coder templates edit --help")
-			}
-			if _, err := client.UpdateTemplate(cmd.Context(), t.ID, req); err != nil {
-				return err
-			}
-			fmt.Fprintf(g.Streams().Err, "Updated the template %s.\n", t.Name)
-			return nil
-		},
+		RunE:    func(cmd *cobra.Command, args []string) error { return runEdit(g, cmd, args[0], &opts) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&name, "name", "", "new name")
-	f.StringVar(&display, "display-name", "", "name shown to users")
-	f.StringVar(&description, "description", "", "description")
-	f.StringVar(&icon, "icon", "", "URL of an icon")
-	f.StringVar(&deprecated, "deprecated", "", "reason not to create new workspaces from the template; empty removes it")
-	f.DurationVar(&ttl, "default-ttl", 0, "default time after each start when workspaces stop, such as 8h; 0 means never")
-	f.BoolVar(&active, "require-active-version", false, "require the active version to start workspaces")
+	f.StringVar(&opts.name, "name", "", "new name")
+	f.StringVar(&opts.display, "display-name", "", "name shown to users")
+	f.StringVar(&opts.description, "description", "", "description")
+	f.StringVar(&opts.icon, "icon", "", "URL of an icon")
+	f.StringVar(&opts.deprecated, "deprecated", "", "reason not to create new workspaces from the template; empty removes it")
+	f.DurationVar(&opts.ttl, "default-ttl", 0, "default time after each start when workspaces stop, such as 8h; 0 means never")
+	f.BoolVar(&opts.active, "require-active-version", false, "require the active version to start workspaces")
 	return cmd
+}
+
+// runEdit changes what the flags name, and leaves the rest.
+func runEdit(g *global.Flags, cmd *cobra.Command, name string, opts *editOptions) error {
+	client, err := g.Client(cmd.Context())
+	if err != nil {
+		return err
+	}
+	t, err := findTemplate(cmd.Context(), client, name)
+	if err != nil {
+		return err
+	}
+	var req sdk.UpdateTemplateRequest
+	changed := false
+	given := func(flag string) bool {
+		is := cmd.Flags().Changed(flag)
+		changed = changed || is
+		return is
+	}
+	for flag, field := range map[string]struct {
+		into **string
+		from *string
+	}{
+		"name": {&req.Name, &opts.name}, "display-name": {&req.DisplayName, &opts.display}, "description": {&req.Description, &opts.description},
+		"icon": {&req.Icon, &opts.icon}, "deprecated": {&req.DeprecationMessage, &opts.deprecated},
+	} {
+		if given(flag) {
+			*field.into = field.from
+		}
+	}
+	if given("default-ttl") {
+		ms := opts.ttl.Milliseconds()
+		req.DefaultTTLMillis = &ms
+	}
+	if given("require-active-version") {
+		req.RequireActiveVersion = &opts.active
+	}
+	if !changed {
+		return exit.Try(fault.New(fault.Invalid, "no changes given"), "coder templates edit --help")
+	}
+	if _, err := client.UpdateTemplate(cmd.Context(), t.ID, req); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.Streams().Err, "Updated the template %s.\n", t.Name)
+	return nil
 }

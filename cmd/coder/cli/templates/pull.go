@@ -13,56 +13,63 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
+type pullOptions struct {
+	tar, zip bool
+	version  string
+	yes      bool
+}
+
 func templatesPullCmd(g *global.Flags) *cobra.Command {
-	var yes, tarOut, zipOut bool
-	var versionName string
+	var opts pullOptions
 	cmd := &cobra.Command{
 		Use:   "pull TEMPLATE [folder]",
 		Short: "Download a template's source into a folder",
 		Example: `  coder templates pull docker
   coder templates pull docker --tar >docker.tar`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			client, err := g.Client(ctx)
-			if err != nil {
-				return err
-			}
-			t, err := findTemplate(ctx, client, args[0])
-			if err != nil {
-				return err
-			}
-			version, err := findVersion(ctx, client, t, versionName)
-			if err != nil {
-				return err
-			}
-			if tarOut || zipOut {
-				format := map[bool]string{true: "zip", false: "tar"}[zipOut]
-				return client.Download(ctx, version.Job.FileID, format, g.Streams().Out)
-			}
-			dir := t.Name
-			if len(args) == 2 {
-				dir = args[1]
-			}
-			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-				if err := g.Confirm(cmd, yes, "Overwrite what is in "+dir+"?", false); err != nil {
-					return err
-				}
-			}
-			if err := pullInto(ctx, client, version.Job.FileID, dir); err != nil {
-				return err
-			}
-			fmt.Fprintf(g.Streams().Err, "Version %s of %s is in %s.\n", version.Name, t.Name, dir)
-			return nil
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runPull(g, cmd, args, opts) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&tarOut, "tar", false, "write a tar archive to standard output")
-	f.BoolVar(&zipOut, "zip", false, "write a zip archive to standard output")
-	f.StringVar(&versionName, "version", "", "name of the version (default the active one)")
-	flags.Yes(cmd, &yes)
+	f.BoolVar(&opts.tar, "tar", false, "write a tar archive to standard output")
+	f.BoolVar(&opts.zip, "zip", false, "write a zip archive to standard output")
+	f.StringVar(&opts.version, "version", "", "name of the version (default the active one)")
+	flags.Yes(cmd, &opts.yes)
 	cmd.MarkFlagsMutuallyExclusive("tar", "zip")
 	return cmd
+}
+
+func runPull(g *global.Flags, cmd *cobra.Command, args []string, opts pullOptions) error {
+	ctx := cmd.Context()
+	client, err := g.Client(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := findTemplate(ctx, client, args[0])
+	if err != nil {
+		return err
+	}
+	version, err := findVersion(ctx, client, t, opts.version)
+	if err != nil {
+		return err
+	}
+	if opts.tar || opts.zip {
+		format := map[bool]string{true: "zip", false: "tar"}[opts.zip]
+		return client.Download(ctx, version.Job.FileID, format, g.Streams().Out)
+	}
+	dir := t.Name
+	if len(args) == 2 {
+		dir = args[1]
+	}
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		if err := g.Confirm(cmd, opts.yes, "Overwrite what is in "+dir+"?", false); err != nil {
+			return err
+		}
+	}
+	if err := pullInto(ctx, client, version.Job.FileID, dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.Streams().Err, "Version %s of %s is in %s.\n", version.Name, t.Name, dir)
+	return nil
 }
 
 // pullInto unpacks a stored archive into a folder.
