@@ -80,5 +80,5 @@ func noSuchPath(w http.ResponseWriter, r *http.Request) {
 	}
 	shown := url.URL{Path: r.URL.Path}
 	// An error means that the reader has left.
-	_ = json.NewEncoder(w).Encode(map[string]string{"message": "This server has no " + shown.EscapedPath() + "."})
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": shown.EscapedPath() + " does not exist on this server."})
 }

@@ -149,7 +149,7 @@ func TestUnknownPaths(t *testing.T) {
 			if w.Code != http.StatusNotFound || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
 				t.Errorf("%s %s: got %d %s", method, p, w.Code, w.Header().Get("Content-Type"))
 			}
-			if method == http.MethodGet && !strings.Contains(w.Body.String(), `{"message":"This server has no /`) {
+			if method == http.MethodGet && !strings.Contains(w.Body.String(), `does not exist on this server."}`) {
 				t.Errorf("%s: got %s", p, w.Body)
 			}
 		}
