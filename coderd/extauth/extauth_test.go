@@ -293,7 +293,7 @@ func TestBuilds(t *testing.T) {
 		t.Errorf("a link of no use: %v", err)
 	}
 	w.Exec(`UPDATE template_version_external_auth SET provider_id = 'unknown'`)
-	if err := require(); fault.CodeOf(err) != fault.NotFound || !strings.Contains(err.Error(), "operator") {
+	if err := require(); fault.CodeOf(err) != fault.NotFound || !strings.Contains(err.Error(), "administrator") {
 		t.Errorf("a provider that nobody has configured: %v", err)
 	}
 }
