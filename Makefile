@@ -31,7 +31,7 @@ help: ## list all targets
 run: build ## build and start the server on http://127.0.0.1:3000 with its own PostgreSQL
 	@build/coder server --fetch-postgres --install-terraform
 
-build: slim site ## build build/coder (everything) and build/coder-slim
+build: slim site ## build the program (build/coder) and the slim binary (build/coder-slim)
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
 
 slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed them in the server
@@ -58,7 +58,7 @@ site/node_modules/.package-lock.json: site/package.json site/package-lock.json
 site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
 	cd site && npm run build
 
-release: ## build build/coder with the slim binaries of every platform
+release: ## build the program with the slim binaries of every platform
 	$(MAKE) build SLIM="linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64"
 
 test: build lint verify cross test-site test-go ## run all tests; as root also those that need network namespaces and other users
