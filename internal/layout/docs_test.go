@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// tree is what documentation may name.
+// tree holds what documentation may name.
 type tree struct {
 	files    map[string][]string            // by each suffix of their paths, at slashes
 	declared map[string]map[string]struct{} // names by Go file; of methods and fields without their type

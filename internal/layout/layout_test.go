@@ -1,4 +1,5 @@
-// Package layout_test holds the import law: which part of the program may know which other part.
+// Package layout_test enforces the import law, which says what each part of the program may import, and checks the
+// documentation.
 package layout_test
 
 import (
@@ -19,14 +20,14 @@ import (
 
 const module = "github.com/codermesh/codermesh"
 
-// rule is what the packages of one row may import of our own code: the rows named, or with "/..." behind a name everything below it.
-// Their own row and the leaves below internal may always be imported.
+// rule lists what the packages of one row may import of our own code: the named rows, or with "/..." after a name everything
+// below it. Packages may always import their own row and the leaves below internal.
 type rule struct {
 	imports []string
-	tests   []string // what their tests may import besides
+	tests   []string // additional imports of their tests
 }
 
-// law has a rule for every package: that of the longest row that it lies below.
+// law has a rule for every package: the rule of the longest matching row.
 var law = map[string]rule{
 	"internal":     {},
 	"internal/sdk": {},
@@ -155,8 +156,8 @@ var law = map[string]rule{
 // provisioner in the harness.
 var serverTests = []string{"coderd", "coderd/coderdtest", "provisionerd/provisionerpb"}
 
-// unknown are the promises of package docs: the package must not know these parts of the program, be it by the imports of its imports.
-// The phrase stands in the package's documentation.
+// unknown lists promises of package docs: the package must not import these parts of the program, not even indirectly. The
+// phrase must occur in the package's documentation.
 var unknown = map[string]struct {
 	phrase string
 	parts  []string
@@ -206,7 +207,7 @@ var unknown = map[string]struct {
 	"tailnet":                         {"knows no product", []string{"coordinator", "agent", "coderd", "provisionerd", "internal/sdk"}},
 }
 
-// only maps a foreign module to the one subtree that may import it, with the reason.
+// only maps an external module to the single subtree that may import it, with the reason.
 var only = map[string]struct{ subtree, reason string }{
 	"tailscale.com":                                {"tailnet", "its API moves with every release: one package follows it"},
 	"tailscale.com/wgengine":                       {"tailnet/engine", "what is assumed of it has a test there"},
@@ -220,7 +221,7 @@ var only = map[string]struct{ subtree, reason string }{
 	"github.com/coder/terraform-provider-coder/v2": {"provisionerd/terraform", "the provider is served by the executor's worker"},
 }
 
-// TestOneWayOut keeps the environment's proxy in one package, so that whatever reaches one server of ours reaches all.
+// TestOneWayOut keeps proxy settings in one package, so that all connections to servers use the same ones.
 func TestOneWayOut(t *testing.T) {
 	t.Parallel()
 	err := filepath.WalkDir("../..", func(name string, entry fs.DirEntry, err error) error {
@@ -244,10 +245,11 @@ func TestOneWayOut(t *testing.T) {
 	}
 }
 
-// parsers are HCL's entry points that recurse without a bound.
+// parsers matches HCL's entry points that recurse without a limit.
 var parsers = regexp.MustCompile(`hclparse\.NewParser|hcl(syntax|write|json)\.Parse|hclsimple\.|"github.com/hashicorp/hcl/v2/json"`)
 
-// TestParsersAreGuarded keeps HCL's parsers behind internal/syntax, which measures a text first: a stack overflow ends the process.
+// TestParsersAreGuarded keeps HCL's parsers behind internal/syntax, which measures a text first: a stack overflow would end the
+// process.
 func TestParsersAreGuarded(t *testing.T) {
 	t.Parallel()
 	err := filepath.WalkDir("../..", func(name string, entry fs.DirEntry, err error) error {
@@ -271,7 +273,7 @@ func TestParsersAreGuarded(t *testing.T) {
 	}
 }
 
-// notInSlim is what the binary in workspaces and on laptops must not link, with the reason.
+// notInSlim lists what the binary in workspaces and on laptops must not link, with the reason.
 var notInSlim = map[string]string{
 	"github.com/jackc/pgx/v5":                      "no database there",
 	"github.com/pressly/goose/v3":                  "no database there",

@@ -31,7 +31,7 @@ func TestLocksAreListed(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(listed)) {
 		if _, ok := found[name]; !ok {
-			t.Errorf("docs/locks.md lists %s, which is no mutex of the tree", name)
+			t.Errorf("docs/locks.md lists %s, which is not a mutex in the tree", name)
 		}
 	}
 }

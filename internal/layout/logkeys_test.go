@@ -13,14 +13,14 @@ import (
 	"testing"
 )
 
-// logged are slog's methods, with the place of the first key among their arguments.
+// logged maps slog's methods to the index of the first key among their arguments.
 var logged = map[string]int{
 	"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Log": 3, "With": 0,
 }
 
 var keyRow = regexp.MustCompile("(?m)^\\| `(\\w+)`(?:, `(\\w+)`)*")
 
-// TestLogKeys: log lines use the keys that docs/glossary.md lists, so that one word means one thing.
+// TestLogKeys: log lines use only keys that docs/glossary.md lists, so that each key has one meaning.
 func TestLogKeys(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/glossary.md")
@@ -85,7 +85,7 @@ func TestLogKeys(t *testing.T) {
 	}
 }
 
-// isLogger reports whether an expression is called as loggers are here.
+// isLogger reports whether an expression has the name of a logger.
 func isLogger(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
