@@ -200,14 +200,14 @@ func TestProvisionerKilled(t *testing.T) {
 	// Server and daemon together, and the daemon is started again at once.
 	d.release("heir")
 	p.start()
-	if show := d.coder("show", "heir"); !strings.Contains(show, "in Terraform's state: terraform_data.second") && !strings.Contains(show, "by the next build: terraform_data.second") {
+	if show := d.coder("show", "heir"); !strings.Contains(show, "outside of the Terraform state: terraform_data.second") && !strings.Contains(show, "by the next build: terraform_data.second") {
 		t.Errorf("coder show does not name what was in flight:\n%s", show)
 	}
 	d.coder("start", "heir", "-y")
 	if log := d.coder("logs", "heir"); !strings.Contains(log, "may be made a second time: terraform_data.second.") && !strings.Contains(log, "They are made anew: terraform_data.second.") {
 		t.Errorf("the next start does not name what may be there twice:\n%s", log)
 	}
-	if show := d.coder("show", "heir"); strings.Contains(show, "May exist") || strings.Contains(show, "Begun and not finished") {
+	if show := d.coder("show", "heir"); strings.Contains(show, "May exist") || strings.Contains(show, "Incomplete, replaced") {
 		t.Errorf("coder show still names it after a start that succeeded:\n%s", show)
 	}
 	d.expectState("heir", "succeeded", "first second third")

@@ -478,7 +478,7 @@ func TestProvisionerRefusals(t *testing.T) {
 		"no credential":    {name: "other", env: []string{"CODER_PROVISIONER_DAEMON_PSK="}, want: "error: the provisioner has no credential"},
 		"same name there":  {name: "rack", env: []string{"CODER_CONFIG_DIR=" + filepath.Join(d.dir, "elsewhere")}, want: `error: Another provisioner with the name "rack" is connected`},
 		"same name here":   {name: "rack", want: "error: A provisioner with this name runs on this machine already"},
-		"unknown tag form": {name: "other", args: []string{"--tag", "environment"}, want: `error: The tag "environment" is not key=value`},
+		"unknown tag form": {name: "other", args: []string{"--tag", "environment"}, want: `error: the tag "environment" is not key=value`},
 		"no terraform":     {name: "other", args: []string{"--terraform", "/nowhere/terraform"}, want: "error: /nowhere/terraform does not run"},
 		"too many slots":   {name: "other", args: []string{"--concurrency", "65"}, want: "error: --concurrency cannot be 65"},
 		"bad isolation":    {name: "other", args: []string{"--provisioner-isolation", "some"}, want: `error: isolation "some" is unknown`},
