@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Number distinguishes the stream from others that the same end opened.
+// Number returns the stream's number, which is unique among the streams that the same end opened.
 func (c *Conn) Number() uint64 { return c.id.number }
 
 func (c *Conn) LocalAddr() net.Addr  { return addr{} }
 func (c *Conn) RemoteAddr() net.Addr { return addr{c.a.peer, c.port} }
 
-// addr is an end of a stream. The mesh knows better ones.
+// addr is the address of one end of a stream. The mesh has more useful addresses.
 type addr struct {
 	ip   netip.Addr
 	port uint16

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// firstWindow is what an opener may send before it hears of a window, in bytes.
+	// firstWindow is how many bytes an opener may send before it receives a window.
 	firstWindow = 64 << 10
-	// leastWindow is what a stream gets when others have used up the peer's budget.
+	// leastWindow is the window of a stream, in bytes, when others have used up the peer's budget.
 	leastWindow = 64 << 10
-	// budgetWindows is how many full windows a peer's streams have together.
+	// budgetWindows is how many full windows a peer's streams share.
 	budgetWindows = 4
-	// maxStreams is how many streams a peer may have open that it opened.
+	// maxStreams is how many streams opened by a peer may exist at once.
 	maxStreams = 1024
-	// ackEvery is how many packets are acknowledged without waiting for more, ackShare how often that is done in a round trip at most.
+	// ackEvery is how many packets trigger an immediate acknowledgement. ackShare is how often that may happen in one round trip.
 	ackEvery = 2
 	ackShare = 32
-	// keepalive is how long streams may be silent before the path is tried.
+	// keepalive is how long streams may be silent before the association probes the path.
 	keepalive = 5 * time.Minute
-	// maxMTUTries is how often longer packets are tried.
+	// maxMTUTries is how often the association tries longer packets.
 	maxMTUTries = 3
 )
 
 var (
 	errSilent = errors.New("the peer has not answered for half an hour")
-	errAnew   = fmt.Errorf("the peer has begun anew: %w", syscall.ECONNRESET)
+	errAnew   = fmt.Errorf("the peer has restarted: %w", syscall.ECONNRESET)
 )
 
 // assoc is one end of all streams between two nodes.
@@ -41,44 +41,44 @@ type assoc struct {
 	queued bool // in mux.ready; guarded by mux.mu
 
 	mu    sync.Mutex // guards everything below
-	err   error      // it is over
+	err   error      // why the association is over
 	epoch uint32
-	other uint32 // the peer's epoch; 0 while it is not known
-	hello bool   // an empty packet is due that tells our epoch
+	other uint32 // the peer's epoch; 0 while unknown
+	hello bool   // an empty packet with our epoch is due
 
 	// Sending.
 	sent       history
-	largest    uint64 // one more than the largest number that was acknowledged
+	largest    uint64 // one more than the largest acknowledged number
 	cc         congestion
 	trips      trips
-	oldTrips   trips // on the way that packets went before
+	oldTrips   trips // of the path that packets took before
 	lossAt     time.Duration
-	lastSent   time.Duration // when the last packet was sent that needs an acknowledgement
+	lastSent   time.Duration // when the last packet that needs an acknowledgement was sent
 	timeouts   int           // in a row
-	silentFrom time.Duration // of them; 0 when there is none
-	probes     int           // packets to be sent whatever else may be sent
+	silentFrom time.Duration // when the first of them happened; 0 if there were none
+	probes     int           // packets to send regardless of the congestion window
 	packetSize int
 	mtuTries   int
-	mtuProbing bool       // a long packet is on its way
-	data       []*Conn    // have data to be sent, in the order of their turns
-	control    []*Conn    // have something else to say
-	unknown    []streamID // the peer sends on them, and they are over here: a reset tells it, once for each packet
+	mtuProbing bool       // a long packet is in flight
+	data       []*Conn    // have data to send, in the order of their turns
+	control    []*Conn    // have other frames to send
+	unknown    []streamID // over here, but the peer still sends on them: each packet is answered with a reset
 	timer      *time.Timer
-	timerAt    time.Duration // when it fires; 0 when it does not
+	timerAt    time.Duration // when it fires; 0 if it is not set
 
 	// Receiving.
-	received  ranges // packet numbers, maxRanges spans at most
+	received  ranges // packet numbers, at most maxRanges spans
 	highestAt time.Duration
 	unacked   int  // packets that need an acknowledgement
-	ackDue    bool // at once
+	ackDue    bool // immediately
 	ackAt     time.Duration
-	lastAck   time.Duration // when an acknowledgement was last sent
+	lastAck   time.Duration // when the last acknowledgement was sent
 
 	streams  map[streamID]*Conn
-	opened   uint64 // streams opened here
+	opened   uint64 // streams that this end opened
 	seen     ranges // numbers of streams that the peer opened
 	incoming int    // open streams that the peer opened
-	granted  uint64 // bytes that the peer may send on all streams, beyond what was read
+	granted  uint64 // bytes that the peer may send on all streams beyond those read
 	arriving []*Conn
 }
 
@@ -98,10 +98,10 @@ func (a *assoc) fail(err error) {
 	a.sent = history{base: a.sent.next, next: a.sent.next}
 	a.cc.inFlight = 0
 	a.timeouts, a.silentFrom, a.probes, a.lossAt = 0, 0, 0, 0
-	a.mtuProbing = false // its answer will not come
+	a.mtuProbing = false // its answer will never arrive
 }
 
-// end is fail for an association that has ended itself.
+// end is like fail, for an association that ends of its own accord.
 func (a *assoc) end(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +112,7 @@ func (a *assoc) end(err error) {
 	}
 }
 
-// kick has the association's packets fetched if it has any, and sets its timer. a.mu must be held.
+// kick queues the association if it has packets to send, and sets its timer. a.mu must be held.
 func (a *assoc) kick(now time.Duration) {
 	if a.err != nil {
 		return
@@ -123,7 +123,7 @@ func (a *assoc) kick(now time.Duration) {
 	a.arm(now)
 }
 
-// wants reports whether a packet is to be sent now.
+// wants reports whether the association has a packet to send now.
 func (a *assoc) wants(now time.Duration) bool {
 	if a.ackDue || a.hello || a.probes > 0 || len(a.control) > 0 || len(a.unknown) > 0 {
 		return true
@@ -135,7 +135,7 @@ func (a *assoc) wants(now time.Duration) bool {
 	return yes
 }
 
-// arm sets the timer to what is due first.
+// arm sets the timer to the earliest deadline.
 func (a *assoc) arm(now time.Duration) {
 	at := a.lossAt
 	earlier := func(t time.Duration) {
@@ -191,7 +191,7 @@ func (a *assoc) fire() {
 	a.kick(now)
 }
 
-// fill writes packets to bufs, as many as may be sent now and there is room for.
+// fill writes packets to bufs, as many as fit and may be sent now.
 func (a *assoc) fill(bufs [][]byte, sizes []int, offset int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -210,7 +210,7 @@ func (a *assoc) fill(bufs [][]byte, sizes []int, offset int) int {
 	return count
 }
 
-// packet appends one packet to b. Something is to be sent.
+// packet appends one packet to b. The association must have something to send.
 func (a *assoc) packet(b []byte, now time.Duration) []byte {
 	begin := len(b)
 	limit := begin + a.packetSize
@@ -249,7 +249,7 @@ func (a *assoc) packet(b []byte, now time.Duration) []byte {
 			b = append(b, kindPing)
 		}
 	}
-	if len(b) == body { // nothing that is sent again when it is lost
+	if len(b) == body { // nothing to retransmit if the packet is lost
 		record.done = true
 		a.sent.trim()
 		return b
@@ -260,24 +260,24 @@ func (a *assoc) packet(b []byte, now time.Duration) []byte {
 	return b
 }
 
-// appendAll appends data of the streams whose turn it is.
+// appendAll appends data of the streams in turn.
 func (a *assoc) appendAll(b []byte, limit int, record *sentPacket) []byte {
 	for len(a.data) > 0 && limit-len(b) > maxDataHeader {
 		c := a.data[0]
 		a.data = a.data[1:]
 		b = c.appendData(b, limit, record)
 		c.inData = false
-		c.schedule() // at the end
+		c.schedule() // at the back of the queue
 	}
 	return b
 }
 
-// tryLonger reports whether a long packet is to be sent now, to find out whether such packets arrive.
+// tryLonger reports whether to send a long packet now, to find out whether such packets arrive.
 func (a *assoc) tryLonger() bool {
 	return a.packetSize != longPacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.cc.heard && a.probes == 0 && len(a.data) > 0
 }
 
-// receive takes in packets that the peer sent, and returns the streams that they opened.
+// receive processes packets from the peer and returns the streams that they opened.
 func (a *assoc) receive(packets []parsed) []*Conn {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -306,11 +306,11 @@ func (a *assoc) receive(packets []parsed) []*Conn {
 func (a *assoc) receiveOne(now time.Duration, p *parsed) {
 	switch {
 	case p.peer != 0 && p.peer != a.epoch:
-		a.hello = true // it was meant for an earlier end than this one
+		a.hello = true // the packet was meant for an earlier epoch of this end
 		return
 	case p.epoch == a.other:
 	case a.other != 0 && int32(p.epoch-a.other) < 0:
-		return // an earlier one sent it
+		return // an earlier epoch of the peer sent it
 	default:
 		if a.other != 0 {
 			a.fail(errAnew)
@@ -323,7 +323,7 @@ func (a *assoc) receiveOne(now time.Duration, p *parsed) {
 	}
 	if a.timeouts > 0 {
 		if a.probes == 0 && now-a.lastSent > granularity {
-			a.probes = 1 // the path is back: what was lost meanwhile is not to wait for its timer
+			a.probes = 1 // the path is back: retransmit what was lost meanwhile without waiting for the timer
 		}
 	}
 	a.cc.heard = true
@@ -332,7 +332,7 @@ func (a *assoc) receiveOne(now time.Duration, p *parsed) {
 	for rest := p.frames; len(rest) > 0; {
 		var err error
 		if rest, err = f.parse(rest); err != nil {
-			return // the whole packet was parsed before: see Mux.Receive
+			return // cannot happen: Mux.Receive has parsed the whole packet
 		}
 		switch f.kind {
 		case kindAck:
@@ -361,7 +361,7 @@ func (a *assoc) receiveOne(now time.Duration, p *parsed) {
 	}
 }
 
-// duplicate reports whether a packet was received before, or is so old that this is not known any more.
+// duplicate reports whether a packet was received before, or is too old to tell.
 func (a *assoc) duplicate(number uint64) bool {
 	if a.received.has(number, number+1) {
 		return true
@@ -369,7 +369,7 @@ func (a *assoc) duplicate(number uint64) bool {
 	return len(a.received) == maxRanges && number < a.received[0].start
 }
 
-// note remembers that a packet was received.
+// note records that a packet was received.
 func (a *assoc) note(number uint64) bool {
 	if !a.received.add(number, number+1) {
 		return false
@@ -380,12 +380,12 @@ func (a *assoc) note(number uint64) bool {
 	return true
 }
 
-// handle takes in a frame that concerns a stream.
+// handle processes a frame that concerns a stream.
 func (a *assoc) handle(f *frame) {
 	c := a.streams[f.id]
 	if c == nil {
 		if f.id.ours && (f.kind == kindData || f.kind == kindWindow) && len(a.unknown) < maxRanges {
-			a.unknown = append(a.unknown, f.id) // it is over here, and the peer waits for it
+			a.unknown = append(a.unknown, f.id) // the stream is over here, but the peer still waits for it
 		}
 		if f.kind != kindData || f.id.ours {
 			return
@@ -406,7 +406,7 @@ func (a *assoc) handle(f *frame) {
 	}
 }
 
-// open makes a stream that the peer has opened. It is nil for one that was here before, or is one too many.
+// open creates a stream that the peer has opened. It returns nil if the stream existed before or exceeds maxStreams.
 func (a *assoc) open(f *frame) *Conn {
 	if !f.opens || !a.seen.add(f.id.number, f.id.number+1) {
 		return nil
@@ -421,7 +421,7 @@ func (a *assoc) open(f *frame) *Conn {
 	return c
 }
 
-// grant is how much more a stream may be sent than was read of it.
+// grant returns how many bytes the peer may send on a stream beyond those read.
 func (a *assoc) grant(had uint64) uint64 {
 	window := uint64(a.mux.opts.RecvBuffer)
 	budget := budgetWindows * window
@@ -432,7 +432,7 @@ func (a *assoc) grant(had uint64) uint64 {
 	return max(min(window, (budget-others)/2), leastWindow)
 }
 
-// moved takes in that packets to the peer go another way now.
+// moved handles a change of the path that packets to the peer take.
 func (a *assoc) moved(relayed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

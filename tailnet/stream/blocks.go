@@ -6,14 +6,14 @@ const blockSize = 16 << 10
 
 var blockPool = sync.Pool{New: func() any { return new([blockSize]byte) }}
 
-// blocks is a stretch of a stream's bytes, addressed by their offsets in the stream. Memory is taken when a byte is written, and given back when
-// everything in a block is dropped.
+// blocks holds a contiguous part of a stream, addressed by offsets in the stream. It allocates a block when the first byte in it is written, and
+// frees the block when all its bytes are dropped.
 type blocks struct {
 	first uint64 // the number of list[0]: its bytes begin at first * blockSize
 	list  []*[blockSize]byte
 }
 
-// write puts data at an offset, which must not be before what was dropped.
+// write stores data at an offset, which must not lie before the dropped bytes.
 func (b *blocks) write(offset uint64, data []byte) {
 	for len(data) > 0 {
 		i := int(offset/blockSize - b.first)
@@ -29,7 +29,7 @@ func (b *blocks) write(offset uint64, data []byte) {
 	}
 }
 
-// read copies what was written at an offset. All of it must have been.
+// read copies the bytes at an offset to to. All of them must have been written.
 func (b *blocks) read(offset uint64, to []byte) {
 	for len(to) > 0 {
 		n := copy(to, b.list[offset/blockSize-b.first][offset%blockSize:])
@@ -38,7 +38,7 @@ func (b *blocks) read(offset uint64, to []byte) {
 	}
 }
 
-// drop gives back what lies before an offset. empty tells that nothing lies behind it.
+// drop frees the bytes before an offset. empty means that no bytes follow it.
 func (b *blocks) drop(offset uint64, empty bool) {
 	n := 0
 	for n < len(b.list) && (b.first+uint64(n)+1)*blockSize <= offset {

@@ -2,45 +2,45 @@ package stream
 
 import "time"
 
-// How much is sent, and how fast, follows a model of the path: how many bytes it carries in a second, and how long one takes that waits
-// for nothing. It is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016; the phases and gains are
-// from there), which neither fills the path's queues, as others do until packets are lost, nor takes a lost packet for a full queue.
-// Two things differ. A round lasts at least shortRound, since on a short path a process is often not scheduled for several round trips; and a
-// round that loses a twentieth of its packets bounds what may be on its way, for queues that are shorter than the path.
+// How much is sent, and how fast, follows a model of the path: how many bytes it carries per second, and the round trip without queueing.
+// The model is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016), with its phases and gains. Unlike
+// loss-based control, BBR does not fill the path's queues until packets are lost, nor does it take a lost packet for a full queue.
+// Two things differ here. A round lasts at least shortRound, because on a short path a process is often not scheduled for several round
+// trips. And a round that loses a twentieth of its packets bounds the bytes in flight, for queues that are shorter than the path.
 
 const (
-	startupGain = 2.77 // 4 ln 2: doubles the rate each round trip
-	// While acknowledgements show that no queue grows, it is tripled, as SUSS does more than double it (Arghavani and others, "SUSS: Improving TCP
-	// Performance by Speeding Up Slow-Start", SIGCOMM 2024).
+	startupGain = 2.77 // 4 ln 2: doubles the rate every round trip
+	// sprintGain triples the rate while acknowledgements show that no queue grows. SUSS likewise more than doubles it (Arghavani and others,
+	// "SUSS: Improving TCP Performance by Speeding Up Slow-Start", SIGCOMM 2024).
 	sprintGain = 4.0
 	drainGain  = 1 / startupGain
-	windowGain = 2.0 // on its way, in products of rate and round trip: acknowledgements come late and together
+	windowGain = 2.0 // bytes in flight, in bandwidth-delay products: acknowledgements arrive late and in batches
 
-	// firstFlight is what may be on its way before the path is known, in bytes: ten packets for each of sixteen connections.
+	// firstFlight is how many bytes may be in flight before the path is known: ten packets for each of sixteen connections.
 	firstFlight = 160 * basePacket
-	// relayFlight is firstFlight on a path through a relay: the connections to it have congestion control of their own, and begin slowly
-	// enough. maxRelayFlight is what is on its way there at most: what the relay and the system's buffers before and behind it hold.
+	// relayFlight is firstFlight on a path through a relay: the connections to it have their own congestion control and start slowly
+	// enough. maxRelayFlight bounds the bytes in flight there: it is what the relay and the system's buffers before and after it hold.
 	relayFlight    = 2 << 20
 	maxRelayFlight = 8 << 20
-	// unheardFlight is what may be on its way before anything came back.
+	// unheardFlight is how many bytes may be in flight before anything has come back.
 	unheardFlight = 32 * basePacket
 	leastFlight   = 8 * basePacket
-	// firstTrip is how long the round trip is assumed to take before one was measured.
+	// firstTrip is the assumed round trip before the first measurement.
 	firstTrip = 50 * time.Millisecond
 
-	// startup ends when so many acknowledgements in a row tell of packets that have waited on the path: for half a round trip
-	// and longQueue.
+	// startup ends after queuedAcks consecutive acknowledgements of packets that waited on the path for more than half a round trip
+	// plus longQueue.
 	queuedAcks = 8
 	longQueue  = 8 * time.Millisecond
 
 	shortRound = 5 * time.Millisecond
-	rateRounds = 10               // for so many rounds the highest rate counts
-	tripAge    = 10 * time.Second // for so long the shortest round trip counts
+	rateRounds = 10               // rounds over which the highest rate counts
+	tripAge    = 10 * time.Second // how long the shortest round trip counts
 	probeTrip  = 200 * time.Millisecond
 
-	// pacingSlack is how far ahead of the rate packets may be sent, since timers are late. It is also the longest burst.
+	// pacingSlack is how far ahead of the rate packets may be sent, because timers fire late. It is also the longest burst.
 	pacingSlack = time.Millisecond
-	// lateAcks is for how long acknowledgements may be held back: see ackDelay. What arrives meanwhile is on its way, as far as is known.
+	// lateAcks is how long the peer may hold back acknowledgements; see ackDelay. Until then, arrived bytes still count as in flight.
 	lateAcks = 10 * time.Millisecond
 )
 
@@ -52,54 +52,54 @@ const (
 	cruise
 )
 
-// climbGain is the gain of cruise when the last round trip has shown that the path carries more: another path, or one that others have left.
+// climbGain is the gain of cruise after a round trip that showed that the path carries more: a new path, or one with less cross traffic.
 const climbGain = 2
 
-// cycle is the gains of cruise, each for a round trip: more shows whether the path carries more, less lets the queue run empty that
-// this has made.
+// cycle holds the gains of cruise, one per round trip. The first shows whether the path carries more; the second drains the queue that
+// this has built.
 var cycle = [...]float64{1.25, 0.75, 1, 1, 1, 1, 1, 1}
 
-// congestion decides how much is sent. All times are on the association's clock.
+// congestion decides how much may be sent. All times are on the association's clock.
 type congestion struct {
-	limit   int // never is more on its way, in bytes
+	limit   int // upper bound of inFlight, in bytes
 	relayed bool
-	heard   bool // something came back
+	heard   bool // something has come back
 
 	inFlight int // bytes
 
 	phase    phase
-	rates    [rateRounds]float64 // the highest rate of each of the last rounds, in bytes a second
+	rates    [rateRounds]float64 // the highest rate of each of the last rounds, in bytes per second
 	round    int                 // index of rates
 	roundEnd uint64              // the round ends when this much is delivered,
 	roundAt  time.Duration       // and not before shortRound after this
-	full     float64             // the rate by which startup measures growth
+	full     float64             // the rate against which startup measures growth
 	flat     int                 // rounds without growth
 
 	trip     time.Duration // the shortest round trip; 0 before the first
 	tripAt   time.Duration
-	probing  time.Duration // until when less is sent, to measure the shortest round trip; 0 when not
-	probed   time.Duration // the shortest since that began
-	longest  time.Duration // round trip of this round and the one before
+	probing  time.Duration // end of the period of reduced sending that measures the shortest round trip; 0 outside it
+	probed   time.Duration // the shortest since that period began
+	longest  time.Duration // round trip of this round and the previous one
 	longer   time.Duration // of this round
-	queued   int           // acknowledgements in a row that waited in a queue on the path
+	queued   int           // consecutive acknowledgements of packets that waited in a queue on the path
 	window   int           // in startup
 	step     int           // of cycle
 	stepAt   time.Duration
 	stepRate float64 // the rate when the step began
 	climbing bool
-	ceiling  int // what may be on its way by losses; 0 if there were few
+	ceiling  int // bound of inFlight because of losses; 0 if there were few
 	lost     int // bytes in this round
 	acked    int // likewise
 	nextSend time.Duration
 
-	// For the samples of the rate (draft-cheng-iccrg-delivery-rate-estimation).
+	// For rate samples (draft-cheng-iccrg-delivery-rate-estimation).
 	delivered   uint64 // bytes
 	deliveredAt time.Duration
 	firstSent   time.Duration
-	idleUntil   uint64 // until this much is delivered, samples show what was offered, not what the path carries; 0 if not
+	idleUntil   uint64 // until this much is delivered, samples show the offered rate, not the path's; 0 if none do
 }
 
-// sample is what a packet remembers of the moment in which it was sent.
+// sample is the state at the moment a packet was sent.
 type sample struct {
 	delivered   uint64
 	deliveredAt time.Duration
@@ -125,7 +125,7 @@ func (c *congestion) first() int {
 	return min(firstFlight, c.limit)
 }
 
-// rate is how many bytes the path carries in a second; 0 while that is not known.
+// rate returns how many bytes per second the path carries; 0 while unknown.
 func (c *congestion) rate() float64 {
 	var best float64
 	for _, r := range c.rates {
@@ -134,10 +134,10 @@ func (c *congestion) rate() float64 {
 	return best
 }
 
-// product is how many bytes the path itself holds.
+// product returns how many bytes the path itself holds: the bandwidth-delay product.
 func (c *congestion) product() int { return int(c.rate() * c.trip.Seconds()) }
 
-// allowed is how many bytes may be on their way.
+// allowed returns how many bytes may be in flight.
 func (c *congestion) allowed() int {
 	limit := c.limit
 	if c.relayed {
@@ -156,7 +156,7 @@ func (c *congestion) allowed() int {
 	return min(max(n, leastFlight), limit)
 }
 
-// pace is how many bytes are sent in a second.
+// pace returns how many bytes may be sent per second.
 func (c *congestion) pace() float64 {
 	rate := c.rate()
 	switch c.phase {
@@ -179,12 +179,12 @@ func (c *congestion) pace() float64 {
 	return cycle[c.step] * rate
 }
 
-// sprints reports whether startup may grow faster: nothing has waited on the path in this round.
+// sprints reports whether startup may grow faster: no packet has waited on the path in this round.
 func (c *congestion) sprints() bool {
 	return c.heard && !c.relayed && c.trip > shortRound && c.lost == 0 && c.longest <= c.trip+c.trip/8+2*time.Millisecond
 }
 
-// maySend reports whether another packet may be sent now, and otherwise when, or 0 if that depends on an acknowledgement.
+// maySend reports whether another packet may be sent now. If not, when is the time it may be, or 0 if that depends on an acknowledgement.
 func (c *congestion) maySend(now time.Duration) (yes bool, when time.Duration) {
 	if c.inFlight >= c.allowed() {
 		return false, 0
@@ -195,7 +195,7 @@ func (c *congestion) maySend(now time.Duration) (yes bool, when time.Duration) {
 	return true, 0
 }
 
-// sent takes in that a packet of n bytes is on its way.
+// sent records that a packet of n bytes was sent.
 func (c *congestion) sent(now time.Duration, n int) sample {
 	if c.inFlight == 0 {
 		c.firstSent, c.deliveredAt = now, now
@@ -205,19 +205,19 @@ func (c *congestion) sent(now time.Duration, n int) sample {
 	return sample{c.delivered, c.deliveredAt, c.firstSent, c.idleUntil != 0}
 }
 
-// idle is called when more might be sent and there is nothing.
+// idle records that more could be sent but there is no data.
 func (c *congestion) idle() {
 	if c.inFlight < c.allowed() {
 		c.idleUntil = max(c.delivered+uint64(c.inFlight), 1)
 	}
 }
 
-// gone takes in that a packet is not on its way any more; lost says why.
+// gone records that a packet of n bytes is no longer in flight; lost tells whether it was lost or arrived.
 func (c *congestion) gone(n int, lost bool) {
 	c.inFlight -= n
 	if lost {
 		c.lost += n
-		// Startup must not go on until its round is over: it sends several times more than fits.
+		// Startup must not continue to the end of its round: it sends several times more than fits.
 		if c.phase == startup && c.rate() > 0 && c.lost > max(c.acked/8, 16*basePacket) {
 			c.ceiling = max(2*c.product(), leastFlight)
 			c.phase = drain
@@ -225,15 +225,15 @@ func (c *congestion) gone(n int, lost bool) {
 	}
 }
 
-// deliver counts a packet that arrived. update follows for the last one of an acknowledgement.
+// deliver counts a packet that arrived. The caller calls update after the last packet of an acknowledgement.
 func (c *congestion) deliver(now time.Duration, n int) {
 	c.delivered += uint64(n)
 	c.deliveredAt = now
 	c.acked += n
 }
 
-// update takes in an acknowledgement: s is the sample of the latest packet of it, which was sent at sentAt, n how many bytes it told of, and
-// trip the round trip, 0 if it was not measured.
+// update processes an acknowledgement of n bytes. s is the sample of its latest packet, which was sent at sentAt. trip is the round trip, or 0
+// if it was not measured.
 func (c *congestion) update(now time.Duration, s sample, sentAt time.Duration, n int, trip time.Duration) {
 	c.heard = true
 	c.firstSent = sentAt
@@ -265,16 +265,16 @@ func (c *congestion) update(now time.Duration, s sample, sentAt time.Duration, n
 	c.advance(now)
 }
 
-// endRound begins a new round, and judges the losses of the last.
+// endRound begins a new round and evaluates the losses of the last one.
 func (c *congestion) endRound(now time.Duration) {
 	c.roundEnd, c.roundAt = c.delivered, now
 	c.longest, c.longer = c.longer, 0
-	if c.rates[c.round] > 0 { // a round in which nothing was learnt does not make older ones count less
+	if c.rates[c.round] > 0 { // a round without samples does not age older ones
 		c.round = (c.round + 1) % rateRounds
 		c.rates[c.round] = 0
 	}
 	if c.lost > c.acked/20 && c.lost >= 4*basePacket {
-		// What arrived is what the path and its queue hold; the lost share is what they do not.
+		// The path and its queue hold what arrived; the lost share exceeded them.
 		held := min(7.0/8, float64(c.acked)/float64(c.acked+c.lost))
 		c.ceiling = max(int(held*float64(c.inFlight+c.lost)), c.product(), leastFlight)
 		if c.phase == startup && c.rate() > 0 {
@@ -286,7 +286,7 @@ func (c *congestion) endRound(now time.Duration) {
 	c.lost, c.acked = 0, 0
 }
 
-// grow ends startup when the rate does not grow any more.
+// grow ends startup when the rate no longer grows.
 func (c *congestion) grow() {
 	if c.phase != startup {
 		return
@@ -309,7 +309,7 @@ func (c *congestion) measureTrip(now, trip time.Duration, offered bool) {
 	}
 	c.longer = max(c.longer, trip)
 	c.longest = max(c.longest, trip)
-	// Through a relay packets wait while the connections to it are still slow.
+	// Through a relay, packets wait while the connections to it are still slow.
 	if trip <= c.trip*3/2+longQueue || offered || c.relayed {
 		c.queued = 0
 	} else if c.queued++; c.phase == startup && c.queued >= queuedAcks && c.rate() > 0 {
@@ -339,7 +339,7 @@ func (c *congestion) advance(now time.Duration) {
 			return
 		}
 		rate := c.rate()
-		// A round trip passes before a higher rate shows: the step after the first one tells what that has found.
+		// A higher rate takes a round trip to show: the step after the first one reveals what the first found.
 		c.climbing = rate > c.stepRate*9/8 && c.longest <= c.trip*5/4+longQueue &&
 			c.lost <= c.acked/50 && (c.climbing || c.step <= 1)
 		if !c.climbing {

@@ -16,24 +16,24 @@ type Conn struct {
 	port uint16
 
 	err      error // why the stream is over
-	closed   bool  // Close was called
-	accepted bool  // the other end has said something
+	closed   bool  // Close has been called
+	accepted bool  // the other end has sent something
 	settled  chan struct{}
 
 	// Sending. base <= sentTo <= end.
 	out                             blocks
-	base                            uint64 // everything before it has arrived
+	base                            uint64 // everything before it was acknowledged
 	sentTo                          uint64
-	end                             uint64 // of what was written
-	limit                           uint64 // the peer takes bytes up to it
+	end                             uint64 // of the written bytes
+	limit                           uint64 // the peer accepts bytes up to it
 	acked                           ranges // beyond base
-	lost                            ranges // to be sent again
+	lost                            ranges // to retransmit
 	fin, finSent, finAcked          bool
-	announce                        bool // the frame that opens the stream is to be sent
+	announce                        bool // the frame that opens the stream must be sent
 	needWindow, needStop, needReset bool
 	reason                          uint64 // of the reset
 	inData, inControl               bool   // in a.data, a.control
-	halted                          bool   // the peer reads no more
+	halted                          bool   // the peer no longer reads
 	waiting                         int    // calls of Write
 	room                            sync.Cond
 	wdl                             deadline
@@ -45,7 +45,7 @@ type Conn struct {
 	granted  uint64 // the peer may send up to it
 	final    uint64 // where the stream ends
 	hasFinal bool
-	unread   bool // the peer knows that nothing is read
+	unread   bool // the peer knows that this end no longer reads
 	arrival  sync.Cond
 	rdl      deadline
 }
@@ -73,7 +73,7 @@ func (c *Conn) schedule() {
 		c.inData = true
 		c.a.data = append(c.a.data, c)
 	}
-	// What is said of a stream that the peer does not know is lost on it. Until it has answered, the frame that opens the stream goes along.
+	// The peer ignores control frames for an unknown stream. Until it has answered, they are accompanied by the frame that opens the stream.
 	if !c.inControl && c.accepted && (c.needWindow || c.needStop || c.needReset) {
 		c.inControl = true
 		c.a.control = append(c.a.control, c)
@@ -87,7 +87,7 @@ func (c *Conn) hasData() bool {
 	return c.announce || len(c.lost) > 0 || c.sentTo < min(c.end, c.limit) || c.fin && !c.finSent && c.sentTo == c.end
 }
 
-// appendData appends one data frame, if there is something to be sent, of which some fits.
+// appendData appends one data frame, if the stream has data to send and some of it fits.
 func (c *Conn) appendData(b []byte, limit int, record *sentPacket) []byte {
 	if !c.hasData() {
 		return b
@@ -129,7 +129,7 @@ func (c *Conn) appendData(b []byte, limit int, record *sentPacket) []byte {
 	return b
 }
 
-// appendControl appends what the stream has to say beside data.
+// appendControl appends the stream's frames other than data.
 func (c *Conn) appendControl(b []byte, record *sentPacket) []byte {
 	c.inControl = false
 	if c.a.streams[c.id] != c {
@@ -157,7 +157,7 @@ func (c *Conn) appendWindow(b []byte, record *sentPacket) []byte {
 	return appendWindow(b, c.id, c.granted)
 }
 
-// arrived takes in that a frame was acknowledged.
+// arrived records that a frame was acknowledged.
 func (c *Conn) arrived(f *sentFrame) {
 	switch f.kind {
 	case kindStop:
@@ -193,7 +193,7 @@ func (c *Conn) ackedData(start, end uint64) {
 	}
 }
 
-// lostFrame sends what a frame carried again.
+// lostFrame schedules the content of a lost frame for retransmission.
 func (c *Conn) lostFrame(f *sentFrame) {
 	if c.a.streams[c.id] != c {
 		return
@@ -225,7 +225,7 @@ func (c *Conn) lostFrame(f *sentFrame) {
 	c.schedule()
 }
 
-// receive takes in data.
+// receive processes a data frame.
 func (c *Conn) receive(f *frame) {
 	c.heard()
 	end := f.offset + uint64(len(f.data))
@@ -238,7 +238,7 @@ func (c *Conn) receive(f *frame) {
 		return
 	case end > c.granted, c.hasFinal && (end > c.final || f.fin && end != c.final), len(c.got) > 0 && f.fin && end < c.got[len(c.got)-1].end,
 		f.fin && end < c.read:
-		c.abort() // the peer breaks the protocol
+		c.abort() // the peer violated the protocol
 		return
 	}
 	if f.fin {
@@ -248,7 +248,7 @@ func (c *Conn) receive(f *frame) {
 		had := c.readable()
 		if c.got.add(start, end) {
 			if len(c.got) > int(c.a.mux.opts.RecvBuffer)/512 {
-				c.abort() // it sends crumbs
+				c.abort() // too many small gaps
 				return
 			}
 			c.in.write(start, f.data[start-f.offset:])
@@ -262,7 +262,7 @@ func (c *Conn) receive(f *frame) {
 	}
 }
 
-// readable is how many bytes a Read may return.
+// readable returns how many bytes a Read may return.
 func (c *Conn) readable() uint64 {
 	if len(c.got) == 0 || c.got[0].start > c.read {
 		return 0
@@ -270,10 +270,10 @@ func (c *Conn) readable() uint64 {
 	return c.got[0].end - c.read
 }
 
-// received reports whether everything up to the stream's end is here.
+// received reports whether everything up to the stream's end has arrived.
 func (c *Conn) received() bool { return c.hasFinal && c.read+c.readable() == c.final }
 
-// heard notes that the peer knows the stream.
+// heard records that the peer knows the stream.
 func (c *Conn) heard() {
 	if !c.accepted {
 		c.accepted = true
@@ -290,7 +290,7 @@ func (c *Conn) windowed(limit uint64) {
 	}
 }
 
-// stopped takes in that the peer reads no more.
+// stopped records that the peer no longer reads.
 func (c *Conn) stopped() {
 	c.heard()
 	if c.err != nil || c.halted {
@@ -312,13 +312,13 @@ func (c *Conn) reset(reason uint64) {
 	}
 }
 
-// over ends the stream here. What has arrived in order may still be read.
+// over ends the stream at this end. Bytes that arrived in order can still be read.
 func (c *Conn) over(err error) {
 	c.stop(err)
 	c.forget()
 }
 
-// stop is over for a stream whose other end must still be told.
+// stop is like over, but also notifies the other end.
 func (c *Conn) stop(err error) {
 	if c.err != nil {
 		return
@@ -346,7 +346,7 @@ func (c *Conn) forget() {
 	}
 }
 
-// finish forgets a stream about which nothing is left to be said.
+// finish forgets the stream once it has nothing left to send or receive.
 func (c *Conn) finish() {
 	if c.closed && c.err == nil && c.finAcked && c.base == c.end && (c.hasFinal || c.unread) {
 		c.stop(net.ErrClosed)
@@ -362,7 +362,7 @@ func (c *Conn) abort() {
 	}
 }
 
-// Abort ends the stream in both directions at once. What was not acknowledged may never arrive.
+// Abort ends the stream in both directions immediately. Unacknowledged data may never arrive.
 func (c *Conn) Abort() {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -370,7 +370,7 @@ func (c *Conn) Abort() {
 	c.a.kick(c.a.now())
 }
 
-// Refuse tells the other end that nothing serves the port. It is for a stream that the peer opened.
+// Refuse rejects a stream that the peer opened, because nothing serves the port.
 func (c *Conn) Refuse() {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -384,7 +384,7 @@ func (c *Conn) refuse() {
 	c.schedule()
 }
 
-// accept tells the other end that the stream is served.
+// accept tells the other end that this end serves the stream.
 func (c *Conn) accept() {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -407,7 +407,7 @@ func (c *Conn) grant() {
 	}
 }
 
-// Wait blocks until the other end has accepted the stream, refuses it (syscall.ECONNREFUSED), or ctx ends. The stream may be used before.
+// Wait blocks until the other end accepts the stream or refuses it (syscall.ECONNREFUSED), or ctx ends. The stream can be used before that.
 func (c *Conn) Wait(ctx context.Context) error {
 	select {
 	case <-c.settled:
@@ -419,7 +419,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 	return c.err
 }
 
-// Again sends at once what has not been acknowledged. It is for a stream whose first packets were lost with the session below.
+// Again immediately retransmits unacknowledged data. Use it for a stream whose first packets were lost with the session below.
 func (c *Conn) Again() {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -429,7 +429,7 @@ func (c *Conn) Again() {
 	}
 }
 
-// Read blocks until there are bytes, the stream has ended, the deadline has passed or the stream is over.
+// Read blocks until bytes are available, the stream has ended, the deadline has passed or the stream has failed.
 func (c *Conn) Read(b []byte) (int, error) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -453,7 +453,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	}
 }
 
-// take copies what is readable.
+// take copies readable bytes to b.
 func (c *Conn) take(b []byte) {
 	c.in.read(c.read, b)
 	n := uint64(len(b))
@@ -463,7 +463,7 @@ func (c *Conn) take(b []byte) {
 	}
 	c.in.drop(c.read, len(c.got) == 0)
 	if c.a.streams[c.id] != c {
-		return // it is over
+		return // the stream is over
 	}
 	c.a.granted -= n
 	if had := c.granted - c.read; !c.hasFinal && had < c.a.grant(had)*3/4 {
@@ -472,7 +472,7 @@ func (c *Conn) take(b []byte) {
 	}
 }
 
-// Write takes b, and blocks while too much waits to be sent.
+// Write queues b, and blocks while too much data waits to be sent.
 func (c *Conn) Write(b []byte) (written int, err error) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -508,7 +508,7 @@ func (c *Conn) Write(b []byte) (written int, err error) {
 	}
 }
 
-// CloseWrite ends the sending side: the other end reads io.EOF after what was written.
+// CloseWrite ends the sending side: the other end reads io.EOF after the written data.
 func (c *Conn) CloseWrite() error {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -530,7 +530,7 @@ func (c *Conn) endWrites() {
 	}
 }
 
-// Close ends both sides and returns at once. What was written is still sent, and again if need be.
+// Close ends both sides and returns immediately. Written data is still sent, and retransmitted if needed.
 func (c *Conn) Close() error {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -557,7 +557,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Over reports whether nothing is sent for the stream any more.
+// Over reports whether this end has stopped sending anything for the stream.
 func (c *Conn) Over() bool {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// deadline is when reads or writes give up. It is guarded by the lock of wake.
+// deadline is when reads or writes time out. The lock of wake guards it.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -30,7 +30,7 @@ func (d *deadline) set(t time.Time) {
 	d.wake.Broadcast()
 }
 
-// stop ends the timer: nobody waits any more.
+// stop stops the timer. It is called when no reader or writer waits any more.
 func (d *deadline) stop() {
 	if d.timer != nil {
 		d.timer.Stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
-// Two ends in memory. A goroutine per end carries its packets to the other, as WireGuard does between nodes.
+// Two ends in memory exchange data. A goroutine per end carries its packets to the other end, as WireGuard does between nodes.
 func Example() {
 	laptop, workspace := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
 	end := func(accept func(netip.Addr, uint16, *stream.Conn) func()) *stream.Mux {

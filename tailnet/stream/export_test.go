@@ -1,6 +1,6 @@
 package stream
 
-// Buffered is how many bytes a Read returns without waiting.
+// Buffered returns how many bytes a Read can return without blocking.
 func (c *Conn) Buffered() int {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Version is the protocol's.
+// Version is the protocol's version.
 const Version = 1
 
 const (
@@ -21,9 +21,9 @@ const (
 	flagFin    = 1
 	flagPort   = 2
 
-	// maxRanges is how many spans of packets one ack tells of, and how many are remembered.
+	// maxRanges is how many spans of packets one ack can hold, and how many an end remembers.
 	maxRanges = 32
-	// maxNumber bounds packet numbers, and offsets and numbers of streams.
+	// maxNumber is the largest packet number, stream number and stream offset.
 	maxNumber = 1<<48 - 1
 
 	reasonRefused = 1
@@ -55,12 +55,12 @@ func parseHeader(p []byte) (h header, frames []byte, err error) {
 	return h, p[headerSize:], nil
 }
 
-// frame is one frame as it was received. Which fields it has depends on its kind.
+// frame is one received frame. Its kind determines which fields are set.
 type frame struct {
 	kind   byte
 	id     streamID
-	offset uint64 // of data and window; the reason of a reset; the delay of an ack in µs
-	data   []byte // a part of the packet
+	offset uint64 // of data and window; a reset's reason; an ack's delay in µs
+	data   []byte // aliases the packet
 	fin    bool
 	opens  bool // port is set
 	port   uint16
@@ -68,13 +68,13 @@ type frame struct {
 	spans  int             // of acked
 }
 
-// streamID names a stream of an association.
+// streamID identifies a stream of an association.
 type streamID struct {
 	number uint64
 	ours   bool // this end opened it
 }
 
-// wire is the name of a stream in a packet that this end sends.
+// wire returns the stream's number in packets that this end sends.
 func (id streamID) wire() uint64 {
 	if id.ours {
 		return id.number<<1 | 1
@@ -134,7 +134,7 @@ func (f *frame) parseAck(r *reader) {
 		if gap == 0 || r.bad {
 			return
 		}
-		if high-more < gap+1 { // at least one number is not acknowledged, and then one is
+		if high-more < gap+1 { // a gap spans at least one number, and an acknowledged one follows
 			r.bad = true
 			return
 		}
@@ -142,9 +142,9 @@ func (f *frame) parseAck(r *reader) {
 	}
 }
 
-// appendAck writes an ack of what was received, the highest spans first, in at most room bytes. It needs 40.
+// appendAck appends an ack of the received packets, highest spans first, in at most room bytes. room must be at least 40.
 func appendAck(b []byte, received ranges, delay uint64, room int) []byte {
-	limit := len(b) + room - 1 // the last byte says that there is no more
+	limit := len(b) + room - 1 // the last byte ends the list
 	i := len(received) - 1
 	b = append(b, kindAck)
 	b = binary.AppendUvarint(b, received[i].end-1)
@@ -171,10 +171,10 @@ func appendStop(b []byte, id streamID) []byte {
 	return binary.AppendUvarint(append(b, kindStop), id.wire())
 }
 
-// maxDataHeader is how long a data frame is before its bytes, at most.
+// maxDataHeader is the maximum length of a data frame before its bytes.
 const maxDataHeader = 1 + 7 + 2 + 7 + 2
 
-// appendData writes a data frame without its bytes.
+// appendData appends a data frame without its bytes.
 func appendData(b []byte, id streamID, opens bool, port uint16, offset uint64, n int, fin bool) []byte {
 	kind := byte(kindData)
 	if fin {
@@ -190,7 +190,7 @@ func appendData(b []byte, id streamID, opens bool, port uint16, offset uint64, n
 	return binary.AppendUvarint(binary.AppendUvarint(b, offset), uint64(n))
 }
 
-// reader takes fields from a packet. bad tells that it did not have them.
+// reader reads fields from a packet. bad is set if the packet was too short or malformed.
 type reader struct {
 	p   []byte
 	bad bool
@@ -208,7 +208,7 @@ func (r *reader) number() uint64 {
 
 func (r *reader) id() streamID {
 	v := r.number()
-	return streamID{number: v >> 1, ours: v&1 == 0} // the lowest bit is the sender's
+	return streamID{number: v >> 1, ours: v&1 == 0} // the lowest bit is set if the sender opened the stream
 }
 
 func (r *reader) uint16() uint16 {

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var peerAddr = netip.MustParseAddr("fd00::b")
 
-// hostile is one mux whose peer the test plays.
+// hostile is a mux whose peer is played by the test.
 type hostile struct {
 	*Mux
 	t      testing.TB
@@ -42,13 +42,13 @@ func newHostile(t testing.TB) *hostile {
 	return h
 }
 
-// send has the mux receive frames in the next packet.
+// send delivers frames to the mux in the next packet.
 func (h *hostile) send(frames []byte) {
 	h.number++
 	h.Receive(peerAddr, [][]byte{append(header{epoch: 7, number: h.number}.append(nil), frames...)})
 }
 
-// sent is what the mux sends now.
+// sent returns the packets that the mux sends now.
 func (h *hostile) sent() (packets [][]byte) {
 	bufs, sizes := [][]byte{make([]byte, 2048)}, []int{0}
 	for h.Fill(bufs, sizes, 0) > 0 {
@@ -57,14 +57,14 @@ func (h *hostile) sent() (packets [][]byte) {
 	return packets
 }
 
-// theirs names a stream that the test's end has opened.
+// theirs returns the ID of a stream that the test's end has opened.
 func theirs(n uint64) streamID { return streamID{number: n, ours: true} }
 
 func data(id streamID, port uint16, offset uint64, b []byte, fin bool) []byte {
 	return append(appendData(nil, id, true, port, offset, len(b), fin), b...)
 }
 
-// TestFormat holds the wire format: what is encoded today must be what was encoded when the version got its number.
+// TestFormat pins the wire format: today's encoding must match the one at the time the version got its number.
 func TestFormat(t *testing.T) {
 	ours, other := streamID{number: 300, ours: true}, streamID{number: 5}
 	var b strings.Builder
@@ -136,7 +136,7 @@ func TestAckTellsWhatArrived(t *testing.T) {
 	}
 }
 
-// TestRanges compares the set with a plain one.
+// TestRanges compares ranges with a naive set.
 func TestRanges(t *testing.T) {
 	for range 300 {
 		var r ranges
@@ -172,7 +172,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestHostilePeer: what a peer that breaks the protocol can make this end do and keep.
+// TestHostilePeer checks what a peer that violates the protocol can make this end do and store.
 func TestHostilePeer(t *testing.T) {
 	run := func(name string, f func(t *testing.T, h *hostile)) {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +339,7 @@ func TestHostilePeer(t *testing.T) {
 	})
 }
 
-// FuzzReceive gives a mux packets of a peer that is known, some after each other.
+// FuzzReceive feeds a mux sequences of packets from a known peer.
 func FuzzReceive(f *testing.F) {
 	packet := func(number uint64, frames ...[]byte) []byte {
 		return append(header{epoch: 7, number: number}.append(nil), bytes.Join(frames, nil)...)

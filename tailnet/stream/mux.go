@@ -10,44 +10,44 @@ import (
 	"github.com/codermesh/codermesh/internal/notify"
 )
 
-// Options of a Mux.
+// Options configure a Mux.
 type Options struct {
-	// Admit reports whether a peer may open streams to a port. What one that may not sends is not answered. Required.
+	// Admit reports whether a peer may open streams to a port. Packets that open a forbidden port are not answered. Required.
 	Admit func(peer netip.Addr, port uint16) bool
-	// Accept returns who serves a stream that a peer has opened, on a goroutine of its own, or nil: then it is refused. Required.
+	// Accept returns a function that serves a stream that a peer has opened, or nil to refuse it. The Mux runs it in its own goroutine. Required.
 	Accept func(peer netip.Addr, port uint16, c *Conn) func()
-	// Header writes what stands before a packet to a peer at the beginning of buf, which is long enough, and returns its length. Finish is
-	// called when the packet's length is known, with all of it. Required.
+	// Header writes the header of a packet to a peer at the beginning of buf, which is long enough, and returns its length. Finish is
+	// called with the whole packet once its length is known. Required.
 	Header func(buf []byte, peer netip.Addr) int
 	Finish func(packet []byte)
-	// SendBuffer and RecvBuffer bound what is on its way to a peer and what a stream keeps for its reader, in bytes. 0 means 16 MiB.
+	// SendBuffer bounds the bytes in flight to a peer, and RecvBuffer those that a stream buffers for its reader. 0 means 16 MiB.
 	SendBuffer, RecvBuffer int
 }
 
 const (
 	defaultBuffer = 16 << 20
-	// writeAhead is how many bytes Write takes that may not be sent yet.
+	// writeAhead is how many bytes Write accepts before they may be sent.
 	writeAhead = 512 << 10
 )
 
-// ErrClosed is what a call on a closed Mux, or for a peer that is removed, ends with.
+// ErrClosed is returned by calls on a closed Mux or for a removed peer.
 var ErrClosed = errors.New("the peer is gone")
 
-// Mux is a node's end of all its streams. It does nothing by itself but keep time: whoever carries packets fetches them with Fill, when
-// Ready says so, and brings them with Receive. All methods may be called by any goroutine.
+// Mux is a node's end of all its streams. It only keeps time: the caller carries the packets. It fetches outgoing packets with Fill when
+// Ready receives, and delivers incoming ones with Receive. A Mux is safe for concurrent use.
 type Mux struct {
 	opts  Options
 	start time.Time
 	ready notify.Wake
 
-	mu     sync.Mutex            // guards what follows; taken after an association's
-	turns  []*assoc              // those with packets to send, in the order of their turns
-	assocs map[netip.Addr]*assoc // by peers that were added; nil for one without streams so far
+	mu     sync.Mutex            // guards the fields below; locked after an association's mutex
+	turns  []*assoc              // associations with packets to send, in the order of their turns
+	assocs map[netip.Addr]*assoc // by added peer; nil for a peer without streams so far
 	epoch  uint32
 	closed bool
 }
 
-// New makes a Mux.
+// New returns a new Mux.
 func New(opts Options) *Mux {
 	if opts.SendBuffer == 0 {
 		opts.SendBuffer = defaultBuffer
@@ -60,7 +60,7 @@ func New(opts Options) *Mux {
 
 var lastEpoch atomic.Uint32
 
-// nextEpoch is higher than all before, in this process and in earlier ones.
+// nextEpoch returns an epoch higher than all before, in this process and in earlier ones.
 func (m *Mux) nextEpoch() uint32 {
 	for {
 		last := lastEpoch.Load()
@@ -77,7 +77,7 @@ func (m *Mux) nextEpoch() uint32 {
 	}
 }
 
-// Add lets a peer have streams. Adding it again changes nothing.
+// Add allows streams with a peer. Adding a peer again has no effect.
 func (m *Mux) Add(peer netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,8 +86,8 @@ func (m *Mux) Add(peer netip.Addr) {
 	}
 }
 
-// assoc returns the association with a peer and makes it if it does not exist. It is nil for a peer that was not added or is removed, and
-// when the Mux is closed.
+// assoc returns the association with a peer, and creates it if it does not exist. It returns nil if the peer was not added or was removed,
+// or if the Mux is closed.
 func (m *Mux) assoc(peer netip.Addr) *assoc {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,7 +99,7 @@ func (m *Mux) assoc(peer netip.Addr) *assoc {
 	return a
 }
 
-// Dial opens a stream to a port of a peer that was added. It does not wait: what is written travels with the request. See Conn.Wait.
+// Dial opens a stream to a port of an added peer. It does not wait: written data travels with the request. See Conn.Wait.
 func (m *Mux) Dial(peer netip.Addr, port uint16) (*Conn, error) {
 	a := m.assoc(peer)
 	if a == nil {
@@ -119,7 +119,7 @@ func (m *Mux) Dial(peer netip.Addr, port uint16) (*Conn, error) {
 	return c, nil
 }
 
-// Remove ends all streams with a peer and forgets it. Packets of it that are still under way are dropped.
+// Remove ends all streams with a peer and forgets it. Its packets in flight are dropped.
 func (m *Mux) Remove(peer netip.Addr) {
 	m.mu.Lock()
 	a := m.assocs[peer]
@@ -144,14 +144,14 @@ func (m *Mux) Close() {
 	}
 }
 
-// Moved tells how packets to a peer travel from now on. What is known of the path before does not count any more.
+// Moved reports that packets to a peer take another path from now on. The estimates of the old path are discarded.
 func (m *Mux) Moved(peer netip.Addr, relayed bool) {
 	if a := m.assoc(peer); a != nil {
 		a.moved(relayed)
 	}
 }
 
-// Ready receives when Fill has packets.
+// Ready returns a channel that receives when Fill has packets.
 func (m *Mux) Ready() <-chan struct{} { return m.ready }
 
 func (m *Mux) enqueue(a *assoc) {
@@ -177,8 +177,8 @@ func (m *Mux) dequeue() *assoc {
 	return a
 }
 
-// Fill writes packets into bufs, each from offset on, and their lengths into sizes. It returns how many there are, and does not wait for
-// any. When it returns as many as there is room for, Ready receives again. Peers take turns.
+// Fill writes packets into bufs, each starting at offset, and their lengths into sizes. It returns the number of packets and does not block.
+// If it fills all buffers, Ready receives again. Peers take turns.
 func (m *Mux) Fill(bufs [][]byte, sizes []int, offset int) int {
 	count := 0
 	for count < len(bufs) {
@@ -203,13 +203,13 @@ func (m *Mux) finish(buf, packet []byte) int {
 	return len(packet)
 }
 
-// parsed is a packet whose frames are known to be well-formed.
+// parsed is a packet whose frames were checked to be well-formed.
 type parsed struct {
 	header
 	frames []byte
 }
 
-// parseAll reads what the peer sent. What is malformed, or opens a port that the peer must not reach, is left out.
+// parseAll parses packets from the peer. It drops packets that are malformed or open a port that the peer must not reach.
 func (m *Mux) parseAll(peer netip.Addr, packets [][]byte) []parsed {
 	good := make([]parsed, 0, 16)
 next:
@@ -229,7 +229,7 @@ next:
 	return good
 }
 
-// Receive takes in packets that a peer sent, without what stood before them. It does not keep them.
+// Receive processes packets from a peer, without their headers. It does not retain them.
 func (m *Mux) Receive(peer netip.Addr, packets [][]byte) {
 	good := m.parseAll(peer, packets)
 	if len(good) == 0 {

@@ -2,26 +2,26 @@ package stream
 
 import "slices"
 
-// span is the numbers from start up to end, without end.
+// span is the half-open interval [start, end).
 type span struct{ start, end uint64 }
 
-// ranges is a set of numbers, as spans that are sorted and do not touch.
+// ranges is a set of numbers, stored as sorted spans that do not touch.
 type ranges []span
 
-// add puts [start, end) in. It reports whether any of it is new.
+// add adds [start, end) and reports whether any of it is new.
 func (r *ranges) add(start, end uint64) bool {
 	if start >= end {
 		return false
 	}
 	s := *r
-	if n := len(s); n > 0 && s[n-1].start <= start && start <= s[n-1].end { // mostly the last one grows
+	if n := len(s); n > 0 && s[n-1].start <= start && start <= s[n-1].end { // usually the last one grows
 		if end <= s[n-1].end {
 			return false
 		}
 		s[n-1].end = end
 		return true
 	}
-	// [i, j) are the spans that touch the new one.
+	// The spans [i, j) touch the new one.
 	i, _ := slices.BinarySearchFunc(s, start, func(e span, at uint64) int {
 		if e.end < at {
 			return -1
@@ -44,7 +44,7 @@ func (r *ranges) add(start, end uint64) bool {
 	return true
 }
 
-// remove takes [start, end) out.
+// remove removes [start, end).
 func (r *ranges) remove(start, end uint64) {
 	s := *r
 	for i := 0; i < len(s) && start < end; i++ {

@@ -3,42 +3,42 @@ package stream
 import "time"
 
 const (
-	// basePacket is how long packets are that pass everywhere, in bytes: with 40 for the inner header of IPv6, 32 for WireGuard's, 8 for UDP's and 40 for
-	// the outer IPv6 header, 1280, the least that IPv6 allows a link to carry (RFC 8200, section 5). WireGuard pads to 16.
+	// basePacket is the length in bytes of packets that pass everywhere. With 40 bytes for the inner IPv6 header, 32 for WireGuard's, 8 for UDP's
+	// and 40 for the outer IPv6 header it makes 1280, the minimum MTU of IPv6 (RFC 8200, section 5). WireGuard pads to a multiple of 16.
 	basePacket = 1200 - 40
-	// longPacket is how long packets are where the path carries 1500 bytes, as most do. It is tried out on each path.
+	// longPacket is the length in bytes of packets on paths that carry 1500 bytes, as most do. Each path is probed for it.
 	longPacket = 1408 - 40
 
-	// ackDelay is how long an acknowledgement waits for something that it can travel with.
+	// ackDelay is how long an acknowledgement waits for a packet to travel with.
 	ackDelay = 5 * time.Millisecond
-	// granularity is the shortest time after which a packet that later ones have overtaken is taken for lost (RFC 9002, section 6.1.2).
+	// granularity is the shortest time before a packet that later ones have overtaken is declared lost (RFC 9002, section 6.1.2).
 	granularity = time.Millisecond
-	// firstTimeout is how long an answer may take on a path that has not answered yet.
+	// firstTimeout is how long to wait for an answer on a path that has not answered yet.
 	firstTimeout = 400 * time.Millisecond
-	// maxTimeout bounds how long an end waits until it tries a silent path again. It bounds how long a stream stays silent after the path is back.
+	// maxTimeout bounds how long an end waits before it probes a silent path again, and so how long a stream stays silent after the path is back.
 	maxTimeout = 250 * time.Millisecond
-	// slowTimeout is that after a path was silent for slowAfter.
+	// slowTimeout replaces maxTimeout once a path has been silent for slowAfter.
 	slowTimeout = time.Second
 	slowAfter   = time.Minute
-	// patience is for how long streams outlive a path that brings nothing back.
+	// patience is how long streams survive on a path without answers.
 	patience = 30 * time.Minute
-	// outage is after how many timeouts in a row nothing of what was known of the path counts any more.
+	// outage is the number of consecutive timeouts after which the estimates of the path are discarded.
 	outage = 3
 )
 
-// sentPacket is a packet on its way.
+// sentPacket is a packet in flight.
 type sentPacket struct {
 	at        time.Duration
 	size      int
-	done      bool // it was acknowledged or is taken for lost, or needs no acknowledgement
-	old       bool // it went another way than packets go now
+	done      bool // acknowledged, declared lost, or not in need of an acknowledgement
+	old       bool // sent on a path that packets no longer take
 	mtuProbe  bool
 	sample    sample
-	frame     sentFrame   // its first one that must arrive, if there is one
+	frame     sentFrame   // the first frame that must arrive, if any
 	moreFrame []sentFrame // the others
 }
 
-// sentFrame is what a frame carried. kind is 0 for none.
+// sentFrame is the content of a sent frame. kind is 0 for none.
 type sentFrame struct {
 	kind   byte
 	fin    bool
@@ -56,7 +56,7 @@ func (p *sentPacket) add(f sentFrame) {
 	p.moreFrame = append(p.moreFrame, f)
 }
 
-// each calls f for all frames that must arrive.
+// each calls f for every frame that must arrive.
 func (p *sentPacket) each(f func(*sentFrame)) {
 	if p.frame.kind == 0 {
 		return
@@ -67,7 +67,7 @@ func (p *sentPacket) each(f func(*sentFrame)) {
 	}
 }
 
-// history is the packets that were sent, from the first that is not done.
+// history holds the sent packets, starting at the first that is not done.
 type history struct {
 	ring       []sentPacket // its length is a power of two
 	base, next uint64
@@ -75,7 +75,7 @@ type history struct {
 
 func (h *history) at(number uint64) *sentPacket { return &h.ring[number&uint64(len(h.ring)-1)] }
 
-// push makes room for the next packet.
+// push adds an entry for the next packet.
 func (h *history) push() *sentPacket {
 	if h.next-h.base == uint64(len(h.ring)) {
 		bigger := history{ring: make([]sentPacket, max(64, 2*len(h.ring))), base: h.base, next: h.next}
@@ -90,7 +90,7 @@ func (h *history) push() *sentPacket {
 	return p
 }
 
-// trim forgets what is done at the beginning.
+// trim drops the packets at the beginning that are done.
 func (h *history) trim() {
 	for h.base < h.next && h.at(h.base).done {
 		p := h.at(h.base)
@@ -98,11 +98,11 @@ func (h *history) trim() {
 		h.base++
 	}
 	if h.base == h.next && len(h.ring) > 1024 {
-		h.ring = nil // a bulk transfer is over
+		h.ring = nil // free the memory of a finished bulk transfer
 	}
 }
 
-// trips estimates round trips as RFC 9002, section 5, does.
+// trips estimates round trips as described in RFC 9002, section 5.
 type trips struct {
 	latest, smooth, deviation time.Duration // 0 before the first
 }
@@ -117,13 +117,13 @@ func (t *trips) sample(d time.Duration) {
 	t.smooth += (d - t.smooth) / 8
 }
 
-// late is after how long a packet is lost that later ones have overtaken.
+// late returns how long a packet that later ones have overtaken may take before it is declared lost.
 func (t *trips) late() time.Duration {
 	d := max(t.latest, t.smooth)
 	return d + max(d/8, granularity)
 }
 
-// timeout is how long an answer may take.
+// timeout returns how long to wait for an answer.
 func (t *trips) timeout() time.Duration {
 	if t.smooth == 0 {
 		return firstTimeout
@@ -131,7 +131,7 @@ func (t *trips) timeout() time.Duration {
 	return t.smooth + max(4*t.deviation, granularity) + 2*ackDelay
 }
 
-// acknowledge takes in an ack.
+// acknowledge processes an ack.
 func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 	h := &a.sent
 	if f.spans == 0 || f.acked[0].end > h.next {
@@ -139,7 +139,7 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 	}
 	largest := f.acked[0].end - 1
 	var (
-		latest   *sentPacket // of those that are acknowledged now
+		latest   *sentPacket // of the packets that f newly acknowledges
 		bytes    int
 		measured time.Duration
 	)
@@ -152,7 +152,7 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 			}
 			p.done = true
 			if n == largest && !p.old {
-				// The other end cannot have waited longer than it may: a larger number would make the path seem short.
+				// The other end must not wait longer than this: a larger delay would make the path seem shorter than it is.
 				measured = max(now-p.at-min(time.Duration(f.offset)*time.Microsecond, 2*ackDelay), time.Microsecond)
 			}
 			if !p.old {
@@ -183,7 +183,7 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 	return nil
 }
 
-// answered notes that the path carries packets.
+// answered records that the path carries packets.
 func (a *assoc) answered(now time.Duration) {
 	if a.timeouts >= outage {
 		relayed := a.cc.relayed
@@ -192,7 +192,7 @@ func (a *assoc) answered(now time.Duration) {
 	a.timeouts, a.silentFrom = 0, 0
 }
 
-// arrived takes in that a packet was acknowledged.
+// arrived records that a packet was acknowledged.
 func (a *assoc) arrived(p *sentPacket) {
 	if p.mtuProbe && !p.old {
 		a.packetSize, a.mtuProbing = longPacket, false
@@ -200,7 +200,7 @@ func (a *assoc) arrived(p *sentPacket) {
 	p.each(func(f *sentFrame) { f.conn.arrived(f) })
 }
 
-// lost sends what a packet carried again.
+// lost schedules the content of a lost packet for retransmission.
 func (a *assoc) lost(p *sentPacket) {
 	p.done = true
 	if p.mtuProbe {
@@ -217,7 +217,7 @@ func (a *assoc) lost(p *sentPacket) {
 	p.each(func(f *sentFrame) { f.conn.lostFrame(f) })
 }
 
-// detectLost finds packets that later ones have overtaken long ago, and when the next one will be.
+// detectLost finds packets that later ones overtook too long ago, and determines when the next one will be lost.
 func (a *assoc) detectLost(now time.Duration) {
 	h := &a.sent
 	a.lossAt = 0
@@ -235,14 +235,14 @@ func (a *assoc) detectLost(now time.Duration) {
 		} else if a.lossAt == 0 || p.at+late < a.lossAt {
 			a.lossAt = p.at + late
 			if !p.old {
-				break // those after it were sent later
+				break // the following packets were sent later
 			}
 		}
 	}
 	h.trim()
 }
 
-// timeoutAt is when the path is taken for silent; 0 when nothing is on its way.
+// timeoutAt returns when the path counts as silent; 0 if nothing is in flight.
 func (a *assoc) timeoutAt() time.Duration {
 	if a.sent.base == a.sent.next {
 		return 0
@@ -255,7 +255,7 @@ func (a *assoc) timeoutAt() time.Duration {
 	return a.lastSent + max(min(wait, longest), a.trips.timeout())
 }
 
-// probe is called when nothing was acknowledged for too long: the first packet on its way is sent once more, whatever else may be sent.
+// probe resends the first packet in flight, regardless of the congestion window. It is called when nothing was acknowledged for too long.
 func (a *assoc) probe(now time.Duration) {
 	a.timeouts++
 	if a.silentFrom == 0 {

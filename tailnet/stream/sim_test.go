@@ -21,9 +21,9 @@ type path struct {
 	mu      sync.Mutex // guards delay and rate once packets travel
 	delay   time.Duration
 	loss    float64
-	rate    float64       // bytes a second; 0: any
+	rate    float64       // bytes per second; 0: unlimited
 	queue   time.Duration // how long packets may wait for the rate
-	longest int           // bytes; longer packets are lost; 0: any
+	longest int           // bytes; longer packets are lost; 0: unlimited
 
 	cut              atomic.Bool
 	packets, dropped atomic.Int64
@@ -31,7 +31,7 @@ type path struct {
 	waited           atomic.Int64 // the longest, in nanoseconds
 }
 
-// network joins two muxes. Tests run it on virtual time.
+// network connects two muxes. Tests run it on virtual time.
 type network struct {
 	a, b   *stream.Mux
 	ab, ba *path

@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
-// download has b send size bytes to a, and returns when a has them all.
+// download makes b send size bytes to a, and returns how long it takes until a has all of them.
 func download(t *testing.T, ab, ba *path, size int) time.Duration {
 	t.Helper()
 	want := sha256.New()
@@ -90,7 +90,7 @@ func readAll(t *testing.T, c *stream.Conn, want string) {
 	}
 }
 
-// TestLifeOfAStream: what one end does, and what the other sees.
+// TestLifeOfAStream checks that each end sees what the other does.
 func TestLifeOfAStream(t *testing.T) {
 	p := func() *path { return &path{delay: 20 * time.Millisecond, loss: 0.2} }
 	run := func(name string, f func(t *testing.T, a, b *stream.Conn)) {
@@ -157,12 +157,12 @@ func TestLifeOfAStream(t *testing.T) {
 	})
 }
 
-// forever is a reader that has no end.
+// forever is a reader that never ends.
 type forever struct{}
 
 func (forever) Read(b []byte) (int, error) { return len(b), nil }
 
-// eventually waits on virtual time.
+// eventually waits, in virtual time, until what returns true.
 func eventually(t *testing.T, what func() bool) {
 	t.Helper()
 	for range 6000 {
@@ -174,7 +174,7 @@ func eventually(t *testing.T, what func() bool) {
 	t.Fatal("it does not come true within a minute")
 }
 
-// TestRefused: a port that nothing serves, one that the peer must not reach, and a mux that is closed.
+// TestRefused dials a port that nothing serves, a port that the peer must not reach, and dials on a closed mux.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &path{delay: 20 * time.Millisecond}
@@ -206,7 +206,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestCut: what was under way when the path went away arrives soon after it is back.
+// TestCut checks that data in flight during an outage of the path arrives soon after the path is back.
 func TestCut(t *testing.T) {
 	for _, outage := range []time.Duration{time.Second, 30 * time.Second, 20 * time.Minute} {
 		t.Run(outage.String(), func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestGivenUp: a peer that is away for too long.
+// TestGivenUp checks that streams end when the peer is away for too long.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, _ := pair(t, &path{delay: 50 * time.Millisecond})
@@ -272,7 +272,7 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// TestAbortedBeforeItStands: the other end does not keep a stream whose opener has gone.
+// TestAbortedBeforeItStands checks that the other end does not keep a stream whose opener has aborted it.
 func TestAbortedBeforeItStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := make(chan *stream.Conn, 100)
@@ -297,7 +297,7 @@ func TestAbortedBeforeItStands(t *testing.T) {
 	})
 }
 
-// TestIdle: an idle stream costs a packet and its answer every five minutes, and finds out when the peer has gone.
+// TestIdle checks that an idle stream costs one packet and its answer every five minutes, and detects when the peer is gone.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, b := pair(t, &path{delay: 50 * time.Millisecond})
@@ -320,21 +320,21 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestBegunAnew: an end that has forgotten everything is told so, and new streams work at once.
+// TestBegunAnew checks that streams end when one end restarts without its state, and that new streams work immediately.
 func TestBegunAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, b := pair(t, &path{delay: 50 * time.Millisecond})
 		defer n.close()
 		a.Write([]byte("before"))
 		eventually(t, func() bool { return b.Buffered() == 6 })
-		if err := a.Wait(t.Context()); err != nil { // until then its packets open the stream anew
+		if err := a.Wait(t.Context()); err != nil { // until then its packets would open the stream again
 			t.Fatal(err)
 		}
 		n.b.Remove(addrA)
 		if _, err := b.Write([]byte("x")); !errors.Is(err, stream.ErrClosed) {
 			t.Errorf("write to a removed peer: %v", err)
 		}
-		a.Write([]byte("unheard")) // a removed peer's packets make nothing
+		a.Write([]byte("unheard")) // a removed peer's packets create nothing
 		time.Sleep(time.Second)
 		if _, err := n.b.Dial(addrA, 1); !errors.Is(err, stream.ErrClosed) {
 			t.Errorf("dial a removed peer: %v", err)
@@ -355,7 +355,7 @@ func TestBegunAnew(t *testing.T) {
 	})
 }
 
-// TestFlowControl: a reader that does not read stops its writer, and other streams go on.
+// TestFlowControl checks that a reader that does not read blocks its writer, while other streams continue.
 func TestFlowControl(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		small := func(o *stream.Options) { o.RecvBuffer = 256 << 10 }
@@ -381,7 +381,7 @@ func TestFlowControl(t *testing.T) {
 	})
 }
 
-// TestMoved: a transfer goes on when its packets take a shorter way, and finds out what that carries.
+// TestMoved checks that a transfer continues when its packets take a shorter path, and that it adapts to that path's rate.
 func TestMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &path{delay: 100 * time.Millisecond, rate: 5e6, queue: 300 * time.Millisecond}
@@ -415,7 +415,7 @@ func TestMoved(t *testing.T) {
 	})
 }
 
-// TestManyStreams opens many at once, over a path that loses packets.
+// TestManyStreams opens many streams at once, over a path that loses packets.
 func TestManyStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, &path{delay: 20 * time.Millisecond, loss: 0.02}, &path{delay: 20 * time.Millisecond, loss: 0.02}, nil, func(_ uint16, c *stream.Conn) func() {
@@ -448,8 +448,8 @@ func TestManyStreams(t *testing.T) {
 	})
 }
 
-// TestPaths carries 40 MiB over simulated paths, and logs how long that takes there. Where queues are short, the search for the path's rate must
-// not waste it on packets that are lost.
+// TestPaths transfers 40 MiB over simulated paths and logs how long it takes. Where queues are short, the search for the path's rate must
+// not waste that rate on lost packets.
 func TestPaths(t *testing.T) {
 	const size = 40 << 20
 	for _, tc := range []struct {
