@@ -17,9 +17,9 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// The relay's engine asks an admission URL about every client, by http.DefaultClient, and refuses the client if there is no
-// answer. Our URLs have a scheme of their own that http.DefaultTransport hands to this package, so that the question never
-// leaves the process: there is no listener that could be down, full or guessed.
+// The relay's engine sends a request about every client to an admission URL, with http.DefaultClient, and refuses the client
+// without an answer. Our URLs have their own scheme, which http.DefaultTransport passes to this package. The request
+// therefore never leaves the process: there is no listener that could be down, overloaded or guessed.
 const admissionScheme = "codermesh-admission"
 
 var admissions struct {
@@ -30,7 +30,7 @@ var admissions struct {
 	servers map[string]*Server // by URL host
 }
 
-// registerAdmission makes s answer the returned URL.
+// registerAdmission makes s answer admission requests to the returned URL.
 func registerAdmission(s *Server) (url string, host string, err error) {
 	admissions.register.Do(func() {
 		transport, ok := http.DefaultTransport.(*http.Transport)
@@ -83,16 +83,16 @@ func answerAdmission(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Admit lets the node with this key connect. Do it before telling the node of the relay: a refused node tries again only
-// after seconds.
+// Admit allows the node with this key to connect. Call it before the node learns of the relay: a refused node only retries
+// after several seconds.
 func (s *Server) Admit(k tailnet.PublicKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys[nodeKey(k)] = true
 }
 
-// Revoke undoes Admit, and ends the connection of the node with this key. It does not wait for that, but no connection of
-// the key outlives it: one that is being made right now is ended as soon as it is.
+// Revoke undoes Admit and ends the connection of the node with this key. It does not wait for that, but no connection of the
+// key survives: one that is being established right now ends as soon as it is established.
 func (s *Server) Revoke(k tailnet.PublicKey) {
 	s.mu.Lock()
 	delete(s.keys, nodeKey(k))

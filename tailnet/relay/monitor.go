@@ -17,9 +17,9 @@ import (
 	"github.com/codermesh/codermesh/internal/notify"
 )
 
-// monitor is a privileged client of the relay in the same process. The relay reports every client to it that has connected, and it
-// ends the connections of those that are not admitted, or no longer. Together with the check before the connection, this leaves no
-// gap through which a revoked key could slip in.
+// monitor is a privileged client of the relay in the same process. The relay reports every connected client to it, and it ends the
+// connections of clients that are not, or no longer, admitted. Together with the check before a connection, this leaves no gap
+// through which a revoked key could connect.
 type monitor struct {
 	relay  *derpserver.Server
 	mesh   key.DERPMesh
@@ -30,7 +30,7 @@ type monitor struct {
 
 	mu        sync.Mutex
 	client    *derp.Client
-	connected map[key.NodePublic]int // clients by key, how many connections
+	connected map[key.NodePublic]int // number of connections by client key
 	change    notify.Broadcast       // of connected
 
 	running sync.WaitGroup
@@ -59,7 +59,7 @@ func startMonitor(relay *derpserver.Server, mesh key.DERPMesh, check func(key.No
 		defer ours.Close()
 		m.watch(ctx, client)
 	})
-	// Only now: a pipe has no buffer, so what the relay says first must be read.
+	// watch must already run: a pipe has no buffer, so the relay blocks until its first message is read.
 	if err := client.WatchConnectionChanges(); err != nil {
 		m.cancel()
 		ours.Close()
@@ -77,8 +77,8 @@ func (m *monitor) connect(c net.Conn) (*derp.Client, error) {
 	return derp.NewClient(m.secret, c, rw, logf, derp.MeshKey(m.mesh))
 }
 
-// watch runs until the relay closes the connection, which it does only when it closes as a whole. Without a monitor no key could be
-// revoked, so the relay closes too.
+// watch runs until the relay closes the connection, which it does only when the whole relay closes. If the monitor fails, watch closes
+// the relay, because no key could be revoked without a monitor.
 func (m *monitor) watch(ctx context.Context, client *derp.Client) {
 	for {
 		msg, err := client.Recv()
@@ -108,7 +108,7 @@ func (m *monitor) watch(ctx context.Context, client *derp.Client) {
 	}
 }
 
-// kick ends all connections of the key.
+// kick ends all connections of a key.
 func (m *monitor) kick(k key.NodePublic) {
 	err := m.client.ClosePeer(k)
 	if err != nil && !errors.Is(err, net.ErrClosed) {
@@ -127,7 +127,7 @@ func (m *monitor) note(k key.NodePublic, present bool) {
 	m.change.Notify()
 }
 
-// wait blocks until the presence of a key is as wanted.
+// wait blocks until a key is connected, or not connected if present is false.
 func (m *monitor) wait(ctx context.Context, k key.NodePublic, present bool) error {
 	for {
 		m.mu.Lock()

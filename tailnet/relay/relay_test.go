@@ -67,7 +67,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestRevokedPairIsCut: what two nodes sent each other through the relay ends with one's admission.
+// TestRevokedPairIsCut checks that traffic between two nodes through the relay ends when one of them is revoked.
 func TestRevokedPairIsCut(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -91,7 +91,7 @@ func TestRevokedPairIsCut(t *testing.T) {
 	}
 }
 
-// TestFailsClosed: a closed relay answers no admission question, and another's answers are not taken for its own.
+// TestFailsClosed checks that a closed relay does not answer admission requests, and that one relay does not answer for another.
 func TestFailsClosed(t *testing.T) {
 	t.Parallel()
 	one, other := tailnettest.NewRelay(t), tailnettest.NewRelay(t)
@@ -119,7 +119,7 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
-// wrapped hides the Hijacker as middleware does.
+// wrapped hides the Hijacker, as middleware does.
 type wrapped struct{ inner http.ResponseWriter }
 
 func (w wrapped) Header() http.Header         { return w.inner.Header() }

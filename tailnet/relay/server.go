@@ -25,20 +25,20 @@ import (
 
 // Options configure a Server. The zero value is usable.
 type Options struct {
-	// Logger gets what the relay does. nil means nobody does.
+	// Logger receives the relay's log. nil disables logging.
 	Logger *slog.Logger
 }
 
-// Server is one relay. All methods may be called by anyone at any time.
+// Server is a relay. It is safe for concurrent use.
 type Server struct {
 	log       *slog.Logger
 	relay     *derpserver.Server
 	monitor   *monitor
 	handler   http.Handler
-	admission string // the URL host under which admission questions come
+	admission string // the host of the relay's admission URL
 
 	mu     sync.Mutex
-	keys   map[key.NodePublic]bool // who is admitted
+	keys   map[key.NodePublic]bool // the admitted keys
 	local  *http.Server            // nil before ListenLocal
 	localU *url.URL
 	stun   []net.PacketConn
@@ -48,7 +48,7 @@ type Server struct {
 	closeOnce  sync.Once
 }
 
-// New makes a relay that admits nobody yet. Its key is new with every process; clients do not care.
+// New returns a relay that does not admit any node yet. It has a new key in every process, which clients do not mind.
 func New(opts Options) (*Server, error) {
 	log := opts.Logger
 	if log == nil {
@@ -80,16 +80,16 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// queueDepth is how many packets wait for a client whose connection is busy, and the library's variable for it. When one more comes
-// the oldest is dropped. The library's 32 packets are less than what a long path takes in one burst, so that transfers through
-// the relay lost packets all the time; 4096 packets are 5 MB for a client that does not read.
+// queueDepth is how many packets may wait for a client whose connection is busy, and queueDepthVariable is the library's variable
+// for it. A further packet drops the oldest. The library's default of 32 packets is less than one burst on a long path, so
+// transfers through the relay constantly lost packets. 4096 packets take 5 MB for a client that does not read.
 const (
 	queueDepth         = "4096"
 	queueDepthVariable = "TS_DEBUG_DERP_PER_CLIENT_SEND_QUEUE_DEPTH"
 )
 
-// newRelay makes a relay with queues of queueDepth. This is the one place where a library is told something by a variable of the
-// environment: there is no other way. The library reads it once, here, and no child process inherits it.
+// newRelay returns a relay with queues of queueDepth. This is the only place that configures a library through an environment
+// variable: the library offers no other way. It reads the variable once, here, and no child process inherits it.
 func newRelay(logf logger.Logf) *derpserver.Server {
 	environment.Lock()
 	defer environment.Unlock()
@@ -103,12 +103,12 @@ func newRelay(logf logger.Logf) *derpserver.Server {
 // environment is held while queueDepthVariable is set.
 var environment sync.Mutex
 
-// Handler serves /derp (native upgrade and websocket) and /derp/latency-check and /derp/probe. The ResponseWriter must lead
-// to one that can be hijacked, itself or by Unwrap. Requests last as long as their node stays connected, so no timeout and
-// no limit on concurrent requests may lie above. http.Server.Shutdown does not end them: Close does.
+// Handler serves /derp (native upgrade and websocket), /derp/latency-check and /derp/probe. The ResponseWriter must support
+// hijacking, directly or through Unwrap. A request lasts as long as its node stays connected, so callers must not set a
+// timeout or a limit on concurrent requests. Close ends these requests; http.Server.Shutdown does not.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// hijackable finds the Hijacker behind whatever middleware wrapped around the ResponseWriter.
+// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter.
 type hijackable struct{ http.ResponseWriter }
 
 func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -118,7 +118,7 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ListenLocal serves the relay over plain HTTP on a loopback port, for nodes in the server's own process, and returns the
-// base URL. Further calls return the same.
+// base URL. Further calls return the same URL.
 func (s *Server) ListenLocal() (*url.URL, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,20 +147,20 @@ func (s *Server) ListenLocal() (*url.URL, error) {
 	return &u, nil
 }
 
-// Connected is how many nodes are connected now.
+// Connected returns how many nodes are connected now.
 func (s *Server) Connected() int { return s.monitor.count() }
 
-// WaitConnected blocks until the node with this key is connected (or is not, if want is false), or ctx ends.
+// WaitConnected blocks until the node with this key is connected (or disconnected, if want is false), or ctx ends.
 func (s *Server) WaitConnected(ctx context.Context, k tailnet.PublicKey, want bool) error {
 	return s.monitor.wait(ctx, nodeKey(k), want)
 }
 
-// Close ends everything: all connections, the STUN responders and the local listener. It waits, and may be called again.
+// Close closes all connections, the STUN responders and the local listener, and waits for them to end. It may be called again.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() {
 		s.mu.Lock()
 		s.closed = true
-		clear(s.keys) // nobody comes back in while connections end
+		clear(s.keys) // no node can reconnect while connections end
 		local, stun := s.local, s.stun
 		s.mu.Unlock()
 		for _, c := range stun {

@@ -10,11 +10,11 @@ import (
 	"tailscale.com/net/stun"
 )
 
-// maxSTUN is far above any binding request, in bytes.
+// maxSTUN is the size of the receive buffer in bytes, far above any binding request.
 const maxSTUN = 1500
 
-// ListenSTUN answers STUN binding requests (RFC 8489) on a UDP address, until Close. It returns the port, for addresses that
-// leave it open.
+// ListenSTUN answers STUN binding requests (RFC 8489) on a UDP address, until Close. It returns the port, which addr
+// may leave open.
 func (s *Server) ListenSTUN(addr string) (port int, err error) {
 	ua, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
@@ -42,19 +42,19 @@ func (s *Server) serveSTUN(c *net.UDPConn) {
 			return
 		}
 		if err != nil {
-			s.log.Debug("read STUN request", "err", err)
-			time.Sleep(10 * time.Millisecond) // an error that stays must not spin
+			s.log.Debug("cannot read STUN request", "err", err)
+			time.Sleep(10 * time.Millisecond) // a persistent error must not cause a busy loop
 			continue
 		}
 		if reply, ok := answerSTUN(buf[:n], from); ok {
 			if _, err := c.WriteToUDPAddrPort(reply, from); err != nil {
-				s.log.Debug("answer STUN request", "err", err)
+				s.log.Debug("cannot answer STUN request", "err", err)
 			}
 		}
 	}
 }
 
-// answerSTUN is the response to a datagram, if it is a binding request.
+// answerSTUN returns the response to a datagram, if it is a binding request.
 func answerSTUN(datagram []byte, from netip.AddrPort) (reply []byte, ok bool) {
 	if !stun.Is(datagram) {
 		return nil, false

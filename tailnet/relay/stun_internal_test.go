@@ -16,7 +16,7 @@ func FuzzAnswerSTUN(f *testing.F) {
 		if !ok {
 			return
 		}
-		// Who forges the sender's address must not gain bandwidth by it.
+		// An attacker who forges the sender's address must not gain bandwidth.
 		if len(reply) > len(datagram) {
 			t.Errorf("%d bytes answered by %d", len(datagram), len(reply))
 		}

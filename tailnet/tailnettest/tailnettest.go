@@ -1,5 +1,5 @@
-// Package tailnettest creates meshes inside a test's process: real nodes and a real relay, on loopback sockets. Everything is
-// closed when the test ends.
+// Package tailnettest creates meshes inside a test's process: real nodes and a real relay, on loopback sockets. It closes
+// everything when the test ends.
 package tailnettest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/relay"
 )
 
-// patience is how long anything here may take before the test fails.
+// patience is how long any operation here may take before the test fails.
 const patience = 30 * time.Second
 
 // Relay is a relay on a loopback HTTP server.
@@ -38,7 +38,7 @@ func NewRelay(t testing.TB) *Relay {
 	return newRelay(t, func(h http.Handler) *httptest.Server { return httptest.NewServer(h) })
 }
 
-// NewTLSRelay is NewRelay over https. The pool has the authority of its certificate, for Options.TLS.
+// NewTLSRelay is like NewRelay, over https. The pool holds the authority of its certificate, for Options.TLS.
 func NewTLSRelay(t testing.TB) (*Relay, *x509.CertPool) {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -68,7 +68,7 @@ func newRelay(t testing.TB, serve func(http.Handler) *httptest.Server) *Relay {
 	mux.Handle("/derp/", s.Handler())
 	web := serve(mux)
 	t.Cleanup(func() {
-		s.Close() // first: the web server's Close waits for requests, and a connected node is one
+		s.Close() // first: the web server's Close waits for requests, and every connected node holds one
 		web.Close()
 	})
 	u, err := url.Parse(web.URL)
@@ -78,8 +78,8 @@ func newRelay(t testing.TB, serve func(http.Handler) *httptest.Server) *Relay {
 	return &Relay{s, u, tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: 1, Code: "test", Name: "Test", STUNPort: stun}}}}
 }
 
-// NewNode starts a node that the relay admits and that knows the relay. opts.ID may be left out. r may be nil: then there is
-// no relay.
+// NewNode starts a node that knows the relay and is admitted by it. opts.ID is optional. If r is nil, the node has no
+// relay.
 func NewNode(t testing.TB, r *Relay, opts tailnet.Options) *tailnet.Node {
 	t.Helper()
 	if opts.ID == uuid.Nil {
@@ -103,8 +103,8 @@ func NewNode(t testing.TB, r *Relay, opts tailnet.Options) *tailnet.Node {
 	return n
 }
 
-// Introduce makes two nodes peers of each other, and keeps telling each what changes about the other until the test ends.
-// inboundAtA is what b may open on a, inboundAtB the other way round.
+// Introduce makes two nodes peers of each other, and forwards changes of each to the other until the test ends. inboundAtA
+// is what b may open on a, and inboundAtB is what a may open on b.
 func Introduce(t testing.TB, a, b *tailnet.Node, inboundAtA, inboundAtB tailnet.Inbound) {
 	t.Helper()
 	tell := func(who, about *tailnet.Node, inbound tailnet.Inbound) error {
@@ -122,7 +122,7 @@ func Introduce(t testing.TB, a, b *tailnet.Node, inboundAtA, inboundAtB tailnet.
 		cancel()
 		<-done
 	})
-	// Polling, since a node has one Changed channel and may have been introduced to several others.
+	// Poll, because a node has a single Changed channel but may have been introduced to several others.
 	go func() {
 		defer close(done)
 		ticker := time.NewTicker(5 * time.Millisecond)
@@ -150,7 +150,7 @@ func Introduce(t testing.TB, a, b *tailnet.Node, inboundAtA, inboundAtB tailnet.
 	}()
 }
 
-// WaitPath blocks until pings from a to b take the path.
+// WaitPath blocks until pings from a to b take the wanted path.
 func WaitPath(t testing.TB, a, b *tailnet.Node, want tailnet.Path) tailnet.Pong {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -170,7 +170,7 @@ func WaitPath(t testing.TB, a, b *tailnet.Node, want tailnet.Path) tailnet.Pong 
 	}
 }
 
-// Echo answers every connection to a port of n with what it sends.
+// Echo echoes every connection to a port of n.
 func Echo(t testing.TB, n *tailnet.Node, port uint16) {
 	t.Helper()
 	l, err := n.Listen(port)
@@ -189,7 +189,7 @@ func Echo(t testing.TB, n *tailnet.Node, port uint16) {
 	}()
 }
 
-// Logger writes to the test's log what is not the engine's own chatter.
+// Logger returns a logger that writes to the test's log, without the engine's own chatter.
 func Logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
