@@ -10,19 +10,19 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// largePiece is from which size on a piece gets a pooled buffer.
+// largePiece is the size in bytes from which a piece gets a pooled buffer.
 const largePiece = MaxData / 2
 
-// growAfter is how many bytes must be read within growTime for a window to grow to MaxWindow: no slow reader gets more.
+// growAfter is how many bytes must be read within growTime for a window to grow to MaxWindow. Slow readers keep the smaller one.
 const (
 	growAfter = 256 << 10
 	growTime  = 3 * time.Second
 )
 
-// piece is data that arrived.
+// piece is received data.
 type piece struct {
 	rest []byte
-	buf  *[MaxData]byte // that rest lies in; nil if it has its own
+	buf  *[MaxData]byte // pooled buffer that holds rest; nil if rest has its own
 }
 
 var pieceBuffers = sync.Pool{New: func() any { return new([MaxData]byte) }}
@@ -47,25 +47,25 @@ type Channel struct {
 	id       uint32
 	requests chan *Request
 	gone     chan struct{} // closed with the channel
-	accepted chan struct{} // closed when the other end has taken the channel; nil where no answer was asked for
+	accepted chan struct{} // closed when the other end accepts the channel; nil if no answer was requested
 
-	rmu sync.Mutex // held while requests receives, and when it is closed
+	rmu sync.Mutex // held while sending to requests and while closing it
 
 	mu       sync.Mutex // guards the fields below
 	change   sync.Cond
-	in, err  []piece // what arrived on the two streams and was not read
-	eof      bool    // the other end sends no more data
-	closed   bool    // no more of anything, in either direction
+	in, err  []piece // unread data of the two streams
+	eof      bool    // the other end will not send more data
+	closed   bool    // nothing more is sent or received
 	sentEOF  bool
 	refused  error
 	taken    bool      // accepted is closed
-	asked    []*Answer // requests that are unanswered, in their order
+	asked    []*Answer // unanswered requests, in order
 	room     int       // bytes that may be sent
 	credit   int       // bytes that the other end may still send
-	consumed int       // bytes that were read and not credited
+	consumed int       // bytes read but not yet credited
 	window   int
 	since    int       // bytes read since the window grew
-	from     time.Time // when that was
+	from     time.Time // when the window grew
 }
 
 func newChannel(c *Conn, id uint32) *Channel {
@@ -77,7 +77,7 @@ func newChannel(c *Conn, id uint32) *Channel {
 	return ch
 }
 
-// Requests receives the other end's requests. It is closed with the channel, and must be received from until then.
+// Requests returns a Go channel with the other end's requests. The caller must receive from it until it is closed, which happens when ch closes.
 func (ch *Channel) Requests() <-chan *Request { return ch.requests }
 
 // handle processes a frame other than data.
@@ -117,7 +117,7 @@ func (ch *Channel) handle(f frame) error {
 	return nil
 }
 
-// take notes that the other end has taken the channel.
+// take records that the other end has accepted the channel.
 func (ch *Channel) take() error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -129,7 +129,7 @@ func (ch *Channel) take() error {
 	return nil
 }
 
-// answered passes an answer to the oldest request that waits for one.
+// answered delivers an answer to the oldest unanswered request.
 func (ch *Channel) answered(ok bool) error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -144,7 +144,7 @@ func (ch *Channel) answered(ok bool) error {
 	return nil
 }
 
-// widen lets n bytes more be sent. n is the other end's: it may not fit into an int of 32 bits.
+// widen allows n more bytes to be sent. n comes from the other end, so it may overflow a 32-bit int.
 func (ch *Channel) widen(n uint32) error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -156,7 +156,7 @@ func (ch *Channel) widen(n uint32) error {
 	return nil
 }
 
-// arrived takes in data.
+// arrived queues received data.
 func (ch *Channel) arrived(p piece, stderr bool) error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -183,7 +183,7 @@ func (ch *Channel) isClosed() bool {
 	return ch.closed
 }
 
-// shut ends the channel. What arrived can still be read.
+// shut ends the channel. Received data can still be read.
 func (ch *Channel) shut() {
 	ch.mu.Lock()
 	if ch.closed {
@@ -205,7 +205,7 @@ func (ch *Channel) shut() {
 	ch.conn.drop(ch, grown)
 }
 
-// drop forgets a channel.
+// drop removes a channel from the connection.
 func (c *Conn) drop(ch *Channel, grown int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,7 +265,7 @@ func (ch *Channel) writeTo(from *[]piece, w io.Writer) (total int64, err error) 
 	}
 }
 
-// next takes the first piece of a stream, which the caller frees.
+// next removes the first piece of a stream and returns it. The caller must free it.
 func (ch *Channel) next(from *[]piece) (piece, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -292,18 +292,18 @@ func (ch *Channel) await(from *[]piece) error {
 	return nil
 }
 
-// credited tells the other end, now and then, that n bytes more were read.
+// credited records that n more bytes were read, and from time to time notifies the other end.
 func (ch *Channel) credited(n int) {
 	ch.mu.Lock()
 	more := ch.consume(n)
 	ch.mu.Unlock()
 	if more > 0 {
-		// A failure ends the connection, which the next Read finds out.
+		// A failure ends the connection, and the next Read reports it.
 		_ = ch.conn.send(frame{kind: kindWindow, channel: ch.id, window: uint32(more)})
 	}
 }
 
-// consume counts bytes that were read, and returns how many more the other end is to be told that it may send. ch.mu must be held.
+// consume counts read bytes, and returns how many bytes of credit to send to the other end. ch.mu must be held.
 func (ch *Channel) consume(n int) (more int) {
 	ch.consumed += n
 	if ch.closed {
@@ -324,7 +324,7 @@ func (ch *Channel) consume(n int) (more int) {
 	return more
 }
 
-// grow takes n bytes of the connection's growth.
+// grow reserves n bytes of the connection's growth and reports whether they were available.
 func (c *Conn) grow(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -351,7 +351,7 @@ func (ch *Channel) write(k kind, b []byte) (written int, err error) {
 	return written, nil
 }
 
-// reserve waits for room to send, and takes up to most bytes of it.
+// reserve waits for room to send, and reserves up to most bytes of it.
 func (ch *Channel) reserve(most int) (int, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -366,7 +366,7 @@ func (ch *Channel) reserve(most int) (int, error) {
 	return n, nil
 }
 
-// CloseWrite tells the other end that no more data comes.
+// CloseWrite tells the other end that no more data follows.
 func (ch *Channel) CloseWrite() error {
 	ch.mu.Lock()
 	if ch.closed || ch.sentEOF {
@@ -389,7 +389,7 @@ func (ch *Channel) Close() error {
 	return err
 }
 
-// Ask sends a request, and does not wait for its answer. The answer is lost if the request cannot be sent, or the channel ends first.
+// Ask sends a request without waiting for its answer. The answer is lost if the request cannot be sent or the channel ends first.
 func (ch *Channel) Ask(name string, payload []byte, answer *Answer) error {
 	err := ch.ask(frame{kind: kindRequest, channel: ch.id, name: name, want: true, data: payload}, answer)
 	if err != nil {
@@ -399,7 +399,7 @@ func (ch *Channel) Ask(name string, payload []byte, answer *Answer) error {
 }
 
 func (ch *Channel) ask(f frame, answer *Answer) error {
-	ch.conn.wmu.Lock() // answers come in the order of the requests
+	ch.conn.wmu.Lock() // answers arrive in the order of the requests
 	defer ch.conn.wmu.Unlock()
 	ch.mu.Lock()
 	switch {
@@ -416,14 +416,14 @@ func (ch *Channel) ask(f frame, answer *Answer) error {
 		ch.mu.Lock()
 		defer ch.mu.Unlock()
 		if n := len(ch.asked) - 1; n >= 0 && ch.asked[n] == answer {
-			ch.asked = ch.asked[:n] // it is not under way
+			ch.asked = ch.asked[:n] // the request was not sent
 		}
 		return err
 	}
 	return nil
 }
 
-// SendRequest sends a request, and waits for its answer if one is wanted. Without an answer it reports true.
+// SendRequest sends a request and, if wantReply is set, waits for its answer. Otherwise it reports true.
 func (ch *Channel) SendRequest(name string, wantReply bool, payload []byte) (bool, error) {
 	if !wantReply {
 		if ch.isClosed() {
@@ -442,7 +442,7 @@ func (ch *Channel) SendRequest(name string, wantReply bool, payload []byte) (boo
 	return answer.OK(), nil
 }
 
-// Stderr is the extended stream.
+// Stderr returns the extended stream.
 func (ch *Channel) Stderr() io.ReadWriter { return stderr{ch} }
 
 type stderr struct{ ch *Channel }
@@ -451,7 +451,7 @@ func (s stderr) Read(b []byte) (int, error)         { return s.ch.read(&s.ch.err
 func (s stderr) WriteTo(w io.Writer) (int64, error) { return s.ch.writeTo(&s.ch.err, w) }
 func (s stderr) Write(b []byte) (int, error)        { return s.ch.write(kindStderr, b) }
 
-// Answer is the answer to a request. It may be under way.
+// Answer is the answer to a request. It may not have arrived yet.
 type Answer struct {
 	once    sync.Once
 	done    chan struct{}
@@ -460,10 +460,10 @@ type Answer struct {
 	lost    bool // the request was never answered
 }
 
-// NewAnswer makes one for an Ask.
+// NewAnswer returns an Answer to pass to Ask.
 func NewAnswer() *Answer { return &Answer{done: make(chan struct{})} }
 
-// decide counts once: an answer may come while it is being given up.
+// decide sets the answer. Only the first call counts, since an answer may arrive while it is being given up.
 func (a *Answer) decide(ok bool, payload []byte) {
 	a.once.Do(func() {
 		a.ok, a.payload = ok, payload
@@ -478,16 +478,16 @@ func (a *Answer) lose() {
 	})
 }
 
-// Done is closed when the answer is there.
+// Done returns a channel that is closed when the answer has arrived or is lost.
 func (a *Answer) Done() <-chan struct{} { return a.done }
 
-// OK waits for the answer. It is false, too, when the answer is lost.
+// OK waits for the answer. It also returns false if the answer is lost.
 func (a *Answer) OK() bool { <-a.done; return a.ok }
 
-// Payload waits for what the answer to a global request carries.
+// Payload waits for the answer to a global request and returns its payload.
 func (a *Answer) Payload() []byte { <-a.done; return a.payload }
 
-// Request is what the other end asks of a channel.
+// Request is a request of the other end on a channel.
 type Request struct {
 	Type      string
 	WantReply bool
@@ -495,7 +495,7 @@ type Request struct {
 	ch        *Channel
 }
 
-// Reply answers a request that wants it, and does nothing for others. Requests are answered in the order in which they came.
+// Reply answers a request that wants a reply, and does nothing for others. Requests must be answered in the order in which they arrived.
 func (r *Request) Reply(ok bool) error {
 	if !r.WantReply || r.ch.isClosed() {
 		return nil
@@ -503,7 +503,7 @@ func (r *Request) Reply(ok bool) error {
 	return r.ch.conn.send(frame{kind: kindAnswer, channel: r.ch.id, ok: ok})
 }
 
-// NewChannel is a channel that the other end wants. It must be accepted or rejected.
+// NewChannel is a request of the other end to open a channel. It must be accepted or rejected.
 type NewChannel struct {
 	ch      *Channel
 	confirm bool
@@ -511,11 +511,11 @@ type NewChannel struct {
 	data    []byte
 }
 
-// Type is what kind of channel is wanted, and Data what its type says about it.
+// Type returns the requested type of channel, and Data the type-specific data.
 func (r *NewChannel) Type() string { return r.name }
 func (r *NewChannel) Data() []byte { return r.data }
 
-// Accept takes the channel.
+// Accept accepts the channel.
 func (r *NewChannel) Accept() (*Channel, error) {
 	if err := r.ch.conn.failure(); err != nil {
 		return nil, err
@@ -528,7 +528,7 @@ func (r *NewChannel) Accept() (*Channel, error) {
 	return r.ch, nil
 }
 
-// maxReason bounds what a rejection says, in bytes.
+// maxReason is the maximum length of a rejection's message, in bytes.
 const maxReason = 1024
 
 // Reject refuses the channel and sends the reason to the other end.

@@ -7,11 +7,11 @@ import (
 )
 
 // Client starts a connection on raw, as New does, and returns an SSH client on it. A channel that the other end rejects is
-// closed; a request waits for its answer if the library asks for one. Closing the client closes raw.
+// closed. A request waits for its answer if the library wants one. Closing the client closes raw.
 func Client(raw net.Conn, opts Options) *ssh.Client {
 	c := clientConn{New(raw, opts)}
 	channels := make(chan ssh.NewChannel)
-	requests := make(chan *ssh.Request) // global ones are answered by Options.Global
+	requests := make(chan *ssh.Request) // Options.Global answers global requests
 	go func() {
 		defer close(requests)
 		defer close(channels)
@@ -22,7 +22,7 @@ func Client(raw net.Conn, opts Options) *ssh.Client {
 	return ssh.NewClient(c, channels, requests)
 }
 
-// clientConn is a Conn as the SSH library knows it.
+// clientConn adapts a Conn to the SSH library's interface.
 type clientConn struct{ *Conn }
 
 func (c clientConn) OpenChannel(name string, data []byte) (ssh.Channel, <-chan *ssh.Request, error) {
@@ -33,13 +33,13 @@ func (c clientConn) OpenChannel(name string, data []byte) (ssh.Channel, <-chan *
 	return ch, libraryRequests(ch), nil
 }
 
-// The rest of ssh.ConnMetadata. There is no user, version or session on such a connection.
+// The rest of ssh.ConnMetadata. Such a connection does not have a user, version or session.
 func (clientConn) User() string          { return "" }
 func (clientConn) SessionID() []byte     { return nil }
 func (clientConn) ClientVersion() []byte { return nil }
 func (clientConn) ServerVersion() []byte { return nil }
 
-// clientChannel is a NewChannel as the SSH library knows it.
+// clientChannel adapts a NewChannel to the SSH library's interface.
 type clientChannel struct{ *NewChannel }
 
 func (c clientChannel) ChannelType() string { return c.Type() }
@@ -53,14 +53,14 @@ func (c clientChannel) Accept() (ssh.Channel, <-chan *ssh.Request, error) {
 	return ch, libraryRequests(ch), nil
 }
 
-// libraryRequests are a channel's requests in the library's type, which cannot be answered from here: those that want an answer are
-// refused. What a server asks of a client, such as exit-status, wants none.
+// libraryRequests converts a channel's requests to the library's type. Those cannot be answered through this package, so
+// libraryRequests refuses requests that want an answer. Requests from a server to a client, such as exit-status, do not want one.
 func libraryRequests(ch *Channel) <-chan *ssh.Request {
 	requests := make(chan *ssh.Request, maxQueue)
 	go func() {
 		defer close(requests)
 		for r := range ch.Requests() {
-			_ = r.Reply(false) // fails only with the connection, and then there are no more
+			_ = r.Reply(false) // fails only if the connection does, and then no more requests arrive
 			requests <- &ssh.Request{Type: r.Type, Payload: r.Payload}
 		}
 	}()

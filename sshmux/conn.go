@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// growth is how many bytes all windows of a connection together may grow above FirstWindow.
+	// growth is how many bytes all windows of a connection may grow above FirstWindow in total.
 	growth = 48 << 20
-	// maxQueue is how many channels, requests, or global requests wait for their receiver.
+	// maxQueue is how many channels, requests or global requests may wait for their receiver.
 	maxQueue = 16
 	// maxReplies is how many requests of a channel, and how many global ones, may be unanswered.
 	maxReplies = 256
@@ -23,11 +23,11 @@ const (
 
 // Options configure a Conn.
 type Options struct {
-	// Server must be set at the end that did not open the stream.
+	// Server must be set on the end that did not open the stream.
 	Server bool
-	// MaxChannels limits the channels that the other end may have open. 0 means 256.
+	// MaxChannels limits how many channels of the other end may be open. 0 means 256.
 	MaxChannels int
-	// Wide starts channels that this end opens with MaxWindow, within the connection's limit.
+	// Wide makes channels that this end opens start with MaxWindow, within the connection's limit.
 	Wide bool
 	// Global answers the other end's global requests, one at a time. nil rejects all.
 	Global func(name string, payload []byte) (ok bool, answer []byte)
@@ -37,24 +37,24 @@ type Options struct {
 type Conn struct {
 	raw  net.Conn
 	opts Options
-	mine uint32 // highest bit of the channels that this end opens
+	mine uint32 // highest bit of channel numbers that this end opens
 
 	incoming chan *NewChannel
 	globals  chan frame
-	ready    chan struct{} // closed when the other end's preamble has come
+	ready    chan struct{} // closed when the other end's preamble has arrived
 	done     chan struct{} // closed when the connection is over
 	ended    sync.WaitGroup
 
-	wmu     sync.Mutex // orders frames; taken before mu
-	greeted bool       // the preamble is sent
+	wmu     sync.Mutex // orders frames; locked before mu
+	greeted bool       // the preamble has been sent
 	scratch [len(preamble) + 4 + maxFrame]byte
 
 	mu       sync.Mutex // guards the fields below
 	err      error
 	channels map[uint32]*Channel
-	foreign  int // channels among them that the other end opened
+	foreign  int // number of channels that the other end opened
 	last     uint32
-	lastSeen uint32 // the highest number the other end used
+	lastSeen uint32 // the highest channel number that the other end used
 	number   uint32
 	replies  map[uint32]*Answer
 	grown    int // bytes of growth in use
@@ -77,20 +77,20 @@ func New(raw net.Conn, opts Options) *Conn {
 	return c
 }
 
-// Channels receives the channels that the other end opens. It is closed at the connection's end.
+// Channels returns a Go channel with the channels that the other end opens. It is closed when the connection ends.
 func (c *Conn) Channels() <-chan *NewChannel { return c.incoming }
 
-// Ready is closed when the other end has shown that it speaks this protocol in this version.
+// Ready returns a channel that is closed once the other end has shown that it speaks this version of the protocol.
 func (c *Conn) Ready() <-chan struct{} { return c.ready }
 
-// Done is closed when the connection is over.
+// Done returns a channel that is closed when the connection is over.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// LocalAddr and RemoteAddr are the stream's.
+// LocalAddr and RemoteAddr return the stream's addresses.
 func (c *Conn) LocalAddr() net.Addr  { return c.raw.LocalAddr() }
 func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
 
-// readLoop takes frames in until the stream ends.
+// readLoop processes frames until the stream ends.
 func (c *Conn) readLoop() {
 	in := bufio.NewReaderSize(c.raw, readBuffer)
 	err := c.readPreamble(in)
@@ -100,7 +100,7 @@ func (c *Conn) readLoop() {
 	c.fail(err)
 }
 
-// ErrVersion is why a connection ended whose other end does not speak this version of the protocol, or seems not to.
+// ErrVersion means that a connection ended because the other end does not, or apparently does not, speak this version of the protocol.
 var ErrVersion = errors.New("another version of the session protocol")
 
 // readPreamble checks that the other end speaks this version.
@@ -123,13 +123,13 @@ func (c *Conn) readPreamble(in io.Reader) error {
 	return errProtocol
 }
 
-// greet tells a client of another version which one this is.
+// greet tells a client that speaks another version which version this end speaks.
 func (c *Conn) greet() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	if !c.greeted {
 		c.greeted = true
-		_, _ = c.raw.Write([]byte(preamble)) // the connection is closed next
+		_, _ = c.raw.Write([]byte(preamble)) // the connection is about to be closed
 	}
 }
 
@@ -168,7 +168,7 @@ func (c *Conn) readFrame(in io.Reader) error {
 	ch := c.channels[f.channel]
 	c.mu.Unlock()
 	if ch == nil {
-		return nil // it crossed our close
+		return nil // the frame crossed our close
 	}
 	return ch.handle(f)
 }
@@ -189,7 +189,7 @@ func (c *Conn) readData(in io.Reader, f frame, n int) error {
 	return ch.arrived(p, f.kind == kindStderr)
 }
 
-// opened takes in a channel that the other end opened.
+// opened adds a channel that the other end opened.
 func (c *Conn) opened(f frame) error {
 	c.mu.Lock()
 	if f.channel&byServer == c.mine || f.channel&^byServer <= c.lastSeen || f.window > MaxWindow {
@@ -273,7 +273,7 @@ func (c *Conn) sendLocked(f frame) error {
 	return nil
 }
 
-// fail ends the connection. The first reason counts.
+// fail ends the connection. Only the first reason counts.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -294,13 +294,13 @@ func (c *Conn) fail(err error) {
 	for _, waiting := range replies {
 		waiting.lose()
 	}
-	go func() { // after the last one that sends to it
+	go func() { // after the last sender is done
 		c.ended.Wait()
 		close(c.incoming)
 	}()
 }
 
-// failure is why the connection is over, or nil.
+// failure returns why the connection is over, or nil.
 func (c *Conn) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +311,7 @@ func (c *Conn) failure() error {
 // *ssh.OpenChannelError.
 func (c *Conn) Open(name string, data []byte) (*Channel, error) { return c.open(name, data, false) }
 
-// OpenConfirmed is Open that waits until the other end has taken the channel. It returns an *ssh.OpenChannelError if it does not.
+// OpenConfirmed is like Open, but waits until the other end accepts the channel. It returns an *ssh.OpenChannelError if the other end refuses.
 func (c *Conn) OpenConfirmed(name string, data []byte) (*Channel, error) {
 	ch, err := c.open(name, data, true)
 	if err != nil {
@@ -328,7 +328,7 @@ func (c *Conn) OpenConfirmed(name string, data []byte) (*Channel, error) {
 	case ch.refused != nil:
 		return nil, ch.refused
 	case ch.taken:
-		return ch, nil // and closed again
+		return ch, nil // accepted, and already closed again
 	}
 	return nil, fmt.Errorf("open channel: %w", net.ErrClosed)
 }
@@ -360,7 +360,7 @@ func (c *Conn) open(name string, data []byte, confirm bool) (*Channel, error) {
 	return ch, nil
 }
 
-// Ask sends a global request, and does not wait for its answer. The answer is lost if the request cannot be sent, or the connection ends
+// Ask sends a global request without waiting for its answer. The answer is lost if the request cannot be sent or the connection ends
 // first.
 func (c *Conn) Ask(name string, payload []byte, answer *Answer) error {
 	err := c.ask(name, payload, answer)
@@ -393,7 +393,7 @@ func (c *Conn) ask(name string, payload []byte, answer *Answer) error {
 	return nil
 }
 
-// SendRequest sends a global request, and waits for its answer if one is wanted.
+// SendRequest sends a global request and, if wantReply is set, waits for its answer.
 func (c *Conn) SendRequest(name string, wantReply bool, payload []byte) (bool, []byte, error) {
 	if !wantReply {
 		err := c.send(frame{kind: kindGlobal, name: name, data: payload})
@@ -415,7 +415,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Wait blocks until the connection is over, and returns why: io.EOF when the other end closed it.
+// Wait blocks until the connection is over, and returns the reason: io.EOF if the other end closed it.
 func (c *Conn) Wait() error {
 	<-c.done
 	c.ended.Wait()

@@ -8,7 +8,7 @@ import (
 	"github.com/codermesh/codermesh/sshmux"
 )
 
-// The SSH library's client runs a command on a server that speaks sshmux. In the product the pipe is a mesh stream.
+// The SSH library's client runs a command on a server that speaks sshmux. In the product, a mesh stream replaces the pipe.
 func ExampleClient() {
 	near, far := net.Pipe()
 	server := sshmux.New(far, sshmux.Options{Server: true})
@@ -22,7 +22,7 @@ func ExampleClient() {
 				if request.Reply(request.Type == "exec") != nil || request.Type != "exec" {
 					continue
 				}
-				fmt.Fprintln(session, "ran:", string(request.Payload[4:])) // behind the command's length
+				fmt.Fprintln(session, "ran:", string(request.Payload[4:])) // after the command's length
 				session.SendRequest("exit-status", false, []byte{0, 0, 0, 0})
 				session.Close()
 			}

@@ -8,24 +8,24 @@ import (
 
 // Version is the protocol's version, the last byte of the preamble. Both ends must speak the same one.
 //
-//	1  2026-08: no preamble, no answers to requests on channels
+//	1  2026-08: without a preamble and answers to requests on channels
 //	2  2026-11: the preamble, answers, confirmed opens, the window in the open frame
 const Version = 2
 
-// preamble is what each end sends before its first frame.
+// preamble is sent by each end before its first frame.
 const preamble = "SMX" + string(rune(Version))
 
 // Bounds of the protocol.
 const (
-	// MaxData is the most bytes in one data frame.
+	// MaxData is the maximum number of bytes in a data frame.
 	MaxData = 32 << 10
-	// FirstWindow and MaxWindow bound what may be under way on a channel, in bytes, at first and at most.
+	// FirstWindow and MaxWindow are the initial and the maximum number of bytes in flight on a channel.
 	FirstWindow = 2 << 20
 	MaxWindow   = 16 << 20
 
 	headerSize = 5  // after the length
 	maxType    = 64 // bytes of a type's name
-	// maxBody is the most bytes after a frame's header.
+	// maxBody is the maximum number of bytes after a frame's header.
 	maxBody  = MaxData
 	maxFrame = headerSize + maxBody
 )
@@ -55,20 +55,20 @@ var (
 	errTooLong  = errors.New("the message is too long")
 )
 
-// frame is one message. Which fields count depends on its kind.
+// frame is one message. Its kind determines which fields are used.
 type frame struct {
 	kind    kind
 	channel uint32 // 0 for global and reply
 	name    string // open, request, global: the type
-	want    bool   // open: an accept is wanted; request: an answer is
-	window  uint32 // open: bytes that the other end may send; window: bytes more
+	want    bool   // open: the sender wants an accept; request: the sender wants an answer
+	window  uint32 // open: bytes that the other end may send; window: additional bytes
 	reason  uint32 // reject: RFC 4254, section 5.1
-	number  uint32 // global: 0 wants no reply; reply: whose it is
+	number  uint32 // global: 0 if no reply is wanted; reply: the request's number
 	ok      bool   // answer, reply
-	data    []byte // what is left of the body
+	data    []byte // the rest of the body
 }
 
-// append adds the frame's bytes to b. It fails if there would be too many.
+// append appends the frame's bytes to b. It fails if the frame is too long.
 func (f *frame) append(b []byte) ([]byte, error) {
 	begin := len(b)
 	b = append(b, 0, 0, 0, 0, byte(f.kind))
@@ -99,7 +99,7 @@ func (f *frame) append(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// parseHeader reads what comes before a frame's body, and returns how many bytes of body follow.
+// parseHeader parses a frame's length and header, and returns how many bytes of body follow.
 func parseHeader(head [4 + headerSize]byte) (f frame, body int, err error) {
 	length := binary.BigEndian.Uint32(head[:])
 	if length < headerSize || length > maxFrame {
@@ -109,7 +109,7 @@ func parseHeader(head [4 + headerSize]byte) (f frame, body int, err error) {
 	return f, int(length) - headerSize, nil
 }
 
-// parse reads the body of a frame whose kind and channel are known. The frame's data stays a part of body.
+// parse parses the body of a frame whose kind and channel are known. The frame's data aliases body.
 func (f *frame) parse(body []byte) error {
 	p := parser{rest: body}
 	switch f.kind {
@@ -144,7 +144,7 @@ func (f *frame) parse(body []byte) error {
 	return nil
 }
 
-// parser takes fields off the front of a body.
+// parser reads fields from the front of a body.
 type parser struct {
 	rest []byte
 	bad  bool

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write testdata/frames.txt anew: only to
 
 const golden = "testdata/frames.txt"
 
-// frames has one of every kind, and of every way to fill it.
+// frames returns frames of every kind, filled in every way.
 func frames() []frame {
 	return []frame{
 		{kind: kindOpen, channel: 1, window: FirstWindow, name: "session"},
@@ -38,7 +38,7 @@ func frames() []frame {
 	}
 }
 
-// TestGolden holds the protocol's bytes. Programs of one Version must understand each other, so another byte means another Version.
+// TestGolden pins the protocol's bytes. Programs of the same Version must understand each other, so a changed byte requires a new Version.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -64,7 +64,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenIsRead reads the bytes of TestGolden back.
+// TestGoldenIsRead parses the bytes of TestGolden.
 func TestGoldenIsRead(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(golden)
@@ -119,7 +119,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// FuzzFrame reads a frame; one that is taken is written as the same bytes.
+// FuzzFrame parses a frame and checks that a valid one encodes to the same bytes.
 func FuzzFrame(f *testing.F) {
 	for _, one := range frames() {
 		b, err := one.append(nil)

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair is a client, and the server's end of its connection.
+// pair returns a client and the server's end of its connection.
 func pair(t testing.TB, opts sshmux.Options) (client *ssh.Client, server *sshmux.Conn) {
 	t.Helper()
 	near, far := stream(t)
@@ -35,7 +35,7 @@ func pair(t testing.TB, opts sshmux.Options) (client *ssh.Client, server *sshmux
 	return client, server
 }
 
-// ends are both ends of a connection.
+// ends returns both ends of a connection.
 func ends(t testing.TB) (client, server *sshmux.Conn) {
 	t.Helper()
 	near, far := stream(t)
@@ -65,7 +65,7 @@ func stream(t testing.TB) (near, far net.Conn) {
 	return near, far
 }
 
-// serve plays the SSH server: "cat" echoes, "fail" exits with 7 and words on stderr, anything else is not started.
+// serve acts as the SSH server: "cat" echoes, "fail" writes to stderr and exits with status 7, and other commands are refused.
 func serve(server *sshmux.Conn) {
 	for request := range server.Channels() {
 		if request.Type() != "session" {
@@ -162,7 +162,7 @@ func TestRefusedChannel(t *testing.T) {
 	}
 }
 
-// An open that is confirmed tells whether the other end takes the channel, and why not.
+// TestConfirmedOpen checks that a confirmed open reports whether the other end accepts the channel, and if not, why.
 func TestConfirmedOpen(t *testing.T) {
 	t.Parallel()
 	client, server := ends(t)
@@ -184,7 +184,7 @@ func TestConfirmedOpen(t *testing.T) {
 	}
 }
 
-// Requests are sent without waiting for the answers to earlier ones, and each gets its own.
+// TestAnswers checks that requests do not wait for answers to earlier ones, and that each gets its own answer.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	client, server := ends(t)
@@ -210,7 +210,7 @@ func TestAnswers(t *testing.T) {
 	if ok, err := ch.SendRequest("unknown", true, nil); ok || err != nil {
 		t.Errorf("a request that is refused: got %t, %v", ok, err)
 	}
-	// Nothing waits for ever: what a channel has not answered at its end is refused.
+	// Nothing waits forever: requests still unanswered when a channel ends are refused.
 	stuck, err := client.Open("session", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A server that never answers cannot make its client remember ever more requests.
+// TestUnansweredRequestsAreBounded checks that a server that never answers cannot make its client store requests without bound.
 func TestUnansweredRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	near, far := stream(t)
@@ -251,7 +251,7 @@ func TestUnansweredRequestsAreBounded(t *testing.T) {
 	far.Close()
 }
 
-// What arrives can be passed on without a copy. It is credited, so that all of it comes.
+// TestWriteTo checks that received data can be forwarded without a copy, and that it is credited so that all of it arrives.
 func TestWriteTo(t *testing.T) {
 	t.Parallel()
 	client, server := ends(t)
@@ -278,7 +278,7 @@ func TestWriteTo(t *testing.T) {
 	}
 }
 
-// Programs of different versions tell each other so.
+// TestOtherVersion checks that programs of different versions detect and report the difference.
 func TestOtherVersion(t *testing.T) {
 	t.Parallel()
 	for _, server := range []bool{true, false} {
@@ -293,7 +293,7 @@ func TestOtherVersion(t *testing.T) {
 			if err := conn.Wait(); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("server %t, sent %q: got %v, want %q", server, sent, err, want)
 			}
-			got, _ := io.ReadAll(far) // ends with a reset where something was left unread
+			got, _ := io.ReadAll(far) // ends with a reset if data was left unread
 			if want := server && sent == "SMX\x03"; (string(got) == preamble) != want {
 				t.Errorf("server %t, sent %q: it said %q", server, sent, got)
 			}
@@ -313,7 +313,7 @@ func TestGlobalRequests(t *testing.T) {
 	if ok, _, err := client.SendRequest("unknown", true, nil); ok || err != nil {
 		t.Errorf("unknown: got %t, %v", ok, err)
 	}
-	// The client has no handler; the server learns that it is there.
+	// The client does not have a handler, but its answer shows the server that it is alive.
 	if ok, _, err := server.SendRequest("keepalive@openssh.com", true, nil); ok || err != nil {
 		t.Errorf("keepalive: got %t, %v", ok, err)
 	}
@@ -323,7 +323,7 @@ func TestGlobalRequests(t *testing.T) {
 	}
 }
 
-// What one channel's reader leaves lying stops neither the others nor the memory's bound.
+// TestSlowReader checks that a channel whose data is not read neither blocks the other channels nor exceeds the memory bound.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	client, server := pair(t, sshmux.Options{})
@@ -336,7 +336,7 @@ func TestSlowReader(t *testing.T) {
 		n, _ := stuck.Write(make([]byte, 2*sshmux.MaxWindow))
 		left <- n
 	}()
-	<-server.Channels() // and nothing reads from it
+	<-server.Channels() // without reading from it
 	go serve(server)
 	s, err := client.NewSession()
 	if err != nil {
@@ -360,12 +360,12 @@ func frame(kind byte, channel uint32, body ...byte) []byte {
 
 const preamble = "SMX\x02"
 
-// session is a frame that opens a channel with the largest window.
+// session returns a frame that opens a channel with the largest window.
 func session(channel uint32) []byte {
 	return frame(1, channel, append([]byte{0, 1, 0, 0, 0, 0, 7}, "session"...)...)
 }
 
-// A client that breaks the rules loses the connection.
+// TestHostileClient checks that a client that violates the protocol loses its connection.
 func TestHostileClient(t *testing.T) {
 	t.Parallel()
 	open := session(1)
@@ -419,7 +419,7 @@ func TestHostileClient(t *testing.T) {
 	}
 }
 
-// FuzzConn feeds a server with what a client may send.
+// FuzzConn feeds a server with arbitrary input from a client.
 func FuzzConn(f *testing.F) {
 	f.Add(session(1))
 	f.Add(append(session(1), frame(9, 1, append([]byte{1, 0, 4}, "exec\x00\x00\x00\x03cat"...)...)...))

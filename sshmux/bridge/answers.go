@@ -8,22 +8,22 @@ import (
 	"github.com/codermesh/codermesh/sshmux"
 )
 
-// answers carries the agent's answers to requests of the client. SSH tells them apart by their order alone.
+// answers forwards the agent's answers to the client's requests. SSH matches answers to requests by order alone.
 type answers struct {
-	decided chan *sshmux.Answer // what is waited for, in order
-	over    <-chan struct{}     // closed when the agent's connection is over: nothing is passed on then
+	decided chan *sshmux.Answer // awaited answers, in order
+	over    <-chan struct{}     // closed when the agent's connection is over; then nothing is forwarded
 
 	mu      sync.Mutex // guards the field below; held while an answer is written
 	waiting []pending
 }
 
-// pending is a request that the client waits for.
+// pending is a request whose answer the client awaits.
 type pending struct {
 	req    *ssh.Request
 	answer *sshmux.Answer
 }
 
-// start begins to pass answers on. stop waits until none is left: the agent must have answered, or be gone.
+// start begins to forward answers. stop waits until all are forwarded: the agent must have answered them or be gone.
 func (a *answers) start() (stop func()) {
 	a.decided = make(chan *sshmux.Answer, 16)
 	var wg sync.WaitGroup
@@ -39,7 +39,7 @@ func (a *answers) start() (stop func()) {
 	}
 }
 
-// expect takes a request that is passed on next, with the answer that it returns. It is called by one goroutine.
+// expect registers a request that the caller forwards next with the returned Answer. Only one goroutine may call it.
 func (a *answers) expect(req *ssh.Request) *sshmux.Answer {
 	answer := sshmux.NewAnswer()
 	a.mu.Lock()
@@ -49,7 +49,7 @@ func (a *answers) expect(req *ssh.Request) *sshmux.Answer {
 	return answer
 }
 
-// flush passes on the answers that have come. What is written to the client after it comes after them.
+// flush forwards the answers that have arrived. Anything written to the client afterwards arrives after them.
 func (a *answers) flush() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +65,7 @@ func (a *answers) flush() {
 			return
 		default:
 		}
-		_ = next.req.Reply(next.answer.OK(), next.answer.Payload()) // fails only when the client is gone
+		_ = next.req.Reply(next.answer.OK(), next.answer.Payload()) // fails only if the client is gone
 		a.waiting = a.waiting[1:]
 	}
 }

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// maxFromAgent is how many channels that the agent opened are served at once.
+	// maxFromAgent is how many channels opened by the agent are served at once.
 	maxFromAgent = 256
-	// flushTime is how long OpenSSH may take to read what is left for it at the end.
+	// flushTime is how long OpenSSH may take to read the remaining data at the end.
 	flushTime = 300 * time.Millisecond
 )
 
-// Options of a Bridge.
+// Options configure a Bridge.
 type Options struct {
 	HostKey ssh.Signer   // required
 	Logger  *slog.Logger // nil: silent
 }
 
-// Bridge is an SSH server for one client on a pipe. Close it.
+// Bridge is an SSH server for one client on a pipe. The caller must close it.
 type Bridge struct {
 	log       *slog.Logger
 	local     *stream
@@ -38,10 +38,10 @@ type Bridge struct {
 	channels  <-chan ssh.NewChannel
 	requests  <-chan *ssh.Request
 	err       error
-	passing   sync.WaitGroup // what Serve has started
+	passing   sync.WaitGroup // goroutines that Serve has started
 }
 
-// Start begins the handshake with the client at the other end of local, which is the bridge's from then on. It does not wait for it.
+// Start begins the handshake with the client at the other end of local and returns without waiting. The bridge takes ownership of local.
 func Start(local io.ReadWriteCloser, opts Options) *Bridge {
 	b := &Bridge{log: opts.Logger, local: newStream(local), handshake: make(chan struct{})}
 	if b.log == nil {
@@ -59,7 +59,7 @@ func Start(local io.ReadWriteCloser, opts Options) *Bridge {
 	return b
 }
 
-// Close ends the connection to the client, after flushTime at most, and waits for the handshake's end. It is idempotent.
+// Close ends the connection to the client, after at most flushTime, and waits for the handshake to end. It is idempotent.
 func (b *Bridge) Close() {
 	b.local.Close()
 	timer := time.NewTimer(flushTime)
@@ -70,14 +70,14 @@ func (b *Bridge) Close() {
 	}
 	<-b.handshake
 	if b.conn != nil {
-		_ = b.conn.Wait() // why it ended is known
+		_ = b.conn.Wait() // the reason is already known
 	}
 	b.passing.Wait()
 }
 
-// Serve passes the client's channels on to the agent at the other end of remote, which it closes, until one of them leaves. It returns
-// nil when the client did, or why the agent's connection ended. The client is told nothing of that before Close: OpenSSH would end
-// this process before its user has read why.
+// Serve forwards the client's channels to the agent at the other end of remote until either disconnects, and closes remote. It returns
+// nil if the client disconnected, or the reason why the agent's connection ended. The client does not learn of that before Close:
+// OpenSSH would end this process before its user has read the reason.
 func (b *Bridge) Serve(remote net.Conn) error {
 	agent := sshmux.New(remote, sshmux.Options{Wide: true})
 	defer agent.Close()
@@ -99,7 +99,7 @@ func (b *Bridge) Serve(remote net.Conn) error {
 	return l.run(b.channels, b.requests)
 }
 
-// link joins a client with an agent.
+// link connects a client to an agent.
 type link struct {
 	log    *slog.Logger
 	client *ssh.ServerConn
@@ -108,18 +108,18 @@ type link struct {
 	slots  chan struct{} // holds a slot per channel that the agent opened
 	wg     *sync.WaitGroup
 
-	asked struct { // for which kinds of channels the client has asked
+	asked struct { // kinds of channels that the client has requested
 		tcp, unix, x11, agent atomic.Bool
 	}
 }
 
-// run returns when either end has left. What it started ends with both.
+// run returns when either end has disconnected. Its goroutines end when both have.
 func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) error {
 	wg := l.wg
 	clientLeft, agentLeft := make(chan struct{}), make(chan error, 1)
 	wg.Go(func() {
 		defer close(clientLeft)
-		_ = l.client.Wait() // whatever the reason
+		_ = l.client.Wait() // the reason does not matter
 	})
 	wg.Go(func() { agentLeft <- l.agent.Wait() })
 	wg.Go(func() { l.serveGlobals(requests) })
@@ -137,8 +137,8 @@ func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request)
 					l.fromAgent(channel)
 				})
 			default:
-				l.log.Warn("the agent opens too many channels")
-				_ = channel.Reject(ssh.ResourceShortage, "too many channels") // fails only with the connection
+				l.log.Warn("rejected channel: agent has too many open")
+				_ = channel.Reject(ssh.ResourceShortage, "too many channels") // fails only if the connection does
 			}
 		}
 	})
@@ -152,7 +152,7 @@ func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request)
 	}
 }
 
-// lost reports whether the agent's connection is over: what ends with it did not end by the agent's word.
+// lost reports whether the agent's connection is over. Channels that end with it were not closed by the agent.
 func (l *link) lost() bool {
 	select {
 	case <-l.agent.Done():
@@ -162,7 +162,7 @@ func (l *link) lost() bool {
 	}
 }
 
-// serveGlobals passes the client's global requests on.
+// serveGlobals forwards the client's global requests.
 func (l *link) serveGlobals(requests <-chan *ssh.Request) {
 	stop := l.global.start()
 	defer stop()
@@ -174,11 +174,11 @@ func (l *link) serveGlobals(requests <-chan *ssh.Request) {
 			l.asked.unix.Store(true)
 		}
 		if !req.WantReply {
-			_, _, _ = l.agent.SendRequest(req.Type, false, req.Payload) // fails only with the connection, or as too long
+			_, _, _ = l.agent.SendRequest(req.Type, false, req.Payload) // fails only if the connection does or the request is too long
 			continue
 		}
 		if err := l.agent.Ask(req.Type, req.Payload, l.global.expect(req)); err != nil {
-			l.log.Debug("pass on global request", "type", req.Type, "err", err)
+			l.log.Debug("cannot forward global request", "type", req.Type, "err", err)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (l *link) fromClient(channel ssh.NewChannel) {
 	}
 	if err != nil {
 		reason, message := rejection(err)
-		_ = channel.Reject(reason, message) // fails only with the connection
+		_ = channel.Reject(reason, message) // fails only if the connection does
 		return
 	}
 	local, requests, err := channel.Accept()
@@ -210,11 +210,11 @@ func (l *link) fromClient(channel ssh.NewChannel) {
 // fromAgent serves a channel that the agent opens.
 func (l *link) fromAgent(channel *sshmux.NewChannel) {
 	if !l.mayOpen(channel.Type()) {
-		l.log.Warn("the agent opens a channel that was not asked for", "type", channel.Type())
-		_ = channel.Reject(ssh.Prohibited, "it was not asked for") // fails only with the connection
+		l.log.Warn("rejected unrequested channel from agent", "type", channel.Type())
+		_ = channel.Reject(ssh.Prohibited, "it was not asked for") // fails only if the connection does
 		return
 	}
-	l.global.flush() // the client must know the port that the agent chose
+	l.global.flush() // the client must first learn the port that the agent chose
 	local, requests, err := l.client.OpenChannel(channel.Type(), channel.Data())
 	if err != nil {
 		reason, message := rejection(err)
@@ -244,7 +244,7 @@ func (l *link) mayOpen(kind string) bool {
 	return false
 }
 
-// rejection is how to tell one end that the other refuses a channel.
+// rejection returns the reason and message that tell one end why the other refuses a channel.
 func rejection(err error) (ssh.RejectionReason, string) {
 	if refused, ok := errors.AsType[*ssh.OpenChannelError](err); ok {
 		return refused.Reason, refused.Message
@@ -252,7 +252,7 @@ func rejection(err error) (ssh.RejectionReason, string) {
 	return ssh.ConnectionFailed, err.Error()
 }
 
-// drain takes the requests of a channel that is closed.
+// drain discards the requests of a closed channel.
 func drain(channel *sshmux.Channel) {
 	for range channel.Requests() {
 	}

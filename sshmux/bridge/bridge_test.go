@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// deadline bounds what is awaited.
+// deadline bounds every wait.
 const deadline = 30 * time.Second
 
 func pipe(t testing.TB) (near, far net.Conn) {
@@ -55,8 +55,8 @@ func newKey(t testing.TB) ssh.Signer {
 	return signer
 }
 
-// between starts a bridge between an SSH client, whose end of the pipe it returns, and an agent, which serve plays on its end of the
-// mesh connection. ended receives what Serve returned.
+// between starts a bridge between an SSH client and an agent. It returns the client's end of the pipe. serve acts as the agent on its end
+// of the mesh connection. ended receives the result of Serve.
 func between(t testing.TB, serve func(net.Conn)) (client net.Conn, ended <-chan error) {
 	t.Helper()
 	client, local := pipe(t)
@@ -81,7 +81,7 @@ func between(t testing.TB, serve func(net.Conn)) (client net.Conn, ended <-chan 
 	return client, result
 }
 
-// agent plays an agent that speaks the protocol.
+// agent acts as an agent that speaks the protocol.
 func agent(serve func(*sshmux.Conn)) func(net.Conn) {
 	return func(raw net.Conn) {
 		conn := sshmux.New(raw, sshmux.Options{Server: true, Global: func(name string, _ []byte) (bool, []byte) {
@@ -93,7 +93,7 @@ func agent(serve func(*sshmux.Conn)) func(net.Conn) {
 	}
 }
 
-// handshake makes an SSH client of a connection.
+// handshake returns an SSH client on a connection.
 func handshake(t testing.TB, raw net.Conn) *ssh.Client {
 	t.Helper()
 	conn, channels, requests, err := ssh.NewClientConn(raw, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()})
@@ -110,7 +110,7 @@ func exitStatus(channel *sshmux.Channel, code byte) {
 	channel.Close()
 }
 
-// programs plays sessions: "upper" answers in capitals when its input has ended, others fail with words on stderr.
+// programs serves sessions: "upper" returns its input in upper case after the input ends, and others write to stderr and fail.
 func programs(conn *sshmux.Conn) {
 	for request := range conn.Channels() {
 		channel, err := request.Accept()
@@ -137,7 +137,7 @@ func programs(conn *sshmux.Conn) {
 	}
 }
 
-// What an agent sends at once reaches the client in order: the answer, the output, the status, the end.
+// TestSessions checks that what an agent sends at once reaches the client in order: the answer, the output, the status, the end.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	raw, ended := between(t, agent(programs))
@@ -178,7 +178,8 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// OpenSSH asks for everything at once. The agent gets all of it before it has answered anything, and OpenSSH acts on the answers.
+// TestRequestsDoNotWait checks that the agent receives all of OpenSSH's requests, which it sends at once, before it has answered any of
+// them, and that OpenSSH acts on the answers.
 func TestRequestsDoNotWait(t *testing.T) {
 	t.Parallel()
 	for refused, want := range map[string]struct {
@@ -216,7 +217,7 @@ func TestRequestsDoNotWait(t *testing.T) {
 				io.WriteString(channel, "it runs\n")
 			}
 			exitStatus(channel, 5)
-			conn.Wait() // until OpenSSH leaves
+			conn.Wait() // until OpenSSH disconnects
 		}))
 		stdout, stderr, status := openSSH(t, raw, "-tt", "-o", "SetEnv=A=b", "host", "true")
 		if types := strings.Join(<-got, " "); !strings.HasPrefix(types, "pty-req env") || !strings.HasSuffix(types, "exec") {
@@ -260,7 +261,7 @@ func openSSH(t *testing.T, raw net.Conn, args ...string) (stdout, stderr string,
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// What is typed after a request comes after it.
+// TestInputIsInOrder checks that input sent after a request arrives after it.
 func TestInputIsInOrder(t *testing.T) {
 	t.Parallel()
 	const rounds = 200
@@ -283,7 +284,7 @@ func TestInputIsInOrder(t *testing.T) {
 				<-channel.Requests()
 				seen++
 			}
-			channel.Write([]byte{byte(seen - n)}) // 1: the request before this byte has come
+			channel.Write([]byte{byte(seen - n)}) // 1: the request before this byte has arrived
 		}
 	}))
 	channel, requests, err := handshake(t, raw).OpenChannel("session", nil)
@@ -303,12 +304,12 @@ func TestInputIsInOrder(t *testing.T) {
 	}
 }
 
-// The handshake does not wait for the agent, nor does the end of one end for the other.
+// TestEnds checks that the handshake does not wait for the agent, and that neither end waits for the other to finish.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	client, local := pipe(t)
 	b := bridge.Start(local, bridge.Options{HostKey: newKey(t)})
-	early := handshake(t, client) // there is no agent yet
+	early := handshake(t, client) // without an agent so far
 	b.Close()
 	b.Close()
 	if err := early.Wait(); !errors.Is(err, io.EOF) {
@@ -334,7 +335,7 @@ func TestEnds(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("when the agent leaves: got no error")
 	}
-	select { // the user of OpenSSH is to read first why
+	select { // OpenSSH's user must first be able to read the reason
 	case <-ends:
 		t.Error("a session ended with the agent's connection, before Close")
 	default:
@@ -348,9 +349,9 @@ func TestEnds(t *testing.T) {
 	if _, _, _, err := ssh.NewClientConn(raw, "", old); err == nil {
 		t.Error("a client with an outdated key exchange: got no error")
 	}
-	<-ended // an error, or nil where the client has left already
+	<-ended // an error, or nil if the client has already disconnected
 
-	// Nor does it wait for a client that does nothing, such as one that asks its user about the key.
+	// Serve does not wait for an idle client either, such as one that asks its user about the key.
 	_, ended = between(t, agent(func(*sshmux.Conn) {}))
 	if err := <-ended; err == nil {
 		t.Error("when the agent leaves before the handshake: got no error")
@@ -366,7 +367,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// An agent that was asked for a forward may open its channels: the owner's side of TestHostileAgent.
+// TestForwards checks that an agent may open channels for a requested forward. It is the counterpart of TestHostileAgent.
 func TestForwards(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
@@ -390,7 +391,7 @@ func TestForwards(t *testing.T) {
 				t.Errorf("the forward's answer: got %q, %v", answer, err)
 			}
 			channel.Close()
-			// The client decides, too.
+			// The client also decides.
 			if _, err := conn.OpenConfirmed("forwarded-tcpip", []byte("nonsense")); err == nil {
 				t.Error("a forward that the client does not know was opened")
 			}
@@ -423,7 +424,7 @@ func TestForwards(t *testing.T) {
 	<-ended
 }
 
-// An agent cannot open what was not asked for, nor ever more of what was.
+// TestHostileAgent checks that an agent cannot open channels that were not requested, or an unlimited number of those that were.
 func TestHostileAgent(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"forwarded-tcpip", "forwarded-streamlocal@openssh.com", "x11", "auth-agent@openssh.com", "session", "direct-tcpip"}
@@ -450,7 +451,7 @@ func TestHostileAgent(t *testing.T) {
 		}
 		req := <-channel.Requests()
 		req.Reply(true)
-		// The client never answers these. What the agent closes at once is held for the client all the same.
+		// The client never answers these. The bridge keeps them for the client even if the agent closes them immediately.
 		for range 700 {
 			held, err := conn.Open("auth-agent@openssh.com", nil)
 			if err != nil {
@@ -474,7 +475,7 @@ func TestHostileAgent(t *testing.T) {
 	held := make(chan int, 1)
 	go func() {
 		n := 0
-		for range channels { // and never answers
+		for range channels { // without ever answering
 			n++
 		}
 		held <- n
@@ -504,7 +505,7 @@ func frame(kind byte, channel uint32, body string) []byte {
 	return append(binary.BigEndian.AppendUint32(append(b, kind), channel), body...)
 }
 
-// FuzzAgent feeds a bridge with what an agent may send while a session is open.
+// FuzzAgent feeds a bridge with arbitrary input from an agent while a session is open.
 func FuzzAgent(f *testing.F) {
 	f.Add(append(frame(10, 1, "\x01"), frame(4, 1, "output")...))
 	f.Add(append(frame(5, 1, "alas"), append(frame(7, 1, ""), frame(9, 1, "\x01\x00\x03eow")...)...))

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// hello is what a client with these ciphers says first.
+// hello returns the first bytes that a client with these ciphers sends.
 func hello(ciphers ...string) []byte {
 	payload := ssh.Marshal(struct {
 		Cookie                [16]byte `sshtype:"20"`
@@ -60,7 +60,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Clients with any one cipher, and one that waits for the server to begin, get a connection.
+// TestEveryCipher checks that clients with any single cipher, and one that waits for the server to begin, can connect.
 func TestEveryCipher(t *testing.T) {
 	t.Parallel()
 	_, private, err := ed25519.GenerateKey(nil)
@@ -92,7 +92,7 @@ func TestEveryCipher(t *testing.T) {
 	}
 }
 
-// waiting sends nothing but its version before it has read the server's first packet.
+// waiting sends only its version before it has read the server's first packet.
 type waiting struct {
 	net.Conn
 	begun  chan struct{}
@@ -117,7 +117,7 @@ func (w *waiting) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// FuzzHello reads what a client may say first.
+// FuzzHello feeds readCiphers with arbitrary first bytes from a client.
 func FuzzHello(f *testing.F) {
 	f.Add(hello("aes128-ctr", ssh.CipherAES128GCM))
 	f.Add([]byte("SSH-2.0-x\n\x00\x00\x00\x04\x01\x15xx"))

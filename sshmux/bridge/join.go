@@ -11,22 +11,22 @@ import (
 	"github.com/codermesh/codermesh/sshmux"
 )
 
-// inputBuffer is the most of a client's data that is passed on at once, in bytes.
+// inputBuffer is how many bytes of a client's data are forwarded at once.
 const inputBuffer = 128 << 10
 
 var inputBuffers = sync.Pool{New: func() any { return new([inputBuffer]byte) }}
 
-// joint is a channel that stands at both ends.
+// joint is a channel that is open on both ends.
 type joint struct {
 	link    *link
 	local   ssh.Channel
 	remote  *sshmux.Channel
 	answers answers
 	ended   chan struct{}        // closed when the client has closed the channel
-	inTurn  chan chan<- struct{} // asks the request loop to pass on what has come; it closes what it gets
+	inTurn  chan chan<- struct{} // asks the request loop to forward pending requests; it then closes the received channel
 }
 
-// join passes data and requests on, both ways, until both ends have closed the channel.
+// join forwards data and requests in both directions until both ends have closed the channel.
 func (l *link) join(local ssh.Channel, requests <-chan *ssh.Request, remote *sshmux.Channel, session bool) {
 	j := &joint{link: l, local: local, remote: remote, ended: make(chan struct{}), inTurn: make(chan chan<- struct{})}
 	j.answers.over = l.agent.Done()
@@ -41,14 +41,14 @@ func (l *link) join(local ssh.Channel, requests <-chan *ssh.Request, remote *ssh
 	j.serveRequests(requests)
 	close(j.ended)
 	if !session {
-		<-input // a connection's last bytes are delivered; a program without its client ends at once
+		<-input // a connection's last bytes are still delivered; a program without its client ends immediately
 	}
 	remote.Close()
 	stop()
 	wg.Wait()
 }
 
-// serveRequests passes the client's requests on until it closes the channel.
+// serveRequests forwards the client's requests until the client closes the channel.
 func (j *joint) serveRequests(requests <-chan *ssh.Request) {
 	for {
 		select {
@@ -68,7 +68,7 @@ func (j *joint) serveRequests(requests <-chan *ssh.Request) {
 	}
 }
 
-// request passes one of the client's requests on.
+// request forwards one of the client's requests.
 func (j *joint) request(req *ssh.Request) {
 	switch req.Type {
 	case "x11-req":
@@ -77,15 +77,15 @@ func (j *joint) request(req *ssh.Request) {
 		j.link.asked.agent.Store(true)
 	}
 	if !req.WantReply {
-		_, _ = j.remote.SendRequest(req.Type, false, req.Payload) // fails only with the channel, or as too long
+		_, _ = j.remote.SendRequest(req.Type, false, req.Payload) // fails only if the channel is closed or the request is too long
 		return
 	}
 	if err := j.remote.Ask(req.Type, req.Payload, j.answers.expect(req)); err != nil {
-		j.link.log.Debug("pass on request", "type", req.Type, "err", err)
+		j.link.log.Debug("cannot forward request", "type", req.Type, "err", err)
 	}
 }
 
-// passInput passes on what the client sends, each part after the requests that came before it: the SSH library queues the two apart.
+// passInput forwards the client's data, each part after the requests that preceded it. The SSH library queues data and requests separately.
 func (j *joint) passInput() {
 	buf := inputBuffers.Get().(*[inputBuffer]byte)
 	defer inputBuffers.Put(buf)
@@ -103,26 +103,26 @@ func (j *joint) passInput() {
 			}
 		}
 		if err != nil {
-			_ = j.remote.CloseWrite() // fails only with the channel
+			_ = j.remote.CloseWrite() // fails only if the channel is closed
 			return
 		}
 	}
 }
 
-// passOutput passes on what the agent sends, and closes the channel at its end.
+// passOutput forwards what the agent sends, and closes the channel when that ends.
 //
-// OpenSSH closes a session when its output has ended, and the SSH library then takes no more requests for it. So the end of a session's
-// output waits for the exit status, which the agent sends next.
+// OpenSSH closes a session when its output ends, and the SSH library then accepts no more requests for it. The end of a session's output
+// therefore waits for the exit status, which the agent sends next.
 func (j *joint) passOutput(session bool) {
 	var requests, data sync.WaitGroup
 	requests.Go(func() {
 		for req := range j.remote.Requests() {
 			j.answers.flush()
 			ok, err := j.local.SendRequest(req.Type, req.WantReply, req.Payload)
-			_ = req.Reply(ok && err == nil) // fails only with the connection
+			_ = req.Reply(ok && err == nil) // fails only if the connection does
 		}
 	})
-	data.Go(func() { _, _ = io.Copy(j.after(j.local.Stderr()), j.remote.Stderr()) }) // a refusal is told below
+	data.Go(func() { _, _ = io.Copy(j.after(j.local.Stderr()), j.remote.Stderr()) }) // a refusal is reported below
 	_, err := j.remote.WriteTo(j.after(j.local))
 	data.Wait()
 	if j.link.lost() {
@@ -146,7 +146,7 @@ func (j *joint) passOutput(session bool) {
 	}
 }
 
-// after writes to w what comes after the answers that the agent has given so far.
+// after returns a writer to w that first forwards the answers that the agent has given so far.
 func (j *joint) after(w io.Writer) io.Writer { return inOrder{w, &j.answers} }
 
 type inOrder struct {

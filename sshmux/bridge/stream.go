@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// readChunk is the most that is read from OpenSSH at once, in bytes.
+	// readChunk is the maximum number of bytes read from OpenSSH at once.
 	readChunk = 128 << 10
 	// writeLimit is how many bytes may wait for OpenSSH; a writer blocks above it.
 	writeLimit = 256 << 10
@@ -17,29 +17,29 @@ const (
 	writeBuffer = writeLimit + 64<<10
 )
 
-// stream is the pipe to OpenSSH with large buffers. The SSH library reads and writes packet by packet through 4 KiB ones; here many
-// packets go through in one system call, and encryption overlaps with it. What is written is on its way at once: a goroutine takes it
-// that waits for nothing else. Another one reads, so that a Read ends with the stream even where the pipe's does not.
+// stream is the pipe to OpenSSH with large buffers. The SSH library reads and writes single packets through 4 KiB buffers. Here one
+// system call moves many packets, and encryption overlaps with it. A dedicated goroutine sends written data immediately. Another one
+// reads, so that Read returns when the stream is closed even if the pipe's Read does not.
 //
-// It has no deadlines and no addresses: the SSH library needs neither.
+// It does not support deadlines or addresses: the SSH library needs neither.
 type stream struct {
 	raw io.ReadWriteCloser
 
-	chunks, free chan []byte      // read and not taken; to be read into
+	chunks, free chan []byte      // filled chunks that Read has not consumed; chunks to read into
 	readErr      error            // why chunks is closed
-	rest         []byte           // of the chunk that Read is in
-	chunk        []byte           // the whole of it
-	until        <-chan time.Time // when Read gives up; nil: never. It is Read's caller's
+	rest         []byte           // unread part of chunk
+	chunk        []byte           // the chunk that Read consumes
+	until        <-chan time.Time // when Read times out; nil: never. Owned by the caller of Read
 	ended        chan struct{}    // closed by Close
-	flushed      chan struct{}    // closed when everything is written, and raw is closed
+	flushed      chan struct{}    // closed when everything is written and raw is closed
 
 	mu      sync.Mutex // guards the fields below
-	ready   sync.Cond  // something to write, or closing
+	ready   sync.Cond  // pending is not empty, or closing
 	room    sync.Cond  // room to write, or closing
 	pending []byte     // accepted, not yet written
 	spare   []byte     // the other buffer, nil while it is being written
 	closing bool
-	err     error // of writing
+	err     error // of a write
 }
 
 func newStream(raw io.ReadWriteCloser) *stream {
@@ -55,7 +55,7 @@ func newStream(raw io.ReadWriteCloser) *stream {
 	return s
 }
 
-// readLoop ends with the pipe: where its Read cannot be interrupted, with the process.
+// readLoop reads until the pipe ends, or until the process does if the pipe's Read cannot be interrupted.
 func (s *stream) readLoop() {
 	defer close(s.chunks)
 	for {
@@ -77,7 +77,7 @@ func (s *stream) readLoop() {
 	}
 }
 
-// Read is called by one goroutine at a time.
+// Read must be called by only one goroutine at a time.
 func (s *stream) Read(b []byte) (int, error) {
 	if len(s.rest) == 0 {
 		if s.chunk != nil {
@@ -101,7 +101,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write accepts b and blocks only while too much waits already.
+// Write queues b and blocks only while too much data is already waiting.
 func (s *stream) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	}
 }
 
-// writeLoop writes what was accepted, and closes the pipe when the stream is closed or the pipe has failed.
+// writeLoop writes queued data, and closes the pipe when the stream is closed or the pipe has failed.
 func (s *stream) writeLoop() {
 	defer close(s.flushed)
 	defer s.raw.Close()
@@ -153,7 +153,7 @@ func (s *stream) writeLoop() {
 	}
 }
 
-// Close accepts no more and ends Read. It returns at once; flushed is closed when what was accepted is written.
+// Close stops Write from accepting data and ends Read. It returns immediately; flushed is closed when all queued data is written.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *stream) SetDeadline(time.Time) error      { return nil }
 func (s *stream) SetReadDeadline(time.Time) error  { return nil }
 func (s *stream) SetWriteDeadline(time.Time) error { return nil }
 
-// pipe is the address of either end.
+// pipe is the address of both ends.
 type pipe struct{}
 
 func (pipe) Network() string { return "pipe" }
