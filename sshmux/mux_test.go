@@ -202,7 +202,7 @@ func TestAnswers(t *testing.T) {
 	first, second, third := ask("fine"), ask("wrong"), ask("fine")
 	go serve(server)
 	if !first.OK() || second.OK() || !third.OK() {
-		t.Error("the answers are not those of their requests")
+		t.Error("the answers do not match their requests")
 	}
 	if ok, err := ch.SendRequest("unknown", false, nil); !ok || err != nil {
 		t.Errorf("a request that wants no answer: got %t, %v", ok, err)
@@ -295,7 +295,7 @@ func TestOtherVersion(t *testing.T) {
 			}
 			got, _ := io.ReadAll(far) // ends with a reset if data was left unread
 			if want := server && sent == "SMX\x03"; (string(got) == preamble) != want {
-				t.Errorf("server %t, sent %q: it said %q", server, sent, got)
+				t.Errorf("server %t, sent %q: it sent %q", server, sent, got)
 			}
 			far.Close()
 		}

@@ -174,7 +174,7 @@ func TestSessions(t *testing.T) {
 	}
 	client.Close()
 	if err := <-ended; err != nil {
-		t.Errorf("when the client leaves: got %v, want no error", err)
+		t.Errorf("when the client disconnects: got %v, want no error", err)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestEnds(t *testing.T) {
 	}()
 	close(release)
 	if err := <-ended; err == nil {
-		t.Error("when the agent leaves: got no error")
+		t.Error("when the agent disconnects: got no error")
 	}
 	select { // OpenSSH's user must first be able to read the reason
 	case <-ends:
@@ -354,7 +354,7 @@ func TestEnds(t *testing.T) {
 	// Serve does not wait for an idle client either, such as one that asks its user about the key.
 	_, ended = between(t, agent(func(*sshmux.Conn) {}))
 	if err := <-ended; err == nil {
-		t.Error("when the agent leaves before the handshake: got no error")
+		t.Error("when the agent disconnects before the handshake: got no error")
 	}
 
 	_, ended = between(t, func(raw net.Conn) {
@@ -496,7 +496,7 @@ func TestHostileAgent(t *testing.T) {
 	}
 	local.Close()
 	if n := <-held; n > 256 {
-		t.Errorf("the client was asked for %d channels, want 256 at most", n)
+		t.Errorf("the client was asked for %d channels, want at most 256", n)
 	}
 }
 

@@ -127,7 +127,7 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		if rest, err := io.ReadAll(in); err != nil || len(rest) == len(data) {
-			t.Fatalf("taken without being read: %v", err)
+			t.Fatalf("accepted without being read: %v", err)
 		}
 	})
 }

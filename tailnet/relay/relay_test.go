@@ -42,7 +42,7 @@ func TestAdmission(t *testing.T) {
 		}
 		link := n.Status().Relays[0]
 		if link.Connected || r.Connected() != 0 {
-			t.Fatal("a node connected that is not admitted")
+			t.Fatal("a node that is not admitted connected")
 		}
 		problem = link.Err
 	}
@@ -103,7 +103,7 @@ func TestFailsClosed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if err := one.WaitConnected(ctx, n.PublicKey(), true); err == nil {
-		t.Error("a node connected that another relay admits")
+		t.Error("a node that only another relay admits connected")
 	}
 	if err := one.Close(); err != nil {
 		t.Error(err)

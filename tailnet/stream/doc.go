@@ -24,8 +24,8 @@
 // A frame is a byte for its kind, followed by fields. Numbers without a size are unsigned LEB128, as in encoding/binary. A stream has
 // a number whose lowest bit is 1 if the sender of the packet opened the stream; each end counts its own streams.
 //
-//	1 ack     largest number, delay in µs, number of packets directly below it that also arrived, then pairs of a gap and the
-//	          number of packets that arrived below it, until a gap of 0
+//	1 ack     largest number, delay in µs, number of packets directly below it that also arrived, then pairs of a gap's
+//	          length and one less than the number of packets that arrived directly below the gap, until a gap of 0
 //	2 ping    must be acknowledged
 //	3 window  stream, offset: the other end may send bytes up to it
 //	4 stop    stream: its receiver no longer reads it

@@ -152,7 +152,7 @@ func TestRanges(t *testing.T) {
 			} else {
 				isNew := slices.Contains(plain[start:end], false)
 				if got := r.add(start, end); got != isNew {
-					t.Fatalf("add %d-%d says %v", start, end, got)
+					t.Fatalf("add %d-%d: got %v", start, end, got)
 				}
 				for i := start; i < end; i++ {
 					plain[i] = true
@@ -191,7 +191,7 @@ func TestHostilePeer(t *testing.T) {
 		t.Helper()
 		io.CopyN(io.Discard, c, int64(c.Buffered()))
 		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("the stream goes on")
+			t.Error("the stream continues")
 		}
 	}
 	run("beyond the window", func(t *testing.T, h *hostile) {
@@ -203,7 +203,7 @@ func TestHostilePeer(t *testing.T) {
 		c := open(t, h)
 		h.send(data(theirs(0), 1, 0, nil, true))
 		if _, err := io.ReadAll(c); err == nil {
-			t.Error("two ends")
+			t.Error("a stream with two ends is accepted")
 		}
 	})
 	run("bytes after the end", func(t *testing.T, h *hostile) {
@@ -265,7 +265,7 @@ func TestHostilePeer(t *testing.T) {
 			held += len(c.in.list) * blockSize
 		}
 		if limit := (budgetWindows*h.opts.RecvBuffer + 100*leastWindow) * 5 / 4; held > limit {
-			t.Errorf("%d bytes are kept; want %d at most", held, limit)
+			t.Errorf("%d bytes are kept; want at most %d", held, limit)
 		}
 	})
 	run("acknowledges what was not sent", func(t *testing.T, h *hostile) {
@@ -273,7 +273,7 @@ func TestHostilePeer(t *testing.T) {
 		h.send(appendAck(nil, ranges{{0, 1 << 30}}, 0, 256))
 		c.Write([]byte("answer"))
 		if len(h.sent()) == 0 {
-			t.Error("nothing is sent any more")
+			t.Error("nothing more is sent")
 		}
 	})
 	run("a port that it must not reach", func(t *testing.T, h *hostile) {
@@ -287,7 +287,7 @@ func TestHostilePeer(t *testing.T) {
 			for len(frames) > 0 {
 				frames, _ = f.parse(frames)
 				if f.kind == kindAck && f.acked[0].end > 2 || f.kind == kindReset {
-					t.Errorf("it gets an answer: %+v", f)
+					t.Errorf("it was answered: %+v", f)
 				}
 			}
 		}
@@ -296,7 +296,7 @@ func TestHostilePeer(t *testing.T) {
 		c := open(t, h)
 		h.Receive(peerAddr, [][]byte{append(header{epoch: 6, number: 99}.append(nil), data(theirs(9), 1, 0, []byte("x"), false)...)})
 		if len(h.conns) != 0 || c.Over() {
-			t.Error("it is taken for the peer")
+			t.Error("the packet is attributed to the peer")
 		}
 	})
 	run("a later epoch", func(t *testing.T, h *hostile) {
@@ -330,7 +330,7 @@ func TestHostilePeer(t *testing.T) {
 			inFlight := a.cc.inFlight
 			a.mu.Unlock()
 			if inFlight < 0 || inFlight > a.cc.limit {
-				t.Fatalf("%d bytes are on their way", inFlight)
+				t.Fatalf("%d bytes in flight", inFlight)
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -395,7 +395,7 @@ func FuzzReceive(f *testing.F) {
 			c.Close()
 		}
 		if a := h.assoc(peerAddr); a.cc.inFlight < 0 || int64(a.granted) < 0 {
-			t.Fatalf("%d bytes on their way, %d granted", a.cc.inFlight, a.granted)
+			t.Fatalf("%d bytes in flight, %d granted", a.cc.inFlight, a.granted)
 		}
 	})
 }

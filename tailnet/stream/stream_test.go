@@ -55,7 +55,7 @@ func download(t *testing.T, ab, ba *path, size int) time.Duration {
 	}
 	took := time.Since(begin)
 	if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
-		t.Fatal("the bytes are others than were sent")
+		t.Fatal("the received bytes differ from the sent ones")
 	}
 	return took
 }
@@ -152,7 +152,7 @@ func TestLifeOfAStream(t *testing.T) {
 			t.Fatalf("read %d bytes, %v", k, err)
 		}
 		if _, err := a.Read(buf); !errors.Is(err, syscall.ECONNRESET) {
-			t.Fatalf("read after that: %v", err)
+			t.Fatalf("read after the end: %v", err)
 		}
 	})
 }
@@ -171,7 +171,7 @@ func eventually(t *testing.T, what func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("it does not come true within a minute")
+	t.Fatal("the condition does not hold within a minute")
 }
 
 // TestRefused dials a port that nothing serves, a port that the peer must not reach, and dials on a closed mux.
@@ -193,7 +193,7 @@ func TestRefused(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("a port that must not be reached answers: %v", err)
+			t.Fatalf("a forbidden port answers: %v", err)
 		}
 		n.a.Remove(addrB)
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, stream.ErrClosed) {
@@ -312,7 +312,7 @@ func TestIdle(t *testing.T) {
 		n.ba.cut.Store(true)
 		begin := time.Now()
 		if _, err := a.Read(make([]byte, 1)); err == nil || time.Since(begin) > 40*time.Minute {
-			t.Fatalf("a peer that has gone: %v after %v", err, time.Since(begin))
+			t.Fatalf("a peer that is gone: %v after %v", err, time.Since(begin))
 		}
 		if _, err := b.Read(make([]byte, 1)); err == nil {
 			t.Fatal("the other end still waits")
@@ -342,7 +342,7 @@ func TestBegunAnew(t *testing.T) {
 		n.b.Add(addrA)
 		a.Write([]byte("more"))
 		if _, err := a.Read(make([]byte, 1)); err == nil {
-			t.Error("the stream goes on")
+			t.Error("the stream continues")
 		}
 		c, err := n.a.Dial(addrB, 1)
 		if err != nil {
@@ -364,7 +364,7 @@ func TestFlowControl(t *testing.T) {
 		a.SetWriteDeadline(time.Now().Add(10 * time.Second))
 		sent, _ := io.Copy(a, forever{})
 		if held := int64(b.Buffered()); held > 256<<10 || sent-held > 1<<20 {
-			t.Errorf("the writer got rid of %d bytes; the reader's end holds %d", sent, held)
+			t.Errorf("the writer sent %d bytes; the reader's end holds %d", sent, held)
 		}
 		c, err := n.a.Dial(addrB, 1)
 		if err != nil {
