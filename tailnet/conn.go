@@ -15,11 +15,11 @@ import (
 const (
 	// maxFlows is how many UDP flows one peer may have open towards this node.
 	maxFlows = 256
-	// flowIdle is how long an inbound UDP flow may be silent before it is closed: UDP has no other end.
+	// flowIdle is how long an inbound UDP flow may be silent before it is closed: UDP does not signal the end of a flow.
 	flowIdle = 2 * time.Minute
 )
 
-// trackedConn is the bookkeeping of one connection with a peer.
+// trackedConn tracks one connection with a peer.
 type trackedConn struct {
 	live          *live
 	local, remote netip.AddrPort
@@ -27,19 +27,19 @@ type trackedConn struct {
 	udp, inbound  bool
 
 	tcp    engine.Conn // nil for UDP
-	heard  atomic.Bool // the other end said goodbye, and was sent nothing after that
+	heard  atomic.Bool // the peer has closed its side, and nothing was written since
 	once   sync.Once
 	closer func() error
 	err    error
 }
 
-// shut says goodbye on a TCP connection, and waits for the other end to do so too.
+// shut closes the write side of a TCP connection and waits for the peer to do the same.
 func (c *trackedConn) shut(deadline time.Time) {
 	defer c.Close()
 	if c.tcp.CloseWrite() != nil || c.tcp.SetReadDeadline(deadline) != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, c.tcp) // until the other end says goodbye, or the deadline passes
+	_, _ = io.Copy(io.Discard, c.tcp) // until the peer closes its side or the deadline passes
 }
 
 func (c *trackedConn) Close() error {
@@ -50,8 +50,8 @@ func (c *trackedConn) Close() error {
 	return c.err
 }
 
-// tcpConn is a stream, or a TCP connection, with a peer. Unlike the stack's own it knows its addresses before its handshake is complete,
-// and the remote one is that of the peer whose key carried it.
+// tcpConn is a stream or a TCP connection with a peer. Unlike the stack's own connection, it knows its addresses before its
+// handshake is complete, and its remote address is that of the peer whose key carried it.
 type tcpConn struct {
 	engine.Conn
 	track *trackedConn
@@ -74,11 +74,11 @@ func (c *tcpConn) Close() error         { return c.track.Close() }
 func (c *tcpConn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.track.local) }
 func (c *tcpConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.track.remote) }
 
-// newTCPConn returns nil, and closes raw, if the peer is gone meanwhile.
+// newTCPConn returns nil and closes raw if the peer has been removed in the meantime.
 func newTCPConn(raw engine.Conn, l *live, local, remote netip.AddrPort, inbound bool) net.Conn {
 	track := &trackedConn{
 		live: l, local: local, remote: remote, localPort: local.Port(), inbound: inbound, tcp: raw,
-		// A Close alone leaves blocked reads blocked; the deadline wakes them.
+		// Close alone leaves blocked reads blocked; the deadline wakes them.
 		closer: func() error {
 			_ = raw.SetDeadline(time.Unix(1, 0)) // fails only once it is closed
 			return raw.Close()

@@ -12,39 +12,41 @@ import (
 )
 
 var (
-	// ErrUnknownPeer is what a call ends with if no peer with that address or id was introduced, or the peer is removed before the
-	// call is done.
-	ErrUnknownPeer = errors.New("no such peer was introduced")
-	// ErrClosed is what a call on a closed node ends with.
+	// ErrUnknownPeer is returned if no peer with that address or id was introduced, or if the peer is removed before the
+	// call completes.
+	ErrUnknownPeer = errors.New("no such peer")
+	// ErrClosed is returned by calls on a closed node.
 	ErrClosed = errors.New("the mesh node is closed")
 
-	errRemoved = fmt.Errorf("the peer was removed meanwhile: %w", ErrUnknownPeer)
+	errRemoved = fmt.Errorf("peer was removed: %w", ErrUnknownPeer)
 )
 
 const (
 	// dialTimeout bounds a Dial whose context has no deadline.
 	dialTimeout = 30 * time.Second
-	// firstBudget is how long a WireGuard handshake may take before it is started afresh; it doubles with each try.
+	// firstBudget is how long a WireGuard handshake may take before it is restarted; it doubles with each try.
 	//
-	// WireGuard itself sends a handshake again after 5 seconds. One message lost while both sides are still being told of
-	// each other, or while a relay connection is being made, would cost that much.
+	// WireGuard itself retransmits a handshake after 5 seconds. A single message lost while the two sides are still being
+	// introduced to each other, or while a relay connection is being established, would cost that much.
 	firstBudget = 400 * time.Millisecond
-	// silentBudget is how long a session that was there before may answer nothing to a new connection before it is taken for
-	// dead. A session that came about for the connection gets firstBudget. Both double with each try.
+	// silentBudget is how long a session that already existed may leave a new connection unanswered before it is considered
+	// dead. A session established for the connection gets firstBudget. Both double with each try.
 	silentBudget = time.Second
 	maxBudget    = 5 * time.Second
-	// Once a path has answered a ping, the handshake gets pathTrips of that ping's round trips more, but at least pathGrace. Both double
-	// with each try. A handshake takes one round trip of its own path, which is the relay's, and the ping's may be direct and half as long.
+	// Once a path has answered a ping, the handshake gets another pathTrips round trips of that ping, but at least
+	// pathGrace. Both double with each try. A handshake takes one round trip on its own path, the relay's; the ping may
+	// have taken a direct path half as long.
 	pathGrace = 25 * time.Millisecond
 	pathTrips = 2
 	// firstGap is the gap between the first two pings. It doubles with each.
 	firstGap = 25 * time.Millisecond
 )
 
-// Dial connects to a port of a peer. network is "tcp" or "udp". It blocks until the connection is made, the peer refuses it or is
-// removed, or ctx ends (after 30 s if it has no deadline): errors are
-// syscall.ECONNREFUSED, ErrUnknownPeer, ErrClosed, or the context's. A peer that does not allow the port does not answer. Packets go through
-// a relay at once and directly as soon as a direct path is proven. A UDP "connection" is made when the WireGuard session is.
+// Dial connects to a port of a peer. network is "tcp" or "udp". It blocks until the connection is established, the peer
+// refuses it or is removed, or ctx ends (after 30 s if it has no deadline). The error is syscall.ECONNREFUSED,
+// ErrUnknownPeer, ErrClosed or the context's. A peer that does not allow the port does not answer. Packets go through a
+// relay at first, and directly as soon as a direct path is proven. A UDP "connection" is established once the WireGuard
+// session is.
 func (n *Node) Dial(ctx context.Context, network string, addr netip.AddrPort) (net.Conn, error) {
 	c, err := n.dial(ctx, network, addr)
 	if err != nil {
@@ -105,23 +107,24 @@ func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 	}
 }
 
-// restart starts p's WireGuard session afresh, unless that was done since live.handshakes returned seen. Calls that wait for one
-// handshake give it up at nearly the same time, and each restart voids the handshake before it, with the packets that wait for it. So all return
-// when one of them has restarted it.
+// restart restarts p's WireGuard session, unless it was restarted since live.handshakes returned seen. Calls waiting for
+// the same handshake give up at nearly the same time, and each restart voids the previous handshake along with the packets
+// waiting for it. So all of them return once one has restarted it.
 func (n *Node) restart(p *peer, seen uint64) {
 	p.live.resets.Lock()
 	defer p.live.resets.Unlock()
 	if p.live.restart(seen) {
-		n.log.Debug("restart handshake", "peer", p.ID, "restarts", seen+1)
+		n.log.Debug("restarting handshake", "peer", p.ID, "restarts", seen+1)
 		n.engine.ResetSession(p.Key)
 	}
 }
 
-// grown is a budget after a number of tries. It stays far from overflow: a dial may go on for hours.
+// grown returns a budget after a number of tries. It stays far from overflow: a dial may go on for hours.
 func grown(budget time.Duration, tries int) time.Duration { return budget << min(tries, 10) }
 
-// dialOnce makes one TCP attempt. It gives up, and reports stalled, when the WireGuard session below does not come about, or another
-// call has restarted it since live.handshakes returned seen: the attempt's first packet is lost then.
+// dialOnce makes one TCP attempt. It gives up and reports stalled when the underlying WireGuard session is not established,
+// or when another call has restarted it since live.handshakes returned seen: the attempt's first packet is lost in that
+// case.
 func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, seen uint64, try int) (_ *engine.TCPConn, stalled bool, _ error) {
 	attempt, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,9 +172,9 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 	return c, nil
 }
 
-// stalled watches the WireGuard handshake below an attempt to reach p. It returns false when there is a session or when ctx
-// ends, and true when the handshake had its time. Meanwhile it pings the peer's paths, which also starts the search
-// for a direct one: once a path has answered, a handshake that was lost before can be told from a slow one.
+// stalled watches the WireGuard handshake underlying an attempt to reach p. It returns false when there is a session or ctx
+// ends, and true when the handshake has used up its time. Meanwhile it pings the peer's paths, which also starts the search
+// for a direct one: once a path has answered, a lost handshake can be told from a slow one.
 func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 	established, changed := p.live.established()
 	if established {
@@ -221,8 +224,8 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 	}
 }
 
-// silent reports whether a session brings nothing back although ctx still waits for it. Its other end may have forgotten it
-// (WireGuard takes 15 seconds to find out).
+// silent reports whether a session receives nothing while ctx still waits for it. The other end may have forgotten the
+// session (WireGuard takes 15 seconds to find out).
 func (n *Node) silent(ctx context.Context, p *peer, budget time.Duration) bool {
 	before, _ := n.engine.Traffic(p.Key)
 	timer := time.NewTimer(budget)

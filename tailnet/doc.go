@@ -1,9 +1,10 @@
-// Package tailnet is one node of the mesh: its private key, its WireGuard device, the choice between direct and relayed
-// paths, and a user-space network stack on which the process dials and listens.
+// Package tailnet implements one node of the mesh: its private key, its WireGuard device, the choice between direct and
+// relayed paths, and a user-space network stack on which the process dials and listens.
 //
-// Nodes learn of each other through a coordinator, which this package does not know: the owner of a Node publishes Node.Info
-// when it changes, and calls Upsert and Remove with what other nodes publish. A peer that was not introduced has no key here
-// and cannot complete a handshake. An introduced peer may open connections only to the ports that its Inbound policy names.
+// Nodes learn of each other through a coordinator, which this package does not know about: the owner of a Node publishes
+// Node.Info when it changes, and calls Upsert and Remove with what other nodes publish. A peer that was not introduced has
+// no key here and cannot complete a handshake. An introduced peer may open connections only to the ports that its Inbound
+// policy names.
 //
 // # Paths
 //
@@ -14,10 +15,10 @@
 // # Memory
 //
 // An idle node has about 4 MB resident. Its receive buffers count as 33 MB of heap that is never touched, so the garbage
-// collector sees a heap twice as large as it is. A process that must stay small should lower its target
-// (debug.SetGCPercent(20) halves the peak under load) or set a memory limit of at least 64 MB. Under bulk load each byte
-// in flight costs up to 50: see Options.SendBuffer.
+// collector sees a heap twice its actual size. A process that must stay small should lower its target
+// (debug.SetGCPercent(20) halves the peak under load) or set a memory limit of at least 64 MB. Under bulk load each byte in
+// flight costs up to 50: see Options.SendBuffer.
 //
-// Only this package and its subfolders import tailscale.com. This package knows no product: neither what an agent or a
-// workspace is, nor who may see whom.
+// Only this package and its subdirectories import tailscale.com. This package knows nothing about the product: neither what
+// an agent or a workspace is, nor who may see whom.
 package tailnet

@@ -7,7 +7,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// What a peer opens is decided by its current Inbound policy. The source address is bound to the peer's key by WireGuard.
+// A peer's current Inbound policy decides what it may open. WireGuard binds the source address to the peer's key.
 
 // admits reports whether a peer may open the port.
 func (n *Node) admits(peer netip.Addr, port uint16) bool {
@@ -21,7 +21,7 @@ func (n *Node) admitsEcho(peer netip.Addr) bool {
 	return from != nil && from.Inbound.Any()
 }
 
-// allowed is the peer that may open dst, or nil.
+// allowed returns the peer at src if it may open dst, or nil.
 func (n *Node) allowed(src, dst netip.AddrPort) *peer {
 	if dst.Addr() != n.addr || n.closed.Load() {
 		return nil
@@ -32,7 +32,7 @@ func (n *Node) allowed(src, dst netip.AddrPort) *peer {
 	return nil
 }
 
-// tcpFlow decides who serves a TCP connection that a peer opens. nil refuses it.
+// tcpFlow returns the handler for a TCP connection that a peer opens. nil refuses it.
 func (n *Node) tcpFlow(src, dst netip.AddrPort) func(engine.Conn) {
 	from := n.allowed(src, dst)
 	if from == nil {
@@ -89,7 +89,7 @@ func (n *Node) serve(c net.Conn, handle func(net.Conn)) {
 	handle(c)
 }
 
-// spawn runs f on a goroutine, which Close waits for; not at all when the node is closed.
+// spawn runs f on a goroutine that Close waits for. It does nothing if the node is closed.
 func (n *Node) spawn(f func()) {
 	n.handlersMu.Lock()
 	defer n.handlersMu.Unlock()
@@ -98,10 +98,10 @@ func (n *Node) spawn(f func()) {
 	}
 }
 
-// HandleTCP sets who serves TCP connections to ports that have no listener. choose is called with the peer's authenticated
-// address and the node's own; it must not block. handle runs on its own goroutine, owns the connection, and must return
-// soon after the connection is closed: Close waits for it. Without a handler, or if ok is false, the connection is
-// refused. Only ports that the peer's Inbound policy allows come here.
+// HandleTCP sets the handler of TCP connections to ports that have no listener. choose is called with the peer's
+// authenticated address and the node's own; it must not block. handle runs on its own goroutine, owns the connection, and
+// must return soon after the connection is closed: Close waits for it. Without a handler, or if ok is false, the connection
+// is refused. choose is called only for ports that the peer's Inbound policy allows.
 func (n *Node) HandleTCP(choose func(src, dst netip.AddrPort) (handle func(net.Conn), ok bool)) {
 	if choose == nil {
 		n.tcpHandler.Store(nil)
@@ -110,8 +110,8 @@ func (n *Node) HandleTCP(choose func(src, dst netip.AddrPort) (handle func(net.C
 	n.tcpHandler.Store(&choose)
 }
 
-// HandleUDP is HandleTCP for UDP flows. The net.Conn is the flow: a Read is one datagram. It is closed after two minutes of
-// silence; a peer has at most 256 flows open.
+// HandleUDP is HandleTCP for UDP flows. The net.Conn is the flow: each Read returns one datagram. The flow is closed after
+// two minutes of silence; a peer can have at most 256 flows open.
 func (n *Node) HandleUDP(choose func(src, dst netip.AddrPort) (handle func(net.Conn), ok bool)) {
 	if choose == nil {
 		n.udpHandler.Store(nil)

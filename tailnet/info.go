@@ -13,7 +13,8 @@ import (
 // Prefix is the mesh's own IPv6 unique local prefix (RFC 4193, a random 40-bit global id). Every node's address lies in it.
 var Prefix = netip.MustParsePrefix("fd3b:8e1f:47c2::/48")
 
-// Addr is the mesh address of the participant with the given id: Prefix followed by the first 80 bits of the id's SHA-256.
+// Addr returns the mesh address of the participant with the given id: Prefix followed by the first 80 bits of the id's
+// SHA-256.
 func Addr(id uuid.UUID) netip.Addr {
 	sum := sha256.Sum256(id[:])
 	addr := Prefix.Addr().As16()
@@ -21,7 +22,7 @@ func Addr(id uuid.UUID) netip.Addr {
 	return netip.AddrFrom16(addr)
 }
 
-// ClientID is the id of an ephemeral participant that has no other identity than its key.
+// ClientID returns the id of an ephemeral participant that has no identity other than its key.
 func ClientID(key PublicKey) uuid.UUID {
 	sum := sha256.Sum256(append([]byte("codermesh client "), key[:]...))
 	return uuid.NewSHA1(uuid.Nil, sum[:])
@@ -36,7 +37,7 @@ type DiscoKey [32]byte
 func (k PublicKey) IsZero() bool { return k == PublicKey{} }
 func (k DiscoKey) IsZero() bool  { return k == DiscoKey{} }
 
-// String is the key's text form: a public key is no secret.
+// String returns the key's text form: a public key is not secret.
 func (k PublicKey) String() string { return "nodekey:" + hex.EncodeToString(k[:]) }
 func (k DiscoKey) String() string  { return "discokey:" + hex.EncodeToString(k[:]) }
 
@@ -48,7 +49,7 @@ func (k *DiscoKey) UnmarshalText(text []byte) error {
 	return parseKey(k[:], "discokey:", string(text))
 }
 
-// ParsePublicKey reads the text form.
+// ParsePublicKey parses the text form of a key.
 func ParsePublicKey(text string) (PublicKey, error) {
 	var k PublicKey
 	err := k.UnmarshalText([]byte(text))
@@ -73,19 +74,19 @@ type NodeInfo struct {
 	Disco     DiscoKey         `json:"disco"`
 	Region    int              `json:"region"`    // home relay region, 0 while unknown
 	Endpoints []netip.AddrPort `json:"endpoints"` // where it may be reached directly, best first
-	Seq       uint64           `json:"seq"`       // grows with every change in one process's life
-	// Moves grows when the node's network has changed. What peers have found out about direct paths to it before is void: they
-	// would send there for another six seconds.
+	Seq       uint64           `json:"seq"`       // grows with every change during one process's lifetime
+	// Moves grows when the node's network changes. What peers learned before about direct paths to the node is then void:
+	// they would keep sending there for another six seconds.
 	Moves uint64 `json:"moves,omitempty"`
-	// Mapped is where a NAT shows the node, one of Endpoints. It is invalid where there is none, or no STUN server answers, and
-	// while the node has not Measured.
+	// Mapped is the node's address as seen from outside its NAT, one of Endpoints. It is invalid if there is no NAT or no
+	// STUN server answers, and while Measured is false.
 	Mapped   netip.AddrPort `json:"mapped,omitzero"`
 	Measured bool           `json:"measured,omitempty"`
-	// Streams is the version of the stream protocol that the node speaks. A node of 0 has TCP only.
+	// Streams is the version of the stream protocol that the node speaks. Zero means TCP only.
 	Streams int `json:"streams,omitempty"`
 }
 
-// Addr is the node's mesh address. It follows from the id, so a node cannot claim another's.
+// Addr returns the node's mesh address. It is derived from the id, so a node cannot claim another's.
 func (n NodeInfo) Addr() netip.Addr { return Addr(n.ID) }
 
 // RelayMap lists the relays that carry packets while, or where, there is no direct path.
@@ -98,7 +99,7 @@ type RelayRegion struct {
 	ID   int    `json:"id"` // positive
 	Code string `json:"code"`
 	Name string `json:"name"`
-	// URL is the relay's base URL, to which "/derp" is added. Empty means the URL by which the node itself reaches its
+	// URL is the relay's base URL, to which "/derp" is added. Empty means the URL at which the node itself reaches its
 	// server: a client behind a tunnel knows that better than the server does.
 	URL string `json:"url,omitempty"`
 	// STUNPort is the UDP port on the same host that answers STUN. 0 means none.

@@ -8,31 +8,31 @@ import (
 	"log/slog"
 )
 
-// PrivateKey is a node's WireGuard private key (Curve25519, clamped). It prints as a fingerprint; only MarshalText gives it
-// away, as "privkey:" and 64 hex digits, for the file in which a process keeps it.
+// PrivateKey is a node's WireGuard private key (Curve25519, clamped). It prints as a fingerprint; only MarshalText reveals
+// it, as "privkey:" and 64 hex digits, for the file in which a process keeps it.
 type PrivateKey [32]byte
 
-// NewPrivateKey draws a key.
+// NewPrivateKey generates a random key.
 func NewPrivateKey() PrivateKey {
 	var k PrivateKey
 	rand.Read(k[:])
-	k[0] &= 248 // clamped as RFC 7748, section 5, has it
+	k[0] &= 248 // clamp as RFC 7748, section 5 specifies
 	k[31] = k[31]&127 | 64
 	return k
 }
 
-// Public is the key's other half.
+// Public returns the corresponding public key.
 func (k PrivateKey) Public() PublicKey {
 	secret, err := ecdh.X25519().NewPrivateKey(k[:])
 	if err != nil {
-		panic(err) // 32 bytes are always a key
+		panic(err) // any 32 bytes are a valid key
 	}
 	return PublicKey(secret.PublicKey().Bytes())
 }
 
 func (k PrivateKey) IsZero() bool { return k == PrivateKey{} }
 
-// String is a fingerprint of the key: equal for equal keys, useless for anything else.
+// String returns a fingerprint of the key: equal for equal keys, useless for anything else.
 func (k PrivateKey) String() string {
 	if k.IsZero() {
 		return "privkey(none)"

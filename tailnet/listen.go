@@ -10,7 +10,7 @@ import (
 // acceptBacklog is how many established connections wait for Accept; more are closed.
 const acceptBacklog = 128
 
-// listener queues connections to one port. It is not the network stack's: that one knows no policy and no peers.
+// listener queues connections to one port. It is not the network stack's listener, which knows neither policies nor peers.
 type listener struct {
 	node  *Node
 	addr  netip.AddrPort
@@ -32,9 +32,9 @@ func (n *Node) Listen(port uint16) (net.Listener, error) {
 	case n.closed.Load():
 		return nil, fmt.Errorf("listen on %s: %w", l.addr, ErrClosed)
 	case port == 0:
-		return nil, fmt.Errorf("listen on %s: it needs a port", l.addr)
+		return nil, fmt.Errorf("listen on %s: port must not be 0", l.addr)
 	case n.listeners[port] != nil:
-		return nil, fmt.Errorf("listen on %s: the port is in use", l.addr)
+		return nil, fmt.Errorf("listen on %s: port is in use", l.addr)
 	}
 	n.listeners[port] = l
 	return l, nil
@@ -70,7 +70,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept, and every connection that still waits for it.
+// Close unblocks Accept and closes every connection that has not been accepted.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		l.node.listenersMu.Lock()

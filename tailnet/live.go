@@ -11,30 +11,30 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// live is what happens with one peer's key: the state of its WireGuard session, and its connections.
+// live is the state of one peer's key: its WireGuard session and its connections.
 type live struct {
-	renewing atomic.Bool     // its session is being started afresh: see Node.renew
-	ctx      context.Context // ends with the key's place in the peer table
+	renewing atomic.Bool     // its session is being restarted: see Node.renew
+	ctx      context.Context // ends when the key leaves the peer table
 	cancel   context.CancelFunc
 
-	resets sync.Mutex // held while the engine drops the session: what is sent before that is lost; taken before mu
+	resets sync.Mutex // held while the engine drops the session, since packets sent before that are lost; acquired before mu
 
 	mu      sync.Mutex
 	session bool             // there is a WireGuard session
-	changed notify.Broadcast // session changes
+	changed notify.Broadcast // notified when session changes
 	ended   bool
 	conns   map[*trackedConn]struct{}
-	closing []engine.Conn // were closed here and may not be over
+	closing []engine.Conn // closed here, but possibly not yet finished
 	flows   int           // inbound UDP flows among conns
-	latency time.Duration // of the latest ping that was answered, 0 before the first
-	last    time.Time     // when a TCP connection was last closed before its other end was
+	latency time.Duration // of the latest answered ping, 0 before the first
+	last    time.Time     // when a TCP connection was last closed before the peer closed it
 
-	restarts  uint64    // how often this node started the session afresh
-	restarted time.Time // the last time
-	futile    int       // how many restarts there were since the last session, maxFutile at most
+	restarts  uint64    // how often this node restarted the session
+	restarted time.Time // when it last did
+	futile    int       // number of restarts since the last session, at most maxFutile
 }
 
-// maxFutile bounds how patient a new dial is because earlier ones were in vain: the peer may be back just then.
+// maxFutile bounds how much longer a new dial waits because earlier ones failed: the peer may just have come back.
 const maxFutile = 2
 
 func newLive() *live {
@@ -56,26 +56,30 @@ func (l *live) setSession(established bool) {
 	l.changed.Notify()
 }
 
-// established reports whether there is a WireGuard session, and a channel that is closed when that may have changed.
+// established reports whether there is a WireGuard session, and returns a channel that is closed when that may have
+// changed.
 func (l *live) established() (yes bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session, l.changed.Changed()
 }
 
-// handshakes returns how often the session was restarted, for restart, and how many of the restarts brought no session so far.
+// handshakes returns how often the session was restarted, to be passed to restart, and how many restarts have not led to a
+// session so far.
 func (l *live) handshakes() (restarts uint64, futile int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.restarts, l.futile
 }
 
-// restartGap is the shortest time between two restarts. A peer takes a handshake for a replay if it begins within 17 ms of the one
-// before, whose timestamp it shares, and for a flood within 20. And wireguard-go leaves goroutines behind, which nothing ends, when it
-// removes a peer that another goroutine of its own is just about to start: a restart must not meet the packet that follows another.
+// restartGap is the minimum time between two restarts. A peer takes a handshake for a replay if it begins within 17 ms of
+// the previous one, whose timestamp it shares, and for a flood within 20 ms. In addition, wireguard-go leaks goroutines,
+// which nothing ever stops, when it removes a peer that another of its goroutines is just about to start: a restart must
+// not coincide with the packet that follows another restart.
 const restartGap = 25 * time.Millisecond
 
-// restart reports whether the caller must restart the session: unless it was restarted since handshakes returned seen, or just now.
+// restart reports whether the caller must restart the session. It returns false if the session was restarted since
+// handshakes returned seen, or within the last restartGap.
 func (l *live) restart(seen uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +92,7 @@ func (l *live) restart(seen uint64) bool {
 	return true
 }
 
-// add takes a connection into account. It reports false if the peer is gone or has too many flows.
+// add registers a connection. It returns false if the peer is gone or has too many flows.
 func (l *live) add(c *trackedConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +124,7 @@ func (l *live) remove(c *trackedConn) {
 	}
 }
 
-// end closes all connections, refuses new ones, and waits for no answer of the other end.
+// end closes all connections and refuses new ones, without waiting for the peer to answer.
 func (l *live) end() {
 	l.mu.Lock()
 	l.ended = true
@@ -150,7 +154,7 @@ func (l *live) closeWhere(match func(*trackedConn) bool) {
 	}
 }
 
-// openTCP is the TCP connections that are open now.
+// openTCP returns the TCP connections that are currently open.
 func (l *live) openTCP() []*trackedConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,7 +185,7 @@ func (l *live) setLatency(d time.Duration) {
 	l.latency = d
 }
 
-// closedJustNow reports whether the last packets of a TCP connection may still be on their way.
+// closedJustNow reports whether the last packets of a TCP connection may still be in flight.
 func (l *live) closedJustNow() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,30 +19,30 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// Options say what a Node is.
+// Options configures a Node.
 type Options struct {
 	// ID is required: Addr(ID) is the node's address.
 	ID uuid.UUID
 	// Key is the node's private key. Zero means a new one.
 	Key PrivateKey
-	// Logger gets what the node does. Nil discards it.
+	// Logger receives the node's log. Nil discards it.
 	Logger *slog.Logger
-	// RelayOnly turns direct paths off, in both directions.
+	// RelayOnly disables direct paths, in both directions.
 	RelayOnly bool
 	// ListenPort is the UDP port for direct paths. 0 means any.
 	ListenPort uint16
-	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. They bound its speed too: buffer
-	// divided by round-trip time. A byte in flight costs up to 50 bytes of memory. 0 means 1 MiB and 2 MiB.
+	// SendBuffer and RecvBuffer limit what one TCP connection keeps in flight, in bytes. They also limit its speed to
+	// buffer divided by round-trip time. A byte in flight costs up to 50 bytes of memory. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
-	// Revived is called when a watched peer is heard again after a silence, and after a Rebind. It must not block. Nil means no
-	// call.
+	// Revived is called when a watched peer is heard from again after a silence, and after a Rebind. It must not block. It
+	// may be nil.
 	Revived func()
-	// TLS is for relays that are reached by https. Nil means the system's authorities and no client certificate.
+	// TLS is for relays that are reached over https. Nil means the system's authorities and no client certificate.
 	TLS *tls.Config
 }
 
-// Node is one participant of the mesh: see the package's documentation. All methods may be called at any time by anyone.
-// A process has few: each costs a megabyte and some 36 goroutines.
+// Node is one participant of the mesh: see the package documentation. All methods are safe for concurrent use. A process
+// has few nodes: each costs a megabyte and some 36 goroutines.
 type Node struct {
 	// Constant after New.
 	id      uuid.UUID
@@ -59,44 +59,44 @@ type Node struct {
 	peers   *peerTable
 	changed notify.Wake
 
-	// Read without a lock.
+	// Accessed without a lock.
 	tcpHandler atomic.Pointer[func(src, dst netip.AddrPort) (func(net.Conn), bool)]
 	udpHandler atomic.Pointer[func(src, dst netip.AddrPort) (func(net.Conn), bool)]
 	closed     atomic.Bool
 	rebinds    atomic.Uint64
 
-	// Serializes changes of the peer set. Taken before the engine's own locks.
+	// Serializes changes of the peer set. Acquired before the engine's own locks.
 	peerOps sync.Mutex
 
-	// What Info tells.
+	// What Info returns.
 	infoMu sync.Mutex
 	info   NodeInfo
-	asked  time.Time // when the engine was told to measure the network
+	asked  time.Time // when the engine was last asked to measure the network
 
 	relays relays
 
 	listenersMu sync.Mutex
 	listeners   map[uint16]*listener
 
-	handlersMu sync.Mutex // orders closed before Wait
+	handlersMu sync.Mutex // ensures that closed is set before Wait
 	handlers   sync.WaitGroup
 
 	background sync.WaitGroup
 	closeOnce  sync.Once
 }
 
-// New makes a node. It has sockets and a key, and neither relays nor peers yet.
+// New creates a node. It has sockets and a key, but no relays or peers yet.
 func New(opts Options) (*Node, error) {
 	n, err := newNode(opts, realClock())
 	if err != nil {
-		return nil, fmt.Errorf("make mesh node: %w", err)
+		return nil, fmt.Errorf("create mesh node: %w", err)
 	}
 	return n, nil
 }
 
 func newNode(opts Options, clock clock) (*Node, error) {
 	if opts.ID == uuid.Nil {
-		return nil, errors.New("it needs an id")
+		return nil, errors.New("id is required")
 	}
 	if opts.SendBuffer < 0 || opts.RecvBuffer < 0 {
 		return nil, errors.New("buffers cannot be negative")
@@ -141,7 +141,7 @@ func (n *Node) ID() uuid.UUID        { return n.id }
 func (n *Node) Addr() netip.Addr     { return n.addr }
 func (n *Node) PublicKey() PublicKey { return n.public }
 
-// Info is what peers have to know now to reach the node.
+// Info returns what peers must currently know to reach the node.
 func (n *Node) Info() NodeInfo {
 	n.infoMu.Lock()
 	defer n.infoMu.Unlock()
@@ -150,10 +150,10 @@ func (n *Node) Info() NodeInfo {
 	return info
 }
 
-// Changed receives after Info changed. Several changes may make one receive.
+// Changed returns a channel that receives after Info changes. Several changes may be coalesced into one receive.
 func (n *Node) Changed() <-chan struct{} { return n.changed }
 
-// updateInfo applies one change and, if it was one, tells whoever listens.
+// updateInfo applies change and notifies Changed if it altered anything.
 func (n *Node) updateInfo(change func(*NodeInfo)) {
 	n.infoMu.Lock()
 	next := n.info
@@ -171,12 +171,12 @@ func (n *Node) updateInfo(change func(*NodeInfo)) {
 	n.changed.Poke()
 }
 
-// SetOnline tells whether the coordinator can be told of changes now. A node that cannot tell its peers about a new home
-// relay keeps the old one. A new node is online.
+// SetOnline sets whether the coordinator is currently reachable. While a node cannot tell its peers about a new home relay,
+// it keeps the old one. A new node is online.
 func (n *Node) SetOnline(online bool) { n.engine.SetOnline(online) }
 
-// Close ends all connections, waits up to 0.4 seconds for peers to notice, and then until nothing of the node runs any more,
-// handlers included. It is safe to call again.
+// Close ends all connections, waits up to 0.4 seconds for peers to notice, and then waits until everything in the node has
+// stopped, handlers included. It is safe to call more than once.
 func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
 		n.handlersMu.Lock()
@@ -206,11 +206,11 @@ func (n *Node) Close() error {
 // parting is how long Close waits for peers. It is longer than the first retransmission of a lost packet takes.
 const parting = 400 * time.Millisecond
 
-// partFromPeers ends all connections in a way that their other ends notice. An open one is shut and then drained, until its
-// other end is shut too. One that was closed just now cannot be asked; but a peer that answers a later packet has most
-// likely received the ones before.
+// partFromPeers ends all connections so that the peers notice. An open connection is shut down and then drained until the
+// peer shuts it down too. A connection that was closed just now cannot be checked; but a peer that answers a later packet
+// has most likely received the earlier ones.
 func (n *Node) partFromPeers() {
-	n.peerOps.Lock() // nobody is introduced after this: Upsert sees closed
+	n.peerOps.Lock() // no peer is introduced after this: Upsert sees closed
 	rows := n.peers.all()
 	n.peerOps.Unlock()
 
@@ -233,7 +233,7 @@ func (n *Node) partFromPeers() {
 	}
 }
 
-// knock sends a packet through the tunnel and waits for its answer, which a peer gives that lets this node in anywhere.
+// knock sends a packet through the tunnel and waits for the answer. Only a peer that lets this node open some port answers.
 func (n *Node) knock(ctx context.Context, p *peer) {
 	answer := make(chan struct{}, 1)
 	n.engine.Echo(p.addr, func() { answer <- struct{}{} })

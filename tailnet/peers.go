@@ -13,19 +13,19 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// maxEndpoints is how many endpoints of one peer are tried. An honest node has a handful.
+// maxEndpoints is the maximum number of endpoints tried for one peer. An honest node has a handful.
 const maxEndpoints = 32
 
 // Peer is a participant that was introduced to this node.
 type Peer struct {
 	NodeInfo
-	// Inbound says to which of this node's ports the peer may open connections.
+	// Inbound is the set of this node's ports to which the peer may open connections.
 	Inbound Inbound
-	// Watch makes the node watch the path to the peer while connections with it are open, so that a path that comes back after a
-	// sleep or an outage is used within a second or two. It costs small packets every two seconds to a peer that this node
-	// dialled. A node should watch few peers.
+	// Watch makes the node monitor the path to the peer while connections with it are open, so that a path that recovers
+	// from a sleep or an outage is used within a second or two. It costs small packets every two seconds to a peer that
+	// this node dialed. A node should watch few peers.
 	Watch bool
-	// WireGuardOnly is a peer that runs plain WireGuard: it has no disco key and no relay, and is reached at Endpoints.
+	// WireGuardOnly marks a peer that runs plain WireGuard: it has no disco key and no relay, and is reached at Endpoints.
 	WireGuardOnly bool
 }
 
@@ -36,7 +36,7 @@ type peer struct {
 	live *live
 }
 
-// peerTable finds peers by each of their names. The engine reads it for every packet.
+// peerTable looks up peers by id, address or key. The engine reads it for every packet.
 type peerTable struct {
 	watched atomic.Int64 // how many rows have Watch
 
@@ -99,17 +99,18 @@ func (t *peerTable) drop(p *peer) {
 	delete(t.byKey, p.Key)
 }
 
-// count keeps watched. t.mu must be held; p may be nil.
+// count updates watched. t.mu must be held; p may be nil.
 func (t *peerTable) count(p *peer, by int64) {
 	if p != nil && p.Watch {
 		t.watched.Add(by)
 	}
 }
 
-// Upsert introduces a peer, or changes what is known about it. A changed key or disco key is a restarted peer: connections
-// with the old one end. News older than what is known (by Seq) about the same process change the Inbound policy only.
-// News without endpoints leave those that are known, unless the peer has moved; when the first ones come, the node tries them at once.
-// Connections that a narrower policy no longer allows end. It does not block on the network.
+// Upsert introduces a peer or updates what is known about it. A changed key or disco key means that the peer restarted:
+// connections with the old one end. An update about the same process that is older (by Seq) than what is known changes only
+// the Inbound policy. An update without endpoints keeps the old ones, unless the peer has moved; when the first endpoints
+// arrive, the node tries them at once. Connections that a narrower policy no longer allows end. Upsert does not block on
+// the network.
 func (n *Node) Upsert(in Peer) error {
 	if err := n.checkPeer(in); err != nil {
 		return fmt.Errorf("upsert peer %s: %w", in.ID, err)
@@ -157,7 +158,7 @@ func (n *Node) Upsert(in Peer) error {
 	return nil
 }
 
-// Remove forgets a peer: connections with it end, and it can no longer finish a handshake. Unknown peers are fine.
+// Remove forgets a peer: connections with it end, and it can no longer complete a handshake. Unknown ids are ignored.
 func (n *Node) Remove(id uuid.UUID) {
 	n.peerOps.Lock()
 	defer n.peerOps.Unlock()
@@ -166,7 +167,7 @@ func (n *Node) Remove(id uuid.UUID) {
 	}
 }
 
-// Peers is everybody who was introduced, in no particular order.
+// Peers returns all introduced peers, in no particular order.
 func (n *Node) Peers() []Peer {
 	rows := n.peers.all()
 	peers := make([]Peer, len(rows))
@@ -186,20 +187,20 @@ func (n *Node) dropPeer(p *peer) {
 func (n *Node) checkPeer(p Peer) error {
 	switch {
 	case p.ID == uuid.Nil:
-		return errors.New("it has no id")
+		return errors.New("missing id")
 	case p.ID == n.id, p.Key == n.public:
-		return errors.New("it is this node")
+		return errors.New("peer is this node")
 	case p.Key.IsZero():
-		return errors.New("it has no key")
+		return errors.New("missing key")
 	case p.Disco.IsZero() && !p.WireGuardOnly:
-		return errors.New("it has no disco key")
+		return errors.New("missing disco key")
 	case p.Region < 0 || p.Region > 0xffff:
-		return fmt.Errorf("its relay region %d is out of range", p.Region)
+		return fmt.Errorf("relay region %d is out of range", p.Region)
 	}
 	return nil
 }
 
-// usable drops what can be no endpoint of a peer.
+// usable drops addresses that cannot be a peer's endpoint.
 func usable(endpoints []netip.AddrPort) []netip.AddrPort {
 	kept := slices.DeleteFunc(slices.Clone(endpoints), func(ep netip.AddrPort) bool {
 		addr := ep.Addr()
@@ -208,7 +209,7 @@ func usable(endpoints []netip.AddrPort) []netip.AddrPort {
 	return kept[:min(len(kept), maxEndpoints)]
 }
 
-// known is what the engine has to know of the peer.
+// enginePeer returns what the engine must know about the peer.
 func (p *peer) enginePeer() engine.Peer {
 	row := engine.Peer{Key: p.Key, Addr: p.addr, Disco: p.Disco, Region: p.Region, Endpoints: p.Endpoints, Name: p.ID.String()}
 	if p.WireGuardOnly {

@@ -8,22 +8,23 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// This file is about where the node can be reached directly, and when two nodes behind NATs try.
+// This file determines where the node can be reached directly, and when two nodes behind NATs try to reach each other.
 //
-// A packet that comes to a NAT before its own side has sent one there may spoil the direct path for good: Linux, where the
-// gateway's firewall does not drop it at once, remembers its addresses, and gives the node another port towards that peer than
-// everybody was told. So a node is not told the endpoints of a peer while both are behind NATs, until the coordinator tells both of them,
-// at one time as far as it can: their first packets cross on the way. docs/decisions/0016-meeting.md has more.
+// A packet that reaches a NAT before the node behind it has sent one to the same peer may spoil the direct path for good.
+// If the gateway runs Linux and its firewall does not drop the packet at once, it remembers the packet's addresses and then
+// assigns the node a port towards that peer other than the published one. So while two peers are both behind NATs, neither
+// learns the other's endpoints until the coordinator sends them to both, as close to simultaneously as it can: their first
+// packets then cross on the way. See docs/decisions/0016-meeting.md.
 
-// publishLocal tells the machine's own addresses before the engine has measured the network: enough for a peer in the same
-// network, and nothing to wait for.
+// publishLocal publishes the machine's own addresses before the engine has measured the network. They suffice for a peer in
+// the same network and are available at once.
 func (n *Node) publishLocal() {
 	if n.opts.RelayOnly {
 		return
 	}
 	regular, loopback, err := engine.LocalAddrs()
 	if err != nil {
-		n.log.Debug("list local addresses", "err", err)
+		n.log.Debug("cannot list local addresses", "err", err)
 		return
 	}
 	if len(regular) == 0 {
@@ -40,7 +41,7 @@ func (n *Node) publishLocal() {
 	})
 }
 
-// endpointsChanged takes in what the engine found out about this node, and does not block.
+// endpointsChanged records what the engine found out about this node's endpoints. It does not block.
 func (n *Node) endpointsChanged(found []engine.Endpoint) {
 	endpoints := make([]netip.AddrPort, len(found))
 	var mapped netip.AddrPort
@@ -64,13 +65,13 @@ func (n *Node) endpointsChanged(found []engine.Endpoint) {
 	})
 }
 
-// has reports whether an address is one of this machine's. It says yes when it cannot know.
+// has reports whether an address belongs to this machine. It returns true if it cannot tell.
 func (n *Node) has(addr netip.Addr) bool {
 	regular, loopback, err := engine.LocalAddrs()
 	return err != nil || slices.Contains(regular, addr) || slices.Contains(loopback, addr)
 }
 
-// measure lets the engine look at the network.
+// measure makes the engine measure the network.
 func (n *Node) measure(reason string) {
 	n.infoMu.Lock()
 	n.asked = time.Now()
@@ -81,7 +82,7 @@ func (n *Node) measure(reason string) {
 	n.engine.Measure(reason)
 }
 
-// noteMeasured takes in a measurement that changed nothing, or found nothing out: the engine does not tell of those.
+// noteMeasured records a measurement that changed nothing or found nothing, which the engine does not report.
 func (n *Node) noteMeasured() {
 	n.infoMu.Lock()
 	open := !n.info.Measured && !n.asked.IsZero()
@@ -104,12 +105,13 @@ func (n *Node) noteMeasured() {
 	})
 }
 
-// probe makes the engine look for a direct path to p now, and does not wait for one.
+// probe makes the engine look for a direct path to p now. It does not wait for one.
 func (n *Node) probe(p *peer) {
 	n.engine.Ping(p.Key, func(engine.Pong) {})
 }
 
-// forgetMapped forgets where peers behind NATs are, when this node has moved: the coordinator tells again, when both should try.
+// forgetMapped forgets the endpoints of peers behind NATs after this node has moved: the coordinator sends them again when
+// both sides should try.
 func (n *Node) forgetMapped() {
 	n.peerOps.Lock()
 	defer n.peerOps.Unlock()
@@ -127,7 +129,7 @@ func (n *Node) forgetMapped() {
 	}
 }
 
-// homeChanged is called by the engine when it chose another home relay.
+// homeChanged is called by the engine when it has chosen another home relay.
 func (n *Node) homeChanged(region int) {
 	n.updateInfo(func(info *NodeInfo) { info.Region = region })
 }

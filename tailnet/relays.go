@@ -9,10 +9,10 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// maxRegions is how many relays a map may list.
+// maxRegions is the maximum number of relays in a map.
 const maxRegions = 64
 
-// relays are those of the current map.
+// relays holds the relays of the current map.
 type relays struct {
 	ops sync.Mutex // serializes changes of the map; held while calling the engine
 
@@ -31,7 +31,7 @@ func (r *relays) stun() bool {
 	return slices.ContainsFunc(r.regions(), func(region RelayRegion) bool { return region.STUNPort != 0 })
 }
 
-// home is the region to call home now: the current one if it still exists, or else the first, or 0 without any.
+// home returns the region to use as home: the current one if it still exists, otherwise the first, or 0 if there is none.
 func (r *relays) home(current int) int {
 	regions := r.regions()
 	switch {
@@ -46,9 +46,9 @@ func (r *relays) home(current int) int {
 // ServerRegion is the region of the relay that the server itself runs, at its own URL.
 const ServerRegion = 1
 
-// ExpectRelay makes the server's own relay the node's home until SetRelayMap names one, and begins to connect to it. server is as there.
-// The relay refuses the node until the server has admitted it; the connection is made so early since it takes as many round trips as
-// the admission does. After SetRelayMap it does nothing.
+// ExpectRelay makes the server's own relay the node's home until SetRelayMap names one, and starts connecting to it. server
+// is as for SetRelayMap. The relay refuses the node until the server has admitted it; connecting early pays off because the
+// connection takes as many round trips as the admission does. After SetRelayMap, ExpectRelay does nothing.
 func (n *Node) ExpectRelay(server *url.URL) {
 	if server == nil || n.closed.Load() {
 		return
@@ -63,11 +63,11 @@ func (n *Node) ExpectRelay(server *url.URL) {
 	n.updateInfo(func(info *NodeInfo) { info.Region = ServerRegion })
 }
 
-// SetRelayMap says which relays there are. server is the URL by which this process reaches its server, for relays that name
-// none of their own. The node has a home relay when this returns; it may move to a nearer one when it has measured them.
+// SetRelayMap sets the available relays. server is the URL at which this process reaches its server, for relays without a
+// URL of their own. The node has a home relay when this returns; it may move to a nearer one once it has measured them.
 //
-// Relays are reached by an HTTP upgrade at "/derp" below their URL, through the proxy that the environment names, and by a websocket
-// where that does not pass.
+// Relays are reached by an HTTP upgrade at "/derp" below their URL, through the proxy set in the environment, and over a
+// websocket where the upgrade does not get through.
 func (n *Node) SetRelayMap(m RelayMap, server *url.URL) error {
 	known, err := relaysOf(m, server)
 	if err != nil {
@@ -89,16 +89,16 @@ func (n *Node) SetRelayMap(m RelayMap, server *url.URL) error {
 	return nil
 }
 
-// relaysOf is a map in the engine's words.
+// relaysOf converts a map to the engine's type.
 func relaysOf(m RelayMap, server *url.URL) ([]engine.Relay, error) {
 	if len(m.Regions) > maxRegions {
-		return nil, fmt.Errorf("%d regions are too many", len(m.Regions))
+		return nil, fmt.Errorf("too many regions: %d", len(m.Regions))
 	}
 	seen := make(map[int]bool)
 	var relays []engine.Relay
 	for _, region := range m.Regions {
 		if region.ID <= 0 || region.ID > 0xffff || seen[region.ID] {
-			return nil, fmt.Errorf("region %d: the id is out of range or taken", region.ID)
+			return nil, fmt.Errorf("region %d: id is out of range or already in use", region.ID)
 		}
 		if region.STUNPort < 0 || region.STUNPort > 0xffff {
 			return nil, fmt.Errorf("region %d: STUN port %d is out of range", region.ID, region.STUNPort)
@@ -112,7 +112,7 @@ func relaysOf(m RelayMap, server *url.URL) ([]engine.Relay, error) {
 			}
 		}
 		if u == nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, fmt.Errorf("region %d: its URL must be http or https, with a host", region.ID)
+			return nil, fmt.Errorf("region %d: URL must be http or https, with a host", region.ID)
 		}
 		relays = append(relays, engine.Relay{Region: region.ID, Code: region.Code, Name: region.Name, URL: u, STUNPort: region.STUNPort})
 	}

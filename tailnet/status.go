@@ -17,13 +17,14 @@ import (
 // Pong is a peer's answer to a Ping.
 type Pong struct {
 	Latency time.Duration
-	// Direct tells whether it came by a direct path, from Endpoint; otherwise it came through the relay Region (a code).
+	// Direct reports whether the answer came over a direct path, from Endpoint; otherwise it came through the relay Region
+	// (a code).
 	Direct   bool
 	Endpoint netip.AddrPort
 	Region   string
 }
 
-// Ping measures the path to a peer, and makes the node look for a better one. It blocks until the first answer or the end of
+// Ping measures the path to a peer and makes the node look for a better one. It blocks until the first answer or the end of
 // ctx. Early answers may come through a relay. Peers that run plain WireGuard cannot answer.
 func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
 	if n.closed.Load() {
@@ -34,10 +35,10 @@ func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
 		return Pong{}, fmt.Errorf("ping %s: %w", id, ErrUnknownPeer)
 	}
 	if p.WireGuardOnly {
-		return Pong{}, fmt.Errorf("ping %s: it runs plain WireGuard", id)
+		return Pong{}, fmt.Errorf("ping %s: peer runs plain WireGuard", id)
 	}
 	answers := make(chan engine.Pong, 1)
-	again := time.NewTimer(0) // a ping may be lost, and has no answer then
+	again := time.NewTimer(0) // a ping may be lost and is then never answered
 	defer again.Stop()
 	for {
 		select {
@@ -63,8 +64,8 @@ func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
 	}
 }
 
-// Latency is how long the latest ping of a peer took that was answered, by this method's caller or by the node itself while it
-// dialled. 0 means there was none.
+// Latency returns the round-trip time of the latest answered ping of a peer, whether sent by Ping or by the node itself
+// while dialing. It is 0 if there was none.
 func (n *Node) Latency(id uuid.UUID) time.Duration {
 	p := n.peers.id(id)
 	if p == nil {
@@ -79,7 +80,7 @@ func (n *Node) Latency(id uuid.UUID) time.Duration {
 type Path string
 
 const (
-	PathNone   Path = "none" // nothing travelled lately
+	PathNone   Path = "none" // no recent packets
 	PathDirect Path = "direct"
 	PathRelay  Path = "relay"
 )
@@ -100,7 +101,7 @@ type RelayLink struct {
 	ID        int    `json:"id"`
 	Code      string `json:"code"`
 	Connected bool   `json:"connected"`
-	// Websocket tells that the relay is reached through the websocket bridge.
+	// Websocket reports whether the relay is reached over a websocket.
 	Websocket bool          `json:"websocket"`
 	Err       string        `json:"err,omitempty"`     // why the last attempt to connect failed
 	Latency   time.Duration `json:"latency,omitempty"` // in nanoseconds; 0 while not measured
@@ -113,15 +114,15 @@ type PeerStatus struct {
 	Rx       int64          `json:"rx"` // bytes of WireGuard's payload in the current session
 	Tx       int64          `json:"tx"`
 	Path     Path           `json:"path"`
-	Endpoint netip.AddrPort `json:"endpoint"` // where a direct path leads
-	Region   string         `json:"region"`   // code of the relay of a relayed path
-	// LastHandshake moves every two minutes under traffic, and not at all without. It says nothing about liveness.
+	Endpoint netip.AddrPort `json:"endpoint"` // remote end of a direct path
+	Region   string         `json:"region"`   // relay code of a relayed path
+	// LastHandshake advances every two minutes under traffic, and not at all without. It says nothing about liveness.
 	LastHandshake time.Time `json:"last_handshake"`
 	// Latency is the round trip that Measure measured, otherwise 0.
 	Latency time.Duration `json:"latency,omitempty"`
 }
 
-// Status takes a snapshot. It costs time per peer.
+// Status takes a snapshot. Its cost grows with the number of peers.
 func (n *Node) Status() Status {
 	status := Status{
 		ID: n.id, Addr: n.addr, Region: n.Info().Region, Rebinds: n.rebinds.Load(), Relays: n.relayLinks(),
@@ -142,11 +143,12 @@ func (n *Node) Status() Status {
 	return status
 }
 
-// maxMeasured bounds the pings of one Measure.
+// maxMeasured is the maximum number of pings in one Measure.
 const maxMeasured = 64
 
-// Measure is the state of those peers that which names, with the round trip to each that has a path. It blocks until all have
-// answered or ctx ends; a peer that did not answer has no Latency. With more than maxMeasured paths nothing is measured.
+// Measure returns the state of the peers that which selects, with the round-trip time to each that has a path. It blocks
+// until all have answered or ctx ends; a peer that did not answer has no Latency. With more than maxMeasured paths, nothing
+// is measured.
 func (n *Node) Measure(ctx context.Context, which func(uuid.UUID) bool) []PeerStatus {
 	var peers []PeerStatus
 	paths := 0
@@ -167,7 +169,7 @@ func (n *Node) Measure(ctx context.Context, which func(uuid.UUID) bool) []PeerSt
 			continue
 		}
 		pings.Go(func() {
-			if pong, err := n.Ping(ctx, peers[i].ID); err == nil { // an optional measurement: without it the latency is unknown
+			if pong, err := n.Ping(ctx, peers[i].ID); err == nil { // optional: on failure the latency stays unknown
 				peers[i].Latency = max(pong.Latency, time.Microsecond)
 			}
 		})
@@ -188,7 +190,7 @@ func (p *peer) status(seen engine.PeerState) PeerStatus {
 	return status
 }
 
-// relayLinks is the relays in the order of the map, without latencies.
+// relayLinks returns the relays in the order of the map, without latencies.
 func (n *Node) relayLinks() []RelayLink {
 	states := n.engine.RelayStates()
 	var links []RelayLink
@@ -201,13 +203,13 @@ func (n *Node) relayLinks() []RelayLink {
 	return links
 }
 
-// Report is what a node's network allows.
+// Report describes what a node's network allows.
 type Report struct {
 	UDP  bool `json:"udp"`  // a UDP round trip to some relay's STUN server worked
-	IPv4 bool `json:"ipv4"` // by IPv4
-	IPv6 bool `json:"ipv6"` // by IPv6
-	// MappingVariesByDest tells whether the NAT shows different addresses to different servers, which makes direct paths
-	// hard. nil while unknown: it takes two STUN servers.
+	IPv4 bool `json:"ipv4"` // over IPv4
+	IPv6 bool `json:"ipv6"` // over IPv6
+	// MappingVariesByDest reports whether the NAT presents different addresses to different servers, which makes direct
+	// paths hard. It is nil while unknown: telling takes two STUN servers.
 	MappingVariesByDest *bool          `json:"mapping_varies_by_dest"`
 	PublicIPv4          netip.AddrPort `json:"public_ipv4"`
 	PublicIPv6          netip.AddrPort `json:"public_ipv6"`
@@ -215,14 +217,14 @@ type Report struct {
 	Regions             []RegionReport `json:"regions"`          // by id
 }
 
-// RegionReport is what a node's network makes of one relay.
+// RegionReport is the measurement of one relay.
 type RegionReport struct {
 	RelayLink
 	LatencyV4 time.Duration `json:"latency_v4,omitempty"`
 	LatencyV6 time.Duration `json:"latency_v6,omitempty"`
 }
 
-// Netcheck measures the network afresh, on sockets of its own. It blocks for some round trips, or some seconds where UDP is
+// Netcheck measures the network anew, on sockets of its own. It blocks for some round trips, or some seconds where UDP is
 // blocked.
 func (n *Node) Netcheck(ctx context.Context) (Report, error) {
 	if n.closed.Load() {
@@ -230,7 +232,7 @@ func (n *Node) Netcheck(ctx context.Context) (Report, error) {
 	}
 	links := n.relayLinks()
 	if len(links) == 0 {
-		return Report{}, errors.New("check network: there are no relays to check against")
+		return Report{}, errors.New("check network: no relays to check against")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -10,11 +10,11 @@ import (
 	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
-// StreamsVariable is the environment variable that makes a process use TCP inside the mesh where it would use streams, if it is "off".
-// Its peers then do so too. It is for finding out whether streams are to blame for something.
+// StreamsVariable is the environment variable that, if set to "off", makes a process use TCP inside the mesh instead of
+// streams. Its peers then use TCP with it too. It helps to find out whether streams cause a problem.
 const StreamsVariable = "CODER_MESH_STREAMS"
 
-// streamsVersion is the version of the stream protocol that this node speaks, 0 for none.
+// streamsVersion returns the version of the stream protocol that this node speaks, or 0 for none.
 func streamsVersion() int {
 	if os.Getenv(StreamsVariable) == "off" {
 		return 0
@@ -45,7 +45,8 @@ func (n *Node) dialStream(ctx context.Context, p *peer, addr netip.AddrPort) (ne
 	return c, nil
 }
 
-// awaitStream blocks until the peer has accepted a stream. Meanwhile it has the WireGuard session below come about.
+// awaitStream blocks until the peer has accepted a stream. Meanwhile it makes sure that the underlying WireGuard session is
+// established.
 func (n *Node) awaitStream(ctx context.Context, p *peer, raw engine.Stream) error {
 	wait, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -70,8 +71,8 @@ func (n *Node) awaitStream(ctx context.Context, p *peer, raw engine.Stream) erro
 	return raw.Wait(wait)
 }
 
-// Open is Dial for a network of "tcp" that does not wait: what is written travels with the request, and what Dial would return as an error Read and
-// Write do. It does wait where the peer has no streams.
+// Open is like Dial with network "tcp", but does not wait: written data travels with the request, and Read and Write return
+// the errors that Dial would. Open does wait if the peer does not support streams.
 func (n *Node) Open(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
 	p := n.peers.ip(addr.Addr())
 	if n.closed.Load() || p == nil || !n.speaks(p) {

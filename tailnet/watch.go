@@ -7,12 +7,12 @@ import (
 
 const (
 	watchInterval = time.Second
-	// sleepJump is how much further the wall clock must have come than the monotonic one, which stands still while the
-	// machine sleeps. A clock that is merely set looks the same and costs a needless rebind.
+	// sleepJump is how much further the wall clock must have advanced than the monotonic one, which stops while the machine
+	// sleeps. Setting the clock looks the same and costs a needless rebind.
 	sleepJump = 10 * time.Second
 )
 
-// clock is where the watcher gets its time from: real, or a test's.
+// clock is the watcher's source of time: real, or a test's.
 type clock struct {
 	now  func() (wall time.Time, mono time.Duration)
 	tick <-chan time.Time
@@ -32,7 +32,7 @@ func realClock() clock {
 	}
 }
 
-// watch rebinds when the machine has slept, and takes in what was measured.
+// watch rebinds after the machine has slept, and records network measurements.
 func (n *Node) watch(c clock) {
 	defer c.stop()
 	wall, mono := c.now()
@@ -43,11 +43,11 @@ func (n *Node) watch(c clock) {
 		case <-c.tick:
 		}
 		nextWall, nextMono := c.now()
-		// A machine that slept stopped one of the clocks; a process that was stopped missed its ticks.
+		// If the machine slept, one of the clocks stopped; if the process was stopped, it missed its ticks.
 		asleep := max(nextWall.Sub(wall)-(nextMono-mono), nextMono-mono-watchInterval)
 		wall, mono = nextWall, nextMono
 		if asleep >= sleepJump {
-			n.log.Info("the machine slept", "duration", asleep.Round(time.Second))
+			n.log.Info("machine slept", "duration", asleep.Round(time.Second))
 			n.Rebind("sleep")
 		}
 		n.noteMeasured()
@@ -55,14 +55,14 @@ func (n *Node) watch(c clock) {
 }
 
 const (
-	// renewTime is how long a session that was started afresh gets handshakes of this node's making.
+	// renewTime is how long this node keeps starting handshakes for a restarted session.
 	renewTime = 12 * time.Second
 	// renewPatience bounds how a try's budget grows: the peer may not know yet that its old path is void.
 	renewPatience = 3
 )
 
-// renewSessions starts the WireGuard sessions that connections wait for afresh, and does not wait. The other end may have forgotten
-// them: its clock went on while this machine's stood still.
+// renewSessions restarts the WireGuard sessions of watched peers with open connections, without waiting. The peer may have
+// forgotten a session: its clock kept running while this machine's stood still.
 func (n *Node) renewSessions() {
 	for _, p := range n.watchedPeers() {
 		if _, open := p.live.directions(); open && p.live.renewing.CompareAndSwap(false, true) {
@@ -74,8 +74,9 @@ func (n *Node) renewSessions() {
 	}
 }
 
-// renew blocks until the peer has a session, or renewTime is over. A handshake gets lost while the relay connection is being made,
-// and its answer while the peer still sends to where this node was; WireGuard by itself tries again after five seconds.
+// renew blocks until the peer has a session or renewTime is over. A handshake is lost while the relay connection is being
+// established, and its answer is lost while the peer still sends to this node's old address; WireGuard alone retries only
+// after five seconds.
 func (n *Node) renew(p *peer) {
 	for try, begin := 0, time.Now(); time.Since(begin) < renewTime; try++ {
 		seen, _ := p.live.handshakes()
@@ -87,19 +88,19 @@ func (n *Node) renew(p *peer) {
 	}
 }
 
-// moved is called by the engine when the machine's network is another one.
+// moved is called by the engine when the machine's network has changed.
 func (n *Node) moved(networkInterface string) {
 	n.log.Info("network changed", "interface", networkInterface)
 	n.Rebind("network change")
 }
 
-// Rebind opens new sockets, connects to the relay anew and looks for paths again, at once. Connections survive it. reason is
-// for the log.
+// Rebind immediately opens new sockets, reconnects to the relay and searches for paths again. Connections survive it.
+// reason is for the log.
 func (n *Node) Rebind(reason string) {
 	if n.closed.Load() {
 		return
 	}
-	n.log.Debug("rebind", "reason", reason)
+	n.log.Debug("rebinding", "reason", reason)
 	n.forgetMapped()
 	n.engine.Rebind()
 	n.updateInfo(func(info *NodeInfo) { info.Moves, info.Mapped, info.Measured = info.Moves+1, netip.AddrPort{}, false })

@@ -7,35 +7,35 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// The engine finds a dead path when it has something to send, and takes its time: WireGuard asks for a new session after 15
-// seconds of silence and repeats that every 5, a relay connection on a dead TCP connection waits for the kernel's next
-// retransmission, and a path that is back is noticed with the next heartbeat. The watchdog shortens each of these for watched peers with
-// open connections: it listens for signs of life. Without any, it tries the paths four times a second, and the session as soon as a path
-// answers.
+// The engine detects a dead path only when it has something to send, and takes its time: WireGuard asks for a new session
+// after 15 seconds of silence and repeats that every 5, a relay connection over a dead TCP connection waits for the
+// kernel's next retransmission, and a recovered path is noticed only with the next heartbeat. The watchdog shortens each of
+// these for watched peers with open connections: it listens for signs of life. Without any, it tries the paths four times a
+// second, and the session as soon as a path answers.
 const (
 	watchdogTick = 500 * time.Millisecond
-	// alertTick replaces watchdogTick while a path is considered dead; askGap is the time between two tries of it.
+	// alertTick replaces watchdogTick while a path is considered dead; askGap is the time between two attempts on it.
 	alertTick = 50 * time.Millisecond
 	askGap    = 250 * time.Millisecond
 	// quiet is how long a peer may be silent before it is asked for a sign of life.
 	quiet = 2 * time.Second
 	// overdue is how long an answer may take before the path is considered dead.
 	overdue = time.Second
-	// deaf is how long an established session may bring nothing over a path that answers, before it is started afresh.
+	// deaf is how long an established session may receive nothing over a path that answers before it is restarted.
 	deaf = time.Second
-	// breakGap is the shortest time between two relay connections that the watchdog asks for.
+	// breakGap is the minimum time between two renewals of the relay connections that the watchdog requests.
 	breakGap = time.Second
 )
 
-// vitals is what the watchdog has seen of one peer. Only the watchdog's goroutine uses it, except for pong.
+// vitals is what the watchdog has observed of one peer. Only the watchdog's goroutine uses it, except for pong.
 type vitals struct {
 	rx, tx  uint64
-	heard   time.Time // when rx last grew, or the watch began
+	heard   time.Time // when rx last grew, or when watching began
 	sent    time.Time // when tx last grew
 	asked   time.Time // when a sign of life was first asked for
-	tried   time.Time // when it was last asked for
+	tried   time.Time // when one was last asked for
 	stalled time.Time // since when the path is considered dead; zero if it is not
-	reset   time.Time // when the session was last started afresh; zero since it last brought something
+	reset   time.Time // when the session was last restarted; zero if it has received something since
 	pong    *atomic.Int64
 }
 
@@ -44,7 +44,7 @@ func (n *Node) watchdog() {
 	tick := time.NewTicker(watchdogTick)
 	defer tick.Stop()
 	rows := make(map[*live]*vitals)
-	var broke time.Time // when relay connections were last asked to be renewed
+	var broke time.Time // when a renewal of the relay connections was last requested
 	renewed := n.engine.RelaysRenewed()
 	for {
 		select {
@@ -68,7 +68,7 @@ func (n *Node) watchdog() {
 				rows[p.live] = w
 			}
 			if fresh != renewed {
-				w.tried = time.Time{} // there may be a way now that there was not before
+				w.tried = time.Time{} // a new relay connection may provide a path
 			}
 			down = n.check(p, w, outbound, now) || down
 			alert = alert || !w.stalled.IsZero()
@@ -91,7 +91,7 @@ func (n *Node) watchdog() {
 	}
 }
 
-// check repairs the path to one peer. It reports whether not even the relay carries packets to it.
+// check repairs the path to one peer. It reports whether even the relay does not carry packets to it.
 func (n *Node) check(p *peer, w *vitals, outbound bool, now time.Time) (down bool) {
 	rx, tx := n.engine.Traffic(p.Key)
 	if rx != w.rx {
@@ -116,7 +116,7 @@ func (n *Node) check(p *peer, w *vitals, outbound bool, now time.Time) (down boo
 		n.ask(p, w)
 		return false
 	case !w.asked.IsZero() && pong.After(w.asked) && !waiting && w.stalled.IsZero():
-		w.asked = time.Time{} // there was nothing to say
+		w.asked = time.Time{} // the peer is alive and just had nothing to send
 		return false
 	case w.asked.IsZero() || now.Sub(w.asked) < overdue && !pong.After(w.asked):
 		return false
@@ -127,12 +127,12 @@ func (n *Node) check(p *peer, w *vitals, outbound bool, now time.Time) (down boo
 	}
 	if now.Sub(w.tried) >= askGap {
 		n.ask(p, w)
-		n.engine.Echo(p.addr, nil) // if it gets through, the other end knows as early as this one that the path is back
+		n.engine.Echo(p.addr, nil) // if it gets through, both ends learn at the same time that the path is back
 	}
 	if now.Sub(pong) > overdue {
 		return true
 	}
-	// The path answers and the session does not: what is sent now, a handshake if need be, gets through.
+	// The path answers but the session does not: packets sent now, including a handshake if needed, get through.
 	if now.Sub(w.heard) >= deaf && now.Sub(w.reset) >= deaf {
 		if !w.reset.IsZero() {
 			seen, _ := p.live.handshakes()
@@ -173,7 +173,7 @@ func (n *Node) watchedPeers() []*peer {
 	return rows
 }
 
-// revived reports that a dead path works again.
+// revived notifies the owner that a dead path works again.
 func (n *Node) revived() {
 	if n.opts.Revived != nil {
 		n.opts.Revived()
