@@ -15,16 +15,17 @@ import (
 	"tailscale.com/types/key"
 )
 
-// probeGap is how often magicsock is asked again whether a relayed peer has a direct path now. magicsock looks for one at its own
-// pace; this bounds how much longer the relay carries what could go directly.
+// probeGap is the minimum time between probes that ask magicsock whether a relayed peer has a direct path by now. magicsock
+// looks for one at its own pace; probeGap bounds how much longer the relay carries what could go directly.
 const probeGap = 50 * time.Millisecond
 
-// bind is what WireGuard sends and receives with. It sends by magicsock where a direct path is proven, and by the link of the
+// bind is WireGuard's conn.Bind. It sends through magicsock where a direct path is proven, and through the link of the
 // peer's relay otherwise.
 //
-// magicsock does not tell where it would send to, but counts what it sent and where, at once and on the sender's goroutine
-// (Conn.SetConnectionCounter). So a route remembers where its last batch went. While that was a relay, the next ones go to the
-// relay's link, and now and then a packet of one byte, which WireGuard ignores, goes to magicsock to see where it goes.
+// magicsock does not report where it would send, but counts what it sent and where, synchronously on the sender's goroutine
+// (Conn.SetConnectionCounter). So a route remembers where its last batch went. While that was a relay, subsequent batches
+// go to the relay's link, and from time to time a one-byte packet, which WireGuard ignores, goes to magicsock to see where
+// it is sent.
 type bind struct {
 	conn.Bind // magicsock's
 	engine    *Engine
@@ -32,7 +33,7 @@ type bind struct {
 	strangers strangers
 
 	mu   sync.Mutex
-	done chan struct{} // closed while the bind is
+	done chan struct{} // closed while the bind is closed
 }
 
 // route is how packets to a peer travel.
@@ -40,9 +41,9 @@ type route struct {
 	peer key.NodePublic
 
 	mu       sync.Mutex // held while magicsock sends to the peer
-	relayed  int        // the region of the relay that magicsock used last; 0 when it used a direct path, or nothing
-	direct   bool       // it used a direct path
-	reported way        // to the streams
+	relayed  int        // the region of the relay that magicsock last used; 0 if it used a direct path or none
+	direct   bool       // magicsock last used a direct path
+	reported way        // the way last reported to the streams
 	probed   time.Time
 }
 
@@ -53,8 +54,8 @@ type received struct {
 	n    int
 }
 
-// maxPacket is the longest WireGuard packet that relays carry here, in bytes: the tunnel's MTU, rounded up to 16, and 32 of
-// WireGuard's own, with room to spare.
+// maxPacket is the longest WireGuard packet that relays carry here, in bytes: the tunnel's MTU rounded up to 16, plus 32
+// for WireGuard itself, with room to spare.
 const maxPacket = 1536
 
 var packets = sync.Pool{New: func() any { return new([maxPacket]byte) }}
@@ -95,7 +96,7 @@ func (b *bind) Close() error {
 	return b.Bind.Close()
 }
 
-// bounded is fn for a WireGuard that is not busy.
+// bounded wraps fn so that it receives only while WireGuard has room.
 func (b *bind) bounded(fn conn.ReceiveFunc, done <-chan struct{}) conn.ReceiveFunc {
 	return func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
 		b.engine.nic.coming.wait(done)
@@ -105,7 +106,7 @@ func (b *bind) bounded(fn conn.ReceiveFunc, done <-chan struct{}) conn.ReceiveFu
 	}
 }
 
-// arrived takes in a WireGuard packet from a relay. It blocks while WireGuard is busy, until stop is closed.
+// arrived accepts a WireGuard packet from a relay. It blocks while WireGuard is busy, until stop is closed.
 func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
 	if len(data) > maxPacket {
 		return
@@ -121,7 +122,7 @@ func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
 			return
 		}
 		var ok bool
-		if p, ok = b.strangers.take(from); !ok { // introduced did it
+		if p, ok = b.strangers.take(from); !ok { // introduced has taken it
 			return
 		}
 	}
@@ -132,8 +133,8 @@ func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
 	}
 }
 
-// introduced gives WireGuard the handshake that came from a peer before it was one. It does not block: a handshake that finds the
-// queue full is lost, as any packet would be.
+// introduced passes WireGuard the handshake that arrived from a peer before the peer was introduced. It does not block: a
+// handshake that finds the queue full is lost, as any packet would be.
 func (b *bind) introduced(k key.NodePublic) {
 	p, ok := b.strangers.take(k)
 	if !ok {
@@ -146,7 +147,7 @@ func (b *bind) introduced(k key.NodePublic) {
 	}
 }
 
-// receive gives WireGuard what came from relays: one packet, and as many more as are there.
+// receive passes WireGuard the packets that came from relays: it waits for one and takes as many more as are queued.
 func (b *bind) receive(done <-chan struct{}, bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
 	var p received
 	count := 0
@@ -173,7 +174,7 @@ func (b *bind) receive(done <-chan struct{}, bufs [][]byte, sizes []int, eps []c
 	return count, nil
 }
 
-// endpoint is what magicsock calls a peer. It is nil for strangers.
+// endpoint returns magicsock's endpoint for a peer, or nil for strangers.
 func (b *bind) endpoint(k key.NodePublic) conn.Endpoint {
 	raw := rawOf(k)
 	ep, err := b.Bind.ParseEndpoint(hex.EncodeToString(raw[:]))
@@ -229,7 +230,7 @@ const (
 	wayRelayed
 )
 
-// report has the streams adapt to a new way.
+// report tells the streams to adapt when the way to the peer has changed.
 func (b *bind) report(r *route, peer netip.Addr) {
 	way := wayUnknown
 	switch {
@@ -244,12 +245,12 @@ func (b *bind) report(r *route, peer netip.Addr) {
 	}
 }
 
-// probePacket is one byte, behind the room that magicsock wants before each packet.
+// probePacket returns one byte, preceded by the headroom that magicsock needs before each packet.
 func probePacket() []byte { return make([]byte, packet.GeneveFixedHeaderLength+1) }
 
-var errNoRelay = errors.New("the peer's relay is not known")
+var errNoRelay = errors.New("peer's relay is unknown")
 
-// sent is called by magicsock during each Send: see bind. dst is DERP's magic address and the region for a relay.
+// sent is called by magicsock during each Send: see bind. For a relay, dst is DERP's magic address and the region.
 func (b *bind) sent(_ ipproto.Proto, src, dst netip.AddrPort, _, _ int, recv bool) {
 	if recv {
 		return
@@ -258,7 +259,7 @@ func (b *bind) sent(_ ipproto.Proto, src, dst netip.AddrPort, _, _ int, recv boo
 	if r == nil {
 		return
 	}
-	// route.mu is held by the Send that this is part of.
+	// The Send that led to this call holds route.mu.
 	if dst.Addr() == tailcfg.DerpMagicIPAddr {
 		r.route.relayed = int(dst.Port())
 	} else {

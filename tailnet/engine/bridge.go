@@ -28,12 +28,12 @@ import (
 	"tailscale.com/types/key"
 )
 
-// bridge is what magicsock takes for relays: a server on a loopback port of this process, which passes on what it gets to the
-// relayLink of the relay, and hands back disco messages. It serves this process alone: each relay's host name is a secret that only
-// magicsock is told, and the client has to prove the node's own key.
+// bridge is what magicsock takes for relays: a server on a loopback port of this process. It forwards what magicsock sends
+// to the relayLink of the relay, and hands back disco messages. It serves this process only: each relay's host name is a
+// secret that only magicsock knows, and the client must prove that it has the node's own key.
 //
-// It speaks DERP over TLS, as magicsock does with servers, with a certificate that magicsock is told to expect. It listens only while
-// there is a relay for which magicsock has no connection: with one relay, for some milliseconds.
+// It speaks DERP over TLS, as magicsock does with servers, with a certificate that magicsock is configured to expect. It
+// listens only while there is a relay to which magicsock has no connection: with one relay, for a few milliseconds.
 type bridge struct {
 	engine   *Engine
 	secret   key.NodePrivate // the server's key
@@ -45,8 +45,8 @@ type bridge struct {
 	running  sync.WaitGroup
 
 	mu       sync.Mutex
-	listener net.Listener // nil while it does not listen
-	port     int          // of the listener, or of the last one
+	listener net.Listener // nil while not listening
+	port     int          // of the current listener or the last one
 }
 
 func newBridge(e *Engine) (*bridge, error) {
@@ -61,7 +61,7 @@ func newBridge(e *Engine) (*bridge, error) {
 	b.server = &http.Server{
 		Handler:           b,
 		ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog:          log.New(io.Discard, "", 0), // others on this machine may try the port
+		ErrorLog:          log.New(io.Discard, "", 0), // other processes on this machine may connect to the port
 	}
 	return b, nil
 }
@@ -74,7 +74,7 @@ func (b *bridge) close() {
 	b.running.Wait()
 }
 
-// listen opens or closes the bridge. It reports whether magicsock has to be told of another port.
+// listen opens or closes the bridge's listener. It reports whether magicsock must be given a new port.
 func (b *bridge) listen(open bool) (moved bool, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,10 +103,10 @@ func (b *bridge) listen(open bool) (moved bool, _ error) {
 	return b.port != before, nil
 }
 
-// newHost draws the name under which magicsock reaches a relay.
+// newHost generates the random host name under which magicsock reaches a relay.
 func newHost() string { return strings.ToLower(rand.Text()) + ".bridge.invalid" }
 
-// node is the bridge to a relay in magicsock's words.
+// node returns magicsock's description of the bridge to a relay.
 func (b *bridge) node(l *relayLink) *tailcfg.DERPNode {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +121,7 @@ func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	link := b.engine.linkByHost(host)
 	switch {
 	case link == nil:
-		http.Error(w, "this server is not for you", http.StatusForbidden)
+		http.Error(w, "this server serves only its own process", http.StatusForbidden)
 		return
 	case r.URL.Path != "/derp" || !strings.EqualFold(r.Header.Get("Upgrade"), "derp"):
 		http.NotFound(w, r)
@@ -158,7 +158,7 @@ func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// bridgeConn is a connection of magicsock's.
+// bridgeConn is a connection from magicsock.
 type bridgeConn struct {
 	conn  net.Conn
 	alive *time.Timer
@@ -167,8 +167,8 @@ type bridgeConn struct {
 	out *bufio.Writer
 }
 
-// greet does the server's half of DERP's hello: its key, then the client's key and what it has to say in a box between both keys, then
-// the same from the server.
+// greet performs the server's half of DERP's hello: the server sends its key; the client sends its key and its info, sealed
+// between the two keys; then the server sends its own sealed info.
 func (b *bridge) greet(c *bridgeConn, in *bufio.Reader) error {
 	c.conn.SetDeadline(time.Now().Add(relayTimeout))
 	defer c.conn.SetDeadline(time.Time{})
@@ -181,17 +181,17 @@ func (b *bridge) greet(c *bridgeConn, in *bufio.Reader) error {
 		return fmt.Errorf("read hello: %w", err)
 	}
 	if n < derp.KeyLen || n > 64<<10 {
-		return errors.New("the client's hello has no proper length")
+		return errors.New("client hello has an invalid length")
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(in, body); err != nil {
 		return fmt.Errorf("read hello: %w", err)
 	}
 	if string(body[:derp.KeyLen]) != string(rawKey(b.engine.public)) {
-		return errors.New("the client has another key than this node")
+		return errors.New("client key is not this node's key")
 	}
 	if _, ok := b.secret.OpenFrom(b.engine.public, body[derp.KeyLen:]); !ok {
-		return errors.New("the client does not prove its key")
+		return errors.New("client did not prove its key")
 	}
 	info, err := json.Marshal(derp.ServerInfo{Version: derp.ProtocolVersion})
 	if err != nil {
@@ -207,7 +207,7 @@ func rawKey(k key.NodePublic) []byte {
 	return k.AppendTo(nil)
 }
 
-// write sends a frame of the given parts.
+// write sends a frame that consists of the given parts.
 func (c *bridgeConn) write(kind derp.FrameType, parts ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,11 +229,11 @@ func (c *bridgeConn) write(kind derp.FrameType, parts ...[]byte) error {
 // deliver hands a peer's disco message to magicsock.
 func (c *bridgeConn) deliver(from key.NodePublic, data []byte) {
 	if err := c.write(derp.FrameRecvPacket, rawKey(from), data); err != nil {
-		c.conn.Close() // magicsock makes another connection
+		c.conn.Close() // magicsock reconnects
 	}
 }
 
-// keepAlive is called once a minute: magicsock gives a relay up that says nothing for two.
+// keepAlive is called once a minute: magicsock gives up on a relay that is silent for two.
 func (c *bridgeConn) keepAlive() {
 	if err := c.write(derp.FrameKeepAlive); err != nil {
 		c.conn.Close()
@@ -242,7 +242,7 @@ func (c *bridgeConn) keepAlive() {
 	c.alive.Reset(derp.KeepAlive)
 }
 
-// serve passes on what magicsock sends, until it closes the connection.
+// serve forwards what magicsock sends until it closes the connection.
 func (c *bridgeConn) serve(in *bufio.Reader, link *relayLink) error {
 	var buf [derp.KeyLen + maxPacket]byte
 	for {
@@ -259,7 +259,7 @@ func (c *bridgeConn) serve(in *bufio.Reader, link *relayLink) error {
 		if _, err := io.ReadFull(in, buf[:n]); err != nil {
 			return err
 		}
-		if data := buf[derp.KeyLen:n]; len(data) > 1 { // one byte is a probe of bind's
+		if data := buf[derp.KeyLen:n]; len(data) > 1 { // one byte is a probe from bind
 			var peer Key
 			copy(peer[:], buf[:derp.KeyLen])
 			link.send(keyOf(peer), data)
@@ -267,7 +267,7 @@ func (c *bridgeConn) serve(in *bufio.Reader, link *relayLink) error {
 	}
 }
 
-// selfSigned makes a certificate for host, which lives as long as the process.
+// selfSigned creates a certificate for host that is used as long as the process lives.
 func selfSigned(host string) (_ tls.Certificate, hash string, _ error) {
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,10 +11,10 @@ type coalescer struct {
 
 	mu      sync.Mutex
 	waiting []byte
-	gathers bool // else each write is passed on at once
+	gathers bool // if false, each write is passed on at once
 }
 
-// Write takes b. It blocks only when enough has gathered.
+// Write buffers b. It blocks only when enough data has gathered.
 func (c *coalescer) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -25,7 +25,7 @@ func (c *coalescer) Write(b []byte) (int, error) {
 	return len(b), c.flushLocked()
 }
 
-// gather begins to gather.
+// gather starts gathering; until then, each write is passed on at once.
 func (c *coalescer) gather() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,10 +26,10 @@ import (
 	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
-// Key is a Curve25519 key, public or private, in its 32 bytes.
+// Key is a Curve25519 key, public or private, as 32 bytes.
 type Key = [32]byte
 
-// Options of an Engine. All callbacks are required; see the package's documentation for what they must not do.
+// Options configures an Engine. All callbacks are required; see the package documentation for what they must not do.
 type Options struct {
 	Key  Key        // private
 	Addr netip.Addr // the node's own address in the mesh, IPv6
@@ -39,29 +39,29 @@ type Options struct {
 	RelayOnly  bool        // no direct paths
 	ListenPort uint16      // UDP; 0 means any
 	TLS        *tls.Config // for relays; nil means the system's authorities
-	// SendBuffer and RecvBuffer bound what one TCP connection keeps in flight, in bytes. 0 means 1 MiB and 2 MiB.
+	// SendBuffer and RecvBuffer limit what one TCP connection keeps in flight, in bytes. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
 
-	// Admit reports whether a peer may open connections and flows to a port. One that may not gets no answer.
+	// Admit reports whether a peer may open connections and flows to a port. A peer that may not gets no answer.
 	Admit func(peer netip.Addr, port uint16) bool
 	// AdmitEcho reports whether a peer's ICMP echo requests are answered.
 	AdmitEcho func(peer netip.Addr) bool
-	// AcceptTCP and AcceptUDP return who serves what a peer opens, on a goroutine of its own, or nil: then it is refused. To
-	// AcceptTCP a stream is a TCP connection.
+	// AcceptTCP and AcceptUDP return the handler of a connection or flow that a peer opens, to be run on its own goroutine,
+	// or nil to refuse it. To AcceptTCP, a stream is a TCP connection.
 	AcceptTCP func(src, dst netip.AddrPort) func(Conn)
 	AcceptUDP func(src, dst netip.AddrPort) func(*UDPConn)
 
-	// Session tells whether there is a WireGuard session with a peer.
+	// Session is called when a WireGuard session with a peer is established or ends.
 	Session func(peer Key, established bool)
-	// Endpoints tells where the node may be reached directly, best first.
+	// Endpoints is called with the addresses at which the node may be reached directly, best first.
 	Endpoints func([]Endpoint)
-	// Home tells that another relay is the node's home now.
+	// Home is called when another relay has become the node's home.
 	Home func(region int)
-	// Moved tells that the machine's network is another one, and the engine has new sockets.
+	// Moved is called when the machine's network has changed. The owner must then call Rebind.
 	Moved func(networkInterface string)
 }
 
-// Engine is one node's machinery. All methods may be called at any time by any goroutine, unless they say otherwise.
+// Engine is the data path of one node. All methods are safe for concurrent use unless they say otherwise.
 type Engine struct {
 	opts   Options
 	secret key.NodePrivate
@@ -97,7 +97,7 @@ type Engine struct {
 	background sync.WaitGroup
 }
 
-// New makes an engine that knows no peers and no relays yet. Nothing happens before Start.
+// New creates an engine without peers or relays. It does nothing before Start.
 func New(opts Options) (*Engine, error) {
 	netns.SetEnabled(false) // sockets need no mark: this process never owns the machine's default route
 	e := &Engine{
@@ -115,7 +115,8 @@ func New(opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// wire makes the parts and joins them. The order matters: magicsock gets the key before WireGuard, whose handshakes may need a relay.
+// wire creates the parts and connects them. The order matters: magicsock gets the key before WireGuard, whose handshakes
+// may need a relay.
 func (e *Engine) wire() (err error) {
 	e.bus = eventbus.New()
 	e.events = e.bus.Client("codermesh")
@@ -176,7 +177,7 @@ func (e *Engine) wire() (err error) {
 	return nil
 }
 
-// Start begins to receive packets and to call back. It is called once.
+// Start begins receiving packets and invoking callbacks. It must be called once.
 func (e *Engine) Start() error {
 	if err := e.device.Up(); err != nil {
 		return fmt.Errorf("start WireGuard: %w", err)
@@ -197,7 +198,8 @@ func (e *Engine) Start() error {
 	return nil
 }
 
-// Close ends all connections and waits until nothing of the engine runs. It is called once, with no other call under way.
+// Close ends all connections and waits until everything in the engine has stopped. It must be called once, with no other
+// call in progress.
 func (e *Engine) Close() error {
 	close(e.done)
 	if e.events != nil {
@@ -205,7 +207,7 @@ func (e *Engine) Close() error {
 	}
 	e.background.Wait()
 	if e.nic != nil {
-		e.nic.Close() // first: the stack says goodbye to every connection, and would wait for room
+		e.nic.Close() // first: the stack sends a FIN on every connection and would wait for room in the queue
 	}
 	if e.mux != nil {
 		e.mux.Close()
@@ -234,10 +236,10 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetOnline tells whether the node's peers can be told of another home relay. While they cannot, the home stays.
+// SetOnline sets whether the node's peers can currently be told of another home relay. While they cannot, the home stays.
 //
-// This is the one place where the engine poses as a client of a control server: magicsock asks the health tracker whether that
-// client's long poll is connected.
+// This is the only place where the engine poses as a client of a control server: magicsock asks the health tracker whether
+// that client's long poll is connected.
 func (e *Engine) SetOnline(online bool) {
 	if online {
 		e.health.GotStreamedMapResponse()
@@ -246,11 +248,11 @@ func (e *Engine) SetOnline(online bool) {
 	}
 }
 
-// Disco is the public key by which peers prove direct paths. It lasts as long as the engine.
+// Disco returns the public key with which peers prove direct paths. It lasts as long as the engine.
 func (e *Engine) Disco() (k Key) {
 	e.magic.DiscoPublicKey().AppendTo(k[:0])
 	return k
 }
 
-// LocalPort is the UDP port of direct paths.
+// LocalPort returns the UDP port of direct paths.
 func (e *Engine) LocalPort() uint16 { return e.magic.LocalPort() }

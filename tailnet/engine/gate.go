@@ -7,9 +7,10 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// admit reports whether a packet from a peer goes to the network stack. WireGuard has bound its source address to the peer's key.
-// What it opens, if anything, is decided where the stack finds no connection for it: see stack.go. Here pass TCP, UDP, and what
-// ICMP says of these; echo requests of peers that may send them; nothing else, no fragments and no extension headers.
+// admit reports whether a packet from a peer goes to the network stack. WireGuard has bound its source address to the
+// peer's key. Whether it may open a connection is decided where the stack has no connection for it: see stack.go. admit
+// passes TCP, UDP, streams, and the ICMP errors about these, as well as echo requests from peers that may send them. It
+// passes nothing else: no fragments and no extension headers.
 func (e *Engine) admit(packet []byte) bool {
 	if len(packet) < header.IPv6MinimumSize || packet[0]>>4 != header.IPv6Version {
 		return false
@@ -44,7 +45,7 @@ func (e *Engine) admitICMP(from netip.Addr, message []byte) bool {
 	return false
 }
 
-// echoRequest makes a packet that asks to for an answer.
+// echoRequest returns a packet that asks the node at to for an answer.
 func echoRequest(from, to netip.Addr, ident uint16) []byte {
 	packet := make([]byte, header.IPv6MinimumSize+header.ICMPv6EchoMinimumSize)
 	src, dst := tcpip.AddrFrom16(from.As16()), tcpip.AddrFrom16(to.As16())

@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// busyReads within busyTime are a transfer, if they bring busyBytes or more. Each read of a packet or two wakes all that is behind it, so
-	// that a pause pays in which several come. Keystrokes, questions and their answers are shorter. UDP sockets are no place for it: magicsock
-	// reads two packets at once at most, whatever waits.
+	// busyReads reads within busyTime are a transfer if each returns busyBytes or more. Each read of a packet or two wakes
+	// everything downstream, so it pays to pause until several have arrived. Keystrokes, requests and their answers are
+	// shorter. UDP sockets do not benefit: magicsock reads at most two packets at once, however many are waiting.
 	busyReads = 4
 	busyBytes = 1000
 	busyTime  = 2 * time.Millisecond
 	readPause = 500 * time.Microsecond
 )
 
-// patientReader reads many segments at once while many come.
+// patientReader reads many segments at once while many arrive.
 type patientReader struct {
 	from  io.Reader
 	since time.Time

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// maxInside is how many packets may be inside WireGuard in one direction. Each has a buffer of 64 KiB there, of which there is no other
-	// bound, while what streams have on its way is much more than the machine can encrypt at once.
+	// maxInside is the maximum number of packets inside WireGuard in one direction. Each has a buffer of 64 KiB there,
+	// which nothing else limits, while streams have far more in flight than the machine can encrypt at once.
 	maxInside = 512
-	// forgetInside is after how long without one that comes out nothing is taken to be inside: WireGuard drops packets too.
+	// forgetInside is the time without a packet coming out after which WireGuard is considered empty: it drops packets too.
 	forgetInside = 50 * time.Millisecond
 )
 
@@ -19,7 +19,7 @@ const (
 type gauge struct {
 	mu    sync.Mutex
 	count int
-	moved time.Time // when one last came out
+	moved time.Time // when a packet last came out
 	room  notify.Wake
 }
 
@@ -35,7 +35,7 @@ func (g *gauge) enter(n int) {
 	g.count += n
 }
 
-// leave counts n packets that come out. Those that went in uncounted do no harm.
+// leave counts n packets that come out. Packets that went in uncounted do no harm.
 func (g *gauge) leave(n int) {
 	g.mu.Lock()
 	before := g.count
@@ -48,7 +48,7 @@ func (g *gauge) leave(n int) {
 	}
 }
 
-// full reports whether nothing more is to go in.
+// full reports whether no more packets may go in.
 func (g *gauge) full() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *gauge) wait(done <-chan struct{}) {
 		select {
 		case <-g.room:
 			if !g.full() {
-				g.room.Poke() // others may wait too
+				g.room.Poke() // wake the next waiter
 			}
 		case <-timer.C:
 		case <-done:

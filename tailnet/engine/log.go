@@ -9,7 +9,7 @@ import (
 	"tailscale.com/types/logger"
 )
 
-// levelTrace is below slog.LevelDebug: what the libraries call verbose.
+// levelTrace is below slog.LevelDebug, for what the libraries call verbose.
 const levelTrace = slog.LevelDebug - 4
 
 // engineLogf routes the libraries' printf logging to log at debug level. They log public keys, addresses and relay errors, never

@@ -11,7 +11,7 @@ import (
 // Endpoint is an address at which the node may be reached.
 type Endpoint struct {
 	Addr netip.AddrPort
-	STUN bool // a STUN server saw the node there
+	STUN bool // a STUN server observed this address
 }
 
 // endpoints is called by magicsock with its locks held.
@@ -26,13 +26,14 @@ func (e *Engine) endpoints(found []tailcfg.Endpoint) {
 	e.opts.Endpoints(endpoints)
 }
 
-// LocalAddrs is the machine's own addresses: those that others may reach, and loopback addresses.
+// LocalAddrs returns the machine's own addresses: those that others may reach, and loopback addresses.
 func LocalAddrs() (regular, loopback []netip.Addr, err error) { return netmon.LocalAddresses() }
 
-// Measure lets magicsock look at the network, and does not wait. reason is for the log.
+// Measure makes magicsock measure the network. It does not wait. reason is for the log.
 func (e *Engine) Measure(reason string) { e.magic.ReSTUN(reason) }
 
-// Measured is what the latest look at the network found. ok is false before the first. It may wait for one that is under way.
+// Measured returns the result of the latest measurement of the network. ok is false before the first. It may wait for a
+// measurement in progress.
 func (e *Engine) Measured(ctx context.Context) (_ Netcheck, ok bool) {
 	report := e.magic.GetLastNetcheckReport(ctx)
 	if report == nil {

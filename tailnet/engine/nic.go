@@ -21,23 +21,24 @@ import (
 )
 
 const (
-	// mtu is the size of packets in the tunnel: the least that IPv6 allows.
+	// mtu is the size of packets in the tunnel: the minimum that IPv6 allows.
 	mtu = header.IPv6MinimumMTU
-	// nicQueue is how many packets, or segments of up to 64 KiB, wait for WireGuard. A connection that finds it full waits.
+	// nicQueue is how many packets, or segments of up to 64 KiB, may wait for WireGuard. A connection that finds it full
+	// waits.
 	nicQueue = 512
-	// maxGSO is the longest segment that the stack hands over to be cut here, in bytes.
+	// maxGSO is the longest segment that the stack leaves to the nic to split, in bytes.
 	maxGSO = 1<<16 - 1
 )
 
-// batched reports whether packets are cut and joined here, and travel many at a time. Elsewhere magicsock reads and writes one
-// packet per system call, and a batch would only hold more receive buffers.
+// batched reports whether packets are split and joined here and travel in batches. On other systems magicsock reads and
+// writes one packet per system call, and a batch would only take up more receive buffers.
 func batched() bool { return runtime.GOOS == "linux" }
 
-// nic joins the network stack and WireGuard: to the stack it is a link, and its tunDevice is a TUN device to WireGuard.
+// nic connects the network stack and WireGuard: it is a link to the stack, and its tunDevice is a TUN device to WireGuard.
 type nic struct {
-	admit  func(packet []byte) bool // decides about what comes from peers
+	admit  func(packet []byte) bool // decides which packets from peers to accept
 	mux    *stream.Mux              // its packets do not go through the stack
-	active atomic.Int64             // when packets last went through, Unix nanoseconds
+	active atomic.Int64             // when packets last passed, in Unix nanoseconds
 
 	out    chan *stack.PacketBuffer
 	going  *gauge // packets that WireGuard has read and not sent yet
@@ -90,10 +91,10 @@ func (n *nic) attached() stack.NetworkDispatcher {
 	return n.dispatcher
 }
 
-// Close makes the nic take and give nothing any more.
+// Close stops the nic from accepting or delivering packets.
 func (n *nic) Close() { n.once.Do(func() { close(n.done) }) }
 
-// WritePackets takes what the stack sends. It blocks while the queue is full.
+// WritePackets queues what the stack sends. It blocks while the queue is full.
 func (n *nic) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
 	for i, p := range packets.AsSlice() {
 		if !n.queue(p.IncRef()) {
@@ -107,7 +108,7 @@ func (n *nic) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
 	return packets.Len(), nil
 }
 
-// queue passes a packet and its reference on to WireGuard, unless the nic is closed.
+// queue passes a packet and its reference to WireGuard, unless the nic is closed.
 func (n *nic) queue(p *stack.PacketBuffer) bool {
 	select {
 	case <-n.done:
@@ -122,10 +123,10 @@ func (n *nic) queue(p *stack.PacketBuffer) bool {
 	}
 }
 
-// idle is how long no packet went through.
+// idle returns the time since the last packet passed.
 func (n *nic) idle() time.Duration { return time.Since(time.Unix(0, n.active.Load())) }
 
-// inject passes a packet that the stack did not make on to WireGuard, or drops it while the queue is full.
+// inject passes WireGuard a packet that the stack did not create. It drops the packet if the queue is full.
 func (n *nic) inject(packet []byte) {
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
 	select {
@@ -135,14 +136,14 @@ func (n *nic) inject(packet []byte) {
 	}
 }
 
-// joiners join the segments of one TCP connection in a batch of packets.
+// joiners are GRO instances that join the segments of a TCP connection within a batch of packets.
 var joiners = sync.Pool{New: func() any {
 	j := new(gro.GRO)
 	j.Init(true)
 	return j
 }}
 
-// deliver gives packets from peers to the stack. WireGuard has authenticated them, so their checksums are not looked at.
+// deliver passes packets from peers to the stack. WireGuard has authenticated them, so their checksums are not verified.
 func (n *nic) deliver(bufs [][]byte, offset int) {
 	dispatcher := n.attached()
 	if dispatcher == nil {
@@ -184,10 +185,10 @@ func (n *nic) deliver(bufs [][]byte, offset int) {
 	}
 }
 
-// tunDevice is a nic as WireGuard sees it. One goroutine reads it, and one per peer writes to it.
+// tunDevice is the nic as WireGuard sees it. One goroutine reads from it, and one per peer writes to it.
 type tunDevice struct {
 	*nic
-	pending *stack.PacketBuffer // was read and did not fit
+	pending *stack.PacketBuffer // taken from the queue, but did not fit
 }
 
 var _ tun.Device = (*tunDevice)(nil)
@@ -206,7 +207,7 @@ func (t *tunDevice) BatchSize() int {
 
 func (t *tunDevice) Close() error {
 	t.nic.Close()
-	close(t.events) // the device closes once
+	close(t.events) // the device calls Close once
 	return nil
 }
 
@@ -216,7 +217,7 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 	return len(bufs), nil
 }
 
-// Read blocks for a packet of a stream's or the stack's, and takes as many more as are there and fit.
+// Read blocks until the stack or a stream has a packet, and takes as many more as are queued and fit.
 func (t *tunDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	t.going.wait(t.done)
 	count, err := t.read(bufs, sizes, offset)
@@ -257,14 +258,14 @@ func (t *tunDevice) read(bufs [][]byte, sizes []int, offset int) (int, error) {
 		made, err := split(p, bufs[count:], sizes[count:], offset)
 		p.DecRef()
 		if err != nil {
-			return count, fmt.Errorf("cut a segment: %w", err)
+			return count, fmt.Errorf("split segment: %w", err)
 		}
 		count += made
 	}
 	return count, nil
 }
 
-// segments is how many packets a segment is cut into, at most.
+// segments returns the maximum number of packets that a segment is split into.
 func segments(p *stack.PacketBuffer) int {
 	if p.GSOOptions.Type == stack.GSONone || p.GSOOptions.MSS == 0 {
 		return 1
@@ -272,7 +273,8 @@ func segments(p *stack.PacketBuffer) int {
 	return p.Size()/int(p.GSOOptions.MSS) + 1
 }
 
-// split copies a packet of the stack's into buffers, cut into packets that fit the tunnel and with their checksums.
+// split copies a packet from the stack into buffers, split into packets that fit the tunnel and with their checksums filled
+// in.
 func split(p *stack.PacketBuffer, bufs [][]byte, sizes []int, offset int) (int, error) {
 	whole := bufs[0][offset:]
 	n := 0
@@ -287,12 +289,12 @@ func split(p *stack.PacketBuffer, bufs [][]byte, sizes []int, offset int) (int, 
 		opts.GSOType = tun.GSONone
 	case stack.GSOTCPv6:
 		if n < int(gso.L3HdrLen)+header.TCPMinimumSize {
-			return 0, errors.New("it is too short for TCP")
+			return 0, errors.New("segment is too short for TCP")
 		}
 		opts.GSOType = tun.GSOTCPv6
 		opts.HdrLen = gso.L3HdrLen + uint16(header.TCP(whole[gso.L3HdrLen:]).DataOffset())
 	default:
-		return 0, fmt.Errorf("its kind %d is unknown", gso.Type)
+		return 0, fmt.Errorf("unknown GSO type %d", gso.Type)
 	}
 	if opts.GSOType == tun.GSONone && !opts.NeedsCsum {
 		sizes[0] = n

@@ -14,13 +14,13 @@ import (
 	"tailscale.com/wgengine/wgint"
 )
 
-// Peer is a node that this one exchanges packets with. Addr belongs to Key and does not change while the peer is known; the rest
-// may.
+// Peer is a node that this node exchanges packets with. Addr belongs to Key and does not change while the peer is known;
+// the other fields may.
 type Peer struct {
 	Key  Key
 	Addr netip.Addr
-	// Disco is the key by which it proves direct paths. Zero means plain WireGuard: it is reached at Endpoints only, and cannot be
-	// pinged.
+	// Disco is the key with which the peer proves direct paths. Zero means plain WireGuard: the peer is reached at
+	// Endpoints only and cannot be pinged.
 	Disco     Key
 	Region    int // its home relay; 0 while unknown
 	Endpoints []netip.AddrPort
@@ -30,14 +30,14 @@ type Peer struct {
 // row is a peer as magicsock knows it.
 type row struct {
 	Peer
-	id    tailcfg.NodeID // magicsock's number for the key, never used again for another
+	id    tailcfg.NodeID // magicsock's number for the key, never reused for another key
 	route *route
 }
 
-// selfID is magicsock's number for the node itself. Peers get the ones after it.
+// selfID is magicsock's number for the node itself. Peers get the numbers after it.
 const selfID tailcfg.NodeID = 1
 
-// table finds peers. The libraries read it with their own locks held, so code that holds mu must not call them.
+// table looks up peers. The libraries read it with their own locks held, so code that holds mu must not call them.
 type table struct {
 	ops sync.Mutex // serializes changes; held while calling the libraries
 
@@ -89,7 +89,7 @@ func (t *table) drop(k Key) *row {
 	return r
 }
 
-// Upsert introduces a peer, or changes what is known about it. Its WireGuard session and its proven paths stay.
+// Upsert introduces a peer or updates what is known about it. Its WireGuard session and its proven paths are kept.
 func (e *Engine) Upsert(p Peer) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
@@ -99,7 +99,7 @@ func (e *Engine) Upsert(p Peer) {
 	e.bind.introduced(keyOf(p.Key))
 }
 
-// ForgetPaths is Upsert that forgets which paths to the peer were proven.
+// ForgetPaths is like Upsert but forgets which paths to the peer were proven.
 func (e *Engine) ForgetPaths(p Peer) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
@@ -108,7 +108,7 @@ func (e *Engine) ForgetPaths(p Peer) {
 	e.magic.UpsertPeer(node(r))
 }
 
-// Remove forgets a peer: it has no session after that and cannot make one. Its connections have to be ended by their owners.
+// Remove forgets a peer: its session ends and it cannot establish another. The owners of its connections must close them.
 func (e *Engine) Remove(k Key) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
@@ -120,15 +120,16 @@ func (e *Engine) Remove(k Key) {
 	}
 }
 
-// ResetSession ends the WireGuard session with a peer. The next packet starts a handshake at once; WireGuard alone would wait five
-// seconds after the last.
+// ResetSession ends the WireGuard session with a peer. The next packet starts a handshake at once; WireGuard alone would
+// wait until five seconds after the last handshake.
 func (e *Engine) ResetSession(k Key) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
 	e.device.RemovePeer(device.NoisePublicKey(k))
 }
 
-// lookup makes a peer of WireGuard's when its first packet comes or goes. WireGuard's locks are held.
+// lookup configures a peer for WireGuard when its first packet is sent or received. It is called with WireGuard's locks
+// held.
 func (e *Engine) lookup(k device.NoisePublicKey) (*device.NewPeerConfig, bool) {
 	p := e.peers.byKey(Key(k))
 	if p == nil {
@@ -142,7 +143,7 @@ func (e *Engine) lookup(k device.NoisePublicKey) (*device.NewPeerConfig, bool) {
 	return &device.NewPeerConfig{AllowedIPs: []netip.Prefix{netip.PrefixFrom(p.Addr, p.Addr.BitLen())}, Endpoint: endpoint}, true
 }
 
-// node is the peer in magicsock's words.
+// node returns magicsock's description of the peer.
 func node(r *row) tailcfg.NodeView {
 	own := []netip.Prefix{netip.PrefixFrom(r.Addr, r.Addr.BitLen())}
 	n := &tailcfg.Node{
@@ -157,13 +158,13 @@ func node(r *row) tailcfg.NodeView {
 
 func keyOf(k Key) key.NodePublic { return key.NodePublicFromRaw32(mem.B(k[:])) }
 
-// rawOf is keyOf's inverse.
+// rawOf is the inverse of keyOf.
 func rawOf(k key.NodePublic) (raw Key) {
 	k.AppendTo(raw[:0])
 	return raw
 }
 
-// Traffic is how many bytes of WireGuard's payload the current session with a peer brought and took.
+// Traffic returns how many bytes of WireGuard payload were received from and sent to a peer in the current session.
 func (e *Engine) Traffic(k Key) (rx, tx uint64) {
 	if p, ok := e.device.LookupActivePeer(device.NoisePublicKey(k)); ok {
 		return wgint.PeerOf(p).RxBytes(), wgint.PeerOf(p).TxBytes()
@@ -171,16 +172,16 @@ func (e *Engine) Traffic(k Key) (rx, tx uint64) {
 	return 0, 0
 }
 
-// PeerState is what the engine knows of a peer now.
+// PeerState is what the engine currently knows about a peer.
 type PeerState struct {
-	Rx, Tx        uint64 // as Traffic
+	Rx, Tx        uint64 // as returned by Traffic
 	LastHandshake time.Time
-	// Endpoint is where a proven direct path leads. It is invalid without one.
+	// Endpoint is the remote end of a proven direct path. It is invalid if there is none.
 	Endpoint netip.AddrPort
 	Relay    string // the code of the peer's home relay
 }
 
-// PeerStates takes a snapshot of all peers. It costs time per peer.
+// PeerStates takes a snapshot of all peers. Its cost grows with the number of peers.
 func (e *Engine) PeerStates() map[Key]PeerState {
 	builder := &ipnstate.StatusBuilder{WantPeers: true}
 	e.magic.UpdateStatus(builder)

@@ -11,14 +11,14 @@ import (
 // Pong is a peer's answer to a Ping.
 type Pong struct {
 	Latency time.Duration
-	// Endpoint is where a direct answer came from. It is invalid for one that came through the relay Region, a code.
+	// Endpoint is where a direct answer came from. It is invalid if the answer came through the relay Region (a code).
 	Endpoint netip.AddrPort
 	Region   string
-	Err      string // why there was no ping
+	Err      string // why the ping was not sent
 }
 
-// Ping asks a peer for an answer on each path that there may be, and starts the search for a direct one. answered is called once, by
-// another goroutine, with the first answer or the reason why nothing was sent; never when nothing comes back.
+// Ping pings a peer on each possible path and starts the search for a direct one. answered is called once, by another
+// goroutine, with the first answer or the reason why nothing was sent; it is never called if no answer arrives.
 func (e *Engine) Ping(k Key, answered func(Pong)) {
 	r := e.peers.byKey(k)
 	if r == nil {
@@ -34,17 +34,18 @@ func (e *Engine) Ping(k Key, answered func(Pong)) {
 	})
 }
 
-// Echo sends an ICMP echo request through the tunnel, which starts a WireGuard session if there is none. answered is called at most
-// once, and may be nil. A peer answers that admits this node anywhere; its answer says that it received what was sent before.
+// Echo sends an ICMP echo request through the tunnel, which starts a WireGuard session if there is none. answered is called
+// at most once, and may be nil. Only a peer that lets this node open some port answers; its answer means that it received
+// what was sent before.
 func (e *Engine) Echo(to netip.Addr, answered func()) {
 	ident := e.echoes.begin(to, answered)
 	e.nic.inject(echoRequest(e.opts.Addr, to, ident))
 }
 
-// maxEchoes is how many echo requests wait for an answer. Older ones are forgotten.
+// maxEchoes is how many echo requests may wait for an answer. Older ones are forgotten.
 const maxEchoes = 256
 
-// echoes are the echo requests that may be answered. The zero value is ready.
+// echoes holds the echo requests that may still be answered. The zero value is ready to use.
 type echoes struct {
 	mu   sync.Mutex
 	next uint16
@@ -63,7 +64,7 @@ func (s *echoes) begin(to netip.Addr, answered func()) (ident uint16) {
 	return ident
 }
 
-// answered takes in an answer, if the request went to the peer that it comes from.
+// answered handles an answer from from. It ignores answers from peers other than the one the request went to.
 func (s *echoes) answered(from netip.Addr, ident uint16) {
 	s.mu.Lock()
 	slot := &s.open[ident%maxEchoes]

@@ -20,56 +20,58 @@ import (
 )
 
 const (
-	// peerQueue bounds what waits for a relay connection to one peer, in bytes. Senders bound what is on its way themselves, and to them a packet that is
-	// dropped here looks like one that the path has lost.
+	// peerQueue limits what waits for one peer on a relay connection, in bytes. Senders limit what they have in flight
+	// themselves, and a packet dropped here looks to them like one lost on the path.
 	peerQueue = 16 << 20
 	// coalesce is how much is written to a relay at once, in bytes.
 	coalesce = 64 << 10
 
-	relayTimeout   = 5 * time.Second         // for a connection, each way that it is tried
+	relayTimeout   = 5 * time.Second         // for a connection attempt, per method
 	upgradeTimeout = 2500 * time.Millisecond // for the answer to an upgrade
 
-	// A connection is replaced by the first of several attempts, which begin renewGap after each other: the kernel repeats the first
-	// packet of one after a second, so that one that began just before the network came back would take that long.
+	// The first of several attempts to succeed replaces a connection. Attempts start renewGap apart: the kernel retransmits
+	// the first packet of an attempt only after a second, so an attempt that started just before the network came back
+	// would take that long.
 	renewGap   = 250 * time.Millisecond
-	renewTries = 5                            // after each call of renew
-	maxTries   = int(relayTimeout / renewGap) // at one time: one may begin every renewGap, however long each takes
+	renewTries = 5                            // after each call to renew
+	maxTries   = int(relayTimeout / renewGap) // at a time: one may start every renewGap, however long each takes
 
-	// linger is how long a connection is kept that magicsock gave up: after a rebind it wants it again at once.
+	// linger is how long a connection is kept after magicsock gives it up: after a rebind, magicsock wants it again at
+	// once.
 	linger = 5 * time.Second
 
 	minRelayRetry = 100 * time.Millisecond
 	maxRelayRetry = 5 * time.Second
 )
 
-// relayLink is this node's connection to one relay, made while magicsock wants it: always for the home relay, for others while peers
-// that live there are talked to.
+// relayLink is this node's connection to one relay. It is established while magicsock wants it: always for the home relay,
+// and for other relays while this node communicates with peers whose home they are.
 //
-// What goes out waits in a queue for each peer, and the queues take turns, so that a peer that many packets go to does not delay
-// those to others.
+// Outgoing packets wait in one queue per peer. The queues take turns, so that a peer receiving many packets does not delay
+// packets to other peers.
 type relayLink struct {
 	engine *Engine
 	relay  Relay
-	host   string // the bridge's name for it
+	host   string // the bridge's host name for the relay
 
 	done    chan struct{} // closed by close
 	renewal notify.Wake   // renew was called
-	retry   notify.Wake   // do not wait before the next try
+	retry   notify.Wake   // retry without waiting
 	running sync.WaitGroup
 
 	mu        sync.Mutex
-	work      sync.Cond // there is something to send, or a connection or the link ends
+	work      sync.Cond // signaled when there is something to send, or a connection or the link ends
 	wants     map[*bridgeConn]bool
 	wanted    chan struct{} // closed while wants is not empty
-	idle      chan struct{} // closed while it is
-	websocket bool          // the native upgrade does not pass
-	cautious  bool          // a connection has fallen silent, perhaps since something on its way loses large packets
+	idle      chan struct{} // closed while wants is empty
+	websocket bool          // the native upgrade does not get through
+	cautious  bool          // a connection has fallen silent, perhaps because something on its path drops large packets
 	state     RelayState
 	queues    map[key.NodePublic]*queue
-	turns     []*queue // those that are not empty, in the order of their turns
+	turns     []*queue // the non-empty queues, in the order of their turns
 }
 
-// queue is what waits for one peer.
+// queue holds the packets waiting for one peer.
 type queue struct {
 	peer    key.NodePublic
 	packets [][]byte
@@ -87,7 +89,7 @@ func newRelayLink(e *Engine, r Relay, host string) *relayLink {
 	return l
 }
 
-// close ends the link, and waits.
+// close ends the link and waits until it has stopped.
 func (l *relayLink) close() {
 	l.mu.Lock()
 	close(l.done)
@@ -96,7 +98,7 @@ func (l *relayLink) close() {
 	l.running.Wait()
 }
 
-// want keeps the link connected until it is called with false.
+// want keeps the link connected for c until it is called with false.
 func (l *relayLink) want(c *bridgeConn, want bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,14 +125,14 @@ func (l *relayLink) bridged() bool {
 	return len(l.wants) > 1 || len(l.wants) == 1 && !l.wants[expected]
 }
 
-// confirm tells that the relay is one, as was perhaps expected. A relay that refused the node earlier, because it was not admitted
-// yet, is tried again at once.
+// confirm marks an expected relay as confirmed by SetRelays. A relay that refused the node earlier, because the node was
+// not admitted yet, is retried at once.
 func (l *relayLink) confirm() {
 	l.want(expected, false)
 	l.retry.Poke()
 }
 
-// renew replaces the connection as soon as another one is made.
+// renew replaces the connection as soon as a new one is established.
 func (l *relayLink) renew() {
 	l.mu.Lock()
 	l.cautious = true
@@ -139,7 +141,7 @@ func (l *relayLink) renew() {
 	l.retry.Poke()
 }
 
-// send queues a packet for a peer, or drops it when too much waits.
+// send queues a packet for a peer, or drops it if the peer's queue is full.
 func (l *relayLink) send(peer key.NodePublic, data []byte) {
 	if len(data) > maxPacket {
 		return
@@ -163,7 +165,7 @@ func (l *relayLink) send(peer key.NodePublic, data []byte) {
 	}
 }
 
-// next is the packet whose turn it is. It waits for one if wait is set; it is nil when the connection ends.
+// next returns the packet whose turn it is. If wait is set, it waits for one; data is nil when the connection has ended.
 func (l *relayLink) next(c *relayConn, wait bool) (peer key.NodePublic, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +189,7 @@ func (l *relayLink) next(c *relayConn, wait bool) (peer key.NodePublic, data []b
 	return q.peer, data
 }
 
-// forget drops what waits for a peer that is gone.
+// forget drops the packets waiting for a peer that is gone.
 func (l *relayLink) forget(peer key.NodePublic) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,8 +241,8 @@ func (l *relayLink) run() {
 	}
 }
 
-// carry uses a connection, and those that replace it, until one breaks. It reports whether the relay welcomed the last one; err is nil
-// when the link is not wanted any more.
+// carry uses a connection and its replacements until one breaks. It reports whether the relay welcomed the last one; err is
+// nil when the link is no longer wanted.
 func (l *relayLink) carry(c *relayConn) (welcome bool, err error) {
 	for {
 		l.use(c)
@@ -259,7 +261,7 @@ func (l *relayLink) carry(c *relayConn) (welcome bool, err error) {
 	}
 }
 
-// await waits until a connection has broken, is not wanted any more, or has a successor.
+// await waits until a connection breaks, is no longer wanted, or has a successor.
 func (l *relayLink) await(c *relayConn) (next *relayConn, err error) {
 	var over <-chan time.Time // set while the link is not wanted
 	for {
@@ -275,7 +277,7 @@ func (l *relayLink) await(c *relayConn) (next *relayConn, err error) {
 		case <-l.renewal:
 			if next, err := l.connect(renewTries); err == nil {
 				return next, nil
-			} // else the old one may still do
+			} // otherwise the old connection may still work
 		case <-change:
 			if over == nil {
 				over = time.After(linger)
@@ -290,7 +292,7 @@ func (l *relayLink) await(c *relayConn) (next *relayConn, err error) {
 	}
 }
 
-var errUnwanted = errors.New("the connection is not needed any more")
+var errUnwanted = errors.New("connection is no longer needed")
 
 func (l *relayLink) wake() {
 	l.mu.Lock()
@@ -298,7 +300,7 @@ func (l *relayLink) wake() {
 	l.work.Broadcast()
 }
 
-// note records the link's state: connected by c, or not and why.
+// note records the link's state: connected through c, or not connected because of problem.
 func (l *relayLink) note(c *relayConn, problem error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -311,7 +313,7 @@ func (l *relayLink) note(c *relayConn, problem error) {
 	}
 }
 
-// use starts to read and write on a connection.
+// use starts reading from and writing to a connection.
 func (l *relayLink) use(c *relayConn) {
 	l.engine.relaysMade.Add(1)
 	c.running.Go(func() { c.end(l.read(c)); l.wake() })
@@ -365,7 +367,7 @@ func (l *relayLink) read(c *relayConn) error {
 	}
 }
 
-// toMagicsock passes a disco message on.
+// toMagicsock passes a disco message to magicsock.
 func (l *relayLink) toMagicsock(from key.NodePublic, data []byte) {
 	l.mu.Lock()
 	var to *bridgeConn
@@ -380,13 +382,14 @@ func (l *relayLink) toMagicsock(from key.NodePublic, data []byte) {
 	}
 }
 
-// relayConn is a connection to a relay, to which this node has said hello. What it sends is on its way before the relay's answer.
+// relayConn is a connection to a relay to which this node has sent its hello. It sends packets without waiting for the
+// relay's answer.
 type relayConn struct {
 	client    *derp.Client
 	out       *coalescer
 	raw       io.Closer
 	websocket bool
-	welcome   bool // the relay has answered the hello; belongs to the goroutine that reads
+	welcome   bool // the relay has answered the hello; owned by the reading goroutine
 	running   sync.WaitGroup
 
 	once sync.Once
@@ -411,8 +414,8 @@ func (c *relayConn) ended() bool {
 	}
 }
 
-// connect makes a connection: the first one that comes about of one attempt, and tries more, and renewTries more whenever renew is called.
-// It returns an error when all of them have failed.
+// connect establishes a connection: the first to succeed of one attempt, tries additional ones, and renewTries more
+// whenever renew is called. It returns an error when all of them have failed.
 func (l *relayLink) connect(tries int) (*relayConn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -460,8 +463,9 @@ func (l *relayLink) connect(tries int) (*relayConn, error) {
 	}
 }
 
-// attempt makes a connection, each way that it is tried within relayTimeout. It puts something into hello before it says hello, and takes
-// it out if that fails: to the relay, the latest connection that has said hello is the node's.
+// attempt establishes a connection, spending up to relayTimeout on each method it tries. It puts a value into hello before
+// it sends the hello, and takes it out if that fails: the relay takes the latest connection that has sent a hello for the
+// node's.
 func (l *relayLink) attempt(ctx context.Context, hello chan struct{}) (*relayConn, error) {
 	l.mu.Lock()
 	websocket := l.websocket
@@ -477,21 +481,21 @@ func (l *relayLink) attempt(ctx context.Context, hello chan struct{}) (*relayCon
 	if c, err = l.connectBy(ctx, hello, dialWebsocket, true); err != nil {
 		return nil, native
 	}
-	l.engine.log.Info("relay reached by websocket", "addr", l.relay.URL.Host, "reason", native)
+	l.engine.log.Info("connected to relay over websocket", "addr", l.relay.URL.Host, "reason", native)
 	l.mu.Lock()
 	l.websocket = true
 	l.mu.Unlock()
 	return c, nil
 }
 
-// upgradeError is what stands between the node and a relay that it has a connection to: something that does not pass the native upgrade.
-// A relay that cannot be reached at all is not reached by a websocket either.
+// upgradeError means that the node reached something that did not let the native upgrade through, such as a proxy. A relay
+// that cannot be reached at all cannot be reached over a websocket either.
 type upgradeError struct{ err error }
 
 func (e *upgradeError) Error() string { return e.err.Error() }
 func (e *upgradeError) Unwrap() error { return e.err }
 
-// stopWithLink calls stop when the link ends, until the function that it returns is called.
+// stopWithLink calls stop when the link ends, unless release is called first.
 func (l *relayLink) stopWithLink(stop func()) (release func()) {
 	released := make(chan struct{})
 	l.running.Go(func() {

@@ -22,7 +22,7 @@ import (
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
-// Relay is a relay that peers may live at.
+// Relay is a relay that peers may use as their home.
 type Relay struct {
 	Region     int // positive, unique
 	Code, Name string
@@ -33,12 +33,12 @@ type Relay struct {
 // RelayState is the state of the connection to a relay.
 type RelayState struct {
 	Connected bool
-	Websocket bool   // a websocket carries it, since the native upgrade does not pass
-	Problem   string // why the last connection ended or could not be made
+	Websocket bool   // connected over a websocket, since the native upgrade does not get through
+	Problem   string // why the last connection ended or could not be established
 }
 
-// ExpectRelay begins to connect to the relay that SetRelays will probably name, and keeps the connection until then. It does nothing
-// once SetRelays was called.
+// ExpectRelay starts connecting to the relay that SetRelays will probably name, and keeps the connection until then. It
+// does nothing once SetRelays has been called.
 func (e *Engine) ExpectRelay(region int, u *url.URL) {
 	e.relayOps.Lock()
 	defer e.relayOps.Unlock()
@@ -52,10 +52,11 @@ func (e *Engine) ExpectRelay(region int, u *url.URL) {
 	e.links[region] = l
 }
 
-// expected wants a relay on behalf of ExpectRelay.
+// expected is the bridgeConn that stands for ExpectRelay in a link's wants.
 var expected = new(bridgeConn)
 
-// SetRelays says which relays there are and which is home now, 0 for none. A relay that stays where it is keeps its connection.
+// SetRelays sets the available relays and the current home, 0 for none. A relay whose URL does not change keeps its
+// connection.
 func (e *Engine) SetRelays(relays []Relay, home int) {
 	e.relayOps.Lock()
 	defer e.relayOps.Unlock()
@@ -85,13 +86,13 @@ func (e *Engine) SetRelays(relays []Relay, home int) {
 	}
 }
 
-// openBridge makes the bridge listen while a relay lacks magicsock's connection, and tells magicsock the relays if tell is set or the
-// bridge's port has changed.
+// openBridge makes the bridge listen while magicsock lacks a connection to some relay. It gives magicsock the relay map if
+// tell is set or the bridge's port has changed.
 func (e *Engine) openBridge(tell bool) {
 	open := slices.ContainsFunc(e.allLinks(), func(l *relayLink) bool { return !l.bridged() })
 	moved, err := e.bridge.listen(open)
 	if err != nil {
-		e.log.Error("relays cannot be reached", "err", err)
+		e.log.Error("cannot reach relays", "err", err)
 	}
 	if tell || moved {
 		m := e.relayMap(true)
@@ -112,7 +113,7 @@ func (e *Engine) closeRelays() {
 	}
 }
 
-// RelayStates is the state of each relay by its region.
+// RelayStates returns the state of each relay by region.
 func (e *Engine) RelayStates() map[int]RelayState {
 	states := make(map[int]RelayState)
 	for _, l := range e.allLinks() {
@@ -123,17 +124,17 @@ func (e *Engine) RelayStates() map[int]RelayState {
 	return states
 }
 
-// RelayLatencies is how long a packet to each relay's STUN server and back took, as far as it was measured lately.
+// RelayLatencies returns the round-trip time to each relay's STUN server, where it was measured recently.
 func (e *Engine) RelayLatencies() map[int]time.Duration { return e.magic.GetDERPRegionLatency() }
 
-// RenewRelays replaces connections to relays by new ones, as soon as these are made. It does not wait.
+// RenewRelays replaces each connection to a relay with a new one as soon as that is established. It does not wait.
 func (e *Engine) RenewRelays() {
 	for _, l := range e.allLinks() {
 		l.renew()
 	}
 }
 
-// RelaysRenewed is how often a connection to a relay was made.
+// RelaysRenewed returns how often a connection to a relay was established.
 func (e *Engine) RelaysRenewed() uint64 { return e.relaysMade.Load() }
 
 func (e *Engine) allLinks() []*relayLink {
@@ -163,7 +164,8 @@ func (e *Engine) forgetQueues(k key.NodePublic) {
 	}
 }
 
-// relayMap is the relays in magicsock's words: to be reached by the bridge, or as they are, for a look at the network.
+// relayMap returns the relays in magicsock's format: reached through the bridge if bridged is set, or directly, for
+// measuring the network.
 func (e *Engine) relayMap(bridged bool) *tailcfg.DERPMap {
 	m := &tailcfg.DERPMap{OmitDefaultRegions: true, Regions: make(map[int]*tailcfg.DERPRegion)}
 	e.relaysMu.Lock()
@@ -212,7 +214,7 @@ func relayPort(u *url.URL) int {
 	return 80
 }
 
-// Netcheck is what a look at the network found.
+// Netcheck is the result of measuring the network.
 type Netcheck struct {
 	UDP, IPv4, IPv6        bool
 	MappingVariesByDest    *bool // nil while unknown
@@ -233,7 +235,8 @@ func netcheckOf(r *netcheck.Report) Netcheck {
 	return n
 }
 
-// Check measures the network afresh, on sockets of its own. It blocks for some round trips, or some seconds where UDP is blocked.
+// Check measures the network anew, on sockets of its own. It blocks for some round trips, or some seconds where UDP is
+// blocked.
 func (e *Engine) Check(ctx context.Context) (Netcheck, error) {
 	checker := &netcheck.Client{NetMon: e.netmon, Logf: e.logf}
 	if err := checker.Standalone(ctx, ""); err != nil {
@@ -270,12 +273,13 @@ func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *b
 	})
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
 		resp.Body.Close()
-		return nil, nil, &upgradeError{fmt.Errorf("upgrade answered with %s", resp.Status)}
+		return nil, nil, &upgradeError{fmt.Errorf("relay answered upgrade with %s", resp.Status)}
 	}
 	return upgraded{raw, body}, bufio.NewReaderSize(&patientReader{from: body}, coalesce), nil
 }
 
-// upgraded is a connection after an upgrade: its bytes by way of the HTTP client, which may have read some, the rest as it is.
+// upgraded is a connection after an upgrade. It reads and writes through the HTTP client, which may have buffered data, and
+// uses the net.Conn for everything else.
 type upgraded struct {
 	net.Conn
 	body interface {
@@ -289,7 +293,7 @@ func (u upgraded) Read(b []byte) (int, error)  { return u.body.Read(b) }
 func (u upgraded) Write(b []byte) (int, error) { return u.body.Write(b) }
 func (u upgraded) Close() error                { return u.body.Close() }
 
-// dialWebsocket connects to a relay by a websocket, which passes proxies that know no other upgrade.
+// dialWebsocket connects to a relay over a websocket, which gets through proxies that support no other upgrade.
 func dialWebsocket(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *bufio.Reader, error) {
 	u := relay.JoinPath("derp")
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[relay.Scheme]
@@ -310,7 +314,7 @@ type websocketConn struct {
 
 func (c websocketConn) Close() error { return c.ws.CloseNow() }
 
-// transport is how the relay is reached.
+// transport returns the HTTP transport for reaching the relay.
 func (l *relayLink) transport() *http.Transport {
 	t := webdial.Upgrader(l.engine.opts.TLS)
 	t.ResponseHeaderTimeout = upgradeTimeout

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// sockets opens magicsock's UDP sockets, with what a new socket has to be set to before it is used. magicsock calls the place in
-// its options TestOnlyPacketListener; it has no other one.
+// sockets opens magicsock's UDP sockets and sets their options before they are used. magicsock's only hook for this is the
+// option TestOnlyPacketListener.
 type sockets struct{}
 
 func (sockets) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {

@@ -4,5 +4,5 @@ package engine
 
 import "syscall"
 
-// allowFragments has nothing to do: elsewhere the system cuts UDP packets by default.
+// allowFragments does nothing: on other systems, UDP packets may be fragmented by default.
 func allowFragments(_, _ string, _ syscall.RawConn) error { return nil }

@@ -25,37 +25,40 @@ const (
 
 	defaultSendBuffer = 1 << 20
 	defaultRecvBuffer = 2 << 20
-	// firstSendBuffer is what a new connection may take from its writer before it has room for it on the path, in bytes. The stack
-	// lets it grow to twice the congestion window. A larger one would keep bytes from other connections of a stream.
+	// firstSendBuffer is how many bytes a new connection accepts from its writer before the path has room for them. The
+	// stack lets it grow to twice the congestion window. A larger buffer would withhold bytes from other connections of a
+	// stream.
 	firstSendBuffer = 64 << 10
 
-	// maxHandshakes and maxPeerHandshakes bound the TCP handshakes that wait for an answer, of all peers and of each.
+	// maxHandshakes and maxPeerHandshakes limit the TCP handshakes that await an answer, over all peers and per peer.
 	maxHandshakes     = 1024
 	maxPeerHandshakes = 64
 
-	// Keepalives find peers that vanished: after 5 idle minutes, then every minute. Nine unanswered ones, the stack's number, end the
-	// connection, so about a quarter of an hour after its peer vanished. A laptop that slept for less keeps its sessions.
+	// Keepalives detect peers that vanished: after 5 idle minutes, then every minute. Nine unanswered ones (the stack's
+	// default) end the connection, about a quarter of an hour after the peer vanished. A laptop that slept for less keeps
+	// its sessions.
 	keepaliveIdle     = 5 * time.Minute
 	keepaliveInterval = time.Minute
 )
 
-// Bounds of TCP's patience. The stack's own, as everybody's, doubles the pause between two attempts up to two minutes, and gives
-// up after 15: a connection would stay silent for as long again as the path was away.
+// Limits on TCP's retransmission. By default the stack, like most others, doubles the pause between two attempts up to two
+// minutes and gives up after 15: a connection would stay silent for as long again as the path was down.
 const (
-	// minRTO is twice the stack's own. On a long path and a busy machine half of its timeouts came before an answer that was only
-	// late, and each of them begins anew with one packet.
+	// minRTO is twice the stack's default. On a long path and a busy machine, half of the default's timeouts fired before
+	// an answer that was merely late, and each of them restarts from one packet.
 	minRTO = 400 * time.Millisecond
-	// maxRTO is the longest pause between two retransmissions. A round trip that takes longer costs needless ones.
+	// maxRTO is the longest pause between two retransmissions. A longer round trip causes needless retransmissions.
 	maxRTO = time.Second
-	// maxRetries are half an hour of them: longer than a laptop's nap between two trains.
+	// maxRetries allows half an hour of retransmissions: longer than a laptop sleeps between two trains.
 	maxRetries = uint64(30 * time.Minute / maxRTO)
 )
 
-// newStack makes the network stack on a nic.
+// newStack creates the network stack on a nic.
 //
-// Congestion control is Cubic, which unlike Reno ends its slow start when round trips grow, before it has lost a window's worth of
-// packets: docs/decisions/0015-long-paths.md has the figures. Its window overflows an integer some weeks after a connection's last
-// loss; the timeout that follows sets it right. RACK is off: with it the stack retransmits what only came late.
+// Congestion control is Cubic, which unlike Reno leaves slow start when round trips grow, before it has lost a window's
+// worth of packets: docs/decisions/0015-long-paths.md has the figures. Its window overflows an integer some weeks after a
+// connection's last loss; the timeout that follows corrects it. RACK is off: with it, the stack retransmits packets that
+// are merely late.
 func newStack(n *nic, opts Options) (*stack.Stack, error) {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol},
@@ -98,12 +101,12 @@ func newStack(n *nic, opts Options) (*stack.Stack, error) {
 	return s, nil
 }
 
-// handleFlows makes the stack ask about what it has no connection for.
+// handleFlows makes the stack ask about packets that belong to no connection.
 func (e *Engine) handleFlows() {
 	accept := tcp.NewForwarder(e.stack, 0, maxHandshakes, e.acceptTCP)
 	e.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
 		if !e.opts.Admit(addrOf(id.RemoteAddress), id.LocalPort) {
-			return true // dropped: a peer does not learn which ports there are
+			return true // drop it: a peer must not learn which ports are open
 		}
 		if !e.handshakes.begin(id) {
 			return true
@@ -123,14 +126,14 @@ func (e *Engine) handleFlows() {
 	})
 }
 
-// handshakes counts the TCP handshakes that peers have begun.
+// handshakes counts the TCP handshakes that peers have started.
 type handshakes struct {
 	mu      sync.Mutex
 	open    map[stack.TransportEndpointID]bool
 	perPeer map[tcpip.Address]int
 }
 
-// begin notes a handshake. It returns true for the packets of one that is noted already, and false for one too many.
+// begin records a handshake. It returns true for packets of a handshake already recorded, and false if there are too many.
 func (h *handshakes) begin(id stack.TransportEndpointID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,7 +160,7 @@ func (h *handshakes) end(id stack.TransportEndpointID) {
 	}
 }
 
-// acceptTCP serves one connection, on a goroutine of its own.
+// acceptTCP serves one connection, on its own goroutine.
 func (e *Engine) acceptTCP(r *tcp.ForwarderRequest) {
 	id := r.ID()
 	defer e.handshakes.end(id)
@@ -184,12 +187,12 @@ func (e *Engine) acceptUDP(r *udp.ForwarderRequest) bool {
 	src, dst := netip.AddrPortFrom(addrOf(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(addrOf(id.LocalAddress), id.LocalPort)
 	serve := e.opts.AcceptUDP(src, dst)
 	if serve == nil {
-		return false // ICMP says that the port is closed
+		return false // the stack reports the closed port by ICMP
 	}
 	var queue waiter.Queue
 	ep, err := r.CreateEndpoint(&queue)
 	if err != nil {
-		e.log.Debug("cannot take a flow", "peer", src, "err", err.String())
+		e.log.Debug("cannot accept flow", "peer", src, "err", err.String())
 		return true
 	}
 	go serve(&UDPConn{gonet.NewUDPConn(&queue, ep)})
@@ -213,11 +216,11 @@ func newTCPConn(queue *waiter.Queue, ep tcpip.Endpoint) *TCPConn {
 	return &TCPConn{gonet.NewTCPConn(queue, ep), ep}
 }
 
-// Abort ends the connection with a reset, and forgets what was not acknowledged. After a Close alone the stack goes on saying
-// goodbye for as long as it would wait for any answer.
+// Abort ends the connection with a reset and discards unacknowledged data. After Close alone, the stack keeps
+// retransmitting its FIN for as long as it would wait for any other answer.
 func (c *TCPConn) Abort() { c.ep.Abort() }
 
-// Over reports whether the stack sends nothing any more for the connection.
+// Over reports whether the stack has stopped sending for the connection.
 func (c *TCPConn) Over() bool {
 	switch tcp.EndpointState(c.ep.State()) {
 	case tcp.StateClose, tcp.StateError, tcp.StateTimeWait, tcp.StateInitial:
@@ -229,7 +232,8 @@ func (c *TCPConn) Over() bool {
 // UDPConn is a UDP flow with a peer.
 type UDPConn struct{ *gonet.UDPConn }
 
-// DialTCP connects to a peer. It blocks until the connection is there, the peer refuses it (syscall.ECONNREFUSED) or ctx ends.
+// DialTCP connects to a peer. It blocks until the connection is established, the peer refuses it (syscall.ECONNREFUSED) or
+// ctx ends.
 func (e *Engine) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -264,7 +268,7 @@ func (e *Engine) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, erro
 	return nil, errors.New(err.String())
 }
 
-// DialUDP makes a flow to a peer. Nothing is sent.
+// DialUDP creates a flow to a peer. It sends nothing.
 func (e *Engine) DialUDP(to netip.AddrPort) (*UDPConn, error) {
 	remote := fullAddress(to)
 	c, err := gonet.DialUDP(e.stack, nil, &remote, ipv6.ProtocolNumber)

@@ -8,10 +8,12 @@ import (
 	"tailscale.com/types/key"
 )
 
-// strangers keeps the WireGuard handshakes that relays bring from nodes that are not peers yet. The coordinator introduces both nodes at
-// the same time, so the first handshake of one may overtake the other's introduction. WireGuard would repeat it after five seconds.
+// strangers keeps WireGuard handshakes that relays deliver from nodes that are not peers yet. The coordinator introduces
+// both nodes at the same time, so the first handshake of one may overtake the introduction to the other. WireGuard would
+// repeat it only after five seconds.
 //
-// A relay carries packets of admitted nodes only, and what is kept is bounded: one handshake for each of a few nodes, for a short time.
+// A relay carries packets of admitted nodes only, and what is kept is bounded: one handshake for each of a few nodes, for a
+// short time.
 type strangers struct {
 	mu   sync.Mutex
 	kept map[key.NodePublic]strange
@@ -25,11 +27,11 @@ type strange struct {
 
 const (
 	maxStrangers = 64
-	// strangerTime is how long a handshake is kept. Its sender gives it up after a time of this order and begins another.
+	// strangerTime is how long a handshake is kept. Its sender gives up on it after about as long and begins another.
 	strangerTime = 2 * time.Second
 )
 
-// keep takes in a packet that is a handshake, and reports whether it did.
+// keep stores p if it is a handshake and there is room, and reports whether it did.
 func (s *strangers) keep(p received) bool {
 	if p.n != device.MessageInitiationSize || p.buf[0] != device.MessageInitiationType {
 		return false
@@ -53,7 +55,7 @@ func (s *strangers) keep(p received) bool {
 	return true
 }
 
-// take returns the handshake of a node that is a peer now, if one is kept.
+// take removes and returns the handshake kept for a node that has become a peer, if there is one.
 func (s *strangers) take(from key.NodePublic) (p received, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

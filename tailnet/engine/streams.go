@@ -11,21 +11,21 @@ import (
 	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
-// streamProtocol is the IPv6 next header of packets of streams: 253, which RFC 3692 leaves to experiments. Nothing but this program's
-// nodes ever sees them.
+// streamProtocol is the IPv6 next header of stream packets: 253, which RFC 3692 reserves for experiments. Only nodes
+// running this program ever see these packets.
 const streamProtocol = 253
 
 // Conn is a stream or a TCP connection with a peer.
 type Conn interface {
 	net.Conn
 	CloseWrite() error
-	// Abort ends the connection at once, and forgets what was not acknowledged.
+	// Abort ends the connection at once and discards unacknowledged data.
 	Abort()
-	// Over reports whether nothing is sent for the connection any more.
+	// Over reports whether the connection has stopped sending for good.
 	Over() bool
 }
 
-// newMux makes the end of this node's streams.
+// newMux creates this node's end of all streams.
 func newMux(e *Engine) *stream.Mux {
 	own := e.opts.Addr.As16()
 	return stream.New(stream.Options{
@@ -51,22 +51,22 @@ func newMux(e *Engine) *stream.Mux {
 	})
 }
 
-// ephemeral is the opener's port of a stream, for logs: streams are told apart by their numbers.
+// ephemeral returns the opener's port of a stream, for logs: streams are distinguished by their numbers.
 func ephemeral(c *stream.Conn) uint16 { return uint16(49152 + c.Number()%(65536-49152)) }
 
 // Stream is a stream that this node opened.
 type Stream struct{ *stream.Conn }
 
-// Local is the port that logs show for this end.
+// Local returns the port that logs show for this end.
 func (s Stream) Local() uint16 { return ephemeral(s.Conn) }
 
-// DialStream opens a stream to a peer and does not wait: what is written travels with the request. See stream.Conn.Wait.
+// DialStream opens a stream to a peer without waiting: written data travels with the request. See stream.Conn.Wait.
 func (e *Engine) DialStream(to netip.AddrPort) (Stream, error) {
 	c, err := e.mux.Dial(to.Addr(), to.Port())
 	return Stream{c}, err
 }
 
-// inbound gathers the packets of streams in a batch, which come from one peer.
+// inbound gathers the stream packets of a batch that come from one peer.
 type inbound struct {
 	from    netip.Addr
 	packets *[][]byte
