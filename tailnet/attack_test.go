@@ -20,8 +20,8 @@ import (
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
 
-// silence fails the test if the dial brings about a connection. It may be refused, or stay unanswered for a while that is
-// long compared with what an allowed dial takes.
+// silence fails the test if the dial leads to a connection. The dial may be refused, or remain unanswered for a while that
+// is long compared with what an allowed dial takes.
 func silence(t *testing.T, from *tailnet.Node, network string, to netip.AddrPort) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -127,7 +127,8 @@ func isReset(err error) bool {
 	return ok && !op.Timeout()
 }
 
-// TestStranger: a node that knows everything about another, but was not introduced to it, cannot finish a handshake.
+// TestStranger checks that a node that knows everything about another, but was not introduced to it, cannot complete a
+// handshake.
 func TestStranger(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -142,7 +143,7 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// TestStolenAddress: a node that claims another's id has its own key, and WireGuard does not take its word.
+// TestStolenAddress checks that a node cannot claim another's id: it has its own key, and WireGuard verifies keys.
 func TestStolenAddress(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -155,7 +156,7 @@ func TestStolenAddress(t *testing.T) {
 	}
 	silence(t, thief, "tcp", at(server, 7))
 
-	// Even one that was introduced, as somebody else, cannot send from the victim's address.
+	// Even a node that was introduced under another id cannot send from the victim's address.
 	honest := thief.Info()
 	honest.ID = uuid.New()
 	if err := server.Upsert(tailnet.Peer{NodeInfo: honest, Inbound: tailnet.InboundAll}); err != nil {
@@ -169,8 +170,9 @@ func TestStolenAddress(t *testing.T) {
 	c.Close()
 }
 
-// TestNoHostForwarding: the network stack would connect flows that nobody handles to the host: to its loopback interface or,
-// for foreign destinations, into its networks. A peer with all permissions must get neither.
+// TestNoHostForwarding checks that flows without a handler do not reach the host. The network stack would connect them to
+// the host's loopback interface or, for foreign destinations, to its networks. A peer with all permissions must reach
+// neither.
 func TestNoHostForwarding(t *testing.T) {
 	t.Parallel()
 	hit := make(chan string, 10)
@@ -216,7 +218,7 @@ func TestNoHostForwarding(t *testing.T) {
 	}
 }
 
-// TestFloodOfFlows: a peer opens more UDP flows than it may.
+// TestFloodOfFlows checks that a peer cannot open more UDP flows than it may.
 func TestFloodOfFlows(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -237,7 +239,7 @@ func TestFloodOfFlows(t *testing.T) {
 		c.Write([]byte("x"))
 		defer c.Close()
 	}
-	// A TCP connection after them orders the count behind the datagrams.
+	// A subsequent TCP connection ensures that the datagrams have been counted.
 	if _, err := a.Dial(timeout(t), "tcp", at(b, 9)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("dial after the flood: %v", err)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
 
-// BenchmarkStartToDial is what a command pays that makes a node to reach one peer: until its first connection is there.
+// BenchmarkStartToDial measures the time from creating a node to its first connection, as for a command that reaches one
+// peer.
 func BenchmarkStartToDial(b *testing.B) {
 	for name, relayOnly := range paths {
 		b.Run(name, func(b *testing.B) {
@@ -63,7 +64,7 @@ func introduceOnce(b *testing.B, near, far *tailnet.Node) {
 	}
 }
 
-// connected is a connection from one node to another, over a settled path.
+// connected returns a connection from one node to another over a settled path.
 func connected(b *testing.B, relayOnly bool, serve func(net.Conn)) net.Conn {
 	b.Helper()
 	r := tailnettest.NewRelay(b)
@@ -150,7 +151,7 @@ func BenchmarkIdleNode(b *testing.B) {
 
 func residentPeak(b *testing.B) int64 { return resident(b, "VmHWM:") }
 
-// resident reads a figure of this process's memory, in bytes; 0 where there is no /proc.
+// resident returns a field of this process's memory status in bytes, or 0 where there is no /proc.
 func resident(b *testing.B, field string) int64 {
 	b.Helper()
 	status, err := os.ReadFile("/proc/self/status")

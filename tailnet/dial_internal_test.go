@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A dial with a deadline far away tries for hours.
+// A dial with a distant deadline retries for hours.
 func TestBudgetsStayPositive(t *testing.T) {
 	t.Parallel()
 	for tries := range 10_000 {

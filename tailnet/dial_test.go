@@ -54,8 +54,9 @@ func mutePeer(t *testing.T, n *tailnet.Node) (peer tailnet.Peer, handshakes *ato
 	return peer, handshakes, began
 }
 
-// Dials of one peer wait for one handshake. When each of them restarted it, the restarts voided each other's handshakes, and the peer
-// took the rest for replays and a flood: sixteen dials at once could wait until their deadlines.
+// TestDialsShareHandshakes checks that dials of one peer wait for the same handshake. When each of them restarted it, the
+// restarts voided each other's handshakes, and the peer took the rest for replays and a flood: sixteen concurrent dials
+// could wait until their deadlines.
 func TestDialsShareHandshakes(t *testing.T) {
 	t.Parallel()
 	n := tailnettest.NewNode(t, tailnettest.NewRelay(t), tailnet.Options{})
@@ -72,7 +73,7 @@ func TestDialsShareHandshakes(t *testing.T) {
 		})
 	}
 	dials.Wait()
-	// A handshake has at least 0.4 s before it is restarted, so there cannot be more on any machine.
+	// A handshake gets at least 0.4 s before it is restarted, so there cannot be more on any machine.
 	if got, most := handshakes.Load(), int64(1+patience/(400*time.Millisecond)); got == 0 || got > most {
 		t.Errorf("%d handshakes in %s, want 1 to %d", got, patience, most)
 	}

@@ -65,7 +65,7 @@ func Example() {
 		io.Copy(conn, conn)
 	}()
 
-	// Each learns of the other. The laptop may open port 7 of the workspace, and the workspace nothing.
+	// Each node is told about the other. The laptop may open port 7 of the workspace, and the workspace may open nothing.
 	if err := laptop.Upsert(tailnet.Peer{NodeInfo: workspace.Info(), Inbound: tailnet.InboundNone}); err != nil {
 		log.Fatal(err)
 	}

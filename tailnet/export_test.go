@@ -6,7 +6,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// Over reports whether the stack sends nothing any more for a TCP connection of Dial's or a listener's.
+// Over reports whether the stack has stopped sending for a TCP connection from Dial or a listener.
 func Over(c net.Conn) bool { return c.(*tcpConn).Conn.Over() }
 
 // IsStream reports whether a connection is a stream.

@@ -29,23 +29,24 @@ func shortly(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), 1500*time.Millisecond)
 }
 
-// The test below plays in three network namespaces: two nodes in networks of their own, and between them the relay's machine,
-// which routes between the two networks or does not. Each is a process: this test binary, told its role by the environment.
+// The test below runs in three network namespaces: two nodes in networks of their own, and between them the relay's
+// machine, which may or may not route between the two networks. Each is a process running this test binary, with its role
+// set in the environment.
 const roleVariable = "TAILNET_TEST_ROLE"
 
-// message is what the processes and the test tell each other, a line of JSON each.
+// message is what the processes and the test exchange, one line of JSON each.
 type message struct {
 	Admit  *tailnet.PublicKey `json:",omitempty"` // to the relay
 	Ready  *tailnet.NodeInfo  `json:",omitempty"` // from a node: it exists; from the relay: empty
 	Peer   *tailnet.NodeInfo  `json:",omitempty"` // to a node
 	Dial   *uuid.UUID         `json:",omitempty"` // to a node: dial that peer, and keep exchanging bytes
-	Await  tailnet.Path       `json:",omitempty"` // to a node: say so when packets travel like this
+	Await  tailnet.Path       `json:",omitempty"` // to a node: report when packets take this path
 	Done   string             `json:",omitempty"` // from a node: what it did
 	Relays *tailnet.RelayMap  `json:",omitempty"` // to a node
 	Server string             `json:",omitempty"` // to a node
 }
 
-// playRole is what such a process does, until its standard input ends.
+// playRole runs such a process until its standard input ends.
 func playRole(role string) {
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	fail := func(err error) {
@@ -166,8 +167,9 @@ func playRelay(in *json.Decoder, out *json.Encoder, fail func(error)) {
 	}
 }
 
-// TestBlockedThenOpen: without a route between their networks two nodes talk through the relay; with one they find the direct
-// path by themselves; when it is gone again the relay takes over, and no connection breaks.
+// TestBlockedThenOpen checks that two nodes without a route between their networks communicate through the relay, find the
+// direct path without help once there is a route, and fall back to the relay when it is gone, without breaking a
+// connection.
 func TestBlockedThenOpen(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -239,7 +241,7 @@ func TestBlockedThenOpen(t *testing.T) {
 	}
 }
 
-// process is a child in a role.
+// process is a child process that plays a role.
 type process struct {
 	t       *testing.T
 	in      io.WriteCloser
@@ -279,7 +281,7 @@ func (p *process) send(m message) {
 	}
 }
 
-// expect reads until a message is the wanted one. The child's own deadline bounds it.
+// expect reads messages until one matches want. The child's own deadline bounds it.
 func (p *process) expect(want func(message) bool) message {
 	p.t.Helper()
 	for p.out.Scan() {

@@ -36,7 +36,7 @@ func timeout(t *testing.T) context.Context {
 
 func at(n *tailnet.Node, port uint16) netip.AddrPort { return netip.AddrPortFrom(n.Addr(), port) }
 
-// exchange sends something both ways over an echo connection.
+// exchange sends data both ways over an echo connection.
 func exchange(t *testing.T, c net.Conn, size int) {
 	t.Helper()
 	sent := bytes.Repeat([]byte("mesh"), size/4)
@@ -77,7 +77,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// A node that says that it has moved is sent nothing by the path that led to it, and connections go on by the relay.
+// TestMovedPeer checks that no packets go to the old endpoint of a node that reports that it has moved, and that
+// connections continue through the relay.
 func TestMovedPeer(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -98,7 +99,7 @@ func TestMovedPeer(t *testing.T) {
 	if info.Moves <= before.Moves || info.Seq <= before.Seq {
 		t.Errorf("after Rebind the node says %+v, before %+v", info, before)
 	}
-	info.Endpoints = nil // nothing leads there any more
+	info.Endpoints = nil // it is no longer reachable there
 	known.NodeInfo = info
 	if err := a.Upsert(known); err != nil {
 		t.Fatal(err)
@@ -109,8 +110,8 @@ func TestMovedPeer(t *testing.T) {
 	exchange(t, c, 1<<10)
 }
 
-// A peer whose endpoints are not known is reached by the relay. When they are told, a direct path is looked for at once, by whoever
-// is told; they stay known until others are told, or the peer has moved.
+// TestEndpointsToldLater checks that a peer with unknown endpoints is reached through the relay, that a node looks for a
+// direct path as soon as it receives them, and that they remain known until they are replaced or the peer moves.
 func TestEndpointsToldLater(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -138,7 +139,7 @@ func TestEndpointsToldLater(t *testing.T) {
 	if p := a.Status().Peers[0]; p.Path != tailnet.PathRelay {
 		t.Errorf("without endpoints: %+v", p)
 	}
-	tell(b, true) // which sends nothing of its own accord
+	tell(b, true) // which sends nothing unprompted
 	for ctx := timeout(t); b.Status().Peers[0].Path != tailnet.PathDirect; {
 		select {
 		case <-ctx.Done():
@@ -152,8 +153,8 @@ func TestEndpointsToldLater(t *testing.T) {
 	}
 }
 
-// Whether a node is behind a NAT is known as soon as a STUN server has answered, at once where there is none, and again after the
-// node has moved.
+// TestMeasured checks that a node knows whether it is behind a NAT as soon as a STUN server has answered, at once where
+// there is none, and again after it has moved.
 func TestMeasured(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -219,8 +220,8 @@ func TestInfoHasRegionAtOnce(t *testing.T) {
 	}
 }
 
-// TestDialTail dials fresh pairs of nodes, where the first handshake is lost now and then: none may wait for WireGuard's own
-// five seconds, which the deadline of each dial is shorter than.
+// TestDialTail dials fresh pairs of nodes, where the first handshake is occasionally lost. No dial may wait for WireGuard's
+// own five seconds, which exceed each dial's deadline.
 func TestDialTail(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -299,7 +300,7 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// TestPartingWords: what a node writes last, before it closes, arrives, and so does the end of the connection.
+// TestPartingWords checks that the last data a node writes before it closes arrives, followed by the end of the connection.
 func TestPartingWords(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -337,7 +338,8 @@ func TestPartingWords(t *testing.T) {
 	}
 }
 
-// What a peer did not acknowledge is not sent for ever, and not kept, when the peer is gone: neither what was written nor the goodbye.
+// TestNothingStaysOfAPeer checks that data and FINs that a peer did not acknowledge are neither retransmitted forever nor
+// kept once the peer is gone.
 func TestNothingStaysOfAPeer(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -445,7 +447,8 @@ func TestUpsertRefuses(t *testing.T) {
 	}
 }
 
-// Close ends however many connections there were lately: more than the stack's queue has room for, when nobody empties it.
+// TestCloseAfterManyConnections checks that Close completes after any number of recent connections: more than the stack's
+// queue holds when nothing drains it.
 func TestCloseAfterManyConnections(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -459,7 +462,7 @@ func TestCloseAfterManyConnections(t *testing.T) {
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
-		if err := conn.Close(); err != nil { // what closes first remembers the connection for a minute
+		if err := conn.Close(); err != nil { // the end that closes first remembers the connection for a minute
 			t.Fatal(err)
 		}
 	}

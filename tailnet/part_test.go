@@ -12,8 +12,8 @@ import (
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
 
-// Clients come, send, close and are removed at the same moment, as a coordinator does it: the node that stays goes on and can be
-// closed. The engine had a cycle of locks here.
+// TestPeersPartUnderTraffic checks that a node keeps working and can be closed while clients join, send, close and are
+// removed at the same moment, as a coordinator does it. The engine once had a lock cycle here.
 func TestPeersPartUnderTraffic(t *testing.T) {
 	t.Parallel()
 	relay := tailnettest.NewRelay(t)

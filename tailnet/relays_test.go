@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
 
-// websocketOnly is a reverse proxy of the kind that knows one upgrade: it forwards others as plain requests.
+// websocketOnly is a reverse proxy that supports only websocket upgrades: it forwards others as plain requests.
 func websocketOnly(t *testing.T, target *url.URL) http.Handler {
 	t.Helper()
 	proxy := &httputil.ReverseProxy{
@@ -93,7 +93,7 @@ func TestRelayBehindProxy(t *testing.T) {
 	awaitLink(t, b, native)
 	overRelay(t, a, b)
 
-	// Another map without the relay ends its connection; the same map again keeps what there is.
+	// A new map without the relay ends its connection; setting the same map again keeps existing connections.
 	if err := a.SetRelayMap(r.Map, u); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestRelayBehindProxy(t *testing.T) {
 	}
 }
 
-// TestRelayBelowPath: an access URL may have a path.
+// TestRelayBelowPath checks that an access URL may have a path.
 func TestRelayBelowPath(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -126,8 +126,8 @@ func TestRelayBelowPath(t *testing.T) {
 	overRelay(t, a, b)
 }
 
-// TestSchemes: one process reaches relays by http and by https, behind proxies that pass only websockets too, and accepts
-// certificates of a private authority only when it is told to.
+// TestSchemes checks that one process reaches relays over http and https, including behind proxies that pass only
+// websockets, and accepts certificates of a private authority only when configured to.
 func TestSchemes(t *testing.T) {
 	t.Parallel()
 	plain := tailnettest.NewRelay(t)

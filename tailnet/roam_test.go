@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
 
-// TestRebind: connections survive new sockets at either end, on either path.
+// TestRebind checks that connections survive new sockets at either end, on either path.
 func TestRebind(t *testing.T) {
 	t.Parallel()
 	for name, relayOnly := range map[string]bool{"direct": false, "relayed": true} {
@@ -46,7 +46,7 @@ func TestRebind(t *testing.T) {
 	}
 }
 
-// TestOffline: what is there goes on without the coordinator.
+// TestOffline checks that existing connections and peers work without the coordinator.
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -84,7 +84,7 @@ func TestNetcheck(t *testing.T) {
 	}
 }
 
-// TestCloseEndsEverything: handlers, listeners and connections end with the node.
+// TestCloseEndsEverything checks that handlers, listeners and connections end with the node.
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
@@ -93,7 +93,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	b.HandleTCP(func(_, dst netip.AddrPort) (func(net.Conn), bool) {
 		return func(c net.Conn) {
 			close(entered)
-			c.Read(make([]byte, 1)) // nothing ever comes
+			c.Read(make([]byte, 1)) // blocks until the node closes
 			close(left)
 		}, dst.Port() == 7
 	})

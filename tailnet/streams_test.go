@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
 
-// TestStreamsOrTCP: connections are streams between nodes that both have them, and TCP where one has none.
+// TestStreamsOrTCP checks that connections are streams between nodes that both support them, and TCP otherwise.
 func TestStreamsOrTCP(t *testing.T) {
 	for _, relayOnly := range []bool{false, true} {
 		for _, off := range []string{"neither", "the one that dials", "the one that listens"} {
@@ -40,7 +40,7 @@ func TestStreamsOrTCP(t *testing.T) {
 	}
 }
 
-// TestOpen: what is written before there is a session arrives, and a refusal is what Read returns.
+// TestOpen checks that data written before there is a session arrives, and that Read returns a refusal.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)

@@ -46,7 +46,7 @@ func TestWatchNoticesSleep(t *testing.T) {
 		at = reading{at.wall.Add(step.wall), at.mono + step.mono}
 		tick <- time.Time{}
 		readings <- at
-		// The watcher takes the next tick when it has dealt with this one. Nothing happens on that.
+		// The watcher takes the next tick only after it has handled this one. The extra tick has no effect.
 		tick <- time.Time{}
 		readings <- at
 		if got := n.rebinds.Load(); got != step.want {

@@ -16,8 +16,8 @@ import (
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
 
-// TestInteropWithWireGuard: what is on the wire is WireGuard. The other end is the reference userspace implementation,
-// unmodified, with a network stack of its own.
+// TestInteropWithWireGuard checks that the node speaks WireGuard on the wire. The other end is the unmodified reference
+// userspace implementation, with its own network stack.
 func TestInteropWithWireGuard(t *testing.T) {
 	t.Parallel()
 	n := tailnettest.NewNode(t, tailnettest.NewRelay(t), tailnet.Options{})

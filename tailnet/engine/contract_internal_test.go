@@ -18,11 +18,11 @@ import (
 	"tailscale.com/types/ipproto"
 )
 
-// Each test here holds one assumption about a library that the library does not promise. When one fails after an update, its name
-// and comment say what the engine builds on it.
+// Each test in this file checks one assumption about a library that the library does not guarantee. If one fails after an
+// update, its name and comment say what the engine builds on it.
 
-// magicsock counts what it sends on the goroutine that sends, before Send returns, and names the relay by a magic address. The bind
-// learns from it where a peer's packets go.
+// magicsock counts what it sends on the sending goroutine, before Send returns, and identifies a relay by a magic address.
+// The bind learns from this where a peer's packets go.
 func TestContractSendsAreCountedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"relay", "direct"} {
@@ -37,12 +37,12 @@ func TestContractSendsAreCountedAtOnce(t *testing.T) {
 			var ep conn.Endpoint
 			await(t, "the peer has an endpoint", func() bool { ep = a.bind.endpoint(b.public); return ep != nil })
 			r := a.peers.byKey(rawOf(b.public)).route
-			r.mu.Lock() // WireGuard sends nothing meanwhile
+			r.mu.Lock() // keeps WireGuard from sending
 			defer r.mu.Unlock()
 			var counted []netip.AddrPort
 			a.magic.SetConnectionCounter(func(_ ipproto.Proto, src, dst netip.AddrPort, _, _ int, recv bool) {
 				if !recv && src.Addr() == b.opts.Addr {
-					counted = append(counted, dst) // the race detector sees another goroutine here
+					counted = append(counted, dst) // the race detector would catch another goroutine here
 				}
 			})
 			err := a.magic.Send([][]byte{probePacket()}, ep, packet.GeneveFixedHeaderLength)
@@ -57,7 +57,7 @@ func TestContractSendsAreCountedAtOnce(t *testing.T) {
 	}
 }
 
-// magicsock's name of a peer tells the peer's first address: the bind finds its route by that.
+// magicsock's endpoint for a peer reveals the peer's first address: the bind finds its route by that address.
 func TestContractEndpointTellsAddress(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
@@ -67,7 +67,7 @@ func TestContractEndpointTellsAddress(t *testing.T) {
 	}
 }
 
-// WireGuard ignores a packet of one byte, which the bind sends to see where it goes.
+// WireGuard ignores the one-byte packet that the bind sends to see where packets go.
 func TestContractOneByteIsIgnored(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
@@ -89,7 +89,8 @@ func TestContractOneByteIsIgnored(t *testing.T) {
 	}
 }
 
-// magicsock opens all its sockets by TestOnlyPacketListener, the ones after a Rebind too. They must let routers cut packets.
+// magicsock opens all its sockets through TestOnlyPacketListener, including those after a Rebind. They must let routers
+// fragment packets.
 func TestContractSocketsAllowFragments(t *testing.T) {
 	t.Parallel()
 	a := newEngine(t, nil)
@@ -101,7 +102,7 @@ func TestContractSocketsAllowFragments(t *testing.T) {
 	}
 }
 
-// WireGuard drops a packet whose source is another address than that of the peer whose key it came with. All policy is by address.
+// WireGuard drops a packet whose source address is not that of the peer whose key it came with. All policy is by address.
 func TestContractSourceIsBoundToKey(t *testing.T) {
 	t.Parallel()
 	var seen atomic.Int64
@@ -117,7 +118,7 @@ func TestContractSourceIsBoundToKey(t *testing.T) {
 	exchange(t, a, b, 1000)
 	a.nic.inject(echoRequest(mallory, b.opts.Addr, 1))
 	answered := make(chan struct{}, 1)
-	a.Echo(b.opts.Addr, func() { answered <- struct{}{} }) // the packet before has arrived when this one has
+	a.Echo(b.opts.Addr, func() { answered <- struct{}{} }) // once this packet has arrived, so has the previous one
 	select {
 	case <-answered:
 	case <-timeout(t).Done():
@@ -128,7 +129,8 @@ func TestContractSourceIsBoundToKey(t *testing.T) {
 	}
 }
 
-// The stack asks about each flow that it has no connection for, and says nothing when it is told that all is done.
+// The stack asks about each flow that it has no connection for, and sends nothing when the handler reports the packet as
+// handled.
 func TestContractStackAsksAndIsSilent(t *testing.T) {
 	t.Parallel()
 	var admit atomic.Bool
@@ -142,7 +144,7 @@ func TestContractStackAsksAndIsSilent(t *testing.T) {
 	exchange(t, a, b, 1000)
 }
 
-// The stack refuses a connection at once when no handler wants it.
+// The stack refuses a connection at once when there is no handler for it.
 func TestContractRefusal(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, func(o *Options) { o.AcceptTCP = func(_, _ netip.AddrPort) func(Conn) { return nil } })
@@ -151,7 +153,7 @@ func TestContractRefusal(t *testing.T) {
 	}
 }
 
-// Abort ends a connection whose other end will never answer: the stack sends nothing any more for it.
+// Abort ends a connection whose other end will never answer: the stack stops sending for it.
 func TestContractAbort(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
@@ -171,14 +173,14 @@ func TestContractAbort(t *testing.T) {
 	await(t, "the connection is over", c.Over)
 }
 
-// Segments of the stack's are cut into packets that fit the tunnel, and joined on the other side.
+// Segments from the stack are split into packets that fit the tunnel and joined on the other side.
 func TestContractSegments(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
 	exchange(t, a, b, 4<<20)
 }
 
-// A flow's datagrams pass both ways, and ICMP tells that a port is closed.
+// A flow's datagrams pass in both directions, and ICMP reports a closed port.
 func TestContractFlows(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, func(o *Options) {
@@ -215,7 +217,8 @@ func TestContractFlows(t *testing.T) {
 	})
 }
 
-// The network monitor's changes are told apart: another default interface is a move, which the owner deals with.
+// Changes reported by the network monitor are distinguished: a different default interface is a move, which the owner
+// handles.
 func TestContractMoves(t *testing.T) {
 	t.Parallel()
 	var moves atomic.Int64
@@ -237,7 +240,7 @@ func TestContractMoves(t *testing.T) {
 	}
 }
 
-// magicsock keeps its connection to the bridge, and takes disco messages from it: pings come back through the relay.
+// magicsock keeps its connection to the bridge and accepts disco messages from it: pings return through the relay.
 func TestContractDiscoThroughBridge(t *testing.T) {
 	t.Parallel()
 	a, b := relayed(t, nil)
@@ -253,7 +256,8 @@ func TestContractDiscoThroughBridge(t *testing.T) {
 	}
 }
 
-// magicsock measures its mappings again and again only while packets go through the tunnel: it asks how long none did.
+// magicsock repeats its measurement of mappings only while packets pass through the tunnel: it asks how long there have
+// been none.
 func TestContractTrafficIsNoticed(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)

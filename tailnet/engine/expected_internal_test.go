@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// front puts a proxy before a relay that counts its requests, and refuses them while it is shut.
+// front puts a proxy in front of a relay. It counts requests and refuses them while it is shut.
 func front(t *testing.T, r Relay) (_ Relay, requests *atomic.Int32, shut *atomic.Bool) {
 	t.Helper()
 	requests, shut = new(atomic.Int32), new(atomic.Bool)
@@ -40,7 +40,8 @@ func connected(e *Engine) func() bool {
 	return func() bool { return e.RelayStates()[1].Connected }
 }
 
-// A connection is replaced by the first attempt that gets through: an attempt that something swallows holds nothing up.
+// TestRenewAmidLosses checks that the first attempt to succeed replaces a connection: a swallowed attempt does not delay
+// the others.
 func TestRenewAmidLosses(t *testing.T) {
 	t.Parallel()
 	target := newRelay(t)
@@ -76,7 +77,8 @@ func TestRenewAmidLosses(t *testing.T) {
 	}
 }
 
-// Only what answers for the relay, or swallows the upgrade, is tried with a websocket.
+// TestUnreachableIsNotRefused checks that a websocket is tried only if something answers at the relay's address or swallows
+// the upgrade.
 func TestUnreachableIsNotRefused(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
@@ -102,7 +104,7 @@ func TestUnreachableIsNotRefused(t *testing.T) {
 	}
 }
 
-// The connection to the expected relay is the one that carries packets later.
+// TestExpectedRelay checks that the connection to the expected relay is the one that later carries packets.
 func TestExpectedRelay(t *testing.T) {
 	t.Parallel()
 	relay, requests, _ := front(t, newRelay(t))
@@ -113,7 +115,7 @@ func TestExpectedRelay(t *testing.T) {
 		await(t, "the relay is connected before it is named", connected(e))
 		relay.STUNPort = 1
 		e.SetRelays([]Relay{relay}, 1)
-		e.ExpectRelay(2, relay.URL) // too late to mean anything
+		e.ExpectRelay(2, relay.URL) // too late to have an effect
 	}
 	a.Upsert(about(b))
 	b.Upsert(about(a))
@@ -123,7 +125,8 @@ func TestExpectedRelay(t *testing.T) {
 	}
 }
 
-// A relay that refuses the node, since it is not admitted yet, is tried again when it is named.
+// TestExpectedRelayRefuses checks that a relay that refuses the node because it is not admitted yet is retried once
+// SetRelays names it.
 func TestExpectedRelayRefuses(t *testing.T) {
 	t.Parallel()
 	relay, requests, shut := front(t, newRelay(t))
@@ -136,7 +139,7 @@ func TestExpectedRelayRefuses(t *testing.T) {
 	await(t, "the relay is connected", connected(e))
 }
 
-// An expectation that proves wrong leaves nothing behind.
+// TestExpectedRelayIsAnother checks that a wrong expectation leaves nothing behind.
 func TestExpectedRelayIsAnother(t *testing.T) {
 	t.Parallel()
 	wrong, _, _ := front(t, newRelay(t))

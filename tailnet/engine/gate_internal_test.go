@@ -8,12 +8,12 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// gated is an engine of which only the gate works.
+// gated returns an engine in which only the gate works.
 func gated(echo bool) *Engine {
 	return &Engine{opts: Options{Addr: netip.MustParseAddr("fd00::1"), AdmitEcho: func(netip.Addr) bool { return echo }}}
 }
 
-// from is a packet from fd00::2.
+// from returns a packet from fd00::2.
 func from(to string, next uint8, payload []byte) []byte {
 	packet := make([]byte, header.IPv6MinimumSize+len(payload))
 	header.IPv6(packet).Encode(&header.IPv6Fields{
@@ -61,7 +61,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// An answer counts once, and only from the peer that was asked.
+// TestEchoes checks that an answer counts once, and only from the peer that was asked.
 func TestEchoes(t *testing.T) {
 	t.Parallel()
 	var s echoes

@@ -19,14 +19,15 @@ import (
 	"tailscale.com/types/key"
 )
 
-// idleLink is a link that is never connected.
+// idleLink returns a link that is never connected.
 func idleLink(t *testing.T) *relayLink {
 	l := newRelayLink(&Engine{log: slog.New(slog.DiscardHandler)}, Relay{Region: 1}, "host")
 	t.Cleanup(l.close)
 	return l
 }
 
-// Peers take turns, whatever waits for each of them, and their packets keep their order.
+// TestPeersTakeTurns checks that peers take turns, regardless of how much is queued for each, and that their packets stay
+// in order.
 func TestPeersTakeTurns(t *testing.T) {
 	t.Parallel()
 	l := idleLink(t)
@@ -61,7 +62,7 @@ func TestPeersTakeTurns(t *testing.T) {
 	}
 }
 
-// What waits for a peer is bounded, and other peers do not notice.
+// TestQueueIsBounded checks that a peer's queue is bounded, and that a full queue does not affect other peers.
 func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	l := idleLink(t)
@@ -87,7 +88,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestBridgeServesThisNodeOnly: other users of the machine can reach the bridge's port.
+// TestBridgeServesThisNodeOnly checks that the bridge rejects other users of the machine, who can reach its port.
 func TestBridgeServesThisNodeOnly(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
@@ -142,7 +143,7 @@ func TestBridgeServesThisNodeOnly(t *testing.T) {
 		}
 	}
 
-	// One who knows the host still has to prove the node's key.
+	// A client that knows the host name must still prove the node's key.
 	for _, prover := range []struct {
 		what   string
 		secret key.NodePrivate
@@ -194,7 +195,8 @@ func FuzzBridge(f *testing.F) {
 	})
 }
 
-// One peer's handshakes do not take the places of others, and packets of a handshake that is noted need none.
+// TestHandshakesAreBounded checks that one peer's handshakes do not use up the limit of others, and that packets of a
+// recorded handshake do not count again.
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Parallel()
 	h := handshakes{open: make(map[stack.TransportEndpointID]bool), perPeer: make(map[tcpip.Address]int)}
@@ -229,7 +231,8 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 }
 
-// Frames gather until they are many or flushed. Before the hello is over they pass at once.
+// TestCoalescer checks that frames gather until there is enough data or they are flushed. Until the hello is complete, they
+// pass at once.
 func TestCoalescer(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()

@@ -9,7 +9,8 @@ import (
 	"tailscale.com/types/key"
 )
 
-// A handshake that overtakes the introduction of its sender is answered at once when the introduction comes.
+// TestHandshakeBeforeIntroduction checks that a handshake that arrives before the introduction of its sender is answered as
+// soon as the sender is introduced.
 func TestHandshakeBeforeIntroduction(t *testing.T) {
 	t.Parallel()
 	relay := newRelay(t)
@@ -48,7 +49,8 @@ func TestHandshakeBeforeIntroduction(t *testing.T) {
 	}
 }
 
-// Strangers cannot make a node keep much: handshakes alone, one of each stranger, of few of them, for a short time.
+// TestStrangersAreBounded checks that strangers cannot make a node keep much: only handshakes, one per stranger, for few
+// strangers, and for a short time.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	packet := func(from key.NodePublic, kind byte, n int) received {

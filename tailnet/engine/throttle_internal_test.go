@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// faucet puts a TCP proxy before a relay that stops passing on what the relay sends when it is told to, or passes it on in drops.
+// faucet puts a TCP proxy in front of a relay. On demand, the proxy stops forwarding what the relay sends, or forwards it
+// in drops.
 type faucet struct {
 	Relay
 	drip atomic.Int64 // bytes per 10 ms; negative means all, 0 nothing
-	sent atomic.Int64 // bytes that were passed on
+	sent atomic.Int64 // bytes forwarded
 }
 
 func newFaucet(t *testing.T, r Relay) *faucet {
@@ -90,8 +91,8 @@ func (f *faucet) pour(near, far net.Conn, over <-chan struct{}) {
 	}
 }
 
-// A peer behind a relay connection that takes little, or nothing, delays no other pair: neither others of the same sender nor others of the
-// same relay.
+// TestSlowPeerDelaysNoOther checks that a peer whose relay connection accepts little or nothing delays no other pair:
+// neither other pairs with the same sender nor others on the same relay.
 func TestSlowPeerDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for name, drip := range map[string]int64{"reads nothing": 0, "reads slowly": 2 << 10} {
@@ -136,7 +137,7 @@ func TestSlowPeerDelaysNoOther(t *testing.T) {
 						return
 					default:
 					}
-					for range 64 { // a few at a time: the cores are for the others, too
+					for range 64 { // a few at a time, to leave CPU time for the others
 						if n, err := flow.Write(datagram); err == nil {
 							flooded.Add(int64(n))
 						}
@@ -144,7 +145,7 @@ func TestSlowPeerDelaysNoOther(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 			})
-			// More than all queues on the way take: the relay's for a client, and the kernel's.
+			// More than all queues on the way hold: the relay's queue for a client, and the kernel's.
 			await(t, "the slow peer's way is full", func() bool { return flooded.Load() > 16<<20 })
 			exchange(t, sender, other, 1<<20)
 			exchange(t, stranger, other, 1<<20)

@@ -26,7 +26,7 @@ func timeout(t testing.TB) context.Context {
 	return ctx
 }
 
-// await polls until ok.
+// await polls until ok returns true.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx := timeout(t)
@@ -55,7 +55,8 @@ func newRelay(t testing.TB) Relay {
 	return Relay{Region: 1, Code: "test", Name: "Test", URL: u}
 }
 
-// node is an engine with callbacks that admit everything and echo every connection and flow, unless change says otherwise.
+// newEngine starts an engine with callbacks that admit everything and echo every connection and flow, unless change
+// overrides them.
 func newEngine(t testing.TB, change func(*Options)) *Engine {
 	t.Helper()
 	secret := key.NewNode().Raw32()
@@ -102,17 +103,17 @@ func newEngine(t testing.TB, change func(*Options)) *Engine {
 	return e
 }
 
-// about is what others have to know of an engine.
+// about returns what others must know about an engine.
 func about(e *Engine, endpoints ...netip.AddrPort) Peer {
 	return Peer{Key: rawOf(e.public), Addr: e.opts.Addr, Disco: e.Disco(), Region: 1, Endpoints: endpoints, Name: "peer"}
 }
 
-// local is where an engine is reached on this machine.
+// local returns the address of an engine on this machine.
 func local(e *Engine) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), e.LocalPort())
 }
 
-// relayed makes two engines know each other through a relay, without a direct path.
+// relayed returns two engines that know each other through a relay, without a direct path.
 func relayed(t testing.TB, change func(*Options)) (a, b *Engine) {
 	t.Helper()
 	relay := newRelay(t)
@@ -132,7 +133,7 @@ func relayed(t testing.TB, change func(*Options)) (a, b *Engine) {
 	return a, b
 }
 
-// direct makes two engines know each other's endpoints, without a relay.
+// direct returns two engines that know each other's endpoints, without a relay.
 func direct(t testing.TB, change func(*Options)) (a, b *Engine) {
 	t.Helper()
 	a, b = newEngine(t, change), newEngine(t, change)
@@ -146,7 +147,7 @@ func direct(t testing.TB, change func(*Options)) (a, b *Engine) {
 	return a, b
 }
 
-// echo sends bytes to a port of the peer and reads them back.
+// exchange sends bytes to a port of the peer and reads them back.
 func exchange(t testing.TB, a, b *Engine, size int) {
 	t.Helper()
 	c, err := a.DialTCP(timeout(t), netip.AddrPortFrom(b.opts.Addr, 7))
