@@ -76,7 +76,7 @@ func TestPolicyPerPeer(t *testing.T) {
 	}
 	select {
 	case src := <-served:
-		t.Errorf("a handler was asked about %s, whom the policy does not let in", src)
+		t.Errorf("a handler was offered %s, which the policy does not admit", src)
 	default:
 	}
 }
@@ -109,7 +109,7 @@ func TestNarrowedPolicyEndsConnections(t *testing.T) {
 	}
 	cut.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := cut.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !isReset(err) {
-		t.Errorf("connection that the policy no longer allows: got %v, want its end", err)
+		t.Errorf("read from a connection that the policy no longer allows: got %v, want EOF or a reset", err)
 	}
 	exchange(t, kept, 100)
 	silence(t, a, "tcp", at(b, 8))

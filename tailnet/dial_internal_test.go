@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// A dial with a distant deadline retries for hours.
+// TestBudgetsStayPositive checks that budgets do not overflow: a dial with a distant deadline retries for hours.
 func TestBudgetsStayPositive(t *testing.T) {
 	t.Parallel()
 	for tries := range 10_000 {
 		if b := grown(firstBudget, tries); b < firstBudget {
-			t.Fatalf("after %d tries a handshake has %s", tries, b)
+			t.Fatalf("after %d tries the handshake budget is %s", tries, b)
 		}
 	}
 }
@@ -22,14 +22,14 @@ func TestRestartsKeepApart(t *testing.T) {
 		l := newLive()
 		time.Sleep(time.Hour)
 		if seen, _ := l.handshakes(); !l.restart(seen) || l.restart(seen) {
-			t.Fatal("want one restart for all that saw the same handshake")
+			t.Fatal("want one restart for all callers that saw the same handshake")
 		}
 		if seen, _ := l.handshakes(); l.restart(seen) {
-			t.Fatal("a handshake was restarted in the moment in which it began")
+			t.Fatal("a handshake was restarted just after it began")
 		}
 		time.Sleep(restartGap)
 		if seen, futile := l.handshakes(); !l.restart(seen) || seen != 1 || futile != 1 {
-			t.Fatalf("no second restart after %d, %d in vain", seen, futile)
+			t.Fatalf("no second restart after %d restarts, %d of them futile", seen, futile)
 		}
 		l.setSession(true)
 		if _, futile := l.handshakes(); futile != 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/relay"
 )
 
-// Two nodes meet through a relay. In the product the coordinator admits their keys and introduces them.
+// Two nodes connect through a relay. In the product, the coordinator admits their keys and introduces them.
 func Example() {
 	derp, err := relay.New(relay.Options{})
 	if err != nil {
@@ -65,7 +65,7 @@ func Example() {
 		io.Copy(conn, conn)
 	}()
 
-	// Each node is told about the other. The laptop may open port 7 of the workspace, and the workspace may open nothing.
+	// Introduce the nodes to each other. The laptop may open port 7 of the workspace, and the workspace may open nothing.
 	if err := laptop.Upsert(tailnet.Peer{NodeInfo: workspace.Info(), Inbound: tailnet.InboundNone}); err != nil {
 		log.Fatal(err)
 	}

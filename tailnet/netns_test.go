@@ -287,7 +287,7 @@ func (p *process) expect(want func(message) bool) message {
 	for p.out.Scan() {
 		var m message
 		if err := json.Unmarshal(p.out.Bytes(), &m); err != nil {
-			p.t.Fatalf("child says %q: %v", p.out.Text(), err)
+			p.t.Fatalf("child sent %q: %v", p.out.Text(), err)
 		}
 		if want(m) {
 			return m
@@ -296,6 +296,6 @@ func (p *process) expect(want func(message) bool) message {
 			p.onReady(*m.Ready)
 		}
 	}
-	p.t.Fatal("the child ended before it said what was expected")
+	p.t.Fatal("the child exited before sending the expected message")
 	return message{}
 }

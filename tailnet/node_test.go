@@ -97,7 +97,7 @@ func TestMovedPeer(t *testing.T) {
 	b.Rebind("test")
 	info := b.Info()
 	if info.Moves <= before.Moves || info.Seq <= before.Seq {
-		t.Errorf("after Rebind the node says %+v, before %+v", info, before)
+		t.Errorf("info after Rebind: %+v, before: %+v", info, before)
 	}
 	info.Endpoints = nil // it is no longer reachable there
 	known.NodeInfo = info
@@ -149,7 +149,7 @@ func TestEndpointsToldLater(t *testing.T) {
 	}
 	tell(b, false)
 	if p := b.Peers()[0]; len(p.Endpoints) == 0 || b.Status().Peers[0].Path != tailnet.PathDirect {
-		t.Errorf("news without endpoints: %+v, %+v", p, b.Status().Peers[0])
+		t.Errorf("update without endpoints: %+v, %+v", p, b.Status().Peers[0])
 	}
 }
 
@@ -238,7 +238,7 @@ func TestDialTail(t *testing.T) {
 			if err != nil {
 				t.Fatalf("dial (relay only: %t): %v\nfrom %+v\nto %+v", relayOnly, err, a.Status(), b.Status())
 			}
-			t.Logf("dialled in %s", time.Since(start))
+			t.Logf("dialed in %s", time.Since(start))
 			c.Close()
 			a.Close()
 			b.Close()
@@ -334,7 +334,7 @@ func TestPartingWords(t *testing.T) {
 	}()
 	a.Close()
 	if end := <-read; end.err != nil || string(end.got) != "farewell" {
-		t.Fatalf("the other end got %q, %v; want %q and the end", end.got, end.err, "farewell")
+		t.Fatalf("the other end got %q, %v; want %q and EOF", end.got, end.err, "farewell")
 	}
 }
 
@@ -377,7 +377,7 @@ func TestNothingStaysOfAPeer(t *testing.T) {
 			_, err = c.Write(make([]byte, 1<<16))
 		}
 		if e, ok := errors.AsType[net.Error](err); !ok || !e.Timeout() {
-			t.Fatalf("write to nobody: %v", err)
+			t.Fatalf("write to a removed peer: %v", err)
 		}
 		err = nil
 	}
@@ -388,7 +388,7 @@ func TestNothingStaysOfAPeer(t *testing.T) {
 	b.Remove(a.ID())
 	for i, c := range conns {
 		if !tailnet.Over(c) {
-			t.Errorf("connection %d goes on after its peer", i)
+			t.Errorf("connection %d outlives its peer", i)
 		}
 	}
 }
@@ -430,20 +430,20 @@ func TestUpsertRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, p := range map[string]tailnet.Peer{
-		"no id":               change(func(i *tailnet.NodeInfo) { i.ID = uuid.Nil }),
-		"no key":              change(func(i *tailnet.NodeInfo) { i.Key = tailnet.PublicKey{} }),
-		"no disco key":        change(func(i *tailnet.NodeInfo) { i.Disco = tailnet.DiscoKey{} }),
-		"own id":              change(func(i *tailnet.NodeInfo) { i.ID = a.ID() }),
-		"own key":             change(func(i *tailnet.NodeInfo) { i.Key = a.PublicKey() }),
-		"somebody else's key": change(func(i *tailnet.NodeInfo) { i.ID = uuid.New() }),
-		"odd region":          change(func(i *tailnet.NodeInfo) { i.Region = 1 << 20 }),
+		"no id":              change(func(i *tailnet.NodeInfo) { i.ID = uuid.Nil }),
+		"no key":             change(func(i *tailnet.NodeInfo) { i.Key = tailnet.PublicKey{} }),
+		"no disco key":       change(func(i *tailnet.NodeInfo) { i.Disco = tailnet.DiscoKey{} }),
+		"own id":             change(func(i *tailnet.NodeInfo) { i.ID = a.ID() }),
+		"own key":            change(func(i *tailnet.NodeInfo) { i.Key = a.PublicKey() }),
+		"another node's key": change(func(i *tailnet.NodeInfo) { i.ID = uuid.New() }),
+		"odd region":         change(func(i *tailnet.NodeInfo) { i.Region = 1 << 20 }),
 	} {
 		if err := a.Upsert(p); err == nil {
 			t.Errorf("%s: got no error", name)
 		}
 	}
 	if peers := a.Peers(); len(peers) != 1 || peers[0].ID != b.ID() {
-		t.Errorf("peers after refused ones: %+v", peers)
+		t.Errorf("peers after rejected ones: %+v", peers)
 	}
 }
 
@@ -471,6 +471,6 @@ func TestCloseAfterManyConnections(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(30 * time.Second):
-		t.Fatal("Close does not return")
+		t.Fatal("Close did not return")
 	}
 }

@@ -102,7 +102,7 @@ func TestRelayBehindProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.WaitConnected(timeout(t), a.PublicKey(), false); err != nil {
-		t.Errorf("the relay was taken from the map, and the node stays connected: %v", err)
+		t.Errorf("the node stays connected to a relay that was removed from the map: %v", err)
 	}
 	if info := a.Info(); info.Region != 0 {
 		t.Errorf("home region without relays: got %d, want 0", info.Region)

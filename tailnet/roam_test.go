@@ -120,7 +120,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	select {
 	case <-left:
 	default:
-		t.Error("Close returned, and a handler still runs")
+		t.Error("a handler still runs after Close returned")
 	}
 	if err := <-accepting; err == nil {
 		t.Error("Accept on a closed node: got no error")
@@ -130,7 +130,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := c.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
-		t.Errorf("read from a node that closed: got %v, want the end", err)
+		t.Errorf("read from a closed node: got %v, want an error other than a timeout", err)
 	}
 }
 
@@ -169,7 +169,7 @@ func FuzzKeys(f *testing.F) {
 		var disco tailnet.DiscoKey
 		var private tailnet.PrivateKey
 		if disco.UnmarshalText(text) == nil && private.UnmarshalText(text) == nil {
-			t.Errorf("%q is two kinds of key", text)
+			t.Errorf("%q parses as two kinds of key", text)
 		}
 	})
 }

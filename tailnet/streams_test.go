@@ -33,7 +33,7 @@ func TestStreamsOrTCP(t *testing.T) {
 				}
 				exchange(t, c, 1<<20)
 				if _, err := a.Dial(timeout(t), "tcp", at(b, 8)); !errors.Is(err, syscall.ECONNREFUSED) {
-					t.Errorf("dial a port that nothing serves: %v", err)
+					t.Errorf("dial an unserved port: %v", err)
 				}
 			})
 		}
@@ -59,7 +59,7 @@ func TestOpen(t *testing.T) {
 	}
 	defer refused.Close()
 	if _, err := refused.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("read from a port that nothing serves: %v", err)
+		t.Errorf("read from an unserved port: %v", err)
 	}
 	b.Remove(a.ID())
 	a.Remove(b.ID())

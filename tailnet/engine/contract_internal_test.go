@@ -21,8 +21,8 @@ import (
 // Each test in this file checks one assumption about a library that the library does not guarantee. If one fails after an
 // update, its name and comment say what the engine builds on it.
 
-// magicsock counts what it sends on the sending goroutine, before Send returns, and identifies a relay by a magic address.
-// The bind learns from this where a peer's packets go.
+// TestContractSendsAreCountedAtOnce checks that magicsock counts what it sends on the sending goroutine, before Send
+// returns, and identifies a relay by a magic address. The bind learns from this where a peer's packets go.
 func TestContractSendsAreCountedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"relay", "direct"} {
@@ -51,13 +51,14 @@ func TestContractSendsAreCountedAtOnce(t *testing.T) {
 				t.Fatalf("counted %v, %v; want one", counted, err)
 			}
 			if isRelay := counted[0] == netip.AddrPortFrom(tailcfg.DerpMagicIPAddr, 1); isRelay != (path == "relay") {
-				t.Errorf("it went to %v", counted[0])
+				t.Errorf("packet went to %v", counted[0])
 			}
 		})
 	}
 }
 
-// magicsock's endpoint for a peer reveals the peer's first address: the bind finds its route by that address.
+// TestContractEndpointTellsAddress checks that magicsock's endpoint for a peer reveals the peer's first address: the bind
+// finds its route by that address.
 func TestContractEndpointTellsAddress(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
@@ -67,7 +68,8 @@ func TestContractEndpointTellsAddress(t *testing.T) {
 	}
 }
 
-// WireGuard ignores the one-byte packet that the bind sends to see where packets go.
+// TestContractOneByteIsIgnored checks that WireGuard ignores the one-byte packet that the bind sends to see where packets
+// go.
 func TestContractOneByteIsIgnored(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
@@ -89,20 +91,21 @@ func TestContractOneByteIsIgnored(t *testing.T) {
 	}
 }
 
-// magicsock opens all its sockets through TestOnlyPacketListener, including those after a Rebind. They must let routers
-// fragment packets.
+// TestContractSocketsAllowFragments checks that magicsock opens all its sockets through TestOnlyPacketListener, including
+// those after a Rebind. They must let routers fragment packets.
 func TestContractSocketsAllowFragments(t *testing.T) {
 	t.Parallel()
 	a := newEngine(t, nil)
 	for _, when := range []string{"at first", "after a rebind"} {
 		if set, err := a.magic.DontFragSetting(); set || err != nil {
-			t.Errorf("%s: packets may not be cut: %v, %v", when, set, err)
+			t.Errorf("%s: packets may not be fragmented: %v, %v", when, set, err)
 		}
 		a.Rebind()
 	}
 }
 
-// WireGuard drops a packet whose source address is not that of the peer whose key it came with. All policy is by address.
+// TestContractSourceIsBoundToKey checks that WireGuard drops a packet whose source address is not that of the peer whose
+// key it came with. All policy is by address.
 func TestContractSourceIsBoundToKey(t *testing.T) {
 	t.Parallel()
 	var seen atomic.Int64
@@ -129,8 +132,8 @@ func TestContractSourceIsBoundToKey(t *testing.T) {
 	}
 }
 
-// The stack asks about each flow that it has no connection for, and sends nothing when the handler reports the packet as
-// handled.
+// TestContractStackAsksAndIsSilent checks that the stack asks about each flow that it has no connection for, and sends
+// nothing when the handler reports the packet as handled.
 func TestContractStackAsksAndIsSilent(t *testing.T) {
 	t.Parallel()
 	var admit atomic.Bool
@@ -138,13 +141,13 @@ func TestContractStackAsksAndIsSilent(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if _, err := a.DialTCP(short, netip.AddrPortFrom(b.opts.Addr, 7)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a port that is not admitted: got %v, want silence", err)
+		t.Errorf("dial a port that is not admitted: got %v, want a timeout", err)
 	}
 	admit.Store(true)
 	exchange(t, a, b, 1000)
 }
 
-// The stack refuses a connection at once when there is no handler for it.
+// TestContractRefusal checks that the stack refuses a connection at once when there is no handler for it.
 func TestContractRefusal(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, func(o *Options) { o.AcceptTCP = func(_, _ netip.AddrPort) func(Conn) { return nil } })
@@ -153,7 +156,7 @@ func TestContractRefusal(t *testing.T) {
 	}
 }
 
-// Abort ends a connection whose other end will never answer: the stack stops sending for it.
+// TestContractAbort checks that Abort ends a connection whose other end will never answer: the stack stops sending for it.
 func TestContractAbort(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
@@ -173,14 +176,15 @@ func TestContractAbort(t *testing.T) {
 	await(t, "the connection is over", c.Over)
 }
 
-// Segments from the stack are split into packets that fit the tunnel and joined on the other side.
+// TestContractSegments checks that segments from the stack are split into packets that fit the tunnel and joined on the
+// other side.
 func TestContractSegments(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
 	exchange(t, a, b, 4<<20)
 }
 
-// A flow's datagrams pass in both directions, and ICMP reports a closed port.
+// TestContractFlows checks that a flow's datagrams pass in both directions, and that ICMP reports a closed port.
 func TestContractFlows(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, func(o *Options) {
@@ -211,14 +215,14 @@ func TestContractFlows(t *testing.T) {
 		t.Errorf("got %q, %v", buf[:n], err)
 	}
 	closed := dial(8)
-	await(t, "ICMP tells that the port is closed", func() bool {
+	await(t, "ICMP reports that the port is closed", func() bool {
 		_, err := closed.Write([]byte("datagram"))
 		return err != nil && strings.Contains(err.Error(), "refused")
 	})
 }
 
-// Changes reported by the network monitor are distinguished: a different default interface is a move, which the owner
-// handles.
+// TestContractMoves checks that changes reported by the network monitor are distinguished: a different default interface is
+// a move, which the owner handles.
 func TestContractMoves(t *testing.T) {
 	t.Parallel()
 	var moves atomic.Int64
@@ -240,7 +244,8 @@ func TestContractMoves(t *testing.T) {
 	}
 }
 
-// magicsock keeps its connection to the bridge and accepts disco messages from it: pings return through the relay.
+// TestContractDiscoThroughBridge checks that magicsock keeps its connection to the bridge and accepts disco messages from
+// it: pings return through the relay.
 func TestContractDiscoThroughBridge(t *testing.T) {
 	t.Parallel()
 	a, b := relayed(t, nil)
@@ -256,8 +261,8 @@ func TestContractDiscoThroughBridge(t *testing.T) {
 	}
 }
 
-// magicsock repeats its measurement of mappings only while packets pass through the tunnel: it asks how long there have
-// been none.
+// TestContractTrafficIsNoticed checks that magicsock repeats its measurement of mappings only while packets pass through
+// the tunnel: it asks how long there have been none.
 func TestContractTrafficIsNoticed(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)

@@ -236,7 +236,7 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetOnline sets whether the node's peers can currently be told of another home relay. While they cannot, the home stays.
+// SetOnline sets whether the node can currently inform its peers of another home relay. While it cannot, the home stays.
 //
 // This is the only place where the engine poses as a client of a control server: magicsock asks the health tracker whether
 // that client's long poll is connected.

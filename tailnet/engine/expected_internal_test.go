@@ -73,7 +73,7 @@ func TestRenewAmidLosses(t *testing.T) {
 	await(t, "another attempt is made while two wait for their answers", func() bool { return requests.Load() >= 4 })
 	await(t, "the relay is connected", connected(e))
 	if e.RelayStates()[1].Websocket {
-		t.Error("a websocket carries the link, although the native upgrade passes")
+		t.Error("the link uses a websocket although the native upgrade gets through")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestExpectedRelay(t *testing.T) {
 	b.Upsert(about(a))
 	exchange(t, a, b, 100_000)
 	if got := requests.Load(); got != 2 {
-		t.Errorf("the relay had %d requests, want one of each node", got)
+		t.Errorf("the relay got %d requests, want one from each node", got)
 	}
 }
 

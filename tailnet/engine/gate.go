@@ -45,7 +45,7 @@ func (e *Engine) admitICMP(from netip.Addr, message []byte) bool {
 	return false
 }
 
-// echoRequest returns a packet that asks the node at to for an answer.
+// echoRequest returns an ICMPv6 echo request from one node to another.
 func echoRequest(from, to netip.Addr, ident uint16) []byte {
 	packet := make([]byte, header.IPv6MinimumSize+header.ICMPv6EchoMinimumSize)
 	src, dst := tcpip.AddrFrom16(from.As16()), tcpip.AddrFrom16(to.As16())

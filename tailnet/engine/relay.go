@@ -165,7 +165,8 @@ func (l *relayLink) send(peer key.NodePublic, data []byte) {
 	}
 }
 
-// next returns the packet whose turn it is. If wait is set, it waits for one; data is nil when the connection has ended.
+// next returns the packet whose turn it is. data is nil if the connection has ended, or if no packet is queued and wait is
+// not set; with wait set, next blocks until there is one.
 func (l *relayLink) next(c *relayConn, wait bool) (peer key.NodePublic, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -54,7 +54,7 @@ func TestPeersTakeTurns(t *testing.T) {
 	}
 	for i, b := range got {
 		if int(b) != i {
-			t.Fatalf("packet %d came at place %d", b, i)
+			t.Fatalf("packet %d came at position %d", b, i)
 		}
 	}
 	if peer, data := l.next(c, false); data != nil {
@@ -73,7 +73,7 @@ func TestQueueIsBounded(t *testing.T) {
 	l.send(busy, make([]byte, maxPacket+1))
 	l.send(quiet, []byte("a"))
 	if got := l.queues[busy].bytes; got > peerQueue || got < peerQueue-1000 {
-		t.Errorf("%d bytes wait, want %d at most", got, peerQueue)
+		t.Errorf("%d bytes are queued, want at most %d", got, peerQueue)
 	}
 	if l.queues[quiet].bytes != 1 {
 		t.Error("the other peer's packet was dropped")
@@ -96,11 +96,11 @@ func TestBridgeServesThisNodeOnly(t *testing.T) {
 	e.SetRelays([]Relay{relay}, 1)
 	await(t, "the relay is connected", func() bool { return e.RelayStates()[1].Connected })
 	host := e.link(1).host
-	await(t, "the bridge does not listen any more", func() bool { e.bridge.mu.Lock(); defer e.bridge.mu.Unlock(); return e.bridge.listener == nil })
+	await(t, "the bridge stops listening", func() bool { e.bridge.mu.Lock(); defer e.bridge.mu.Unlock(); return e.bridge.listener == nil })
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(e.bridge.port))
 	if c, err := net.Dial("tcp", address); err == nil {
 		c.Close()
-		t.Error("the bridge takes connections though magicsock has its own")
+		t.Error("the bridge accepts connections although magicsock already has one")
 	}
 	if _, err := e.bridge.listen(true); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func FuzzBridge(f *testing.F) {
 		defer far.Close()
 		c := &bridgeConn{conn: near, out: bufio.NewWriter(near)}
 		if err := c.serve(bufio.NewReader(bytes.NewReader(data)), l); err == nil {
-			t.Error("the end of the bytes is no error")
+			t.Error("got no error at the end of the input")
 		}
 		c2 := &relayConn{over: make(chan struct{})}
 		for {
@@ -209,10 +209,10 @@ func TestHandshakesAreBounded(t *testing.T) {
 		}
 	}
 	if h.begin(at("fd00::a", maxPeerHandshakes)) {
-		t.Error("one handshake too many is taken")
+		t.Error("a handshake over the limit is accepted")
 	}
 	if !h.begin(at("fd00::a", 0)) {
-		t.Error("a packet of a handshake that is noted is refused")
+		t.Error("a packet of a recorded handshake is refused")
 	}
 	if !h.begin(at("fd00::b", 0)) {
 		t.Error("another peer's handshake is refused")
@@ -220,7 +220,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 	h.end(at("fd00::a", 0))
 	h.end(at("fd00::a", 0)) // a second end changes nothing
 	if !h.begin(at("fd00::a", maxPeerHandshakes)) || h.begin(at("fd00::a", maxPeerHandshakes+1)) {
-		t.Error("one end makes room for one")
+		t.Error("ending one handshake must make room for exactly one")
 	}
 	for port := range maxPeerHandshakes + 1 {
 		h.end(at("fd00::a", port))
@@ -282,7 +282,7 @@ func TestCoalescer(t *testing.T) {
 	}
 	near.Close()
 	if _, err := c.Write(make([]byte, coalesce)); err == nil {
-		t.Error("the end of the connection is not told")
+		t.Error("the end of the connection is not reported")
 	}
 	for range wrote {
 	}

@@ -38,7 +38,7 @@ func TestHandshakeBeforeIntroduction(t *testing.T) {
 	b.Upsert(about(a))
 	b.bind.strangers.mu.Lock()
 	if len(b.bind.strangers.kept) != 0 {
-		t.Error("the handshake is still kept: WireGuard repeats it after five seconds only")
+		t.Error("the handshake is still kept: WireGuard repeats it only after five seconds")
 	}
 	b.bind.strangers.mu.Unlock()
 	ctx := timeout(t)
@@ -81,7 +81,7 @@ func TestStrangersAreBounded(t *testing.T) {
 			t.Error("the latest handshake is not the one that is kept")
 		}
 		if _, ok := s.take(one); ok {
-			t.Error("a handshake is taken twice")
+			t.Error("a handshake is returned twice")
 		}
 
 		for range maxStrangers {
@@ -90,15 +90,15 @@ func TestStrangersAreBounded(t *testing.T) {
 			}
 		}
 		if s.keep(handshake(one)) {
-			t.Error("one handshake too many is kept")
+			t.Error("a handshake over the limit is kept")
 		}
 		time.Sleep(strangerTime) // the bubble's time
 		if !s.keep(handshake(one)) || len(s.kept) != 1 {
-			t.Errorf("%d handshakes are kept after their time", len(s.kept))
+			t.Errorf("%d handshakes are kept after they expired", len(s.kept))
 		}
 		time.Sleep(strangerTime) // the bubble's time
 		if _, ok := s.take(one); ok {
-			t.Error("a handshake is taken after its time")
+			t.Error("a handshake is returned after it expired")
 		}
 	})
 }

@@ -146,7 +146,7 @@ func TestSlowPeerDelaysNoOther(t *testing.T) {
 				}
 			})
 			// More than all queues on the way hold: the relay's queue for a client, and the kernel's.
-			await(t, "the slow peer's way is full", func() bool { return flooded.Load() > 16<<20 })
+			await(t, "the slow peer's path is full", func() bool { return flooded.Load() > 16<<20 })
 			exchange(t, sender, other, 1<<20)
 			exchange(t, stranger, other, 1<<20)
 			if got := slow.sent.Load(); got > flooded.Load()/2 {
