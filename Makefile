@@ -102,14 +102,10 @@ e2e: build ## run the tests that drive the built binaries
 	@scripts/test-prerequisites
 	$(TEST) -count=1 -timeout 20m ./e2e/...
 
-# The linters come to these when they are no longer being rearranged.
-UNLINTED := tailnet
-
 lint: site/node_modules/.package-lock.json ## run gofmt, go vet, golangci-lint and deadcode, and the dashboard's linters
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet -tags '$(FULL_TAGS)' ./...
-	unlinted=$$(printf '^\./(%s)(/|$$)' "$$(echo $(UNLINTED) | tr ' ' '|')")
-	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' $$($(GO) list ./... | sed "s|^$$($(GO) list -m)|.|" | grep -vE "$$unlinted")
+	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' ./...
 	scripts/deadcode '$(FULL_TAGS)'
 	cd site && npm run lint
 

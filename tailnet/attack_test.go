@@ -41,11 +41,11 @@ func TestPolicyPerPeer(t *testing.T) {
 	tailnettest.Echo(t, server, 80)
 	tailnettest.Echo(t, server, 81)
 	served := make(chan netip.AddrPort, 10)
-	server.HandleTCP(func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+	server.HandleTCP(func(src, _ netip.AddrPort) (func(net.Conn), bool) {
 		served <- src
 		return func(c net.Conn) { c.Close() }, true
 	})
-	server.HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+	server.HandleUDP(func(src, _ netip.AddrPort) (func(net.Conn), bool) {
 		served <- src
 		return func(c net.Conn) { c.Close() }, true
 	})

@@ -270,7 +270,7 @@ func TestUDP(t *testing.T) {
 	t.Parallel()
 	r := tailnettest.NewRelay(t)
 	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
-	b.HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+	b.HandleUDP(func(_, dst netip.AddrPort) (func(net.Conn), bool) {
 		return func(c net.Conn) {
 			defer c.Close()
 			buf := make([]byte, 1500)

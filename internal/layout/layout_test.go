@@ -436,7 +436,7 @@ func TestDocsHold(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(docs[path], promise.phrase) {
-			t.Errorf("the documentation of %s does not say any more that it %s: change the table, too", path, promise.phrase)
+			t.Errorf("the documentation of %s no longer says that it %s: update the table too", path, promise.phrase)
 		}
 		for _, dep := range p.Deps {
 			own := strings.TrimPrefix(dep, module+"/")

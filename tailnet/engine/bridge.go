@@ -153,7 +153,7 @@ func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	alive := time.AfterFunc(derp.KeepAlive, c.keepAlive)
 	defer alive.Stop()
 	c.alive = alive
-	if err := c.serve(buffered.Reader, link); err != nil && b.ctx.Err() == nil {
+	if err := c.serve(buffered.Reader, link); b.ctx.Err() == nil {
 		b.engine.logf("relay bridge: %v", err)
 	}
 }

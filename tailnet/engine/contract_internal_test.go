@@ -28,11 +28,11 @@ func TestContractSendsAreCountedAtOnce(t *testing.T) {
 	for _, path := range []string{"relay", "direct"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			make := relayed
+			join := relayed
 			if path == "direct" {
-				make = direct
+				join = direct
 			}
-			a, b := make(t, nil)
+			a, b := join(t, nil)
 			exchange(t, a, b, 1000)
 			var ep conn.Endpoint
 			await(t, "the peer has an endpoint", func() bool { ep = a.bind.endpoint(b.public); return ep != nil })

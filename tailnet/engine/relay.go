@@ -252,7 +252,7 @@ func (l *relayLink) carry(c *relayConn) (welcome bool, err error) {
 		l.wake()
 		c.running.Wait()
 		switch {
-		case err == errUnwanted:
+		case errors.Is(err, errUnwanted):
 			l.note(nil, nil)
 			return true, nil
 		case err != nil:

@@ -233,14 +233,15 @@ func (a *assoc) packet(b []byte, now time.Duration) []byte {
 		a.control = a.control[1:]
 		b = c.appendControl(b, record)
 	}
-	if may, _ := a.cc.maySend(now); !may && a.probes == 0 {
-	} else if len(b) == body && a.tryLonger() {
+	switch may, _ := a.cc.maySend(now); {
+	case !may && a.probes == 0:
+	case len(b) == body && a.tryLonger():
 		b = append(b, kindPing, kindPad)
 		end := begin + longPacket
 		clear(b[len(b):end])
 		b = b[:end]
 		record.mtuProbe, a.mtuProbing = true, true
-	} else {
+	default:
 		b = a.appendAll(b, limit, record)
 	}
 	if a.probes > 0 {

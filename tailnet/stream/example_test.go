@@ -29,6 +29,8 @@ func Example() {
 			conn.Close()
 		}
 	})
+	near.Add(workspace)
+	far.Add(laptop)
 	var carriers sync.WaitGroup
 	done := make(chan struct{})
 	carry := func(from, to *stream.Mux, sender netip.Addr) {

@@ -183,7 +183,7 @@ func TestHostilePeer(t *testing.T) {
 			})
 		})
 	}
-	open := func(t *testing.T, h *hostile) *Conn {
+	open := func(h *hostile) *Conn {
 		h.send(data(theirs(0), 1, 0, []byte("hi"), false))
 		return <-h.conns
 	}
@@ -195,25 +195,25 @@ func TestHostilePeer(t *testing.T) {
 		}
 	}
 	run("beyond the window", func(t *testing.T, h *hostile) {
-		c := open(t, h)
+		c := open(h)
 		h.send(data(theirs(0), 1, 1<<30, []byte("x"), false))
 		broken(t, c)
 	})
 	run("an end before what came", func(t *testing.T, h *hostile) {
-		c := open(t, h)
+		c := open(h)
 		h.send(data(theirs(0), 1, 0, nil, true))
 		if _, err := io.ReadAll(c); err == nil {
 			t.Error("a stream with two ends is accepted")
 		}
 	})
 	run("bytes after the end", func(t *testing.T, h *hostile) {
-		c := open(t, h)
+		c := open(h)
 		h.send(data(theirs(0), 1, 2, nil, true))
 		h.send(data(theirs(0), 1, 2, []byte("more"), false))
 		broken(t, c)
 	})
 	run("crumbs", func(t *testing.T, h *hostile) {
-		c := open(t, h)
+		c := open(h)
 		for i := range uint64(60_000) {
 			h.send(data(theirs(0), 1, 4+2*i, []byte("x"), false))
 		}
@@ -269,7 +269,7 @@ func TestHostilePeer(t *testing.T) {
 		}
 	})
 	run("acknowledges what was not sent", func(t *testing.T, h *hostile) {
-		c := open(t, h)
+		c := open(h)
 		h.send(appendAck(nil, ranges{{0, 1 << 30}}, 0, 256))
 		c.Write([]byte("answer"))
 		if len(h.sent()) == 0 {
@@ -277,7 +277,7 @@ func TestHostilePeer(t *testing.T) {
 		}
 	})
 	run("a port that it must not reach", func(t *testing.T, h *hostile) {
-		open(t, h)
+		open(h)
 		h.sent()
 		h.send(data(theirs(1), 666, 0, []byte("x"), false))
 		time.Sleep(time.Second)
@@ -293,14 +293,14 @@ func TestHostilePeer(t *testing.T) {
 		}
 	})
 	run("an earlier epoch", func(t *testing.T, h *hostile) {
-		c := open(t, h)
+		c := open(h)
 		h.Receive(peerAddr, [][]byte{append(header{epoch: 6, number: 99}.append(nil), data(theirs(9), 1, 0, []byte("x"), false)...)})
 		if len(h.conns) != 0 || c.Over() {
 			t.Error("the packet is attributed to the peer")
 		}
 	})
 	run("a later epoch", func(t *testing.T, h *hostile) {
-		c := open(t, h)
+		c := open(h)
 		h.Receive(peerAddr, [][]byte{append(header{epoch: 8, number: 1}.append(nil), kindPing)})
 		broken(t, c)
 		if _, err := c.Write([]byte("x")); !errors.Is(err, errAnew) {
@@ -308,7 +308,7 @@ func TestHostilePeer(t *testing.T) {
 		}
 	})
 	run("acknowledges at once, and only the last", func(t *testing.T, h *hostile) {
-		c := open(t, h)
+		c := open(h)
 		h.send(appendWindow(nil, theirs(0), 1<<40))
 		done := make(chan struct{})
 		go func() {

@@ -33,7 +33,7 @@ const (
 // ErrClosed is returned by calls on a closed Mux or for a removed peer.
 var ErrClosed = errors.New("the peer is gone")
 
-// Mux is a node's end of all its streams. It only keeps time: the caller carries the packets. It fetches outgoing packets with Fill when
+// Mux is a node's end of all its streams, with the peers that were added. It only keeps time: the caller carries the packets. It fetches outgoing packets with Fill when
 // Ready receives, and delivers incoming ones with Receive. A Mux is safe for concurrent use.
 type Mux struct {
 	opts  Options
@@ -43,7 +43,6 @@ type Mux struct {
 	mu     sync.Mutex            // guards the fields below; locked after an association's mutex
 	turns  []*assoc              // associations with packets to send, in the order of their turns
 	assocs map[netip.Addr]*assoc // by added peer; nil for a peer without streams so far
-	epoch  uint32
 	closed bool
 }
 

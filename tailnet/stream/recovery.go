@@ -177,14 +177,14 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 		a.cc.update(now, latest.sample, latest.at, bytes, measured)
 	}
 	if bytes > 0 {
-		a.answered(now)
+		a.answered()
 	}
 	a.detectLost(now)
 	return nil
 }
 
 // answered records that the path carries packets.
-func (a *assoc) answered(now time.Duration) {
+func (a *assoc) answered() {
 	if a.timeouts >= outage {
 		relayed := a.cc.relayed
 		a.cc.restart(relayed)

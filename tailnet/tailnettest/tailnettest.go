@@ -35,7 +35,7 @@ type Relay struct {
 // NewRelay starts a relay, with a STUN responder.
 func NewRelay(t testing.TB) *Relay {
 	t.Helper()
-	return newRelay(t, func(h http.Handler) *httptest.Server { return httptest.NewServer(h) })
+	return newRelay(t, httptest.NewServer)
 }
 
 // NewTLSRelay is like NewRelay, over https. The pool holds the authority of its certificate, for Options.TLS.
@@ -204,7 +204,7 @@ func serveEcho(l net.Listener) {
 		}
 		conns.Go(func() {
 			defer c.Close()
-			io.Copy(c, c)
+			_, _ = io.Copy(c, c) // until either end closes
 		})
 	}
 }
