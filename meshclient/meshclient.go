@@ -33,7 +33,7 @@ type Options struct {
 	TLS        *tls.Config  // for relays, and for a client of its own; nil: the system's trust
 	RelayOnly  bool         // no direct paths
 	Agent      string       // as [owner/]workspace[.agent]: who will be introduced, if that is known by name before the id; "" if not
-	Logger                 *slog.Logger // nil: silent
+	Logger     *slog.Logger // nil: silent
 }
 
 // Client is one process's place in the mesh. Safe for concurrent use.
