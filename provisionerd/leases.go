@@ -48,16 +48,24 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 	return nil
 }
 
-// acknowledged handles an Ack, which confirms a lease or acknowledges events.
-func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
-	key, err := keyOf(ack.GetJobId(), ack.GetEpoch())
+// leaseOf returns the lease that a message of the server names, nil if this daemon does not hold it.
+func (d *Daemon) leaseOf(m interface {
+	GetJobId() []byte
+	GetEpoch() uint64
+}) *lease {
+	key, err := keyOf(m.GetJobId(), m.GetEpoch())
 	if err != nil {
-		d.log.Warn("cannot parse acknowledgement", "err", err)
-		return
+		d.log.Warn("cannot parse the name of a lease", "err", err)
+		return nil
 	}
 	d.mu.Lock()
-	l := d.leases[key]
-	d.mu.Unlock()
+	defer d.mu.Unlock()
+	return d.leases[key]
+}
+
+// acknowledged handles an Ack, which confirms a lease or acknowledges events.
+func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
+	l := d.leaseOf(ack)
 	if l == nil {
 		return
 	}
@@ -97,14 +105,7 @@ func (d *Daemon) discard(l *lease) error {
 
 // revoked gives a lease up: its job belongs to another daemon by now, or to none.
 func (d *Daemon) revoked(r *provisionerpb.Revoked) {
-	key, err := keyOf(r.GetJobId(), r.GetEpoch())
-	if err != nil {
-		d.log.Warn("cannot parse revocation", "err", err)
-		return
-	}
-	d.mu.Lock()
-	l := d.leases[key]
-	d.mu.Unlock()
+	l := d.leaseOf(r)
 	if l == nil {
 		return
 	}
@@ -117,7 +118,7 @@ func (d *Daemon) revoked(r *provisionerpb.Revoked) {
 	runs := began && l.holds
 	d.mu.Unlock()
 	if runs {
-		d.log.Warn("lease lost, stopping the job", "job", key.job, "reason", r.GetReason())
+		d.log.Warn("lease lost, stopping the job", "job", l.key.job, "reason", r.GetReason())
 		l.askStop(false, "The lease was lost.")
 		d.running.Go(func() { d.enforce(l, fenceForce) })
 		return // release does the rest

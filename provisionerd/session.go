@@ -320,14 +320,7 @@ func (d *Daemon) confirm(s *session, ack *provisionerpb.Ack) {
 }
 
 func (d *Daemon) canceled(c *provisionerpb.Cancel) {
-	key, err := keyOf(c.GetJobId(), c.GetEpoch())
-	if err != nil {
-		d.log.Warn("cannot parse cancellation", "err", err)
-		return
-	}
-	d.mu.Lock()
-	l := d.leases[key]
-	d.mu.Unlock()
+	l := d.leaseOf(c)
 	if l == nil {
 		return
 	}

@@ -338,26 +338,40 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 // sourceChunk is the size of the pieces in which a source archive is sent, in bytes.
 const sourceChunk = 1 << 20
 
+func errNotHeld() error {
+	return connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on that job"))
+}
+
+// held returns a job if the calling daemon holds it. Any other job is refused alike, whether it exists or not.
+func (r *rpc) held(ctx context.Context, peer connect.Peer, jobID []byte) (job dbsqlc.ProvisionerJob, err error) {
+	daemon, err := r.daemon(peer)
+	if err != nil {
+		return job, err
+	}
+	id, err := uuid.FromBytes(jobID)
+	if err != nil {
+		return job, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	job, err = r.opts.DB.GetJob(ctx, id)
+	switch {
+	case database.IsNotFound(err):
+		return job, errNotHeld()
+	case err != nil:
+		return job, connect.NewError(connect.CodeUnavailable, fmt.Errorf("read job: %w", err))
+	case job.WorkerID == nil || *job.WorkerID != daemon.ID || ended(job.Status):
+		return job, errNotHeld()
+	}
+	return job, nil
+}
+
 // Source sends the archive of a job that the calling daemon holds.
 func (r *rpc) Source(ctx context.Context, req *connect.Request[provisionerpb.SourceRequest], stream *connect.ServerStream[provisionerpb.SourceChunk]) error {
-	daemon, err := r.daemon(req.Peer())
+	job, err := r.held(ctx, req.Peer(), req.Msg.GetJobId())
 	if err != nil {
 		return err
 	}
-	id, err := uuid.FromBytes(req.Msg.GetJobId())
-	if err != nil {
-		return connect.NewError(connect.CodeInvalidArgument, err)
-	}
-	refused := connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on a job with that file"))
-	job, err := r.opts.DB.GetJob(ctx, id)
-	if database.IsNotFound(err) {
-		return refused
-	}
-	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read job: %w", err))
-	}
-	if job.WorkerID == nil || *job.WorkerID != daemon.ID || ended(job.Status) || string(job.FileID[:]) != string(req.Msg.GetFileId()) {
-		return refused
+	if string(job.FileID[:]) != string(req.Msg.GetFileId()) {
+		return errNotHeld()
 	}
 	for at := int32(1); ; at += sourceChunk {
 		data, err := r.opts.DB.GetSourceChunk(ctx, dbsqlc.GetSourceChunkParams{ID: job.FileID, FirstByte: at, Size: sourceChunk})

@@ -180,25 +180,13 @@ func (s *Service) settleLost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 
 // State sends the state that a build begins with to the daemon that holds it.
 func (r *rpc) State(ctx context.Context, req *connect.Request[provisionerpb.StateRequest], stream *connect.ServerStream[provisionerpb.StateChunk]) error {
-	daemon, err := r.daemon(req.Peer())
+	job, err := r.held(ctx, req.Peer(), req.Msg.GetJobId())
 	if err != nil {
 		return err
 	}
-	id, err := uuid.FromBytes(req.Msg.GetJobId())
-	if err != nil {
-		return connect.NewError(connect.CodeInvalidArgument, err)
-	}
-	refused := connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on that job"))
-	job, err := r.opts.DB.GetJob(ctx, id)
-	if database.IsNotFound(err) {
-		return refused
-	}
-	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read job: %w", err))
-	}
 	handler, ok := r.handlers[job.Kind].(StateHandler)
-	if !ok || job.WorkerID == nil || *job.WorkerID != daemon.ID || uint64(job.Epoch) != req.Msg.GetEpoch() || ended(job.Status) {
-		return refused
+	if !ok || uint64(job.Epoch) != req.Msg.GetEpoch() {
+		return errNotHeld()
 	}
 	state, err := handler.State(ctx, r.opts.DB.Queries, job)
 	if err != nil {
