@@ -29,7 +29,7 @@ it("lists, searches and shows changes without a reload", async () => {
   await page.reload();
   await row.waitFor();
   await page.getByLabel("Search workspaces").fill("colour:red");
-  await page.getByText(/does not know colour/).waitFor();
+  await page.getByText(/does not support colour/).waitFor();
   await page.getByLabel("Search workspaces").fill("owner:me");
   await row.getByText("Running").waitFor();
   await row.getByText(/^(direct|relayed)/).waitFor();
