@@ -13,15 +13,15 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 )
 
-// DefaultBeat is how often a server writes that it runs.
+// DefaultBeat is the interval at which a server renews its row.
 const DefaultBeat = 5 * time.Second
 
-// lostAfter is after how many beats that did not come a server counts as gone.
+// lostAfter is the number of missed beats after which a server counts as gone.
 const lostAfter = 6
 
 var errForgotten = errors.New("the daemon's row belongs to another session")
 
-// beats writes this server's row until the service stops, so that other servers know that its daemons are still looked after.
+// beats renews this server's row until the service stops, so that other servers know that its daemons still have a server.
 func (s *Service) beats() {
 	ticker := time.NewTicker(s.opts.Beat)
 	defer ticker.Stop()
@@ -41,7 +41,7 @@ func (s *Service) beats() {
 	}
 }
 
-// beating logs when the beat stops and when it returns, not every failure in between.
+// beating logs when beats start to fail and when they succeed again, not every failure in between.
 func (s *Service) beating(err error) {
 	switch {
 	case err != nil && !s.silent:
@@ -74,8 +74,8 @@ func (s *Service) beat(ctx context.Context) error {
 	return s.cutForgotten(ctx, open)
 }
 
-// cutForgotten ends sessions whose daemon has a newer one with another server, or whose row was deleted while the server was taken
-// for gone: they cannot lease anything. The daemon opens a new one.
+// cutForgotten ends sessions that cannot lease anything: their daemon has a newer session with another server, or its row
+// was deleted while this server counted as gone. The daemon then opens a new session.
 func (s *Service) cutForgotten(ctx context.Context, open map[uuid.UUID]*session) error {
 	if len(open) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (s *Service) cutForgotten(ctx context.Context, open map[uuid.UUID]*session)
 	return nil
 }
 
-// signOff removes this server's row, once its sessions have ended.
+// signOff removes this server's row after its sessions have ended.
 func (s *Service) signOff() {
 	s.streams.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)

@@ -35,7 +35,8 @@ func slot(n uint32) *provisionerpb.DaemonMessage {
 	return &provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: n}}}
 }
 
-// A lease ends the grace period after its daemon left, also when the daemon's last words were a Hello that the server refused.
+// A lease ends the grace period after its daemon left, even when the daemon's last message was a Hello that the server
+// refused.
 func TestLeaseEndsAfterBrokenHello(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]bool{"a daemon that leaves": false, "a daemon whose hello is broken": true} {
@@ -60,8 +61,8 @@ func TestLeaseEndsAfterBrokenHello(t *testing.T) {
 	}
 }
 
-// The database was away when the daemon left, so that the server could not write it down. Once the database is back, the daemon is
-// offline, its job fails, and the next job of another daemon runs.
+// The database was unavailable when the daemon left, so the server could not record that. Once the database is back, the
+// daemon is offline, its job fails, and the next job of another daemon runs.
 func TestLeaseEndsAfterOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -74,7 +75,7 @@ func TestLeaseEndsAfterOutage(t *testing.T) {
 		if err := r.stream.CloseRequest(); err != nil {
 			t.Fatal(err)
 		}
-		for range r.messages { // until the server has tried to write it down
+		for range r.messages { // until the server has tried to record it
 		}
 	})
 	w.exec("ALTER TABLE away RENAME TO provisioner_daemons")
@@ -86,7 +87,7 @@ func TestLeaseEndsAfterOutage(t *testing.T) {
 	w.await(w.insert(nil), "succeeded")
 }
 
-// Jobs of a server that ended without a word are given up by another, jobs of a living one are not.
+// Another server gives up the jobs of a server that ended without notice, but not the jobs of a living one.
 func TestLeaseOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -120,7 +121,8 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 	}
 }
 
-// A server that starts does not forget the daemons of another, however long they have been connected, and one that stops says so.
+// A server that starts does not forget another server's daemons, however long they have been connected, and one that stops
+// signs off.
 func TestSecondServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -150,7 +152,7 @@ func TestSecondServer(t *testing.T) {
 	}
 }
 
-// A daemon that cannot be given a job does not keep the others from theirs, and one whose row is gone is told to come again.
+// A daemon that cannot be given a job does not keep the others from theirs, and one whose row is gone is asked to reconnect.
 func TestBrokenDaemonStarvesNobody(t *testing.T) {
 	t.Parallel()
 	for name, beat := range map[string]time.Duration{"before the beat": time.Hour, "after the beat": 20 * time.Millisecond} {

@@ -16,8 +16,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// BenchmarkPickup measures from the commit that queues a job to its first instruction on an idle daemon, with other jobs
-// waiting in the queue that the daemon may not take. It reports the median and the 99th percentile in milliseconds.
+// BenchmarkPickup measures the time from the commit that queues a job to its first instruction on an idle daemon, while the
+// queue holds other jobs that the daemon may not take. It reports the median and the 99th percentile in milliseconds.
 func BenchmarkPickup(b *testing.B) {
 	for _, queued := range []int{0, 100, 10_000} {
 		b.Run(fmt.Sprint(queued, " queued"), func(b *testing.B) {
@@ -49,7 +49,7 @@ func BenchmarkPickup(b *testing.B) {
 	}
 }
 
-// queue has 1 000 users queue jobs for 20 pools.
+// queue makes 1 000 users queue jobs for 20 pools.
 func queue(b *testing.B, w *world, n int) {
 	b.Helper()
 	for _, sql := range []string{
@@ -65,8 +65,8 @@ func queue(b *testing.B, w *world, n int) {
 	}
 }
 
-// BenchmarkClaim measures the query that gives out the next job, with every waiting job one that the daemon may take. It reports
-// the median and the 99th percentile in milliseconds.
+// BenchmarkClaim measures the query that claims the next job when the daemon may take every waiting job. It reports the
+// median and the 99th percentile in milliseconds.
 func BenchmarkClaim(b *testing.B) {
 	for _, queued := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(queued, " queued"), func(b *testing.B) {
@@ -100,8 +100,8 @@ func BenchmarkClaim(b *testing.B) {
 }
 
 // BenchmarkBuilds measures how many builds with a log, two checkpoints and a result a server and its daemons run per second,
-// from a queue that never is empty. The daemons run scripts instead of Terraform: what is left is the queue, the protocol, the
-// journals' disk and the database.
+// from a queue that is never empty. The daemons run scripts instead of Terraform, so the rest is the queue, the protocol,
+// the journals' disk and the database.
 func BenchmarkBuilds(b *testing.B) {
 	for _, c := range []struct{ daemons, slots int }{{1, 1}, {3, 1}, {3, 4}} {
 		b.Run(fmt.Sprintf("%d daemons with %d slots", c.daemons, c.slots), func(b *testing.B) {

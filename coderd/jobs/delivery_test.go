@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// The stream is cut again and again while a job runs, and the server is away for a while: nothing is lost, doubled or out of
+// The stream is cut repeatedly while a job runs, and the server is down for a while: no event is lost, duplicated or out of
 // order.
 func TestEventsExactlyOnceInOrder(t *testing.T) {
 	t.Parallel()
@@ -119,7 +119,7 @@ func TestKilledDaemonDeliversWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A daemon that comes back without its disk: the job that had begun fails at once, one that had not waits again.
+// A daemon comes back without its disk: the job that had begun fails at once, and the one that had not begun waits again.
 func TestDaemonLostItsDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -193,7 +193,7 @@ func TestSecondStopInterrupts(t *testing.T) {
 	}
 }
 
-// A flood is bounded, its end is said, and the errors at its end are kept.
+// The server bounds a flood of lines, logs that it did so, and keeps the errors at the end.
 func TestLogFlood(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -17,9 +17,9 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// dispatch gives jobs to daemons with a free slot whenever a job, a slot or a daemon has come.
+// dispatch gives jobs to daemons with a free slot whenever a job, a slot or a daemon becomes available.
 func (s *Service) dispatch() {
-	// A job that is not taken at once gets a line in its log that says why.
+	// A job that is not taken at once gets a line in its log that explains why.
 	explain := time.NewTimer(explainAfter)
 	defer explain.Stop()
 	for {
@@ -69,8 +69,8 @@ func (s *Service) explainWaiting() error {
 	})
 }
 
-// round offers each daemon with a free slot one job, and reports whether any was taken. A daemon that cannot be given one is put
-// into failing and left out until the dispatcher wakes again: it must not keep the others from their jobs.
+// round offers one job to each daemon with a free slot, and reports whether any was taken. If a daemon cannot be given one,
+// round adds it to failing and skips it until the dispatcher wakes again: it must not keep the others from their jobs.
 func (s *Service) round(failing map[uuid.UUID]bool) (again bool) {
 	for _, x := range s.free() {
 		if failing[x.daemon.ID] {
@@ -83,14 +83,15 @@ func (s *Service) round(failing map[uuid.UUID]bool) (again bool) {
 			time.AfterFunc(retryAfter, func() { s.wake.Poke() })
 		}
 		if fault.CodeOf(err) == fault.Unavailable {
-			return false // the database is away: it is for the others, too
+			return false // the database is unavailable, for the others too
 		}
 		again = again || taken
 	}
 	return again && s.ctx.Err() == nil
 }
 
-// free lists the sessions with a free slot: the least busy first, so that work spreads; by name so that it is the same every time.
+// free lists the sessions with a free slot: the least busy first, so that work spreads, then by name, so that the order is
+// stable.
 func (s *Service) free() []*session {
 	type candidate struct {
 		*session
@@ -120,7 +121,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	defer cancel()
 	var job dbsqlc.ProvisionerJob
 	var offer *provisionerpb.Offer
-	var bad error // of the payload: the job's own fault
+	var bad error // from the payload: the job's own fault
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		job, offer, bad = dbsqlc.ProvisionerJob{}, nil, nil
 		var err error
@@ -139,7 +140,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	s.hold(err)
 	if bad != nil && ctx.Err() == nil && !database.IsUnavailable(bad) {
 		s.log.Error("cannot offer job", "job", job.ID, "err", bad)
-		// The claim was rolled back: the epoch is the one before.
+		// The claim was rolled back, so the job still has the previous epoch.
 		why := "The server could not prepare the job. Its log has the cause."
 		if f := fault.As(bad); f != nil && f.Code != fault.Internal {
 			why = f.Error()
@@ -147,7 +148,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 		return true, s.endNow(ctx, job.ID, job.Epoch-1, &provisionerpb.Result{Error: why})
 	}
 	if err != nil && job.ID != uuid.Nil {
-		// The commit may have been done although its answer was lost. Giving back does nothing if it was not.
+		// The transaction may have committed although its answer was lost. Giving back does nothing if it did not.
 		s.mu.Lock()
 		s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(retryAfter), giveBack: true}
 		s.mu.Unlock()
@@ -163,7 +164,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 		x.offers[job.ID] = job.Epoch
 	}
 	s.mu.Unlock()
-	if !there { // it left while the job was claimed
+	if !there { // the daemon left while the job was claimed
 		return true, s.requeue(ctx, job.ID, job.Epoch)
 	}
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Offer{Offer: offer}})
@@ -188,8 +189,8 @@ func (s *Service) payload(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pro
 	return offer, nil
 }
 
-// unanswered ends the session of a daemon that did not accept an offer in time: its state is not known, so it starts anew. What
-// it did not accept goes to another.
+// unanswered ends the session of a daemon that did not accept an offer in time: its state is unknown, so it must start a new
+// session. The offers that it did not accept go to other daemons.
 func (s *Service) unanswered(x *session, id uuid.UUID, epoch int64) {
 	s.mu.Lock()
 	e, open := x.offers[id]
@@ -200,7 +201,8 @@ func (s *Service) unanswered(x *session, id uuid.UUID, epoch int64) {
 	}
 }
 
-// cancelRequested passes a cancel on to the daemon that runs the job, if its stream is here, and insists after a grace period.
+// cancelRequested forwards a cancel to the daemon that runs the job, if its stream is here, and forces it after a grace
+// period.
 func (s *Service) cancelRequested(payload string) {
 	id, err := uuid.Parse(payload)
 	if err != nil {
@@ -219,7 +221,7 @@ func (s *Service) cancelRequested(payload string) {
 	})
 }
 
-// holder is the session that runs a job.
+// holder returns the session that runs a job.
 func (s *Service) holder(id uuid.UUID) (*session, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +240,7 @@ func (s *Service) sendCancel(x *session, id uuid.UUID, epoch int64, force bool) 
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Cancel{Cancel: &provisionerpb.Cancel{JobId: id[:], Epoch: uint64(epoch), Force: force}}})
 }
 
-// lookForCanceling is for notifications that may have been lost.
+// lookForCanceling repeats the cancels of running jobs, because their notifications may have been lost.
 func (s *Service) lookForCanceling() {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// errStale: the event belongs to a lease that no longer holds.
+// errStale reports that the event belongs to a lease that has ended.
 var errStale = errors.New("stale epoch")
 
 // receive applies what a daemon sends until its stream ends.
@@ -59,8 +59,8 @@ func (s *Service) message(ctx context.Context, x *session, m *provisionerpb.Daem
 	}
 }
 
-// ready takes in how many offers a daemon can take. It counted without those that are on their way to it. A daemon that says 0
-// takes none of those either: it is stopping.
+// ready records how many offers a daemon can take. The daemon's count does not include the offers that are on their way to
+// it. A daemon that reports 0 does not take those either: it is stopping.
 func (s *Service) ready(ctx context.Context, x *session, slots int) {
 	var withdrawn map[uuid.UUID]int64
 	s.mu.Lock()
@@ -73,7 +73,7 @@ func (s *Service) ready(ctx context.Context, x *session, slots int) {
 	s.wake.Poke()
 }
 
-// accepted makes an offer a lease and confirms it: only then the daemon begins.
+// accepted turns an offer into a lease and confirms it: the daemon begins only after that.
 func (s *Service) accepted(x *session, a *provisionerpb.Accept) error {
 	id, err := uuid.FromBytes(a.GetJobId())
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Service) accepted(x *session, a *provisionerpb.Accept) error {
 		s.revoke(x, a.GetJobId(), a.GetEpoch(), "the job is not on offer to this provisioner")
 		return nil
 	}
-	// The daemon begins when it knows that its acceptance was heard.
+	// The daemon begins when it knows that the server received its acceptance.
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: a.GetJobId(), Epoch: a.GetEpoch()}}})
 	return nil
 }
@@ -99,8 +99,8 @@ func (s *Service) revoke(x *session, job []byte, epoch uint64, reason string) {
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Revoked{Revoked: &provisionerpb.Revoked{JobId: job, Epoch: epoch, Reason: reason}}})
 }
 
-// event applies one event, once, and acknowledges it. A database that is away holds the stream up: the daemon keeps what is not
-// acknowledged.
+// event applies one event, once, and acknowledges it. An unavailable database blocks the stream: the daemon keeps what is
+// not acknowledged.
 func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event) error {
 	id, err := uuid.FromBytes(e.GetJobId())
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 		if err == nil || errors.Is(err, errStale) || fault.CodeOf(err) == fault.Unavailable || ctx.Err() != nil {
 			break
 		}
-		// What cannot be stored would be sent again for ever.
+		// Otherwise the daemon would send the unstorable event forever.
 		s.log.Error("cannot store event, storing a shorter one", "job", id, "err", err)
 		err = apply(simpler)
 	}
@@ -142,7 +142,7 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 	return nil
 }
 
-// stall remembers why what a job reports cannot be stored now, for those who follow its log; nil: it can.
+// stall records why a job's reports cannot be stored now, for readers who follow its log; nil means that they can.
 func (s *Service) stall(job uuid.UUID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,18 +153,19 @@ func (s *Service) stall(job uuid.UUID, err error) {
 	delete(s.stalled, job)
 }
 
-// hold remembers why no job can be given to a provisioner now, for those who follow the log of a waiting one; nil: jobs can be given out.
+// hold records why no job can be given to a provisioner now, for readers who follow a waiting job's log; nil means that jobs
+// can be given out.
 func (s *Service) hold(err error) {
 	why := unavailable(err)
 	if err != nil && why == "" {
-		return // of one job or one daemon
+		return // concerns one job or one daemon only
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = why
 }
 
-// unavailable is what users are told of an error that means "the database cannot serve now", "" for others.
+// unavailable returns the text that users see for an error that means "the database cannot serve now", "" for other errors.
 func unavailable(err error) string {
 	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
 		return strings.TrimSpace(f.Message + " " + f.Detail)
@@ -172,8 +173,9 @@ func unavailable(err error) string {
 	return ""
 }
 
-// fallbacks are what to store instead of an event that cannot be stored, the best first: of a result at least its state and what
-// that may lack, then the job's end alone, which names what the server itself knows; of anything else a line in the log.
+// fallbacks returns what to store instead of an event that cannot be stored, the best first. For a result: at least its
+// state and what that may lack, then only the job's end, which names what the server itself knows. For any other event: a
+// line in the log.
 func fallbacks(e *provisionerpb.Event) []*provisionerpb.Event {
 	with := func(event *provisionerpb.Event) *provisionerpb.Event {
 		event.JobId, event.Epoch, event.Seq, event.At = e.GetJobId(), e.GetEpoch(), e.GetSeq(), e.GetAt()
@@ -233,7 +235,7 @@ func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id u
 	if handler == nil {
 		return false, fmt.Errorf("no handler for %s", job.Kind)
 	}
-	var whole []byte // the state that came in pieces
+	var whole []byte // the state that arrived in pieces
 	if ref := inPieces(e); ref != nil {
 		if whole, err = s.assemble(ctx, q, job, ref); err != nil {
 			return false, err
@@ -270,7 +272,7 @@ func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id u
 	return over, q.AdvanceJob(ctx, advance)
 }
 
-// withState is a build's result with the state that came in pieces. The given one is not changed.
+// withState returns a build's result with the state that arrived in pieces. It does not change the given result.
 func withState(result *provisionerpb.Result, state []byte) *provisionerpb.Result {
 	build := result.GetWorkspaceBuild()
 	return &provisionerpb.Result{
@@ -289,11 +291,11 @@ var levels = map[provisionerpb.LogLevel]string{
 	provisionerpb.LogLevel_LOG_LEVEL_ERROR: "error",
 }
 
-// lineOverhead is what a line of a log costs besides its text, in bytes: about what PostgreSQL needs for its row.
+// lineOverhead is the cost of a log line in addition to its text, in bytes: about what PostgreSQL needs for its row.
 const lineOverhead = 100
 
-// storeLogs stores lines up to the job's bound, and says once that there were more. Of what comes then only errors are kept:
-// why a job failed is at the end of its log.
+// storeLogs stores lines up to the job's bound, and reports once that there were more. After that it keeps only errors: the
+// reason why a job failed is at the end of its log.
 func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, batch *provisionerpb.LogBatch) (size int64, overflowed bool, err error) {
 	overflowed = job.LogOverflowed
 	p := dbsqlc.InsertJobLogsParams{JobID: job.ID}
@@ -342,7 +344,7 @@ func errNotHeld() error {
 	return connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on that job"))
 }
 
-// held returns a job if the calling daemon holds it. Any other job is refused alike, whether it exists or not.
+// held returns a job if the calling daemon holds it. It refuses any other job in the same way, whether it exists or not.
 func (r *rpc) held(ctx context.Context, peer connect.Peer, jobID []byte) (job dbsqlc.ProvisionerJob, err error) {
 	daemon, err := r.daemon(peer)
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// daemonFilter selects provisioners. What is empty does not filter.
+// daemonFilter selects provisioners. An empty field does not filter.
 type daemonFilter struct {
 	ids      []uuid.UUID
-	tags     map[string]string // that a daemon has at least
+	tags     map[string]string // that a daemon must have at least
 	statuses []string
 	seen     time.Time // not before this
-	online   bool      // only these
+	online   bool      // online daemons only
 	limit    int
 }
 
@@ -74,7 +74,7 @@ func refusedQuery(name, value, problem string) error {
 	return fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, value).WithField(name, problem)
 }
 
-// queryList is a list in the query, separated by commas. It is never nil.
+// queryList returns a comma-separated list from the query. It is never nil.
 func queryList(r *http.Request, name string) []string {
 	if text := r.URL.Query().Get(name); text != "" {
 		return strings.Split(text, ",")
@@ -82,7 +82,7 @@ func queryList(r *http.Request, name string) []string {
 	return []string{}
 }
 
-// queryIDs is a list of ids in the query. It is never nil.
+// queryIDs returns a list of ids from the query. It is never nil.
 func queryIDs(r *http.Request, name string) ([]uuid.UUID, error) {
 	ids := []uuid.UUID{}
 	for _, text := range queryList(r, name) {
@@ -95,7 +95,7 @@ func queryIDs(r *http.Request, name string) ([]uuid.UUID, error) {
 	return ids, nil
 }
 
-// queryTags are the tags in the query, a JSON object as clients send it. It is never nil.
+// queryTags returns the tags from the query, a JSON object as clients send it. It is never nil.
 func queryTags(r *http.Request) (map[string]string, error) {
 	tags := map[string]string{}
 	text := r.URL.Query().Get("tags")
@@ -108,7 +108,8 @@ func queryTags(r *http.Request) (map[string]string, error) {
 	return tags, jobtags.Check(tags)
 }
 
-// queryInitiator is the user in the query, by name or id; nil for none. A user who does not exist is uuid.Nil.
+// queryInitiator returns the user from the query, by name or id; nil for none. For a user who does not exist it returns
+// uuid.Nil.
 func (s *Service) queryInitiator(r *http.Request) (*uuid.UUID, error) {
 	text := r.URL.Query().Get("initiator")
 	if text == "" {

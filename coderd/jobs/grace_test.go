@@ -31,7 +31,7 @@ func TestGrace(t *testing.T) {
 	if !strings.Contains(row.Error, "offline for 300ms") {
 		t.Errorf("error is %q", row.Error)
 	}
-	// The daemon comes back with a result: it is refused, and the daemon serves on.
+	// The daemon comes back with a result: the server refuses it, and the daemon continues to serve.
 	close(gate)
 	p.link.block(false)
 	next := w.insert(nil)
@@ -41,7 +41,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// A server that was restarted counts the grace from its start.
+// A server that was restarted counts the grace period from its start.
 func TestGraceAfterRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -60,7 +60,8 @@ func TestGraceAfterRestart(t *testing.T) {
 	w.await(id, "failed")
 }
 
-// A daemon that does not hear its server for the grace period stops its job by itself: somebody else may have it by then.
+// A daemon that does not hear from its server for the grace period stops its job on its own: another daemon may have it by
+// then.
 func TestDaemonFencesItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *jobs.Options) { d.Grace, d.Fence = 500*time.Millisecond, time.Minute })

@@ -78,13 +78,13 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out[:min(len(out), filter.limit)])
 }
 
-// ownDaemon reports whether a daemon serves the user alone.
+// ownDaemon reports whether a daemon serves only the user.
 func ownDaemon(row dbsqlc.ProvisionerDaemon, user uuid.UUID) bool {
 	tags, err := decodeTags(row.Tags)
 	return err == nil && tags[jobtags.Scope] == jobtags.User && tags[jobtags.Owner] == user.String()
 }
 
-// jobOf is the daemon's first job of these, nil for none.
+// jobOf returns the first of these jobs that belongs to the daemon, nil for none.
 func jobOf(daemon uuid.UUID, rows []dbsqlc.ProvisionerJob, shown map[uuid.UUID]sdk.ProvisionerJob) *sdk.ProvisionerDaemonJob {
 	for _, row := range rows {
 		if row.WorkerID != nil && *row.WorkerID == daemon {
@@ -123,7 +123,7 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 	}
 	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.ProvisionerJob) {
 		if p.InitiatorID != nil && *p.InitiatorID != actor.UserID {
-			return httpapi.Write(w, http.StatusOK, []sdk.ProvisionerJob{}) // also of a user who does not exist
+			return httpapi.Write(w, http.StatusOK, []sdk.ProvisionerJob{}) // also for a user who does not exist
 		}
 		p.InitiatorID = &actor.UserID
 	}
@@ -142,7 +142,7 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// job is the one in the path, if the actor may do the action to it.
+// job returns the job in the path if the actor may perform the action on it.
 func (s *Service) job(r *http.Request, action rbac.Action) (dbsqlc.ProvisionerJob, error) {
 	org, err := lookup.Organization(r, s.opts.DB.Queries)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// api serves the routes. The session token says who asks: owner, ann (who owns the world's jobs) or eve.
+// api serves the routes. The session token names the caller: owner, ann (who owns the world's jobs) or eve.
 func (w *world) api(t *testing.T) *httptest.Server {
 	t.Helper()
 	mux := httpapi.NewMux(httpapi.Options{Logger: logger(t), Authenticate: func(r *http.Request) (rbac.Actor, error) {
@@ -47,7 +47,7 @@ func (w *world) api(t *testing.T) *httptest.Server {
 	return s
 }
 
-// call asks as somebody, decodes the answer into v unless that is nil, and returns the status.
+// call sends a request as a user, decodes the answer into v unless that is nil, and returns the status.
 func call(t *testing.T, s *httptest.Server, as, method, path string, v any) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, nil)
@@ -142,7 +142,7 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("%s: %s %s: status %d, want %d", c.as, c.method, c.path, got, c.want)
 		}
 	}
-	// Who may not see all sees those that serve oneself.
+	// A user who may not see all provisioners sees those that serve this user.
 	own := w.start("anns", map[string]string{"scope": "user", "owner": w.user.String()}, nil, nil)
 	<-own.Started()
 	for who, want := range map[string]int{"eve": 0, "ann": 1, "owner": 2} {
@@ -205,7 +205,7 @@ func TestLogsAreListedAndFollowed(t *testing.T) {
 		}
 		if line.Output == "100" {
 			middle = line.ID
-			close(step) // the rest is not written before this line was followed
+			close(step) // the rest is not written before the follower has received this line
 		}
 	}
 	for i := range 500 {
@@ -237,7 +237,7 @@ func TestLogsAreListedAndFollowed(t *testing.T) {
 	}
 }
 
-// follow follows a job's log. The function that it returns reads on until there is a line of a kind.
+// follow follows a job's log. The function that it returns reads until a line satisfies the predicate.
 func follow(t *testing.T, s *httptest.Server, id uuid.UUID) (until func(what string, is func(sdk.JobLog) bool)) {
 	t.Helper()
 	u, err := url.Parse(s.URL + "/logs/" + id.String() + "?follow")
@@ -269,8 +269,8 @@ func follow(t *testing.T, s *httptest.Server, id uuid.UUID) (until func(what str
 	}
 }
 
-// While the database's disk is full, what a job reports waits at its provisioner, and followers of the log are told why. Once there is
-// space again the job ends with everything that it reported.
+// While the database's disk is full, a job's reports wait at its provisioner, and followers of the log learn why. Once there
+// is space again the job ends with everything that it reported.
 func TestFullDiskIsToldToFollowers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -299,7 +299,7 @@ func TestFullDiskIsToldToFollowers(t *testing.T) {
 	w.await(id, "succeeded")
 }
 
-// A job that waits because the database's disk is full has its followers told so, and begins when there is space again.
+// A job waits because the database's disk is full: its followers learn why, and it begins when there is space again.
 func TestFullDiskIsToldToFollowersOfWaitingJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -319,7 +319,7 @@ func TestFullDiskIsToldToFollowersOfWaitingJobs(t *testing.T) {
 	w.await(id, "succeeded")
 }
 
-// The same when no provisioner can connect: that is written down, too.
+// The same when no provisioner can connect, because its session must be stored too.
 func TestFullDiskKeepsProvisionersAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -336,6 +336,6 @@ func TestFullDiskKeepsProvisionersAway(t *testing.T) {
 	w.await(id, "succeeded")
 }
 
-// fullDisk is a trigger's function that fails as PostgreSQL does.
+// fullDisk creates a trigger function that fails as PostgreSQL does on a full disk.
 const fullDisk = `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$`

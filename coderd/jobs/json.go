@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// JSON shows jobs as the API does, by id. The number of queries does not depend on the number of jobs.
+// JSON returns jobs as the API shows them, by id. The number of queries does not depend on the number of jobs.
 func (s *Service) JSON(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.ProvisionerJob, error) {
 	shown, _, err := s.Show(ctx, q, ids...)
 	return shown, err
@@ -25,7 +25,7 @@ func (s *Service) Matched(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UU
 	return matched, err
 }
 
-// Show is JSON and Matched for the queries of one.
+// Show returns what JSON and Matched return, with the queries of one call.
 func (s *Service) Show(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.ProvisionerJob, map[uuid.UUID]sdk.MatchedProvisioners, error) {
 	rows, err := q.ListJobsByID(ctx, ids)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 	return out, nil
 }
 
-// fleet is what is matched of the daemons.
+// fleet holds what the matching needs to know of the daemons.
 type fleet struct {
 	names           map[uuid.UUID]string
 	online, offline []candidate
@@ -140,7 +140,7 @@ func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.
 	return f, nil
 }
 
-// busy reports whether a daemon has no free slot. One that is connected to another replica is taken for idle.
+// busy reports whether a daemon has no free slot. A daemon connected to another replica counts as idle.
 func (s *Service) busy(id uuid.UUID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (f fleet) match(job map[string]string, now time.Time) sdk.MatchedProvisione
 	return m
 }
 
-// daemonJSON shows a daemon and what it is doing.
+// daemonJSON returns a daemon and what it is doing, as the API shows them.
 func (s *Service) daemonJSON(d dbsqlc.ProvisionerDaemon, path string, current, previous *sdk.ProvisionerDaemonJob) (sdk.ProvisionerDaemon, error) {
 	tags, err := decodeTags(d.Tags)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *Service) daemonJSON(d dbsqlc.ProvisionerDaemon, path string, current, p
 		ID: d.ID, OrganizationID: d.OrganizationID, CreatedAt: d.CreatedAt, LastSeenAt: d.LastSeenAt, Name: d.Name, Version: d.Version, KeyName: d.KeyName,
 		APIVersion: "1.0", Provisioners: []string{"terraform"}, Tags: tags, Status: sdk.ProvisionerOffline, CurrentJob: current, PreviousJob: previous,
 	}
-	if out.KeyName == "" { // joined an older release last
+	if out.KeyName == "" { // last joined an older release
 		out.KeyName = Daemon{BuiltIn: d.BuiltIn, Tags: tags}.keyName()
 	}
 	if d.KeyID != nil {

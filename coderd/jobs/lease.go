@@ -14,10 +14,10 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// patience is how long a lease outlives its stream.
+// patience returns how long a lease outlives its stream.
 func (s *Service) patience() time.Duration { return s.opts.Grace + s.opts.Fence }
 
-// watchLeases gives the leases whose daemons are not connected here, and which have no deadline yet, one.
+// watchLeases sets a deadline for each lease that has none yet and whose daemon is not connected here.
 func (s *Service) watchLeases(ctx context.Context) error {
 	leased, err := s.opts.DB.ListLeasedJobs(ctx)
 	if err != nil {
@@ -36,8 +36,8 @@ func (s *Service) watchLeases(ctx context.Context) error {
 	return nil
 }
 
-// endNow is end in a transaction of its own, unless the job has moved on from the epoch. A result that cannot be stored ends
-// the job as failed, so that it does not hang.
+// endNow does what end does in its own transaction, unless the job's epoch has changed. If the result cannot be stored, the
+// job fails, so that it does not hang.
 func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result *provisionerpb.Result) error {
 	try := func(result *provisionerpb.Result) error {
 		return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -58,7 +58,7 @@ func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result 
 	return errors.Join(err, try(&provisionerpb.Result{Error: "The server could not store the job's result. Its log has the cause."}))
 }
 
-// expire ends the jobs whose daemons did not come back in time, and gives back those that no daemon accepted.
+// expire ends the jobs whose daemons did not come back in time, and requeues those that no daemon accepted.
 func (s *Service) expire() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -102,11 +102,11 @@ func (s *Service) expire() {
 	}
 }
 
-// lostNote follows the reason why a job ended without a report of its daemon.
+// lostNote follows the reason why a job ended without a report from its daemon.
 const lostNote = " The last reported state is kept, and the next build continues from it. " +
 	"Changes that it began after its last report are not in that state and not listed here."
 
-// expired settles one lease whose time is over. again is when to look at it once more, 0 when it is settled.
+// expired settles one lease whose time is over. again is the delay until the next check, 0 when the lease is settled.
 func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 	defer cancel()
@@ -133,8 +133,8 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: reason + lostNote})
 }
 
-// waitOn is how much longer the lease of a daemon holds, 0 when it has ended. A daemon that is connected to another server keeps
-// it, and so does one whose server was lost less than the grace ago: that server may only be slow.
+// waitOn returns how much longer a daemon's lease holds, 0 when it has ended. A daemon that is connected to another server
+// keeps its lease, and so does one whose server was lost within the grace period: that server may only be slow.
 func (s *Service) waitOn(ctx context.Context, daemon uuid.UUID, d deadline) (time.Duration, error) {
 	row, err := s.opts.DB.GetProvisionerUnseen(ctx, daemon)
 	if database.IsNotFound(err) {
@@ -146,7 +146,7 @@ func (s *Service) waitOn(ctx context.Context, daemon uuid.UUID, d deadline) (tim
 	unseen := time.Duration(row.UnseenSeconds * float64(time.Second))
 	switch {
 	case row.Online && unseen < lostAfter*s.opts.Beat:
-		return s.patience(), nil // its server beats
+		return s.patience(), nil // its server still beats
 	case d.reason != "":
 		return 0, nil // it lost its access
 	default:

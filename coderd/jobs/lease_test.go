@@ -14,14 +14,14 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// command is what the test tells a running job to do.
+// command is an instruction from the test to a running job.
 type command struct {
 	kind string // log, checkpoint, finish
 	n    int
 	done chan struct{}
 }
 
-// puppet is an executor whose jobs do what the test says, in every process of the daemon that is not dead.
+// puppet is an executor whose jobs follow the test's commands, in every living process of the daemon.
 type puppet struct {
 	mu       sync.Mutex
 	commands chan command
@@ -81,7 +81,7 @@ func (p *puppet) executor() *executor {
 	}
 }
 
-// die makes the present runs ghosts: their process was killed.
+// die turns the current runs into ghosts: their process was killed.
 func (p *puppet) die() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +89,8 @@ func (p *puppet) die() {
 	p.dead, p.commands, p.running = make(chan struct{}), make(chan command), map[uuid.UUID]int{}
 }
 
-// A lease against everything that can break: cut and blocked streams, a server that is killed and started, a daemon that is.
-// Whatever the order: what a job produced is applied once and in order, at most the end of it is missing when the daemon was
+// TestLeaseStateMachine exposes a lease to every failure: cut and blocked streams, and servers and daemons that are killed
+// and restarted. In any order: a job's output is applied once and in order, at most its end is missing when the daemon was
 // killed, no job runs twice at once, and every job ends.
 func TestLeaseStateMachine(t *testing.T) {
 	t.Parallel()

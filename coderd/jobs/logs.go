@@ -17,11 +17,12 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// logPage is how many lines are read from the database at once.
+// logPage is the number of lines in one database read.
 const logPage = 200
 
-// ServeLogs answers a request for a job's log: a JSON list, or with ?follow a websocket with one line a message that is closed
-// when the job has ended. ?after= skips the lines up to an id. The caller has checked that the actor may read the job.
+// ServeLogs answers a request for a job's log: a JSON list, or with ?follow a websocket that carries one line a message and
+// closes when the job has ended. ?after= skips the lines up to an id. The caller must have checked that the actor may read
+// the job.
 func (s *Service) ServeLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID) error {
 	var after int64
 	if text := r.URL.Query().Get("after"); text != "" {
@@ -36,7 +37,7 @@ func (s *Service) ServeLogs(w http.ResponseWriter, r *http.Request, job uuid.UUI
 	return s.listLogs(w, r, job, after)
 }
 
-// listLogs writes the list page by page, so that a long log is never in memory at once.
+// listLogs writes the list page by page, so that a long log is never entirely in memory.
 func (s *Service) listLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID, after int64) error {
 	return httpapi.WriteList(w, func() ([]sdk.JobLog, error) {
 		page, err := s.logs(r.Context(), job, after)
@@ -59,8 +60,8 @@ func (s *Service) logs(ctx context.Context, job uuid.UUID, after int64) ([]sdk.J
 	return out, nil
 }
 
-// followLogs sends lines as they come. It looks at the database when the job is announced to have changed, and never holds more
-// than a page.
+// followLogs sends lines as they arrive. It reads the database when a notification says that the job has changed, and never
+// holds more than a page.
 func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID, after int64) error {
 	changed := notify.NewWake()
 	changed.Poke() // look once at the beginning
@@ -89,10 +90,10 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UU
 	})
 }
 
-// stallCheck is how often those who follow a log look whether the database keeps the job from going on.
+// stallCheck is the interval at which followers of a log check whether the database blocks the job.
 const stallCheck = 2 * time.Second
 
-// sayStalled tells a client once why the job's log does not go on: the database that would keep the line cannot take it.
+// sayStalled tells a client once why the job's log has stopped: the database that would keep the next line cannot store it.
 func (s *Service) sayStalled(send func(...httpapi.Event) error, job uuid.UUID, status string, after int64, said string) (string, error) {
 	s.mu.Lock()
 	why, then := s.stalled[job], "The job continues, and its reports are stored as soon as possible."
@@ -109,9 +110,9 @@ func (s *Service) sayStalled(send func(...httpapi.Event) error, job uuid.UUID, s
 	}})
 }
 
-// sendLogs sends what is new and returns the job's status. All of the log of an ended job has been sent.
+// sendLogs sends the new lines and returns the job's status. If the job has ended, sendLogs has sent all of its log.
 func (s *Service) sendLogs(ctx context.Context, job uuid.UUID, after *int64, send func(...httpapi.Event) error) (status string, err error) {
-	row, err := s.opts.DB.GetJob(ctx, job) // before the lines: an ended job writes no more
+	row, err := s.opts.DB.GetJob(ctx, job) // before the lines: a job that has ended writes no more
 	if err != nil {
 		return "", fmt.Errorf("read job: %w", err)
 	}

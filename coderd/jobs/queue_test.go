@@ -46,7 +46,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// One user's long queue does not keep another waiting: they take turns, and people still come before what is automatic.
+// One user's long queue does not block another user: they take turns, and jobs that people wait for still come before
+// automatic ones.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -97,7 +98,7 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// With several slots the next goes to whom the fewest jobs run for, however late that user came.
+// With several slots, the next one goes to the user with the fewest running jobs, however late that user came.
 func TestFewestRunningFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -18,11 +18,11 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
-// raw is a daemon that says what a test tells it, also what a right one never would.
+// raw is a daemon that sends what a test tells it to send, including what a correct daemon never would.
 type raw struct {
 	t        *testing.T
 	stream   *connect.BidiStreamForClient[provisionerpb.DaemonMessage, provisionerpb.ServerMessage]
-	messages chan *provisionerpb.ServerMessage // what the server says, but for pongs
+	messages chan *provisionerpb.ServerMessage // the server's messages except pongs
 	seq      uint64
 }
 
@@ -61,7 +61,7 @@ func (r *raw) send(m *provisionerpb.DaemonMessage) {
 	}
 }
 
-// next is the server's next message of a kind; others are passed over.
+// next returns the server's next message of a kind and skips others.
 func next[T any](r *raw) T {
 	r.t.Helper()
 	for {
@@ -109,7 +109,7 @@ func logged(level provisionerpb.LogLevel, lines ...string) *provisionerpb.Event 
 	return &provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: batch}}
 }
 
-// The server bounds what it keeps of a log whatever the daemon sends, says so in the log, and the job goes on.
+// TestServerBoundsLogs: the server bounds a log whatever the daemon sends, notes that in the log, and the job continues.
 func TestServerBoundsLogs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -141,7 +141,7 @@ func TestServerBoundsLogs(t *testing.T) {
 	}
 }
 
-// Lines without text fill a log, too, and why the job failed is still at its end.
+// Lines without text fill a log too, and the reason why the job failed is still at its end.
 func TestServerBoundsEmptyLines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -164,7 +164,7 @@ func TestServerBoundsEmptyLines(t *testing.T) {
 	}
 }
 
-// What belongs to a lease that does not hold is refused with the reason, and changes nothing.
+// The server refuses events of an ended lease with the reason, and they change nothing.
 func TestOldEpochIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *jobs.Options) { d.Grace = 200 * time.Millisecond })
@@ -185,14 +185,14 @@ func TestOldEpochIsRefused(t *testing.T) {
 			t.Errorf("%s: refused with %q", name, got.GetReason())
 		}
 	}
-	// Another daemon with the right epoch is not its holder.
+	// Another daemon with the right epoch does not hold the job.
 	other := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "other"})
 	next[*provisionerpb.ServerMessage_Welcome](other)
 	other.seq = 1
 	other.event(offer, checkpoint("stolen"))
 	next[*provisionerpb.ServerMessage_Revoked](other)
 
-	// A daemon that comes back after its time learns it from the welcome.
+	// A daemon that comes back too late learns that from the welcome.
 	if err := r.stream.CloseRequest(); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,8 @@ func TestOldEpochIsRefused(t *testing.T) {
 	}
 }
 
-// A daemon that lost its access is cut: its jobs fail with the reason and what they have reached, others are given back.
+// A daemon that lost its access is cut: its running jobs fail with the reason and keep the state they reached, its offers
+// wait again.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -242,7 +243,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A name is one daemon's: another is refused while the first is there or owes a job, and told what to do.
+// A name belongs to one daemon: the server refuses another while the first is connected or holds a job, and tells it what to
+// do.
 func TestOneNameOneDaemon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -114,7 +114,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// What cannot be stored does not hang the job.
+// A job whose result cannot be stored does not hang.
 func TestHandlerFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -169,7 +169,7 @@ func TestUnknownCallerIsRefused(t *testing.T) {
 	}, nil)
 }
 
-// Two replicas: a daemon that is connected to one is not lost for the other, and a cancel finds it.
+// Two replicas: one replica does not give up a daemon that is connected to the other, and a cancel reaches it.
 func TestTwoReplicas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *jobs.Options) { d.Grace = 200 * time.Millisecond })
@@ -178,7 +178,7 @@ func TestTwoReplicas(t *testing.T) {
 		<-stop
 		return failed("s", "interrupted")
 	}
-	// A daemon that goes on with its job when the server is slow to answer.
+	// This daemon continues its job when the server is slow to answer.
 	tags := map[string]string{"pool": "here"}
 	here := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "here", Tags: tags})
 	lost := w.start("lost", map[string]string{"pool": "lost"}, &executor{run: run}, nil)
@@ -197,7 +197,7 @@ func TestTwoReplicas(t *testing.T) {
 		return err == nil && shown[a].Available == 1 && shown[b].Available == 1
 	}, nil)
 	lost.link.block(true)
-	w.await(b, "failed") // its time ends after the one that the other replica gave job a
+	w.await(b, "failed") // its deadline is later than the one that the other replica gave job a
 	if row := w.row(a); row.Status != "running" {
 		t.Fatalf("the job of the connected daemon is %s: %s", row.Status, row.Error)
 	}

@@ -24,11 +24,11 @@ import (
 
 // Channels. Payloads are job ids.
 const (
-	channelQueue  = "jobs"        // a job was queued, or a place became free
-	channelCancel = "jobs_cancel" // a running job is to be canceled
+	channelQueue  = "jobs"        // a job was queued, or a slot became free
+	channelCancel = "jobs_cancel" // a running job must be canceled
 )
 
-// Channel is where changes of one job are announced: its status, its log.
+// Channel returns the channel that announces changes of one job: its status, its log.
 func Channel(job uuid.UUID) string { return "job:" + job.String() }
 
 // Defaults of Options.
@@ -42,34 +42,35 @@ const (
 	maxLogBytes        = 16 << 20  // per job
 	maxErrorBytes      = 256 << 10 // of error lines beyond it
 	maxLineBytes       = 64 << 10
-	// DefaultFence is how much longer than Grace the server waits: within Grace the daemon itself stops a job whose server it
-	// no longer hears, and this is the time it has for that.
+	// DefaultFence is how much longer than Grace the server waits: within Grace a daemon that no longer hears its server
+	// begins to stop its job, and the fence is the time it has for that.
 	DefaultFence = 30 * time.Second
-	// cutFence is how long the server waits for the jobs of a daemon that lost its access: more than the 15 seconds in which such a
-	// daemon interrupts and then kills them.
+	// cutFence is how long the server waits for the jobs of a daemon that lost its access: more than the 15 seconds in which
+	// such a daemon interrupts and then kills them.
 	cutFence = 20 * time.Second
-	// explainAfter is how long a job waits before its log says why.
+	// explainAfter is how long a job waits before its log explains why.
 	explainAfter = 100 * time.Millisecond
-	// lookAround is how often the queue looks for leases that no server watches any more, because a replica died.
+	// lookAround is the interval at which the queue looks for leases that no server watches, because a replica died.
 	lookAround = time.Minute
 	retryAfter = time.Second
 )
 
-// Handler is what a kind of job means. Its methods run inside transactions and may be run again when one is repeated.
+// Handler defines what a kind of job means. Its methods run inside transactions, and run again when a transaction is
+// repeated.
 type Handler interface {
 	// Offer fills the payload of a job that has just been claimed.
 	Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error
-	// Checkpoint stores Terraform's state as of now.
+	// Checkpoint stores Terraform's current state.
 	Checkpoint(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, state []byte) error
-	// Resources stores what exists by now.
+	// Resources stores the resources that exist so far.
 	Resources(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, resources []*provisionerpb.Resource) error
 	// Finish stores the result, in the transaction that ends the job. A result that the server made itself (a job canceled
-	// before it ran, a lost provisioner) has no part of its kind: what earlier checkpoints stored stays.
+	// before it ran, a lost provisioner) has no part of its kind: what earlier checkpoints stored remains.
 	Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error
 }
 
-// Rejected is what a handler's Finish returns for a result that cannot be used: the job fails with the reason, and what the
-// handler has written stays.
+// Rejected is the error that a handler's Finish returns for a result that cannot be used: the job fails with the reason, and
+// what the handler has written remains.
 type Rejected struct{ Reason string }
 
 func (e *Rejected) Error() string { return e.Reason }
@@ -85,15 +86,15 @@ type Options struct {
 	Fence time.Duration
 	// CancelGrace is how long a canceled job may take to end in order. 0 means DefaultCancelGrace.
 	CancelGrace time.Duration
-	// Beat is how often the server writes that it runs. 0 means DefaultBeat.
+	// Beat is the interval at which the server renews its row. 0 means DefaultBeat.
 	Beat time.Duration
-	// Mesh is where daemons are. Nil: nothing is known of their paths.
+	// Mesh connects the daemons. Nil means that their paths are unknown.
 	Mesh Mesh
 }
 
 // Mesh connects daemons with this server.
 type Mesh interface {
-	// Paths is how packets to the daemons travel: direct or relayed. Daemons without a known path are omitted.
+	// Paths returns how packets travel to the daemons: directly or relayed. Daemons without a known path are omitted.
 	Paths() map[uuid.UUID]string
 }
 
@@ -102,7 +103,7 @@ type Service struct {
 	opts     Options
 	log      *slog.Logger
 	id       uuid.UUID          // of this process, among the servers of the database
-	silent   bool               // the last beat was not stored; of beats alone
+	silent   bool               // the last beat was not stored; used by beats only
 	handlers map[string]Handler // set before Start
 
 	wake    notify.Wake // a daemon may have a job to take
@@ -116,7 +117,7 @@ type Service struct {
 	sessions  map[uuid.UUID]*session // by daemon
 	opening   map[uuid.UUID]int      // sessions that are stored and not in the table yet, by daemon
 	deadlines map[uuid.UUID]deadline // of leases without a stream, by job
-	stalled   map[uuid.UUID]string   // why what a job reports cannot be stored now, by job
+	stalled   map[uuid.UUID]string   // why a job's reports cannot be stored now, by job
 	held      string                 // why no waiting job can be given out now, "" if they can
 	closed    bool
 }
@@ -125,9 +126,9 @@ type Service struct {
 type deadline struct {
 	epoch int64
 	at    time.Time
-	// giveBack: no daemon has accepted the job, so it waits again instead of failing.
+	// giveBack means that no daemon has accepted the job, so it waits again instead of failing.
 	giveBack bool
-	// reason is what the job fails with; empty: that its daemon was not seen.
+	// reason is the error of the job if it fails; empty means that its daemon was not seen.
 	reason string
 }
 
@@ -157,8 +158,8 @@ func New(opts Options) *Service {
 // Handle sets the handler of a kind. Call it before Start.
 func (s *Service) Handle(kind string, h Handler) { s.handlers[kind] = h }
 
-// Start dispatches. Jobs that were running when the server ended keep their lease: their daemons have the grace period, from
-// now, to come back. It blocks for a few queries.
+// Start begins to dispatch jobs. Jobs that were running when the server ended keep their leases: from now on their daemons
+// have the grace period to come back. It blocks for a few queries.
 func (s *Service) Start(ctx context.Context) error {
 	if err := s.beat(ctx); err != nil {
 		return err
@@ -187,7 +188,7 @@ func (s *Service) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the daemons' sessions and waits for what runs. Leases stay. Idempotent; works before Start.
+// Stop ends the daemons' sessions and waits for running work. Leases stay. Idempotent; works before Start.
 func (s *Service) Stop() {
 	s.mu.Lock()
 	s.closed = true
@@ -205,7 +206,7 @@ type NewJob struct {
 	FileID    uuid.UUID // the template's source
 	Input     any       // what the handler needs to find its own rows; nil for none
 	Tags      map[string]string
-	Priority  int16 // lower first: 0 a person waits, 1 automatic
+	Priority  int16 // lower first: 0 if a person waits, 1 for automatic jobs
 }
 
 // Insert queues a job in the caller's transaction; it is dispatched when that commits.
@@ -237,7 +238,8 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 	return job, q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: job.ID.String()})
 }
 
-// Cancel ends a waiting job at once and asks the daemon of a running one to interrupt it. A job that has ended is a Conflict.
+// Cancel ends a waiting job at once and asks the daemon of a running job to interrupt it. It returns a Conflict for a job
+// that has ended.
 func (s *Service) Cancel(ctx context.Context, id uuid.UUID) error {
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		job, err := q.LockJob(ctx, id)
@@ -297,7 +299,7 @@ func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provisi
 	if err := s.settleLost(ctx, q, job, result); err != nil {
 		return err
 	}
-	// The row first: a handler that looks at its job sees how it ended.
+	// Update the row first: a handler that reads its job sees how it ended.
 	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: database.Visible(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
 		return fmt.Errorf("end job: %w", err)
 	}

@@ -22,10 +22,11 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
-// outgoing bounds the messages that wait for a slow daemon. One that lets it fill is cut; it resumes on a new stream.
+// outgoing bounds the messages that wait for a slow daemon. The server cuts a daemon that lets the queue fill; it resumes on
+// a new stream.
 const outgoing = 256
 
-// protocolVersion is the only one there is.
+// protocolVersion is the only supported version.
 const protocolVersion = 2
 
 // sendTimeout bounds one write to a daemon.
@@ -50,12 +51,12 @@ type session struct {
 	org      uuid.UUID
 	out      chan *provisionerpb.ServerMessage
 	cancel   context.CancelCauseFunc
-	opened   *time.Time // as the daemon's row has it
+	opened   *time.Time // as in the daemon's row
 
 	// Guarded by Service.mu.
-	slots  int                 // how many more offers it takes
+	slots  int                 // how many more offers it can take
 	offers map[uuid.UUID]int64 // epochs of jobs offered and not accepted yet
-	leases map[uuid.UUID]int64 // epochs of jobs accepted
+	leases map[uuid.UUID]int64 // epochs of accepted jobs
 }
 
 // send never blocks.
@@ -67,13 +68,13 @@ func (x *session) send(m *provisionerpb.ServerMessage) {
 	}
 }
 
-// RPCHandler serves the build-job protocol. caller knows the daemon that holds a mesh address.
+// RPCHandler serves the build-job protocol. caller returns the daemon that holds a mesh address.
 func (s *Service) RPCHandler(caller func(netip.Addr) (Daemon, bool)) (string, http.Handler) {
 	path, h := provisionerpbconnect.NewProvisionerServiceHandler(&rpc{s, caller}, connect.WithReadMaxBytes(maxMessage))
 	return path, rpcwire.Handler(h)
 }
 
-// maxMessage bounds one message, in bytes: a state of 64 MiB and what is around it.
+// maxMessage bounds one message, in bytes: a state of 64 MiB and its envelope.
 const maxMessage = 80 << 20
 
 type rpc struct {
@@ -81,7 +82,7 @@ type rpc struct {
 	caller func(netip.Addr) (Daemon, bool)
 }
 
-// daemon is who calls.
+// daemon returns the calling daemon.
 func (r *rpc) daemon(peer connect.Peer) (Daemon, error) {
 	addr, err := netip.ParseAddrPort(peer.Addr)
 	if err != nil {
@@ -144,7 +145,7 @@ func (r *rpc) Session(ctx context.Context, st *stream) error {
 	return rpcError(err)
 }
 
-// converse is the session from Hello on.
+// converse runs the session from Hello on.
 func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daemon Daemon, st *stream, in <-chan *provisionerpb.DaemonMessage, wire *rpcwire.Wire, helpers *sync.WaitGroup) error {
 	x, err := r.open(ctx, daemon, in, cancel)
 	if refused, ok := errors.AsType[*refusedError](err); ok {
@@ -188,7 +189,7 @@ func rpcError(err error) error {
 	return connect.NewError(connect.CodeUnavailable, err)
 }
 
-// open takes the Hello, settles the leases it names, and makes the session known.
+// open receives the Hello, settles the leases it names, and registers the session.
 func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisionerpb.DaemonMessage, cancel context.CancelCauseFunc) (_ *session, err error) {
 	var hello *provisionerpb.Hello
 	select {
@@ -222,7 +223,7 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 	if err != nil {
 		return nil, err
 	}
-	// Until the session is in the table, whatever ends it ends it in the database, too.
+	// Until the session is in the table, a failure must also end it in the database.
 	defer func() {
 		if done(); err != nil {
 			s.closeFailed(x)
@@ -233,7 +234,7 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 	if err != nil {
 		return nil, err
 	}
-	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Welcome{Welcome: welcome}}) // before anybody else sends
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Welcome{Welcome: welcome}}) // before anything else is sent
 	s.mu.Lock()
 	s.sessions[daemon.ID] = x
 	for id := range x.leases {
@@ -244,17 +245,18 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 		s.cancelRequested(id.String())
 	}
 	s.log.Info("provisioner connected", "peer", daemon.Name, "leases", len(welcome.GetAcks()))
-	// Who waits learns that a provisioner is there.
+	// Users who wait for a provisioner learn that one has come.
 	if err := s.opts.PubSub.Publish(ctx, channelQueue, ""); err != nil {
 		s.log.Warn("cannot announce queue", "err", err)
 	}
 	return x, nil
 }
 
-// store writes that the daemon's session begins. After success the caller calls done when the session is in the table, or has ended.
+// store records that the daemon's session begins. After success the caller calls done when the session is in the table, or
+// has ended.
 func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.Hello) (row dbsqlc.ProvisionerDaemon, done func(), err error) {
 	daemon := x.daemon
-	// A name is free again when its daemon is gone and owes nothing, also for one with another credential.
+	// A name becomes free, even for a daemon with another credential, when its daemon is gone and holds no jobs.
 	if err := s.opts.DB.ForgetProvisionerName(ctx, dbsqlc.ForgetProvisionerNameParams{OrganizationID: x.org, Name: daemon.Name, KeepID: daemon.ID}); err != nil {
 		return row, nil, fmt.Errorf("free provisioner's name: %w", err)
 	}
@@ -286,11 +288,11 @@ func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.He
 	default:
 		return row, done, nil
 	}
-	done() // a commit whose answer was lost is corrected by the next beat
+	done() // the next beat corrects a commit whose answer was lost
 	return row, nil, err
 }
 
-// closeFailed ends a session in the database that did not come about.
+// closeFailed ends a session in the database that could not be opened.
 func (s *Service) closeFailed(x *session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), queryTimeout)
 	defer cancel()
@@ -311,7 +313,7 @@ func (s *Service) replace(id uuid.UUID) {
 	}
 }
 
-// settle compares the daemon's leases with the database: which hold, and what of them has been applied.
+// settle compares the daemon's leases with the database: which of them hold, and which of their events have been applied.
 func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.Hello) (*provisionerpb.Welcome, []uuid.UUID, error) {
 	welcome := &provisionerpb.Welcome{Grace: durationpb.New(s.opts.Grace)}
 	var canceling []uuid.UUID
@@ -367,8 +369,8 @@ func staleReason(job dbsqlc.ProvisionerJob) string {
 	return "the job was given to another provisioner"
 }
 
-// disown deals with a job that its daemon does not know. A daemon writes down a job before it runs it: one of which it never
-// reported anything was not begun, and waits again; any other was lost with the daemon's disk.
+// disown handles a job that its daemon does not know. A daemon writes down a job before it runs it. So a job of which it
+// never reported anything was not begun, and waits again; any other job was lost with the daemon's disk.
 func (s *Service) disown(ctx context.Context, job dbsqlc.ProvisionerJob) error {
 	if job.LastSeq == 0 && job.Status == statusRunning {
 		return s.requeue(ctx, job.ID, job.Epoch)
@@ -395,7 +397,7 @@ func (s *Service) requeue(ctx context.Context, id uuid.UUID, epoch int64) error 
 	if err != nil {
 		return err
 	}
-	// Canceled meanwhile: no daemon runs it, so it has ended.
+	// The job was canceled meanwhile. No daemon runs it, so it has ended.
 	return s.endIfCanceling(ctx, id, epoch)
 }
 
@@ -410,7 +412,8 @@ func (s *Service) endIfCanceling(ctx context.Context, id uuid.UUID, epoch int64)
 	return s.endNow(ctx, id, epoch, &provisionerpb.Result{Canceled: true, Error: "The job was canceled before it ran."})
 }
 
-// forget takes a session out of the table: its leases wait for the daemon's return, what it did not accept waits for another.
+// forget removes a session from the table: its leases wait for the daemon's return, its unaccepted offers wait for another
+// daemon.
 func (s *Service) forget(x *session) (offers map[uuid.UUID]int64, was bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -426,14 +429,14 @@ func (s *Service) forget(x *session) (offers map[uuid.UUID]int64, was bool) {
 	return offers, true
 }
 
-// close ends a session in the database, too.
+// close ends a session, also in the database.
 func (s *Service) close(x *session) {
 	offers, was := s.forget(x)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), queryTimeout)
 	defer cancel()
 	s.giveBack(ctx, offers)
 	if !was {
-		return // a newer session of the daemon is there
+		return // the daemon has a newer session
 	}
 	s.markOffline(ctx, x)
 }
@@ -448,8 +451,8 @@ func (s *Service) markOffline(ctx context.Context, x *session) {
 	s.log.Info("provisioner disconnected", "peer", x.daemon.Name, "leases", leases)
 }
 
-// Cut ends the session of a daemon that lost its access, for the reason. It is not given time to return: its jobs fail as soon as
-// it has had the time in which a daemon that is refused stops what it runs. It blocks for a few queries.
+// Cut ends the session of a daemon that lost its access, for the given reason. The daemon gets no time to return: its jobs
+// fail as soon as it has had the time that a refused daemon needs to stop what it runs. Cut blocks for a few queries.
 func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) error {
 	s.mu.Lock()
 	x := s.sessions[daemon]
@@ -471,13 +474,14 @@ func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) erro
 	}
 	s.mu.Unlock()
 	s.recount.Poke()
-	if err := s.opts.PubSub.Publish(ctx, channelQueue, ""); err != nil { // who waits for it learns that it is gone
+	if err := s.opts.PubSub.Publish(ctx, channelQueue, ""); err != nil { // users who wait for the daemon learn that it is gone
 		s.log.Warn("cannot announce queue", "err", err)
 	}
 	return nil
 }
 
-// giveBack lets jobs that were offered and not accepted wait again. What the database does not take now is tried again later.
+// giveBack makes jobs that were offered but not accepted wait again. It schedules a retry for each change that the database
+// does not take now.
 func (s *Service) giveBack(ctx context.Context, offers map[uuid.UUID]int64) {
 	for id, epoch := range offers {
 		if err := s.requeue(ctx, id, epoch); err != nil {

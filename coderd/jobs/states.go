@@ -22,26 +22,26 @@ type StateHandler interface {
 	// Seal and Open encrypt and decrypt a part of the job's state.
 	Seal(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error)
 	Open(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error)
-	// State is what the job begins with.
+	// State returns the state that the job begins with.
 	State(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) ([]byte, error)
-	// Lost completes a result that did not come from the provisioner, or whose state cannot be stored: it marks in the last state
-	// what was begun, and names what that state may lack.
+	// Lost completes a result that did not come from the provisioner, or whose state cannot be stored: it marks in the last
+	// state which changes had begun, and names what that state may lack.
 	Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, changes []*provisionerpb.Change, result *provisionerpb.Result) error
 }
 
 const (
-	// maxPiece bounds a part of a state that travels in pieces, in bytes. A state that fits into one is not cut.
+	// maxPiece bounds one piece of a state, in bytes. A state that fits into one piece is not split.
 	maxPiece = 4 << 20
 	// maxState bounds a state, in bytes: PostgreSQL keeps it as one value of less than 1 GiB, encrypted.
 	maxState = 1<<30 - 64<<20
-	// stateRate is how fast a state is stored at least, in bytes per second.
+	// stateRate is the minimum rate at which a state is stored, in bytes per second.
 	stateRate = 2 << 20
 )
 
-// errBadPieces: what came does not make the state that was announced.
+// errBadPieces reports that the received pieces do not make the announced state.
 var errBadPieces = errors.New("the pieces of the state do not make the state that was announced")
 
-// inPieces describes the state that an event names without carrying it, nil for other events.
+// inPieces returns the description of a state that an event names but does not carry, nil for other events.
 func inPieces(e *provisionerpb.Event) *provisionerpb.StateRef {
 	if c := e.GetCheckpoint(); c != nil {
 		return c.GetStateInPieces()
@@ -49,7 +49,7 @@ func inPieces(e *provisionerpb.Event) *provisionerpb.StateRef {
 	return e.GetResult().GetWorkspaceBuild().GetStateInPieces()
 }
 
-// storePiece keeps a part of a state until the event comes that names the whole.
+// storePiece keeps a piece of a state until an event names the whole state.
 func (s *Service) storePiece(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, piece *provisionerpb.StatePiece) error {
 	handler, ok := s.handlers[job.Kind].(StateHandler)
 	if !ok {
@@ -78,7 +78,7 @@ func (s *Service) storePiece(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	return nil
 }
 
-// assemble makes a state of the pieces that have come, and forgets those.
+// assemble joins the received pieces into a state and deletes them.
 func (s *Service) assemble(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, ref *provisionerpb.StateRef) ([]byte, error) {
 	handler, ok := s.handlers[job.Kind].(StateHandler)
 	if !ok {
@@ -147,7 +147,7 @@ var ends = map[provisionerpb.Change_End]string{
 	provisionerpb.Change_END_ERRORED:     "errored",
 }
 
-// settleLost completes a result that has no part of its kind, and forgets what was kept for that.
+// settleLost completes a result that has no part of its kind, and deletes what was kept for that purpose.
 func (s *Service) settleLost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
 	handler, ok := s.handlers[job.Kind].(StateHandler)
 	if !ok {
@@ -178,7 +178,7 @@ func (s *Service) settleLost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	return nil
 }
 
-// State sends the state that a build begins with to the daemon that holds it.
+// State sends the initial state of a build to the daemon that holds it.
 func (r *rpc) State(ctx context.Context, req *connect.Request[provisionerpb.StateRequest], stream *connect.ServerStream[provisionerpb.StateChunk]) error {
 	job, err := r.held(ctx, req.Peer(), req.Msg.GetJobId())
 	if err != nil {
@@ -200,7 +200,7 @@ func (r *rpc) State(ctx context.Context, req *connect.Request[provisionerpb.Stat
 	return nil
 }
 
-// refer replaces a state that is too large for an offer by its description. The daemon fetches it with State.
+// refer replaces a state that is too large for an offer with its description. The daemon fetches the state with State.
 func refer(offer *provisionerpb.Offer) {
 	build := offer.GetWorkspaceBuild()
 	if state := build.GetState(); len(state) > maxPiece {
@@ -209,10 +209,10 @@ func refer(offer *provisionerpb.Offer) {
 	}
 }
 
-// pongEvery is how often a daemon hears of the server while a large state is stored.
+// pongEvery is the interval of messages to the daemon while a large state is stored.
 const pongEvery = 5 * time.Second
 
-// busy lets the daemon know that the server lives while it stores something large, until stop is called.
+// busy keeps telling the daemon that the server lives while the server stores something large, until stop is called.
 func (x *session) busy(size uint64) (stop func()) {
 	if size == 0 {
 		return func() {}

@@ -32,7 +32,7 @@ var (
 	other    = &provisionerpb.Change{Address: "t.other"}
 )
 
-// left is what the tables of a job that ended still hold.
+// left counts the rows that an ended job still has in the tables.
 func (w *world) left(id uuid.UUID) (rows int) {
 	w.t.Helper()
 	if err := w.db.Pool.QueryRow(w.t.Context(), `SELECT (SELECT count(*) FROM provisioner_job_changes WHERE job_id = $1)
@@ -71,7 +71,7 @@ func TestStatesInPieces(t *testing.T) {
 	}
 }
 
-// A state too large for an offer is fetched. What another daemon asks for is refused.
+// The daemon fetches a state that is too large for an offer. The server refuses another daemon's request for it.
 func TestStateOfAnOfferInPieces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -87,7 +87,7 @@ func TestStateOfAnOfferInPieces(t *testing.T) {
 	}
 }
 
-// Pieces that do not make what was announced are refused, and what the job had begun is named instead.
+// The server refuses pieces that do not make the announced state, and names what the job had begun instead.
 func TestBadPieces(t *testing.T) {
 	t.Parallel()
 	for name, pieces := range map[string][]*provisionerpb.StatePiece{
@@ -120,7 +120,7 @@ func TestBadPieces(t *testing.T) {
 	}
 }
 
-// A job whose provisioner is lost names what it had begun; one that reports its own end has named it itself.
+// A job whose provisioner is lost names what it had begun; a job that reports its own end has done so itself.
 func TestLostJobNamesWhatItBegan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -135,7 +135,7 @@ func TestLostJobNamesWhatItBegan(t *testing.T) {
 	id := w.insert(nil)
 	<-reported
 	w.eventually("the changes are stored", func() bool { return w.left(id) == 2 }, nil)
-	p.link.block(true) // as the mesh does with a deleted key
+	p.link.block(true) // as the mesh does for a deleted key
 	if err := w.service.Cut(t.Context(), as.ID, "The key was deleted."); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestLostJobNamesWhatItBegan(t *testing.T) {
 	}
 }
 
-// A daemon that was killed over a large state delivers what is on its disk: the changes, and the last whole state.
+// A daemon that was killed while sending a large state delivers what is on its disk: the changes, and the last whole state.
 func TestKilledWithStateInPieces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -187,7 +187,7 @@ func TestKilledWithStateInPieces(t *testing.T) {
 	}, nil)
 }
 
-// A state above 64 MiB goes there and back. The limits of messages do not bound it.
+// A state above 64 MiB travels in both directions. Message limits do not bound it.
 func TestLargeState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

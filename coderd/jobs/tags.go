@@ -12,18 +12,18 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Daemon is a provisioner daemon, as its place in the mesh shows.
+// Daemon is a provisioner daemon, as its place in the mesh identifies it.
 type Daemon struct {
 	ID      uuid.UUID
 	Name    string
 	Tags    map[string]string
-	Owner   uuid.UUID // of one with scope=user
+	Owner   uuid.UUID // the owner of a daemon with scope=user
 	BuiltIn bool
-	KeyID   uuid.UUID // of the key by which it joined, zero for other ways
-	KeyName string    // of that key; sdk.KeyUser for a user's session. Empty: sdk.KeyBuiltIn or sdk.KeyPSK
+	KeyID   uuid.UUID // the key by which it joined, zero if it joined another way
+	KeyName string    // the name of that key; sdk.KeyUser for a user's session. Empty: sdk.KeyBuiltIn or sdk.KeyPSK
 }
 
-// keyName is what lists show as the key.
+// keyName returns what lists show as the key.
 func (d Daemon) keyName() string {
 	switch {
 	case d.KeyName != "":
@@ -36,17 +36,17 @@ func (d Daemon) keyName() string {
 	return sdk.KeyPSK
 }
 
-// candidate is what the reason needs to know of a daemon.
+// candidate holds what waitingReason needs to know about a daemon.
 type candidate struct {
 	name string
 	tags map[string]string
 	busy bool
-	seen *time.Time // of one that is offline
+	seen *time.Time // when an offline daemon was last seen
 }
 
-// waitingReason says why a job with these tags does not run, "" when an idle daemon may take it.
+// waitingReason returns why a job with these tags does not run, "" when an idle daemon may take it.
 func waitingReason(job map[string]string, online, offline []candidate, position int) string {
-	// A user's own provisioners are shown to that user only.
+	// Only the user sees the user's own provisioners.
 	others := func(c candidate) bool {
 		return c.tags[jobtags.Scope] == jobtags.User && c.tags[jobtags.Owner] != job[jobtags.Owner]
 	}
@@ -55,7 +55,7 @@ func waitingReason(job map[string]string, online, offline []candidate, position 
 	if slices.ContainsFunc(online, func(c candidate) bool { return jobtags.Matches(job, c.tags) }) {
 		return reason
 	}
-	// Who would take it if it came back: the one that was seen last.
+	// Find the offline daemon that would take the job if it came back: the one seen last.
 	var best *candidate
 	for _, c := range offline {
 		if jobtags.Matches(job, c.tags) && c.seen != nil && (best == nil || c.seen.After(*best.seen)) {
@@ -96,7 +96,8 @@ func whyNoDaemon(job map[string]string, online []candidate, position int) string
 	return fmt.Sprintf("No provisioner online has %s. Nearest: %s lacks %s.", strings.Join(onNone(job, online), " and "), nearest.name, strings.Join(missing, ", "))
 }
 
-// onNone are the job's tags that no daemon has. When each is on some daemon, they are all of the job's own: no daemon has them together.
+// onNone returns the job's tags that no daemon has. When each tag is on some daemon, it returns all of the job's own: no
+// daemon has them together.
 func onNone(job map[string]string, online []candidate) []string {
 	var out []string
 	for _, tag := range jobtags.Lacking(jobtags.Own(job), nil) {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// tagsOf reads "k=v k=v". "user=ann" means scope=user with ann as the owner.
+// tagsOf parses "k=v k=v". "user=ann" means scope=user with ann as the owner.
 func tagsOf(text string, people map[string]uuid.UUID) map[string]string {
 	out := map[string]string{}
 	for _, pair := range strings.Fields(text) {
@@ -23,7 +23,7 @@ func tagsOf(text string, people map[string]uuid.UUID) map[string]string {
 	return out
 }
 
-// The truth table of who may take what.
+// truth lists which daemon may take which job.
 var truth = []struct {
 	job, daemon string
 	takes       bool
@@ -62,7 +62,7 @@ var truth = []struct {
 	{"a=1 b=2 c=3", "c=3 b=2 a=1", true},
 }
 
-// Matching in SQL, which claims jobs, and in Go, which explains them, says the same: what the table says.
+// SQL, which claims jobs, and Go, which explains them, must match tags alike: as the table says.
 func TestTruthTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -82,7 +82,8 @@ func TestTruthTable(t *testing.T) {
 			if c.takes {
 				w.await(id, "succeeded")
 			} else {
-				// The daemon would take the first job first: when it has run a later one that it may take, it has passed this one by.
+				// The daemon would take the first job first: if it has run a later job that it may take, it has skipped this
+				// one.
 				tags := tagsOf(c.daemon, people)
 				maps.DeleteFunc(tags, func(k, _ string) bool { return k == "owner" })
 				if c.daemon != "user=bob" && !strings.Contains(c.daemon, "bob") {
@@ -110,7 +111,7 @@ func TestTruthTable(t *testing.T) {
 	}
 }
 
-// A job that names somebody else as its owner goes to its initiator's provisioners.
+// A job that names another user as its owner goes to its initiator's provisioners.
 func TestNobodySendsJobsToOthersProvisioners(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

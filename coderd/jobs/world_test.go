@@ -34,7 +34,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("rapid.checks").Value.String() == "100" {
-		// Each check is a server, a daemon and a database at work.
+		// Each check runs a server, a daemon and a database.
 		if err := flag.Set("rapid.checks", "15"); err != nil {
 			panic(err)
 		}
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 const kind = "workspace_build"
 
-// hang bounds waits that a right program never uses up.
+// hang bounds waits that a correct program never uses up.
 const hang = 30 * time.Second
 
 // world is a database, a server's queue and the network between it and the daemons.
@@ -62,10 +62,10 @@ type world struct {
 	http    *http.Server
 	addr    string
 	daemons map[netip.Addr]jobs.Daemon
-	failing func(what string) error // of the handler
-	state   []byte                  // what builds begin with
-	lost    []*provisionerpb.Change // what the handler was given to name
-	// finished is called with each result instead of recording it. nil: it is recorded.
+	failing func(what string) error // called by the handler
+	state   []byte                  // the state that builds begin with
+	lost    []*provisionerpb.Change // the changes that the handler was asked to name
+	// finished is called with each result instead of recording it; nil records it.
 	finished func(*provisionerpb.Result)
 }
 
@@ -100,7 +100,7 @@ func newWorld(t testing.TB, change func(*jobs.Options)) *world {
 	return w
 }
 
-// logger shows everything with -v when JOBS_TEST_LOG is set.
+// logger shows all messages with -v when JOBS_TEST_LOG is set.
 func logger(t testing.TB) *slog.Logger {
 	if os.Getenv("JOBS_TEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
@@ -135,7 +135,7 @@ func (w *world) startServer() {
 	w.mu.Unlock()
 }
 
-// stopServer ends the server as a kill would, as far as daemons and database can tell: streams break, leases stay.
+// stopServer ends the server like a kill, as seen by daemons and the database: streams break, leases stay.
 func (w *world) stopServer() {
 	w.mu.Lock()
 	service, server := w.service, w.http
@@ -199,7 +199,7 @@ func (w *world) eventually(what string, is func() bool, but func() string) {
 	}
 }
 
-// lines is what a job's log and its handler recorded, in order, without what server and daemon say themselves.
+// lines returns what a job's log and its handler recorded, in order, without the lines of the server and the daemon.
 func (w *world) lines(id uuid.UUID) []string {
 	w.t.Helper()
 	rows, err := w.db.Pool.Query(context.Background(), `SELECT output FROM provisioner_job_logs WHERE job_id = $1 AND stage NOT IN ('Queued', 'Setting up') ORDER BY id`, id)
@@ -221,7 +221,7 @@ func (w *world) lines(id uuid.UUID) []string {
 	return out
 }
 
-// recorder is a handler that writes what it is given into the job's log, in the transaction that it is given.
+// recorder is a handler that writes its arguments into the job's log, in the given transaction.
 type recorder struct{ w *world }
 
 func (r recorder) record(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, what string) error {
@@ -269,7 +269,7 @@ func (r recorder) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Prov
 	return r.record(ctx, q, job, "result "+string(result.GetWorkspaceBuild().GetState()))
 }
 
-// Seal turns bytes round, so that a test sees what was not opened.
+// Seal reverses bytes, so that a test notices data that was not opened.
 func (r recorder) Seal(_ context.Context, _ *dbsqlc.Queries, _ dbsqlc.ProvisionerJob, data []byte) ([]byte, error) {
 	data = slices.Clone(data)
 	slices.Reverse(data)
@@ -332,7 +332,7 @@ func (l *link) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// cut breaks the connections that there are.
+// cut breaks the current connections.
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -406,7 +406,7 @@ func (w *world) startIn(as jobs.Daemon, dir string, exec *executor, change func(
 	return p
 }
 
-// kill stops a daemon without a word to the server.
+// kill stops a daemon without notifying the server.
 func (p *provisioner) kill() {
 	p.link.block(true)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -416,7 +416,8 @@ func (p *provisioner) kill() {
 	}
 }
 
-// crash makes the daemon a ghost that nobody hears, and starts a new process of it on what is on the disk at this moment.
+// crash turns the daemon into a ghost that the server cannot hear, and starts a new process of it on a copy of the current
+// disk.
 func (p *provisioner) crash(exec *executor) *provisioner {
 	w := p.link.w
 	w.t.Helper()
@@ -444,11 +445,11 @@ func (p *provisioner) crash(exec *executor) *provisioner {
 	return w.startIn(p.as, dir, exec, nil)
 }
 
-// executor runs what a test says.
+// executor runs what a test tells it to run.
 type executor struct {
 	run     func(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result
 	recover func(id uuid.UUID, epoch uint64) ([]byte, error)
-	known   chan<- job.Known // gets what Recover is given; nil for nothing
+	known   chan<- job.Known // receives the argument of Recover; nil to ignore it
 
 	mu     sync.Mutex
 	begun  []uint64 // epochs, in order
@@ -510,7 +511,7 @@ func say(run job.Run, text string) {
 	run.Sink.Log(&provisionerpb.LogLine{Level: provisionerpb.LogLevel_LOG_LEVEL_INFO, Source: provisionerpb.LogSource_LOG_SOURCE_EXECUTOR, Stage: "test", Output: text})
 }
 
-// blockUntil is a run that ends when the gate is closed, or it is asked to.
+// blockUntil returns a run that ends when the gate closes or when it is asked to stop.
 func blockUntil(gate <-chan struct{}) func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result {
 	return func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
 		select {
