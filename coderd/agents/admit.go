@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Agent is who an agent token stands for.
+// Agent identifies the agent that a token belongs to.
 type Agent struct {
 	ID          uuid.UUID // also its mesh id
 	WorkspaceID uuid.UUID
@@ -24,9 +24,10 @@ type Agent struct {
 	Name        string // owner/workspace.agent, for people
 }
 
-// AuthenticateAgent says who a token is. Only agents of a start that is running or has succeeded, and that no later build has
-// ended, are let in; everything else is fault.Unauthenticated. It is fault.Unavailable when the database is away, and for an
-// unknown token while a workspace is being started: an agent may be faster than the report that it exists.
+// AuthenticateAgent returns the agent of a token. It admits only agents of a start that is running or has succeeded, and
+// that no later build has ended; for all others it returns fault.Unauthenticated. It returns fault.Unavailable when the
+// database is unavailable, and for an unknown token while a workspace is being started: an agent may be faster than the
+// report that it exists.
 func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -49,8 +50,9 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 	return Agent{ID: row.ID, WorkspaceID: row.WorkspaceID, OwnerID: row.OwnerID, Name: row.OwnerName + "/" + row.WorkspaceName + "." + row.Name}, nil
 }
 
-// MayConnect says whether a user may open connections to an agent: the owner of its workspace, while it runs. It returns
-// fault.NotFound to everybody else, also to administrators, and fault.Conflict to the owner of a workspace that does not run.
+// MayConnect reports whether a user may open connections to an agent. The owner of its workspace may, while the workspace
+// runs. All other users, including administrators, get fault.NotFound; the owner of a workspace that does not run gets
+// fault.Conflict.
 func (s *Service) MayConnect(ctx context.Context, userID, agentID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -70,8 +72,9 @@ func (s *Service) MayConnect(ctx context.Context, userID, agentID uuid.UUID) err
 	return nil
 }
 
-// ByName returns the agent that a user means by [owner/]workspace[.agent]: the one of that name, or the only one, of one of the user's own
-// workspaces. It returns fault.NotFound where that is none, or one of several. Whether the user may connect to it, MayConnect decides.
+// ByName returns the agent that a user means by [owner/]workspace[.agent]: in one of the user's own workspaces, the agent of
+// that name, or the only agent. It returns fault.NotFound if there is no such agent, or if several could be meant.
+// MayConnect decides whether the user may connect to it.
 func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -95,7 +98,7 @@ func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uu
 	return ids[0], nil
 }
 
-// Admitted returns those of the agents that may be on the mesh now.
+// Admitted returns the given agents that may be on the mesh now.
 func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -109,7 +112,7 @@ func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, 
 	return admitted, nil
 }
 
-// Owners says whose the agents are, of those that belong to a workspace.
+// Owners returns the owners of the given agents that belong to a workspace.
 func (s *Service) Owners(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -140,8 +143,8 @@ func Shutdown(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID) error
 	return nil
 }
 
-// Revoke ends all agents of a workspace but those to be kept: their tokens are worth nothing from the commit on, and every
-// server is told to take them off the mesh.
+// Revoke ends all agents of a workspace except those in kept: once the transaction commits, their tokens are invalid, and
+// every server is notified to take them off the mesh.
 func Revoke(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, kept []uuid.UUID) error {
 	if kept == nil {
 		kept = []uuid.UUID{}

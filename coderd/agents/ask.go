@@ -21,11 +21,12 @@ import (
 )
 
 const (
-	askTimeout = 20 * time.Second // for one question and its answer, the connection included
+	askTimeout = 20 * time.Second // for one question and its answer, including the connection
 	maxAnswer  = 1 << 20          // bytes of an agent's message
 )
 
-// ask returns a client of what an agent answers on the mesh. The caller closes it: there is a connection behind it.
+// ask returns a client for the API that an agent serves on the mesh. The caller must close it, because it holds a
+// connection.
 func (s *Service) ask(agent uuid.UUID) (client agentpbconnect.AgentAPIClient, closeIt func()) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // WireGuard encrypts
@@ -89,7 +90,7 @@ func (s *Service) Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerSta
 	return all, nil
 }
 
-// askFault is the error for users when an agent does not answer.
+// askFault returns the error that users see when an agent does not answer.
 func askFault(err error) error {
 	if fault.As(err) != nil {
 		return err

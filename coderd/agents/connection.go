@@ -20,7 +20,7 @@ import (
 const (
 	helloTimeout = 10 * time.Second
 	sendTimeout  = 30 * time.Second
-	sendQueue    = 8 // answers to heartbeats that wait; one is the rule
+	sendQueue    = 8 // queued answers to heartbeats; usually there is one
 )
 
 var (
@@ -34,19 +34,19 @@ var (
 type connection struct {
 	agent    uuid.UUID
 	wire     *rpcwire.Wire
-	silence  time.Duration // how long the agent may say nothing
+	silence  time.Duration // how long the agent may stay silent
 	shutdown chan string   // capacity 1
-	manifest notify.Wake   // the agent is to ask for its manifest
+	manifest notify.Wake   // the agent must ask for its manifest
 	latency  atomic.Int64  // microseconds to the home relay, 0 unknown
 
-	stats atomic.Pointer[agentpb.StatsRequest] // what uses the workspace; nil: not told yet
+	stats atomic.Pointer[agentpb.StatsRequest] // what uses the workspace; nil: not reported yet
 
 	began time.Time // as stored; set before any disconnection is written
 }
 
 func (c *connection) end(cause error) { c.wire.End(cause) }
 
-// askShutdown passes the request on; a second one changes nothing.
+// askShutdown forwards the request; a second one changes nothing.
 func (c *connection) askShutdown(reason string) {
 	select {
 	case c.shutdown <- reason:
@@ -59,7 +59,7 @@ func (c *connection) tellManifest() {
 	c.manifest.Poke()
 }
 
-// serve answers heartbeats, hands further hellos to hello, and passes requests on until the stream ends. It returns why.
+// serve answers heartbeats, hands further hellos to hello, and forwards requests until the stream ends. It returns why.
 func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage], hello func(*agentpb.Hello) error) error {
 	acks := make(chan *agentpb.ServerMessage, sendQueue)
 	var sender sync.WaitGroup
@@ -98,7 +98,7 @@ func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agent
 	}
 }
 
-// send writes to the stream until acks is closed. A write that fails ends the stream.
+// send writes to the stream until acks is closed. A failed write ends the stream.
 func (c *connection) send(stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage], acks <-chan *agentpb.ServerMessage) {
 	for {
 		var msg *agentpb.ServerMessage

@@ -101,7 +101,7 @@ func TestShutdownAndRevocation(t *testing.T) {
 	}
 }
 
-// What was announced while the listening connection was lost is found out afterwards.
+// A revocation that was announced while the listening connection was lost is found afterwards.
 func TestLostRevocationIsFound(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)

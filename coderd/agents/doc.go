@@ -1,5 +1,5 @@
 // Package agents owns what a build left behind for people to use: its resources and the agents in them. It stores them as a
-// provisioner reports them, says who an agent token is, serves the agents' RPCs on the mesh, and shows agents over HTTP.
+// provisioner reports them, authenticates agent tokens, serves the agents' RPCs on the mesh, and shows agents over HTTP.
 //
 // Liveness lives in memory: an agent is connected while its Connect stream lives. The database is written when a state
 // changes (connected, disconnected, a lifecycle step), never per heartbeat.
@@ -11,9 +11,9 @@
 //	    v                                next stream
 //	 timeout
 //
-// After a restart of the server the agents that were connected have a moment to come back before one sweep calls them
+// After a restart of the server the agents that were connected have a moment to come back before one sweep marks them
 // disconnected.
 //
-// It must not know how builds are made, nor how the mesh carries its RPCs: it learns a caller by a function that turns a mesh
-// source address into an agent.
+// The package must not know how builds are made, nor how the mesh carries its RPCs: a function that turns a mesh source
+// address into an agent identifies the caller.
 package agents

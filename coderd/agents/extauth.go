@@ -12,14 +12,14 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Bounds of what an agent asks with, in bytes.
+// Bounds of an agent's questions, in bytes.
 const (
 	maxGitURL     = 2048
 	maxProviderID = 64
 )
 
-// ExternalAuth gives an agent what signs its workspace's owner in elsewhere, while the workspace runs and the owner is active. The
-// agent holds it in memory only.
+// ExternalAuth returns the tokens that sign the workspace's owner in at other services to an agent, while the workspace runs
+// and the owner is active. The agent holds them in memory only.
 func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {

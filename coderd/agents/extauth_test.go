@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// An agent gets the logins of its workspace's owner, and nobody else's, while it is admitted and the owner is active.
+// An agent gets the logins of its workspace's owner only, while it is admitted and the owner is active.
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)

@@ -12,17 +12,18 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// scripting are the schemes of addresses that a browser runs or shows in the name of the page that opens them, and those that
-// lead to files of the visitor's machine. Everything else opens a website or a program: vscode:, jetbrains:, and many more.
+// scripting lists the schemes of addresses that a browser runs or shows in the name of the page that opens them, and those
+// that lead to files on the visitor's machine. Every other scheme opens a website or a program: vscode:, jetbrains:, and
+// many more.
 var scripting = []string{"javascript", "data", "vbscript", "blob", "file", "filesystem", "about", "view-source", "jar"}
 
-// CheckExternalURL says what is wrong with the address of an external app, "" when nothing is. Templates choose it, and people
-// click on it in the dashboard. An empty one is not known yet.
+// CheckExternalURL returns what is wrong with the address of an external app, "" if nothing is. Templates choose the
+// address, and people click on it in the dashboard. An empty address is not known yet.
 func CheckExternalURL(text string) string {
 	if text == "" {
 		return ""
 	}
-	// Browsers take tabs, line ends and spaces out before they look for a scheme.
+	// Browsers remove tabs, line ends and spaces before they look for a scheme.
 	if strings.ContainsFunc(text, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar
 	}) || strings.TrimSpace(text) != text {
@@ -30,7 +31,7 @@ func CheckExternalURL(text string) string {
 	}
 	scheme, _, found := strings.Cut(text, ":")
 	if at := strings.IndexAny(text, "/?#"); !found || at >= 0 && at < len(scheme) {
-		return "" // below the dashboard's own address
+		return "" // relative to the dashboard's own address
 	}
 	if u, err := url.Parse(strings.ToLower(scheme) + ":x"); err != nil || u.Scheme == "" {
 		return "has no valid scheme"
@@ -41,7 +42,7 @@ func CheckExternalURL(text string) string {
 	return ""
 }
 
-// CheckExternalApps returns a fault for resources with an app whose address CheckExternalURL refuses.
+// CheckExternalApps returns a fault for resources with an app that has an address that CheckExternalURL refuses.
 func CheckExternalApps(resources []*provisionerpb.Resource) error {
 	for _, r := range resources {
 		for _, agent := range r.GetAgents() {

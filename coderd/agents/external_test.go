@@ -42,7 +42,7 @@ func TestExternalURL(t *testing.T) {
 	}
 }
 
-// FuzzExternalURL: what is taken has no scheme that a browser would run, however it is written.
+// FuzzExternalURL checks that accepted addresses have no scheme that a browser would run, however they are written.
 func FuzzExternalURL(f *testing.F) {
 	for _, seed := range []string{"javascript:x", "java\tscript:x", "https://x", "vscode://a", "/x", "data:,", "DATA:,"} {
 		f.Add(seed)
@@ -51,7 +51,7 @@ func FuzzExternalURL(f *testing.F) {
 		if agents.CheckExternalURL(text) != "" {
 			return
 		}
-		// As the URL standard has it: without tabs and line ends, and without controls and blanks around.
+		// Following the URL standard: remove tabs and line ends, and trim controls and blanks.
 		seen := strings.Trim(strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(text), "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f ")
 		for _, scheme := range []string{"javascript", "data", "vbscript", "blob", "file"} {
 			if strings.HasPrefix(strings.ToLower(seen), scheme+":") {

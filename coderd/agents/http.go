@@ -28,14 +28,14 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}", rbac.Needs(rbac.Read, rbac.Agent), s.get)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/connection", rbac.Needs(rbac.Connect, rbac.Agent), s.getConnection)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/logs", rbac.Needs(rbac.Read, rbac.Agent), s.getLogs)
-	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem) // by the agent's token, in it
+	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem) // authenticated by the agent's token in the body
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/pty", rbac.Needs(rbac.Connect, rbac.Agent), s.terminal)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent), s.listeningPorts)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadata)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadataWebsocket)
 }
 
-// find returns the agent in the path, if the actor may do the action to it.
+// find returns the agent in the path if the actor may perform the action on it.
 func (s *Service) find(r *http.Request, action rbac.Action) (dbsqlc.GetAgentOwnerRow, error) {
 	id, err := httpapi.PathUUID(r, "workspaceagent")
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// logs returns the next lines: ids above after and below before, at most a page.
+// logs returns the next lines: ids above after and below before, at most one page.
 func (s *Service) logs(ctx context.Context, agent uuid.UUID, after, before int64) ([]sdk.AgentLog, error) {
 	rows, err := s.opts.DB.ListAgentLogsBefore(ctx, dbsqlc.ListAgentLogsBeforeParams{AgentID: agent, After: after, Before: before, PageLimit: logPage})
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Service) streams(failed string) httpapi.StreamOptions {
 	return httpapi.StreamOptions{Life: s.life, Logger: s.log, Failed: failed}
 }
 
-// followLogs sends arrays of lines as they come, until the reader leaves or the agent belongs to another build.
+// followLogs sends arrays of lines as they arrive, until the reader leaves or the agent belongs to another build.
 func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.UUID, after int64) error {
 	first, err := s.opts.DB.GetAgent(r.Context(), agent)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.
 	})
 }
 
-// sendLogs sends the lines after an id and returns the last one's.
+// sendLogs sends the lines after an id and returns the last line's id.
 func (s *Service) sendLogs(ctx context.Context, agent uuid.UUID, after int64, send func(...httpapi.Event) error) (int64, error) {
 	for {
 		page, err := s.logs(ctx, agent, after, 1<<62)

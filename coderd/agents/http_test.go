@@ -73,7 +73,7 @@ func TestAgentRoutesAreTheOwners(t *testing.T) {
 		{"another", w.Token("bob"), id.String() + "/logs", 404},
 		{"another", w.Token("bob"), id.String() + "/logs?follow", 404},
 		{"another", w.Token("bob"), id.String() + "/connection", 404},
-		{"owner", w.Token("ann"), id.String() + "/listening-ports", 503}, // nothing dials here
+		{"owner", w.Token("ann"), id.String() + "/listening-ports", 503}, // this server cannot dial agents
 		{"owner", w.Token("ann"), id.String() + "/pty?reconnect=" + uuid.NewString(), 503},
 		{"owner", w.Token("ann"), id.String() + "/pty?reconnect=x", 400},
 		{"owner", w.Token("ann"), id.String() + "/pty?reconnect=" + uuid.NewString() + "&height=many", 400},
@@ -168,7 +168,7 @@ func jsonNumber(n int64) string {
 	return string(data)
 }
 
-// What a start script reports is shown with the agent and in its log, until the agent is there.
+// The report of a start script is shown with the agent and in its log, until the agent connects.
 func TestStartupProblem(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
@@ -191,7 +191,7 @@ func TestStartupProblem(t *testing.T) {
 			t.Errorf("report %.30q: got %d, want %d", body, got, want)
 		}
 	}
-	for range 2 { // the second says nothing new
+	for range 2 { // the second report adds nothing
 		if got := report("token-" + id.String() + "\nThe clock is wrong\x00\x1b[31m.\n"); got != http.StatusNoContent {
 			t.Fatalf("report: %d", got)
 		}

@@ -14,11 +14,12 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Place says whose resources a job's are, for the names of their apps. The zero value is for imports and dry runs.
+// Place names the workspace and the owner of a job's resources, for the names of their apps. The zero value is for imports
+// and dry runs.
 type Place struct{ Workspace, Owner string }
 
-// Resources returns what jobs left behind, as the API shows it, by job. It makes the same number of queries for one job as for
-// a thousand.
+// Resources returns what jobs left behind, as the API shows it, by job. The number of queries does not depend on the number
+// of jobs.
 func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uuid.UUID]Place) (map[uuid.UUID][]sdk.WorkspaceResource, error) {
 	out := make(map[uuid.UUID][]sdk.WorkspaceResource, len(jobs))
 	if len(jobs) == 0 {
@@ -61,7 +62,7 @@ func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uui
 	return out, nil
 }
 
-// show returns the agents with everything in them, in the same order.
+// show returns the agents with all their parts, in the same order.
 func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.WorkspaceAgent, place func(dbsqlc.WorkspaceAgent) Place) ([]sdk.WorkspaceAgent, error) {
 	if len(agents) == 0 {
 		return nil, nil
@@ -157,7 +158,7 @@ func appJSON(app dbsqlc.WorkspaceApp, agent string, place Place) sdk.WorkspaceAp
 		Healthcheck: sdk.AppHealthcheck{URL: app.HealthcheckUrl, Interval: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold},
 	}
 	if out.External && CheckExternalURL(out.URL) != "" {
-		out.URL = "" // of a template that was imported when this was not checked
+		out.URL = "" // from a template that was imported before this check existed
 	}
 	if app.Subdomain && place.Workspace != "" {
 		out.SubdomainName = app.Slug + "--" + agent + "--" + place.Workspace + "--" + place.Owner

@@ -10,12 +10,13 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 )
 
-// errNoUserData answers an agent whose template keeps its owner's data from it.
+// errNoUserData is the answer to an agent whose template withholds its owner's data.
 func errNoUserData() error {
 	return connect.NewError(connect.CodePermissionDenied, errors.New(`the template gives this agent no data of the workspace's owner (api_key_scope = "no_user_data")`))
 }
 
-// GitSSHKey gives an agent its workspace's owner's key for git, unless its template forbids that. The agent holds it in memory only.
+// GitSSHKey returns the git key of the workspace's owner to an agent, unless its template forbids that. The agent holds it
+// in memory only.
 func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// An agent gets the key of its workspace's owner, while it is admitted.
+// An agent gets the key of its workspace's owner while it is admitted.
 func TestGitSSHKey(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
@@ -28,7 +28,7 @@ func TestGitSSHKey(t *testing.T) {
 	}
 }
 
-// TestNoUserData has an agent whose template says api_key_scope = "no_user_data": it gets nothing of its owner's.
+// TestNoUserData checks that an agent whose template sets api_key_scope = "no_user_data" gets nothing of its owner's.
 func TestNoUserData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

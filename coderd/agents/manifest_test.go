@@ -41,7 +41,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// An agent that comes while its build runs is let in and gets no manifest until the build has described it. Then it is told.
+// An agent that connects while its build runs is admitted and gets no manifest until the build has described it. Then it is
+// notified.
 func TestManifestIsWholeOrWithheld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -96,20 +97,20 @@ func TestManifestIsWholeOrWithheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	coderdtest.Await(t, "second hello", func(context.Context) bool { return w.agent(id).ExpandedDirectory == "/late" })
-	// The build described the agent between its manifest and its stream: it is told at once.
+	// The build described the agent between its manifest and its stream: the agent is notified at once.
 	told(say(&agentpb.Hello{Incarnation: uint64(b.Number), ManifestPending: true}))
 	// The same for another build's manifest.
 	told(say(&agentpb.Hello{Incarnation: uint64(b.Number) + 1}))
 }
 
-// What a build reports at its end is complete, whatever its provisioner says.
+// A build's final report is complete, whatever its provisioner says.
 func TestFinalReportIsComplete(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
 	if !w.agent(id).Complete {
 		t.Error("an agent of a build that has ended has no manifest")
 	}
-	// The next build keeps the agent and has not described it yet.
+	// The next build keeps the agent but has not described it yet.
 	next := w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobRunning)
 	w.store(next, false, resource(id))
 	if w.agent(id).Complete {

@@ -27,24 +27,24 @@ const (
 	maxMetadataHubs   = 10_000           // agents whose last values are kept without a watcher
 )
 
-// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while it has a watcher. Nothing of
-// this is stored: an agent that was asked once has the values in memory, and so has the hub.
+// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while it has a watcher. It stores
+// nothing: the agent keeps its values in memory, and so does the hub.
 type metadataHub struct {
 	mu       sync.Mutex // guards the fields below
 	values   map[string]*agentpb.MetadataValue
-	err      string // why there are no new values; "" while there are, or it is not known yet
+	err      string // why there are no new values; "" while there are, or before the first answer
 	watchers map[notify.Wake]bool
-	stop     context.CancelFunc // of the question; nil without a watcher
+	stop     context.CancelFunc // ends the question; nil without a watcher
 }
 
-// hub is the agent's, made if there is none.
+// hub returns the agent's hub and creates it if necessary.
 func (s *Service) hub(agent uuid.UUID) *metadataHub {
 	s.metadata.Lock()
 	defer s.metadata.Unlock()
 	h := s.metadata.byAgent[agent]
 	if h == nil {
 		if len(s.metadata.byAgent) >= maxMetadataHubs {
-			for id, old := range s.metadata.byAgent { // any without a watcher: an agent knows its values itself
+			for id, old := range s.metadata.byAgent { // any hub without a watcher: the agent has its values too
 				if !old.watched() {
 					delete(s.metadata.byAgent, id)
 					break
@@ -63,7 +63,7 @@ func (h *metadataHub) watched() bool {
 	return len(h.watchers) > 0
 }
 
-// watch begins to watch the agent's metadata. changed receives after every change. The caller calls stop.
+// watch starts to watch the agent's metadata. changed receives after every change. The caller must call stop.
 func (s *Service) watch(agent uuid.UUID, h *metadataHub) (changed notify.Wake, stop func()) {
 	changed = notify.NewWake()
 	if ctx := h.add(s.life, changed); ctx != nil {
@@ -84,7 +84,7 @@ func (s *Service) watch(agent uuid.UUID, h *metadataHub) (changed notify.Wake, s
 	}
 }
 
-// add notes a watcher. For the first it returns the context of the question that has to be asked, else nil.
+// add records a watcher. For the first watcher it returns the context of the question to ask, otherwise nil.
 func (h *metadataHub) add(life context.Context, changed notify.Wake) (ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +95,7 @@ func (h *metadataHub) add(life context.Context, changed notify.Wake) (ctx contex
 	return ctx
 }
 
-// stopMetadata ends all questions and waits. The service's life has ended.
+// stopMetadata ends all questions and waits. The service's life must have ended.
 func (s *Service) stopMetadata() {
 	s.metadata.Lock()
 	s.metadata.stopped = true
@@ -103,7 +103,7 @@ func (s *Service) stopMetadata() {
 	s.metadata.running.Wait()
 }
 
-// follow asks the agent until ctx ends; after a failure again and again.
+// follow asks the agent until ctx ends, and again after each failure.
 func (s *Service) follow(ctx context.Context, agent uuid.UUID, h *metadataHub) {
 	pause := backoff.Backoff{Min: 500 * time.Millisecond, Max: 10 * time.Second}
 	for {
@@ -154,7 +154,7 @@ func (s *Service) followOnce(ctx context.Context, agent uuid.UUID, h *metadataHu
 	return io.ErrUnexpectedEOF
 }
 
-// maxMetadataItems bounds what one agent may have the server remember.
+// maxMetadataItems bounds how many items the server keeps for one agent.
 const maxMetadataItems = 512
 
 func (h *metadataHub) update(change func()) {
@@ -166,7 +166,7 @@ func (h *metadataHub) update(change func()) {
 	}
 }
 
-// metadataJSON is what there is to know: every item of the template, with its last value.
+// metadataJSON returns every metadata item of the template, with its last value.
 func (s *Service) metadataJSON(ctx context.Context, agent uuid.UUID, h *metadataHub) ([]sdk.AgentMetadata, error) {
 	a, err := s.opts.DB.GetAgent(ctx, agent)
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *Service) metadataJSON(ctx context.Context, agent uuid.UUID, h *metadata
 	return out, nil
 }
 
-// followMetadata sends everything at first and after every change, and keep-alives, until ctx ends or send fails.
+// followMetadata sends everything first and after every change, and keep-alives, until ctx ends or send fails.
 func (s *Service) followMetadata(ctx context.Context, agent uuid.UUID, send func(...httpapi.Event) error) error {
 	h := s.hub(agent)
 	changed, stop := s.watch(agent, h)

@@ -33,7 +33,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// fakeAgent is what an agent serves on the mesh, on loopback.
+// fakeAgent serves what an agent serves on the mesh, on loopback.
 type fakeAgent struct {
 	terminals, api net.Listener
 	watching       chan struct{}                 // receives when a watch begins
@@ -97,7 +97,7 @@ func (f *fakeAgent) WatchMetadata(ctx context.Context, _ *connect.Request[agentp
 	}
 }
 
-// accept is the next viewer of a terminal with what it asked for.
+// accept returns the next viewer of a terminal and its request.
 func (f *fakeAgent) accept(t *testing.T) (net.Conn, ptywire.Request) {
 	t.Helper()
 	conn, err := f.terminals.Accept()
@@ -177,7 +177,7 @@ func TestTerminal(t *testing.T) {
 	}
 	closed(ws, websock.StatusNormal, "exit status 3")
 
-	ws, conn = open() // the browser leaves: so does the viewer at the agent
+	ws, conn = open() // the browser leaves, so the viewer at the agent leaves too
 	ws.CloseNow()
 	if _, _, err := ptywire.Read(conn); err == nil {
 		t.Error("the agent still has a viewer")
@@ -226,7 +226,7 @@ func TestListeningPorts(t *testing.T) {
 	}
 }
 
-// An agent is believed about its own paths only as far as that makes sense.
+// The server accepts an agent's report of its own paths only if it is plausible.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
@@ -299,9 +299,9 @@ func TestWatchMetadata(t *testing.T) {
 		t.Errorf("after another: %+v", got)
 	}
 	ws.CloseNow()
-	<-f.unwatched // nobody watches: nothing is asked
+	<-f.unwatched // without a watcher the server does not ask
 
-	// The last values are there at once, as server-sent events too.
+	// The last values arrive at once, as server-sent events too.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.JoinPath("/api/v2/workspaceagents", id.String(), "watch-metadata").String(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestLifecycle(t *testing.T) {
 	if a.LifecycleState != "ready" || a.StartedAt == nil || a.ReadyAt == nil || a.ReadyAt.Sub(*a.StartedAt) != 2*time.Second {
 		t.Errorf("agent: got %s, started %v, ready %v", a.LifecycleState, a.StartedAt, a.ReadyAt)
 	}
-	// A clock ahead of the server's does not block what comes later.
+	// A clock ahead of the server's does not block later reports.
 	report(agentpb.LifecycleState_LIFECYCLE_STATE_SHUTTING_DOWN, time.Now().Add(time.Hour))
 	report(agentpb.LifecycleState_LIFECYCLE_STATE_OFF, time.Now().Add(time.Hour))
 	if got := w.agent(id).LifecycleState; got != "off" {
@@ -48,7 +48,8 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// Lines without text cost as much as others: a log of them is bounded in rows, says what is left out, and is served page by page.
+// Lines without text cost as much as others: a log of them is bounded in rows, notes what is left out, and is served page by
+// page.
 func TestEmptyLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
@@ -135,7 +136,7 @@ func TestLogs(t *testing.T) {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
 
-	// A long log keeps its beginning and its end, and says what is missing in its place.
+	// A long log keeps its beginning and its end, and notes what is missing between them.
 	seq := uint64(3)
 	for range 40 {
 		var batch []*agentpb.LogLine

@@ -26,24 +26,24 @@ import (
 
 const (
 	maxMessage      = 4 << 20 // bytes of one RPC message
-	maxText         = 1 << 10 // bytes of a text an agent says about itself
+	maxText         = 1 << 10 // bytes of a text that an agent reports about itself
 	protocolVersion = 1
 )
 
-// RPCHandler serves AgentService; mount it at the returned path, on the mesh only. caller turns a mesh source address into
-// the agent that WireGuard bound to it.
+// RPCHandler serves AgentService; mount it at the returned path, on the mesh only. caller returns the agent that WireGuard
+// bound to a mesh source address.
 func (s *Service) RPCHandler(caller func(netip.Addr) (agentID uuid.UUID, ok bool)) (string, http.Handler) {
 	path, h := agentpbconnect.NewAgentServiceHandler(&rpc{Service: s, caller: caller}, connect.WithReadMaxBytes(maxMessage))
 	return path, rpcwire.Handler(h)
 }
 
-// rpc is the service as agents see it.
+// rpc is the service as seen by agents.
 type rpc struct {
 	*Service
 	caller func(netip.Addr) (uuid.UUID, bool)
 }
 
-// who is the agent behind a peer address. An agent speaks only of itself.
+// who returns the agent behind a peer address. An agent can report only about itself.
 func (r *rpc) who(peer connect.Peer) (uuid.UUID, error) {
 	addr, err := netip.ParseAddrPort(peer.Addr)
 	if err == nil {
@@ -83,7 +83,7 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	return connect.NewResponse(out), nil
 }
 
-// describe adds to a manifest what the agent is to run.
+// describe adds to a manifest what the agent must run.
 func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentpb.ManifestResponse) error {
 	id := a.ID
 	scripts, err := r.opts.DB.ListScriptsOfAgents(ctx, []uuid.UUID{id})
@@ -166,7 +166,7 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 	return err
 }
 
-// compare tells the agent to ask for its manifest if the one it has is not the newest.
+// compare asks the agent to fetch its manifest if it does not have the newest one.
 func (s *Service) compare(ctx context.Context, c *connection, hello *agentpb.Hello) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -180,7 +180,7 @@ func (s *Service) compare(ctx context.Context, c *connection, hello *agentpb.Hel
 	return nil
 }
 
-// described stores what an agent says of itself when it has a newer manifest.
+// described stores what an agent reports about itself when it has a newer manifest.
 func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.Hello) error {
 	if err := s.compare(ctx, c, hello); err != nil {
 		return err
@@ -203,8 +203,8 @@ func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.H
 	})
 }
 
-// open makes c the agent's connection; a former one ends. returning: it is the agent's first since the server's start.
-// After success the caller calls conns.streams.Done.
+// open makes c the agent's connection and ends a former one. returning is true for the agent's first connection since the
+// server's start. After success the caller must call conns.streams.Done.
 func (s *Service) open(c *connection) (returning bool, err error) {
 	s.conns.Lock()
 	if s.conns.closing {
@@ -225,8 +225,8 @@ func (s *Service) open(c *connection) (returning bool, err error) {
 	return returning, nil
 }
 
-// forget removes c unless another connection has taken its place. It says whether the agent is gone by that, and not just
-// parted by the end of the server.
+// forget removes c unless another connection has replaced it. It reports whether the agent is gone as a result, and not only
+// disconnected because the server stops.
 func (s *Service) forget(c *connection) bool {
 	s.conns.Lock()
 	defer s.conns.Unlock()
@@ -237,8 +237,8 @@ func (s *Service) forget(c *connection) bool {
 	return !s.conns.closing
 }
 
-// connected stores that the agent is there. An agent that comes back after a restart of the server, as it was, is stored
-// already.
+// connected stores that the agent is connected. If an unchanged agent comes back after a restart of the server, the database
+// already says so.
 func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.Hello, returning bool) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -270,7 +270,7 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 			return err
 		}
 		if n == 0 {
-			return pgx.ErrNoRows // revoked since
+			return pgx.ErrNoRows // revoked meanwhile
 		}
 		return announce(ctx, q, c.agent, &admitted.WorkspaceID)
 	})
@@ -361,7 +361,7 @@ func (r *rpc) ScriptDone(ctx context.Context, req *connect.Request[agentpb.Scrip
 	return connect.NewResponse(&agentpb.ScriptDoneResponse{}), nil
 }
 
-// fail converts an error for an agent. Objects that no longer exist do not belong to the agent any more.
+// fail converts an error for an agent. Objects that no longer exist do not belong to the agent.
 func (r *rpc) fail(ctx context.Context, id uuid.UUID, doing string, err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return connect.NewError(connect.CodePermissionDenied, errors.New(doing+": the workspace does not run this agent, or has no such part"))
@@ -373,10 +373,10 @@ func (r *rpc) fail(ctx context.Context, id uuid.UUID, doing string, err error) e
 	return connect.NewError(connect.CodeUnavailable, errors.New("the server cannot store this now: try again"))
 }
 
-// short cuts text to a number of bytes and makes it fit for PostgreSQL.
+// short truncates text to a number of bytes and makes it valid for PostgreSQL.
 func short(s string, bytes int) string { return database.Text(strings.Clone(s[:min(len(s), bytes)])) }
 
-// clampTime keeps an agent's clock within what the server believes: not in the future, so that a later change is later.
+// clampTime moves times in the future to now, so that a fast clock of an agent does not outdate later changes.
 func clampTime(t time.Time) time.Time {
 	if n := now(); t.After(n) {
 		return n

@@ -23,7 +23,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// serve puts the service's RPCs on loopback. Agents come from addresses of 127.0.0.0/8, which callers gives names.
+// server serves the service's RPCs on loopback. Agents come from addresses of 127.0.0.0/8, which callers maps to their ids.
 type server struct {
 	t       *testing.T
 	url     string
@@ -47,7 +47,7 @@ func serve(t *testing.T, s *agents.Service) *server {
 	return sv
 }
 
-// client is an agent's; uuid.Nil for a caller that is none.
+// client returns an agent's client; uuid.Nil is for a caller that is not an agent.
 func (s *server) client(agent uuid.UUID) agentpbconnect.AgentServiceClient {
 	addr := netip.AddrFrom4([4]byte{127, 0, 1, byte(s.next.Add(1))})
 	if agent != uuid.Nil {
@@ -64,7 +64,7 @@ func hello(t *testing.T, c agentpbconnect.AgentServiceClient) *stream {
 	st := c.Connect(t.Context())
 	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: &agentpb.Hello{
 		Version: "v2.31.0", ApiVersion: "2.0", OperatingSystem: "linux", Architecture: "arm64", ExpandedDirectory: "/home/ann", ProtocolVersion: 1,
-	}}}); err != nil && !errors.Is(err, io.EOF) { // EOF: the server has ended the stream already, and Receive returns why
+	}}}); err != nil && !errors.Is(err, io.EOF) { // EOF: the server has already ended the stream, and Receive returns why
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.CloseRequest(); st.CloseResponse() })
@@ -86,7 +86,7 @@ func beat(t *testing.T, st *stream, nonce uint64) {
 	}
 }
 
-// running is a world with one agent of a start that has succeeded.
+// running returns a world with one agent of a start that has succeeded.
 func running(t *testing.T) (*world, coderdtest.Build, uuid.UUID) {
 	t.Helper()
 	w := newWorld(t)

@@ -15,17 +15,18 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// MaxLogs bounds what is kept of one log source's output in one build, in bytes: half of it is the beginning, the rest the end.
-// Each line counts as its text and LineOverhead, so it bounds the number of lines, too.
+// MaxLogs bounds the stored output of one log source in one build, in bytes: half of it is the beginning, the rest the end.
+// Each line counts as its text plus LineOverhead, so MaxLogs bounds the number of lines, too.
 const MaxLogs = 1 << 20
 
-// LineOverhead is what a line costs besides its text, in bytes: about what PostgreSQL needs for its row and index entries.
+// LineOverhead is the cost of a line in addition to its text, in bytes: about what PostgreSQL needs for its row and index
+// entries.
 const LineOverhead = 100
 
 const (
 	maxHead = MaxLogs / 2
 	maxTail = MaxLogs / 2
-	// trimAt is how far the tail may grow before it is cut to maxTail: cutting costs a look at all of it.
+	// trimAt is how far the tail may grow before it is cut to maxTail: cutting has to read all of it.
 	trimAt = maxTail + maxTail/4
 )
 
@@ -51,8 +52,7 @@ func (r *rpc) Logs(ctx context.Context, req *connect.Request[agentpb.LogsRequest
 	return connect.NewResponse(out), nil
 }
 
-// storeLogs appends the lines that are new. The beginning of a log is kept for good, what comes later as long as it is among
-// the last.
+// storeLogs appends the new lines. It keeps the beginning of a log for good, and later lines while they are among the last.
 func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, lines []*agentpb.LogLine) (*agentpb.LogsResponse, error) {
 	a, err := q.LockAgentLogs(ctx, agent)
 	if err != nil {
@@ -113,7 +113,7 @@ func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, 
 	return out, q.NotifyAgent(ctx, agent)
 }
 
-// trimTail removes the oldest lines of the tail, and has one line in their place tell how many there were.
+// trimTail removes the oldest lines of the tail, and replaces them with one line that states how many there were.
 func trimTail(ctx context.Context, q *dbsqlc.Queries, src *dbsqlc.AdvanceLogSourceParams) error {
 	old, err := q.ListOldTail(ctx, dbsqlc.ListOldTailParams{LogSourceID: src.ID, LineOverhead: LineOverhead, Keep: maxTail})
 	if err != nil || len(old) == 0 {

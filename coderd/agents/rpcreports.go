@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// maxAppStates bounds one report.
+// maxAppStates bounds the apps in one report.
 const maxAppStates = 256
 
 var healths = map[agentpb.Health]sdk.AppHealth{
@@ -21,7 +21,7 @@ var healths = map[agentpb.Health]sdk.AppHealth{
 	agentpb.Health_HEALTH_UNHEALTHY:    sdk.AppUnhealthy,
 }
 
-// AppHealth stores the health of apps. It ignores everything but the agent's own apps with a health check.
+// AppHealth stores the health of apps. It ignores everything except the agent's own apps with a health check.
 func (r *rpc) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *rpc) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHea
 	return connect.NewResponse(&agentpb.AppHealthResponse{}), nil
 }
 
-// Stats keeps the counts in memory. The workspace counts as used, which is written once a minute at most.
+// Stats keeps the counts in memory. It marks the workspace as used, and writes that at most once a minute.
 func (r *rpc) Stats(ctx context.Context, req *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Channels on which builds tell every server what becomes of an agent. Payloads are agent ids.
+// Channels on which builds notify every server of changes to agents. Payloads are agent ids.
 const (
 	channelRevoked  = "agents_revoked"
 	channelShutdown = "agents_shutdown"
@@ -34,7 +34,7 @@ const (
 	retryAfter         = time.Second
 )
 
-// Options are what the service needs.
+// Options configure the service.
 type Options struct {
 	DB     *database.DB
 	PubSub pubsub.PubSub
@@ -43,47 +43,47 @@ type Options struct {
 	AccessURL string
 	// HostnameSuffix is the suffix of names in ssh configurations. "" means none.
 	HostnameSuffix string
-	// Ports are the addresses by which browsers reach ports of agents. nil: there are none.
+	// Ports returns the addresses at which browsers reach ports of agents. Nil means that there are none.
 	Ports Ports
 	// RelayRegion names the relay in agents' latencies. "" means "default".
 	RelayRegion string
-	// Mesh is where agents are. nil: none is reachable.
+	// Mesh reaches the agents. Nil means that no agent is reachable.
 	Mesh Mesh
-	// Accounts are the agents' owners. nil: all are active, and none has a key.
+	// Accounts returns data of the agents' owners. Nil means that all are active, and none has a key.
 	Accounts Accounts
-	// ExternalAuth has what signs users in at Git hosts. Nil means that there is none.
+	// ExternalAuth has the tokens that sign users in at Git hosts. Nil means that there are none.
 	ExternalAuth *extauth.Service
 	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
 	ReturnGrace time.Duration
-	// Silence is how long a connected agent may say nothing. 0 means 45 s.
+	// Silence is how long a connected agent may stay silent. 0 means 45 s.
 	Silence time.Duration
 }
 
-// Mesh reaches agents. It decides nothing.
+// Mesh reaches agents. It makes no decisions.
 type Mesh interface {
 	// DialAgent connects to a port of an agent. Its errors are faults.
 	DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
-	// AgentContested reports whether two processes want to be the agent.
+	// AgentContested reports whether two processes claim to be the agent.
 	AgentContested(agent uuid.UUID) bool
-	// RevokeAgents ends the agents' place on the mesh. It is called by one goroutine, and may be told of an agent more than once.
+	// RevokeAgents takes the agents off the mesh. One goroutine calls it, possibly more than once for an agent.
 	RevokeAgents(agents ...uuid.UUID)
 }
 
-// Accounts are the agents' owners.
+// Accounts returns data of the agents' owners.
 type Accounts interface {
-	// Active returns a fault for a user that was suspended or removed.
+	// Active returns a fault for a user who was suspended or removed.
 	Active(ctx context.Context, user uuid.UUID) error
 	// GitSSHKey returns a user's key pair for git: authorized_keys and OpenSSH's PEM form.
 	GitSSHKey(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error)
 }
 
-// Ports are the addresses by which browsers reach ports of agents.
+// Ports returns the addresses at which browsers reach ports of agents.
 type Ports interface {
-	// PortURL is the pattern of an agent's ports, with {{port}} in it; "" when browsers cannot reach them.
+	// PortURL returns the pattern of the URLs of an agent's ports, with {{port}} in it; "" when browsers cannot reach them.
 	PortURL(owner, workspace, agent string) string
 }
 
-// nowhere is the Mesh and the Ports of a server without them.
+// nowhere is the Mesh and the Ports of a server that has neither.
 type nowhere struct{}
 
 func (nowhere) DialAgent(context.Context, uuid.UUID, uint16) (net.Conn, error) {
@@ -99,7 +99,7 @@ type Service struct {
 	log       *slog.Logger
 	startedAt time.Time
 
-	wake    notify.Wake     // pending has something
+	wake    notify.Wake     // pending is not empty
 	life    context.Context // ends with Stop
 	stop    context.CancelFunc
 	stopped chan struct{} // closed when run has ended; nil before Start
@@ -157,8 +157,8 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Start listens for what builds do to agents, and gives agents that were connected before a restart their moment to return.
-// It does not block.
+// Start listens for changes that builds make to agents, and gives agents that were connected before a restart time to
+// return. It does not block.
 func (s *Service) Start() {
 	s.stopped = make(chan struct{})
 	cancels := []func(){
@@ -177,7 +177,7 @@ func (s *Service) Start() {
 	}()
 }
 
-// Stop ends followed logs, and the streams of all agents without calling them disconnected: they are expected back. It waits
+// Stop ends followed logs, and the streams of all agents without marking them disconnected: they are expected back. It waits
 // for the streams, is idempotent, and works before Start.
 func (s *Service) Stop() {
 	s.conns.Lock()
@@ -238,7 +238,7 @@ func (s *Service) run(ctx context.Context) {
 	}
 }
 
-// act carries out what was noted.
+// act handles the recorded notifications.
 func (s *Service) act(ctx context.Context) error {
 	s.pending.Lock()
 	revoked, shutdown, again := slices.Collect(maps.Keys(s.pending.revoked)), slices.Collect(maps.Keys(s.pending.shutdown)), s.pending.lookAgain
@@ -292,12 +292,12 @@ func (s *Service) revoke(ids []uuid.UUID) {
 	s.opts.Mesh.RevokeAgents(ids...)
 }
 
-// sweep calls those agents disconnected that a former server left connected and that have not come back.
+// sweep marks agents as disconnected that a former server left connected and that have not come back.
 func (s *Service) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	s.conns.Lock()
-	s.conns.returned = nil // from here on a connection is a new one
+	s.conns.returned = nil // from here on a connection counts as new
 	connected := slices.Collect(maps.Keys(s.conns.byAgent))
 	s.conns.Unlock()
 	if connected == nil {
@@ -323,7 +323,7 @@ func (s *Service) connection(id uuid.UUID) *connection {
 	return s.conns.byAgent[id]
 }
 
-// announce tells pages about the agent and its workspace to look again, when the transaction commits.
+// announce notifies pages about the agent and its workspace when the transaction commits.
 func announce(ctx context.Context, q *dbsqlc.Queries, agent uuid.UUID, workspace *uuid.UUID) error {
 	if err := q.NotifyAgent(ctx, agent); err != nil {
 		return err
@@ -334,5 +334,5 @@ func announce(ctx context.Context, q *dbsqlc.Queries, agent uuid.UUID, workspace
 	return q.NotifyWorkspace(ctx, *workspace)
 }
 
-// now is the time with the precision PostgreSQL keeps.
+// now returns the time with the precision that PostgreSQL keeps.
 func now() time.Time { return time.Now().Truncate(time.Microsecond) }

@@ -21,16 +21,16 @@ import (
 
 const (
 	maxProblem       = 4 << 10 // bytes of the report
-	maxProblemText   = 1 << 10 // bytes of what it says
+	maxProblemText   = 1 << 10 // bytes of its description
 	startupLogSource = "Start of the agent"
 )
 
-// startupSource is the log source of what is known of an agent's start.
+// startupSource returns the log source for reports about an agent's start.
 func startupSource(agent uuid.UUID) uuid.UUID { return uuid.NewSHA1(agent, []byte("startup")) }
 
-// postStartupProblem takes the report of a start script that could not start its agent: the agent's token on the first line,
-// what is wrong on the rest. It is plain text because shells write it, and the token is in the body because arguments of their
-// downloaders can be seen by others.
+// postStartupProblem accepts the report of a start script that could not start its agent: the agent's token on the first
+// line, the problem on the rest. It is plain text because shells write it, and the token is in the body because other users
+// can see the arguments of their downloaders.
 func (s *Service) postStartupProblem(w http.ResponseWriter, r *http.Request) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxProblem))
 	if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
@@ -78,7 +78,7 @@ func (s *Service) postStartupProblem(w http.ResponseWriter, r *http.Request) err
 	return nil
 }
 
-// problemText is a report as it may be shown on a terminal: one paragraph of printable letters.
+// problemText returns a report in a form that is safe to show on a terminal: one paragraph of printable letters.
 func problemText(text string) string {
 	text = strings.Map(func(c rune) rune {
 		switch {

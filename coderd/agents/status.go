@@ -7,7 +7,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Status says whether an agent is there, as of now.
+// Status returns whether an agent is connected, as of now.
 func Status(now time.Time, a dbsqlc.WorkspaceAgent) sdk.AgentStatus {
 	switch {
 	case a.LastConnectedAt != nil && a.DisconnectedAt == nil:
@@ -21,7 +21,7 @@ func Status(now time.Time, a dbsqlc.WorkspaceAgent) sdk.AgentStatus {
 	}
 }
 
-// health says whether a person has to act, and why. contested: another process has the agent's token.
+// health reports whether a person has to act, and why. contested means that another process has the agent's token.
 func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, accessURL string, contested bool) sdk.AgentHealth {
 	lifecycle := sdk.AgentLifecycle(a.LifecycleState)
 	var reason string

@@ -19,25 +19,25 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Batch is what one job reports to exist.
+// Batch holds the resources that one job reports.
 type Batch struct {
 	JobID      uuid.UUID
 	Transition sdk.Transition
-	// WorkspaceID and BuildNumber are set for a build. Without them the agents are for show: they have no token and never
-	// connect.
+	// WorkspaceID and BuildNumber are set for a build. Without them the agents are for display only: they have no token and
+	// never connect.
 	WorkspaceID uuid.UUID
 	BuildNumber int32
 	Resources   []*provisionerpb.Resource
-	// Final: what the job reported before and does not report now is gone.
+	// Final means that anything the job reported before and does not report now is gone.
 	Final bool
 }
 
-// Store writes a batch inside the caller's transaction and returns the ids of the agents that may connect. It may be called
-// several times for a job: what is stored already is updated. The agents of a stop or delete build are not stored, they stay
+// Store writes a batch inside the caller's transaction and returns the ids of the agents that may connect. A job may call it
+// several times: Store updates what it has already stored. It does not store the agents of a stop or delete build; they stay
 // with the build that started them.
 //
-// An id that belongs to another workspace's agent (a copied state) is refused with a warning in the log: the thing is left
-// out, the rest is stored.
+// Store refuses an id that belongs to another workspace's agent (a copied state) with a warning in the log: it omits that
+// object and stores the rest.
 func Store(ctx context.Context, q *dbsqlc.Queries, log *slog.Logger, b Batch) ([]uuid.UUID, error) {
 	s := storing{Queries: q, log: log, batch: b}
 	seen := map[string]int{}
@@ -117,7 +117,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 			s.log.WarnContext(ctx, "ignored agent without an id", "workspace", s.batch.WorkspaceID, "agent", a.GetName())
 			return nil
 		}
-		// A plan knows no ids, and what an import claims must not touch an agent that exists.
+		// A plan has no ids, and an import must not touch an agent that exists, whatever it claims.
 		id = uuid.NewSHA1(resource, []byte("agent/"+strconv.Itoa(index)+"/"+a.GetName()))
 	}
 	if slices.Contains(s.agents, id) {
@@ -133,7 +133,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	if err != nil {
 		return err
 	}
-	// What a job reports at its end is all there is.
+	// A job's final report is complete.
 	params.Complete = s.batch.Final || a.GetComplete()
 	if live {
 		params.WorkspaceID = &s.batch.WorkspaceID
@@ -150,7 +150,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		if live {
 			s.log.WarnContext(ctx, "ignored agent id of another workspace", "workspace", s.batch.WorkspaceID, "agent", id)
 		}
-		return nil // without a workspace: stored before by this very job
+		return nil // without a workspace: stored earlier by this job
 	}
 	s.agents = append(s.agents, id)
 	if live && existed {
@@ -284,8 +284,7 @@ func appParams(id, agent uuid.UUID, app *provisionerpb.App) dbsqlc.UpsertAppPara
 	return p
 }
 
-// reset starts the states of an agent anew that an earlier build made: new scripts, new log, and unless it is still
-// connected, not seen yet.
+// reset clears an agent's states from an earlier build: new scripts, new log, and not seen yet unless it is still connected.
 func (s *storing) reset(ctx context.Context, before dbsqlc.WorkspaceAgent) error {
 	id := before.ID
 	err := errors.Join(s.DeleteAgentLogs(ctx, id), s.ResetAgentLogs(ctx, id), s.ResetLogSources(ctx, id), s.ResetScripts(ctx, id), s.ResetApps(ctx, id))
@@ -301,7 +300,7 @@ func (s *storing) reset(ctx context.Context, before dbsqlc.WorkspaceAgent) error
 	return nil
 }
 
-// id is the id Terraform knows a thing by; without one, and in a plan, one that follows from the agent's.
+// id returns the id that Terraform has for an object; without one, and in a plan, an id derived from the agent's.
 func (s *storing) id(raw []byte, agent uuid.UUID, kind string, index int) uuid.UUID {
 	if id, err := uuid.FromBytes(raw); err == nil && id != uuid.Nil && s.batch.WorkspaceID != uuid.Nil {
 		return id

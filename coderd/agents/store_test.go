@@ -24,7 +24,7 @@ func TestStoreTwiceInOneBuild(t *testing.T) {
 	if diff := cmp.Diff([]uuid.UUID{id}, w.store(b, false, resource(id))); diff != "" {
 		t.Fatalf("agents (-want +got):\n%s", diff)
 	}
-	// The agent lives already while the job goes on.
+	// The agent connects while the job still runs.
 	w.Exec(`UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), lifecycle_state = 'ready', logs_length = 5 WHERE id = $1`, id)
 	w.Exec(`UPDATE workspace_agent_scripts SET exit_code = 0 WHERE agent_id = $1`, id)
 	w.Exec(`UPDATE workspace_apps SET health = 'healthy' WHERE agent_id = $1`, id)
@@ -125,7 +125,7 @@ func resourceIDs(t *testing.T, w *world, job uuid.UUID) []uuid.UUID {
 	return ids
 }
 
-// An agent that stayed connected over a build is not called disconnected by it.
+// A build does not mark an agent disconnected that stayed connected throughout.
 func TestNextBuildKeepsALivingConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -154,7 +154,7 @@ func TestAgentOfAnotherWorkspaceIsNotTaken(t *testing.T) {
 	if *got.WorkspaceID != victim.Workspace || !secret.Token("token-"+id.String()).Matches(got.TokenHash) {
 		t.Errorf("the agent was taken: %+v", got)
 	}
-	// By an import, that could name any id.
+	// An import, which could name any id.
 	job := w.JobRow(sdk.JobTemplateImport, sdk.JobRunning)
 	if err := w.DB.InTx(t.Context(), func(q *dbsqlc.Queries) error {
 		_, err := agents.Store(t.Context(), q, w.log, agents.Batch{JobID: job, Transition: sdk.TransitionStart, Resources: []*provisionerpb.Resource{resource(id)}, Final: true})
@@ -263,7 +263,7 @@ func TestAuthenticateAgentUnknownToken(t *testing.T) {
 			t.Errorf("token %q: %v, want unauthenticated", token.Reveal(), err)
 		}
 	}
-	// An agent that is faster than its build's report is to try again, until the build has ended.
+	// An agent that is faster than its build's report must try again, until the build has ended.
 	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobRunning)
 	id := uuid.New()
 	token := secret.Token("token-" + id.String())
@@ -327,7 +327,7 @@ func TestByName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.Exec(`UPDATE users SET roles = '{owner}' WHERE id = $1`, w.owner) // an administrator finds no more by name
+	w.Exec(`UPDATE users SET roles = '{owner}' WHERE id = $1`, w.owner) // an administrator finds no other agents by name
 	for name, want := range map[string]uuid.UUID{
 		"dev": main, "DEV": main, "dev.main": main, "me/dev": main, owner + "/dev": main, owner + "/dev.main": main, "two.b": second,
 		"two": uuid.Nil, "dev.other": uuid.Nil, "dev.main.main": uuid.Nil, "none": uuid.Nil, "": uuid.Nil, "/": uuid.Nil, "/dev": main, "dev.": main,

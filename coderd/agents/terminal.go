@@ -30,15 +30,15 @@ const (
 	terminalSendTime = 30 * time.Second
 )
 
-// openTerminal is one browser that looks at a terminal.
+// openTerminal is one browser that views a terminal.
 type openTerminal struct {
 	agent uuid.UUID
 	end   context.CancelFunc
 }
 
 // terminal joins a browser to a terminal of the agent: GET …/pty?reconnect=ID&height=&width=&command=. The browser sends
-// messages as ptywire.Message, and gets what is printed as binary messages. The close status says whether the shell has
-// ended (1000) or might go on (everything else): the same id then brings it back.
+// messages as ptywire.Message, and gets output as binary messages. The close status tells whether the shell has ended (1000)
+// or may still run (every other status): the same id then brings it back.
 func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	a, err := s.find(r, rbac.Connect)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// It is tracked before it is admitted: a revocation finds it, or it finds the revocation.
+	// Track before admitting: either a revocation finds the terminal, or the check finds the revocation.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer s.track(&openTerminal{agent: a.ID, end: cancel})()
@@ -67,13 +67,13 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	}
 	ws, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: terminalReadLimit})
 	if err != nil {
-		return nil // answered already
+		return nil // already answered
 	}
 
 	var typing sync.WaitGroup
 	typing.Go(func() {
 		defer cancel()
-		s.typeInto(context.WithoutCancel(r.Context()), ws, conn) // a read that is cut off would cut the connection before its last words
+		s.typeInto(context.WithoutCancel(r.Context()), ws, conn) // a canceled read would cut the connection before its final messages
 	})
 	status, reason := s.showTerminal(context.WithoutCancel(r.Context()), ws, conn)
 	if ended := httpapi.SessionEnded(r.Context()); ended != nil {
@@ -86,7 +86,7 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// reachable is the agent in the path, if the actor may open connections to it and its workspace runs.
+// reachable returns the agent in the path if the actor may open connections to it and its workspace runs.
 func (s *Service) reachable(r *http.Request) (dbsqlc.GetAgentOwnerRow, error) {
 	a, err := s.find(r, rbac.Connect)
 	if err != nil {
@@ -125,7 +125,7 @@ func terminalRequest(r *http.Request) (ptywire.Request, error) {
 	return req, nil
 }
 
-// typeInto passes on what the browser sends until it leaves, or sends something else.
+// typeInto forwards the browser's messages until it leaves or sends something invalid.
 func (s *Service) typeInto(ctx context.Context, ws *websock.Conn, conn net.Conn) {
 	for {
 		data, err := ws.ReadAny(ctx)
@@ -141,13 +141,13 @@ func (s *Service) typeInto(ctx context.Context, ws *websock.Conn, conn net.Conn)
 				return
 			}
 			if err := m.Forward(conn); err != nil {
-				return // the other direction says why
+				return // the other direction reports why
 			}
 		}
 	}
 }
 
-// showTerminal passes on what the agent sends until the end, and says how it came.
+// showTerminal forwards the agent's output until it ends, and reports how it ended.
 func (s *Service) showTerminal(ctx context.Context, ws *websock.Conn, conn net.Conn) (websock.Status, string) {
 	for {
 		kind, payload, err := ptywire.Read(conn)
@@ -176,7 +176,7 @@ func (s *Service) showTerminal(ctx context.Context, ws *websock.Conn, conn net.C
 	}
 }
 
-// track notes an open terminal until the caller calls what it returns.
+// track registers an open terminal until the caller calls the returned function.
 func (s *Service) track(t *openTerminal) (done func()) {
 	s.terminals.Lock()
 	defer s.terminals.Unlock()
@@ -188,7 +188,7 @@ func (s *Service) track(t *openTerminal) (done func()) {
 	}
 }
 
-// endTerminals ends those that the predicate names.
+// endTerminals ends the terminals that match the predicate.
 func (s *Service) endTerminals(which func(*openTerminal) bool) {
 	s.terminals.Lock()
 	defer s.terminals.Unlock()

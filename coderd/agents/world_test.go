@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeMesh reaches agents by dial, and tells of revoked ones.
+// fakeMesh reaches agents by dial, and reports revoked agents.
 type fakeMesh struct {
 	dial    func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
 	revoked chan<- uuid.UUID
@@ -50,7 +50,7 @@ func (fakeAccounts) GitSSHKey(_ context.Context, user uuid.UUID) (string, secret
 	return "public of " + user.String(), secret.Token("private of " + user.String()), nil
 }
 
-// world is a server with two users, and the options of an agents' service of a test's own over its database.
+// world is a server with two users, and the options for a test's own agents service on its database.
 type world struct {
 	*coderdtest.Server
 	opts         agents.Options
@@ -98,7 +98,7 @@ func (w *world) agent(id uuid.UUID) dbsqlc.WorkspaceAgent {
 	return a
 }
 
-// resource is one with an agent in it, whose token is its name's.
+// resource returns a resource with one agent, whose token is its name's.
 func resource(agent uuid.UUID, edit ...func(*provisionerpb.Agent)) *provisionerpb.Resource {
 	a := &provisionerpb.Agent{
 		Id: agent[:], Name: "main", Token: "token-" + agent.String(), Os: "linux", Arch: "amd64", Env: map[string]string{"A": "1"},
