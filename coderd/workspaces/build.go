@@ -25,23 +25,23 @@ const (
 	priorityAutomatic = 1
 )
 
-// buildRequest is a build to be made.
+// buildRequest describes a build to make.
 type buildRequest struct {
 	transition sdk.Transition
-	version    uuid.UUID // zero: the one before, or the active one where that is the rule
+	version    uuid.UUID // zero: the previous build's, or the active one where the template requires it
 	preset     uuid.UUID // zero: none
 	given      []sdk.ParameterValue
 	initiator  uuid.UUID
 	reason     sdk.BuildReason
 	logLevel   string
-	state      []byte // nil: as the build before left it
+	state      []byte // nil: as the previous build left it
 	priority   int16
-	tags       map[string]string // asked of the provisioner beside the template's; nil: as with the build before
-	anyVersion bool              // the initiator may use other versions than the active one where that is the rule
+	tags       map[string]string // required of the provisioner in addition to the template's; nil: as in the previous build
+	anyVersion bool              // the initiator may use versions other than the active one where the template requires that one
 	then       *startAgain       // the start that follows a stop; nil for none
 }
 
-// reasons are what a client may say; the rest is the server's own.
+// reasons lists what a client may give as the reason; only the server uses the others.
 var reasons = []sdk.BuildReason{
 	sdk.ReasonInitiator, sdk.ReasonDashboard, sdk.ReasonCLI, sdk.ReasonSSH, sdk.ReasonVSCode, sdk.ReasonJetBrains,
 }
@@ -54,10 +54,11 @@ type next struct {
 	file    uuid.UUID
 	values  []sdk.ParameterValue
 	tags    map[string]string
-	asked   []byte // what of the tags the request asked for
+	asked   []byte // which of the tags the request asked for
 }
 
-// build makes a workspace's next build, with its parameters and its job. The caller's transaction holds the workspace's row lock.
+// build makes a workspace's next build, with its parameters and its job. The caller's transaction must hold the workspace's
+// row lock.
 func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, req buildRequest) (uuid.UUID, error) {
 	n, err := s.plan(ctx, q, w, req)
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	return s.queue(ctx, q, w, n)
 }
 
-// plan checks a build and finds its version, parameters and tags. Nothing is written.
+// plan checks a build and finds its version, parameters and tags. It writes nothing.
 func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, req buildRequest) (next, error) {
 	if w.DeletedAt != nil {
 		return next{}, fault.New(fault.Conflict, "The workspace %q is deleted.", w.Name)
@@ -173,7 +174,7 @@ func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t
 	return v, file, err
 }
 
-// resolve finds the values of the version's parameters. number is the build before's, 0 for none.
+// resolve finds the values of the version's parameters. number is the previous build's, 0 for none.
 func resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version uuid.UUID, number int32, req buildRequest) ([]sdk.ParameterValue, error) {
 	definitions, err := templates.Definitions(ctx, q, version)
 	if err != nil {
@@ -205,9 +206,10 @@ func resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version
 	return templates.Resolve(definitions, from)
 }
 
-// addTags adds to the template's tags what the request asks for, or else what the build before asked for (its id is zero for the
-// first). It returns what was asked for as it is stored. A build narrows down where its template may run, it never leads elsewhere:
-// tags of the template, and whom the provisioner serves, cannot be replaced.
+// addTags adds the tags that the request asks for to the template's, or else those that the previous build asked for (before
+// is zero for the first build). It returns the requested tags in their stored form. A build can narrow down where its
+// template may run but cannot lead elsewhere: it cannot replace tags of the template, nor the user whom the provisioner
+// serves.
 func addTags(ctx context.Context, q *dbsqlc.Queries, tags, given map[string]string, before uuid.UUID) ([]byte, error) {
 	asked := maps.Clone(given)
 	switch {
@@ -229,7 +231,7 @@ func addTags(ctx context.Context, q *dbsqlc.Queries, tags, given map[string]stri
 		if err := json.Unmarshal(data, &asked); err != nil {
 			return nil, fmt.Errorf("decode the tags of the build before: %w", err)
 		}
-		// A newer version of the template may have decided for itself.
+		// A newer version of the template may set the tag itself.
 		maps.DeleteFunc(asked, func(key, value string) bool { own, ok := tags[key]; return ok && own != value })
 	}
 	maps.Copy(tags, asked)

@@ -20,11 +20,11 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// maxState bounds Terraform's state as a request carries it, in bytes of JSON: 768 MiB of state. Only owners of the deployment send
+// maxState bounds Terraform's state in a request, in bytes of JSON: 768 MiB of state. Only owners of the deployment send
 // one.
 const maxState = 1 << 30
 
-// buildRequestOf checks a request and turns it into a build to be made.
+// buildRequestOf checks a request and turns it into a build to make.
 func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest) (buildRequest, error) {
 	out := buildRequest{
 		transition: req.Transition, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
@@ -63,7 +63,7 @@ func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRe
 	}
 	switch {
 	case req.Orphan:
-		// What is forgotten may go on running and cost: the template's keepers decide.
+		// Orphaned resources may keep running and cost money: those who manage the template decide.
 		if err := actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil)); err != nil {
 			return out, err
 		}
@@ -117,7 +117,7 @@ func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
 	return s.writeBuild(w, r, http.StatusCreated, id)
 }
 
-// readState is httpapi.Read for bodies with a state in them.
+// readState is httpapi.Read for bodies that contain a state.
 func readState(w http.ResponseWriter, r *http.Request, v any) error {
 	httpapi.AllowUpload(r)
 	return httpapi.ReadUpTo(w, r, maxState, v)
@@ -187,7 +187,8 @@ func (s *Service) getBuildByNumber(w http.ResponseWriter, r *http.Request) error
 	return s.writeBuild(w, r, http.StatusOK, rows[0].ID)
 }
 
-// buildInPath is the build in the path with its workspace, if the actor may do the action to the resource that belongs to it.
+// buildInPath returns the build in the path with its workspace if the actor may perform the action on the resource that
+// belongs to it.
 func (s *Service) buildInPath(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.GetBuildRow, dbsqlc.Workspace, error) {
 	id, err := httpapi.PathUUID(r, "workspacebuild")
 	if err != nil {

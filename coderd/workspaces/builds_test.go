@@ -32,7 +32,7 @@ func TestOneBuildAtATime(t *testing.T) {
 	job := w.Daemon().Next()
 	refused("running")
 	job.Finish(coderdtest.Built("s"))
-	// Many at once: one is made.
+	// Of many requests at once, one makes a build.
 	results := make(chan error, 8)
 	for range cap(results) {
 		go func() {
@@ -79,7 +79,7 @@ func TestBuildRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// The state travels on, also over builds that fail.
+// The state is carried over, even by builds that fail.
 func TestStateIsCarriedOver(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -110,14 +110,14 @@ func TestStateIsCarriedOver(t *testing.T) {
 	job = next(sdk.TransitionStop)
 	starts(job, "state 2b")
 	job.Checkpoint("state 3")
-	job.Finish(&provisionerpb.Result{Error: "the provisioner was lost"}) // without a part of its own
+	job.Finish(&provisionerpb.Result{Error: "the provisioner was lost"}) // without a part of its kind
 	job = next(sdk.TransitionStop)
 	starts(job, "state 3")
 	job.Finish(failed(""))
 	job = next(sdk.TransitionStart)
 	starts(job, "state 3")
 	job.Finish(failed(""))
-	// A build that is canceled before it runs leaves it too.
+	// A build that is canceled before it runs keeps the state too.
 	b := w.Build("ann", ws.ID, sdk.TransitionStop)
 	if err := w.As("ann").CancelBuild(t.Context(), b.ID); err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestBuildRoutes(t *testing.T) {
 	if err != nil || len(resources) != 1 {
 		t.Errorf("resources: %+v, %v", resources, err)
 	}
-	// The provisioner reported nothing. A build that was not taken at once has one line of the server's, which says why.
+	// The provisioner reported nothing. A build that was not taken at once has one line from the server that explains why.
 	logs, err := ann.BuildLogs(t.Context(), b.ID, 0)
 	if err != nil || len(logs) > 1 {
 		t.Errorf("logs: %v, %v", logs, err)
@@ -314,7 +314,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// What an interrupted build began stays known: with the build, to the next provisioner, and over failed builds, until one succeeds.
+// The changes that an interrupted build began stay known until a build succeeds: to the build, to the next provisioner, and
+// across failed builds.
 func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -334,7 +335,7 @@ func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 	begins := func(address string) *provisionerpb.Change {
 		return &provisionerpb.Change{Address: address, Creates: true}
 	}
-	// Its provisioner is lost: the server knows what it began, and marks what is in the state.
+	// Its provisioner is lost: the server knows which changes it began, and marks those that are in the state.
 	job := next(sdk.TransitionStart)
 	job.Changes(begins("t.half"), begins("t.gone"), begins("t.fine"), &provisionerpb.Change{Address: "t.fine", Creates: true, End: provisionerpb.Change_END_COMPLETE})
 	job.Checkpoint(`{"version":4,"serial":3,"lineage":"l","resources":[{"mode":"managed","type":"t","name":"half","instances":[{}]},{"mode":"managed","type":"t","name":"fine","instances":[{}]}]}`)
@@ -343,7 +344,7 @@ func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 	if got := w.Get(ws.ID).LatestBuild.Job.Error; !strings.Contains(got, "t.gone") || !strings.Contains(got, "t.half") || strings.Contains(got, "t.fine") {
 		t.Errorf("the error is %q", got)
 	}
-	// The next begins from the marked state and knows; it fails for another reason and adds to the list.
+	// The next build begins from the marked state and knows the changes; it fails for another reason and adds to the list.
 	job = next(sdk.TransitionStart)
 	work := job.GetWorkspaceBuild()
 	if diff := cmp.Diff([][]string{{"t.gone"}, {"t.half"}}, [][]string{work.GetUnknown(), work.GetTainted()}); diff != "" {
@@ -356,7 +357,7 @@ func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 	failed.Error, failed.GetWorkspaceBuild().Unknown = "boom", []string{"t.more"}
 	job.Finish(failed)
 	is([]string{"t.gone", "t.more"}, []string{"t.half"})
-	// One that is canceled before it runs changes nothing.
+	// A build that is canceled before it runs changes nothing.
 	b := w.Build("ann", ws.ID, sdk.TransitionStop)
 	if err := w.As("ann").CancelBuild(t.Context(), b.ID); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Clients read the answer to an extension: one without a body fails them, though the deadline is set.
+// Clients read the body of the answer to an extension: without a body they fail, although the deadline is set.
 func TestExtendAnswers(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -27,7 +27,7 @@ func TestExtendAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With a slash at the end, as some clients write it.
+	// With a trailing slash, as some clients write it.
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.URL.JoinPath("/api/v2/workspaces", ws.ID.String(), "extend/").String(), bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestExtendAnswers(t *testing.T) {
 	}
 }
 
-// A workspace is not made for a user whose deletion is under way.
+// The server makes no workspace for a user who is being deleted.
 func TestWorkspaceOfDeletedUser(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -82,5 +82,5 @@ func TestWorkspaceOfDeletedUser(t *testing.T) {
 	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM workspaces").Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d workspaces, %v", left, err)
 	}
-	w.Workspace("ann", "dev", template.ID) // others go on
+	w.Workspace("ann", "dev", template.ID) // other users are not affected
 }

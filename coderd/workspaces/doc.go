@@ -9,5 +9,5 @@
 //
 // What a workspace is doing follows from the latest build alone: its transition and its job's status.
 //
-// It must not know how jobs reach a provisioner, nor how agents connect.
+// The package must not know how jobs reach a provisioner, nor how agents connect.
 package workspaces

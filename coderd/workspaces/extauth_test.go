@@ -14,14 +14,14 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// needing is a template that needs the login "github", or would like it.
+// needing returns a template that requires the login "github", or that optionally uses it.
 func needing(optional bool) *provisionerpb.ImportResult {
 	found := process()
 	found.ExternalAuth = []*provisionerpb.ExternalAuth{{Id: "github", Optional: optional}}
 	return found
 }
 
-// A workspace whose template needs a login is not made without, and its builds get the owner's token, and nobody else's.
+// A workspace whose template requires a login cannot be made without it, and its builds get the token of its owner only.
 func TestBuildsTakeLogins(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t, coderdtest.GitHub)
@@ -41,7 +41,7 @@ func TestBuildsTakeLogins(t *testing.T) {
 	if err := w.ExternalAuth.Link(t.Context(), w.User("olga"), "github", &oauth2.Token{AccessToken: "olgastoken"}); err != nil {
 		t.Fatal(err)
 	}
-	refused("olga", "ann") // it is the owner's login that counts
+	refused("olga", "ann") // the owner's login counts
 	status := func(who string) sdk.TemplateVersionExternalAuth {
 		t.Helper()
 		got, err := w.As(who).TemplateVersionExternalAuth(t.Context(), template.ActiveVersionID)
@@ -83,7 +83,8 @@ func TestBuildsTakeLogins(t *testing.T) {
 	}
 }
 
-// A token that is over when the build's turn comes, and that nobody could renew, fails the build, which says what to do.
+// A token that has expired when the build's turn comes, and that cannot be renewed, fails the build, which tells the user
+// what to do.
 func TestLoginIsOver(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t, coderdtest.GitHub)
@@ -100,7 +101,7 @@ func TestLoginIsOver(t *testing.T) {
 	}
 }
 
-// What a template would only like to have keeps nobody from starting.
+// An optional login does not prevent a start.
 func TestOptionalLogin(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t, coderdtest.GitHub)

@@ -79,7 +79,7 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	return q.NotifyWorkspace(ctx, w.ID)
 }
 
-// metadata is what the template may read. The owner's secrets are in it only where the template's source names them.
+// metadata returns what the template may read. It contains the owner's secrets only if the template's source names them.
 func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, v dbsqlc.TemplateVersion) (*provisionerpb.Metadata, error) {
 	m, err := templates.Metadata(ctx, q, h.opts.AccessURL, w.OwnerID)
 	if err != nil {
@@ -106,7 +106,7 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 		}
 		m.OwnerSessionToken = token.Reveal()
 	}
-	// What cannot be without it cannot start; ending a workspace must always be possible.
+	// A build that requires the login cannot start without it; ending a workspace must always be possible.
 	starting := sdk.Transition(b.Transition) == sdk.TransitionStart
 	if m.ExternalAuthTokens, err = h.opts.ExternalAuth.BuildTokens(ctx, q, w.OwnerID, v.ID, starting); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *Service) state(ctx context.Context, q *dbsqlc.Queries, workspace, build
 	return s.opts.States.Open(workspace, stored)
 }
 
-// storeState keeps the newest state that is not empty: a job that broke before it had one leaves what was there.
+// storeState keeps the newest state that is not empty: a job that failed before it had one leaves the stored state.
 func (h buildHandler) storeState(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, state []byte) error {
 	if len(state) == 0 {
 		return nil
@@ -219,7 +219,7 @@ func (h buildHandler) storeResources(ctx context.Context, q *dbsqlc.Queries, b d
 	return kept, nil
 }
 
-// succeeded does what the transition was for.
+// succeeded applies the effect of the build's transition.
 func (h buildHandler) succeeded(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace) error {
 	switch sdk.Transition(b.Transition) {
 	case sdk.TransitionStart:

@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Every status that a list can be asked for is the one that the object shows.
+// Every status that a list can filter by is the one that the object shows.
 func TestListByStatus(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -92,7 +92,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// fill makes n running workspaces of ann's with an agent each, without running jobs.
+// fill makes n running workspaces for ann with an agent each, without running jobs.
 func fill(t testing.TB, w *coderdtest.Server, template sdk.Template, n int) {
 	t.Helper()
 	w.Exec(`
@@ -112,7 +112,7 @@ func TestListMakesAConstantNumberOfQueries(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
 	template := w.Template("process", process())
-	// The least of several requests: the queue's own queries happen beside them.
+	// Take the least of several requests, because the queue runs its own queries meanwhile.
 	count := func() int {
 		t.Helper()
 		least := math.MaxInt
@@ -137,11 +137,12 @@ func TestListMakesAConstantNumberOfQueries(t *testing.T) {
 	}
 }
 
-// BenchmarkList1000 is the server's time for the list, until its last byte has been read: what a client does with it is not in it.
+// BenchmarkList1000 measures the server's time for the list, until its last byte has been read: it does not include the
+// client's work.
 func BenchmarkList1000(b *testing.B) {
 	w := coderdtest.New(b)
 	fill(b, w, w.Template("process", process()), 1000)
-	w.Exec(`ANALYZE`) // as autovacuum has done where a thousand workspaces have come to be
+	w.Exec(`ANALYZE`) // as autovacuum has done where a thousand workspaces have accumulated
 	client := w.As("ann").HTTP()
 	for b.Loop() {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, w.URL.JoinPath("/api/v2/workspaces").String(), nil)
@@ -161,7 +162,8 @@ func BenchmarkList1000(b *testing.B) {
 	}
 }
 
-// One answer lists at most a thousand workspaces, whatever limit is asked for, and its count is of all: clients read page by page.
+// One answer lists at most a thousand workspaces, whatever limit the client asks for, and its count includes all: clients
+// read page by page.
 func TestListIsBounded(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -178,8 +180,8 @@ func TestListIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkList25of10000 is a page of 25 out of 10 000 workspaces with ten builds each, for an owner who sees all of them, and what
-// the scheduler asks every half minute.
+// BenchmarkList25of10000 measures a page of 25 out of 10 000 workspaces with ten builds each, for an owner who sees all of
+// them, and the query that the scheduler runs every half minute.
 func BenchmarkList25of10000(b *testing.B) {
 	w := coderdtest.New(b)
 	template := w.Template("process", process())

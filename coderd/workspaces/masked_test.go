@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Masked values are for the workspace's owner alone, and survive builds that others begin.
+// Only the workspace's owner sees masked values, and they survive builds that others begin.
 func TestMaskedParameters(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -46,7 +46,7 @@ func TestMaskedParameters(t *testing.T) {
 		}
 	}
 
-	// Refusals do not quote them.
+	// Refusals do not quote the values.
 	for _, v := range []sdk.ParameterValue{{Name: "key", Value: "hunter2"}, {Name: "once", Value: "b"}} {
 		_, err := w.As("ann").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{RichParameterValues: []sdk.ParameterValue{v}})
 		if f := fault.As(err); f == nil || strings.Contains(err.Error(), `"a"`) {

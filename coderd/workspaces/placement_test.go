@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// tagged is a template whose import was asked for with tags, from a source.
+// tagged returns a template that was imported with tags from a source.
 func tagged(w *coderdtest.Server, name, source string, found *provisionerpb.ImportResult) (sdk.Template, sdk.ProvisionerJob) {
 	w.T.Helper()
 	var archive bytes.Buffer
@@ -71,7 +71,7 @@ func regional() *provisionerpb.ImportResult {
 	}
 }
 
-// Tags that depend on parameters follow from those of the build and not from the defaults.
+// Tags that depend on parameters follow from the build's values and not from the defaults.
 func TestTagsOfParameters(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -102,7 +102,7 @@ func TestTagsOfParameters(t *testing.T) {
 	}
 }
 
-// Tags that cannot be known before a build runs fail the import, with the place.
+// Tags that cannot be known before a build runs fail the import, and the error names the place.
 func TestTagsThatCannotBeComputed(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -112,7 +112,7 @@ func TestTagsThatCannotBeComputed(t *testing.T) {
 	}
 }
 
-// A build may ask for more than its template, for itself and those after it, and never for something else.
+// A build may ask for more tags than its template has, for itself and later builds, but never for different ones.
 func TestTagsOfBuild(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -159,7 +159,7 @@ func TestTagsOfBuild(t *testing.T) {
 	}
 }
 
-// The database holds no state that can be read, the people and jobs that may have it get it as it was.
+// The database holds no readable state; the people and jobs that may have the state get it as it was.
 func TestStateAtRest(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -204,7 +204,7 @@ func TestStateAtRest(t *testing.T) {
 	}
 	next.Finish(coderdtest.Built(`{"secret": 4}`))
 
-	// With another key the next build fails, says why, and leaves the state.
+	// With another key the next build fails, reports why, and leaves the state unchanged.
 	other := coderdtest.Keyring(t)
 	lost := other.Seal(ws.ID, []byte(`{"secret": 5}`))
 	w.Exec("UPDATE workspace_builds SET state = $2 WHERE id = $1", w.Get(ws.ID).LatestBuild.ID, lost)
@@ -224,7 +224,7 @@ func TestStateAtRest(t *testing.T) {
 	if got := stored(); !bytes.Equal(got, lost) {
 		t.Error("the state was touched")
 	}
-	for _, name := range []string{"ann", "bob", "tom"} { // the owner of a workspace is not meant to see its template's credentials
+	for _, name := range []string{"ann", "bob", "tom"} { // the owner of a workspace must not see its template's credentials
 		var out bytes.Buffer
 		if err := w.As(name).BuildState(t.Context(), b.ID, &out); err == nil || out.Len() > 0 {
 			t.Errorf("%s reads the state", name)

@@ -23,8 +23,8 @@ type buildInput struct {
 	Then *startAgain `json:"then,omitempty"`
 }
 
-// startAgain is the second half of a restart. It is stored with the job of the first half, so that the workspace starts again
-// even when the client that asked for it is gone.
+// startAgain is the second half of a restart. It is stored with the job of the first half, so that the workspace starts
+// again even if the client that asked for it is gone.
 type startAgain struct {
 	Version    uuid.UUID            `json:"version"`
 	Preset     uuid.UUID            `json:"preset"`
@@ -32,7 +32,7 @@ type startAgain struct {
 	Initiator  uuid.UUID            `json:"initiator"`
 	Reason     sdk.BuildReason      `json:"reason"`
 	LogLevel   string               `json:"log_level,omitempty"`
-	Tags       map[string]string    `json:"tags"` // nil: as with the build before
+	Tags       map[string]string    `json:"tags"` // nil: as in the previous build
 	AnyVersion bool                 `json:"any_version,omitempty"`
 }
 
@@ -49,7 +49,7 @@ func (a startAgain) request() buildRequest {
 	}
 }
 
-// restart stops a workspace and starts it again once the stop has succeeded. The start is checked first: a request that is refused
+// restart stops a workspace and starts it again once the stop has succeeded. It checks the start first: a refused request
 // leaves the workspace as it is. It answers with the build that runs now: the stop, or the start of a stopped workspace.
 func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
@@ -107,8 +107,8 @@ func stopped(b dbsqlc.GetLatestBuildRow) bool {
 	return sdk.Transition(b.Transition) == sdk.TransitionStop && sdk.JobStatus(b.JobStatus) == sdk.JobSucceeded
 }
 
-// startAgain begins the second half of a restart after its stop has succeeded. A start that is refused now, because the template
-// changed meanwhile, leaves the workspace stopped.
+// startAgain begins the second half of a restart after its stop has succeeded. If the start is refused now, because the
+// template changed meanwhile, the workspace stays stopped.
 func (s *Service) startAgain(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, job dbsqlc.ProvisionerJob) error {
 	var in buildInput
 	if err := json.Unmarshal(job.Input, &in); err != nil {

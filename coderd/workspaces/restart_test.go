@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// A start that cannot be is refused while the workspace still runs.
+// The server refuses an impossible start while the workspace still runs.
 func TestRestartIsCheckedBeforeTheStop(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -90,7 +90,7 @@ func TestRestartEndsWithItsStop(t *testing.T) {
 	}
 }
 
-// A stopped workspace starts at once, and one whose start became impossible stays stopped.
+// A stopped workspace starts at once, and a workspace whose start became impossible stays stopped.
 func TestRestartOfStopped(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -115,7 +115,7 @@ func TestRestartOfStopped(t *testing.T) {
 	}
 }
 
-// A build tells which preset its parameters came from.
+// A build reports which preset its parameters came from.
 func TestPresetOfBuild(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

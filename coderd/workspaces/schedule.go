@@ -9,8 +9,8 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// parseSchedule reads a weekly schedule in cron's form, "CRON_TZ=Europe/Berlin 30 9 * * 1-5": minute, hour, and days of the week;
-// every month and every day of it. Without a time zone it is UTC.
+// parseSchedule parses a weekly schedule in cron's form, "CRON_TZ=Europe/Berlin 30 9 * * 1-5": minute, hour, and days of the
+// week; the month and the day of the month are always *. Without a time zone it is UTC.
 func parseSchedule(text string) (wallClock, error) {
 	refuse := func(detail string) (wallClock, error) {
 		return wallClock{}, fault.New(fault.Invalid, "The schedule %q is invalid.", text).WithField("schedule", detail)
@@ -42,20 +42,20 @@ func parseSchedule(text string) (wallClock, error) {
 	return schedule, nil
 }
 
-// wallClock is a schedule by the clock on the wall. A time that the clock skips when summer begins comes at the end of what is skipped;
-// one that it shows twice comes the first time only. So a daily schedule comes once on each day.
+// wallClock is a schedule in local time. A time that the clock skips when summer begins runs at the end of the gap; a time
+// that the clock shows twice runs the first time only. So a daily schedule runs once on each day.
 type wallClock struct {
 	location *time.Location
-	spec     cron.SpecSchedule // of the wall's times, as if they were UTC
+	spec     cron.SpecSchedule // in local times, as if they were UTC
 }
 
-// maxOffset is more than any zone differs from UTC, and than clocks were ever turned by.
+// maxOffset exceeds every zone's difference from UTC, and every change ever made to a clock.
 const maxOffset = 26 * time.Hour
 
-// Next is the first time of the schedule after t; zero when there is none within five years.
+// Next returns the first time of the schedule after t, or zero if there is none within five years.
 func (s wallClock) Next(t time.Time) time.Time {
 	_, offset := t.In(s.location).Zone()
-	// From a little earlier on: when clocks are turned back, wall times before t's come after it.
+	// Start a little earlier: when clocks are turned back, local times before t's come after it.
 	wall := t.UTC().Add(time.Duration(offset)*time.Second - 3*time.Hour)
 	for {
 		if wall = s.spec.Next(wall); wall.IsZero() {
@@ -67,14 +67,15 @@ func (s wallClock) Next(t time.Time) time.Time {
 	}
 }
 
-// instant is when the clock first shows a wall time, or the end of the gap that skips it. The wall time is given as if it were UTC.
+// instant returns when the clock first shows a local time, or the end of the gap that skips it. The local time is given as
+// if it were UTC.
 func (s wallClock) instant(wall time.Time) time.Time {
 	for t := wall.Add(-maxOffset).In(s.location); ; {
 		_, offset := t.Zone()
-		_, end := t.ZoneBounds() // zero: this offset stays
+		_, end := t.ZoneBounds() // zero: this offset never ends
 		at := wall.Add(-time.Duration(offset) * time.Second)
 		if end.IsZero() || at.Before(end) {
-			// Not before the offset began: then the period before would have had it, or a gap skipped it.
+			// The time is before this offset began: the period before did not have it, so a gap skipped it.
 			if begin, _ := t.ZoneBounds(); at.Before(begin) {
 				return begin
 			}

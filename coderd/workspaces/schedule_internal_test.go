@@ -66,7 +66,7 @@ func TestStartDue(t *testing.T) {
 	}
 }
 
-// On the days on which clocks are turned, a daily schedule comes once, too.
+// On the days on which clocks are turned, a daily schedule still runs once.
 func TestScheduleWhenClocksAreTurned(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -119,7 +119,7 @@ func TestScheduleWhenClocksAreTurned(t *testing.T) {
 	}
 }
 
-// A schedule comes once on every day of every zone, at its time of the wall's clock or, where that is skipped, as soon as it is over.
+// A schedule runs once on every day in every zone, at its local time or, if the clock skips that, at the end of the gap.
 func TestScheduleComesOnceADay(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kathmandu"} {

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// scheduleEvery is how often the clock is compared with deadlines and schedules.
+	// scheduleEvery is the interval at which the clock is compared with deadlines and schedules.
 	scheduleEvery = 30 * time.Second
-	// slowLogins is how long renewing one owner's logins may take before a round goes on without doing so.
+	// slowLogins is how long renewing one owner's logins may take before the rest of a round renews no more logins.
 	slowLogins = 5 * time.Second
-	// lateStart is how late a scheduled start may still be made, after the server was down.
+	// lateStart is how late a scheduled start may still happen, after the server was down.
 	lateStart = time.Hour
 )
 
-// Start begins to stop workspaces at their deadline and to start them on schedule. It does not block.
+// Start starts the scheduler, which stops workspaces at their deadline and starts them on schedule. It does not block.
 func (s *Service) Start() {
 	s.stopped = make(chan struct{})
 	go func() {
 		ctx := s.life
 		defer close(s.stopped)
 		for {
-			// Replicas should not all look at once.
+			// Replicas should not all check at once.
 			timer := time.NewTimer(scheduleEvery/2 + rand.N(scheduleEvery/2))
 			select {
 			case <-ctx.Done():
@@ -44,7 +44,7 @@ func (s *Service) Start() {
 	}()
 }
 
-// Stop ends watches, and what Start began, which it waits for. It is idempotent, and works before Start.
+// Stop ends watches and the scheduler, and waits for the scheduler. It is idempotent, and works before Start.
 func (s *Service) Stop() {
 	s.stop()
 	if s.stopped != nil {
@@ -52,8 +52,8 @@ func (s *Service) Stop() {
 	}
 }
 
-// RunSchedule makes the builds that are due at the given time. Several replicas may do so at once: the workspace's lock and its
-// latest build decide.
+// RunSchedule makes the builds that are due at the given time. Several replicas may call it at once: the workspace's lock
+// and its latest build decide.
 func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, scheduleEvery)
 	defer cancel()
@@ -69,7 +69,7 @@ func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 		if w.AutostartSchedule == nil || w.CompletedAt == nil || !startDue(now, *w.AutostartSchedule, *w.CompletedAt) {
 			continue
 		}
-		if !slow { // one that does not answer must not keep everybody from starting
+		if !slow { // a provider that does not answer must not keep every workspace from starting
 			began := time.Now()
 			if err := s.opts.ExternalAuth.Freshen(ctx, w.OwnerID); err != nil {
 				return err
@@ -82,8 +82,8 @@ func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// stopOverdue stops the workspaces whose time is over, batch by batch. Each try postpones the workspace's next one, so that one that
-// cannot be stopped keeps no other running, and comes again.
+// stopOverdue stops the workspaces whose time is over, batch by batch. Each try postpones the workspace's next one, so that
+// a workspace that cannot be stopped is retried without keeping others running.
 func (s *Service) stopOverdue(ctx context.Context, now time.Time) error {
 	for {
 		overdue, err := s.opts.DB.ListOverdueWorkspaces(ctx, now)
@@ -112,7 +112,7 @@ func (s *Service) stopOverdue(ctx context.Context, now time.Time) error {
 	}
 }
 
-// startDue says whether the schedule came between the stop and now, and not too long ago.
+// startDue reports whether the schedule was due between the stop and now, and not too long ago.
 func startDue(now time.Time, text string, stopped time.Time) bool {
 	schedule, err := parseSchedule(text)
 	if err != nil {
@@ -125,8 +125,8 @@ func startDue(now time.Time, text string, stopped time.Time) bool {
 	return !schedule.Next(since).After(now)
 }
 
-// automatic makes a build for the owner, if it is still due once the workspace is locked. What stands in its way is the
-// owner's to see: it is logged, and tried again next time.
+// automatic makes a build for the owner, if it is still due once the workspace is locked. It logs an error, and the next
+// round tries again: the owner has to resolve the cause.
 func (s *Service) automatic(ctx context.Context, id uuid.UUID, transition sdk.Transition, reason sdk.BuildReason, due func(dbsqlc.GetLatestBuildRow) bool) {
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		w, err := q.LockWorkspace(ctx, id)

@@ -32,7 +32,7 @@ func TestAutostopIsNotStarved(t *testing.T) {
 	if got := w.Get(good.ID).LatestBuild; got.Transition != sdk.TransitionStop || got.Reason != sdk.ReasonAutostop {
 		t.Errorf("the workspace that can be stopped: %s by %s", got.Transition, got.Reason)
 	}
-	// The others come again.
+	// The others are tried again.
 	w.Exec(`DROP TRIGGER refuse ON workspace_builds`)
 	if err := w.Workspaces.RunSchedule(t.Context(), now.Add(2*time.Minute)); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestAutostopIsNotStarved(t *testing.T) {
 	}
 }
 
-// An automatic stop that failed is tried again, later each time, until the workspace is stopped or a person builds it.
+// The server retries an automatic stop that failed, later each time, until the workspace is stopped or a person builds it.
 func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -79,7 +79,7 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	}
 	run(now.Add(48*time.Hour), 4)
 
-	// What a person orders is the person's to see: it is not repeated, and a new start counts anew.
+	// The server does not repeat a build that a person ordered, because that person sees it; a new start counts from zero.
 	w.Build("ann", ws.ID, sdk.TransitionStart)
 	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	w.Build("ann", ws.ID, sdk.TransitionStop)
@@ -91,7 +91,7 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What a workspace's row says of its latest build is what the builds and jobs say, whatever was done.
+// A workspace's row describes its latest build as the builds and jobs do, whatever happened.
 func TestLatestBuildIsKept(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -132,7 +132,7 @@ func TestLatestBuildIsKept(t *testing.T) {
 	w.Build("ann", ws.ID, sdk.TransitionDelete)
 	w.Daemon().Next().Finish(&provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{}}})
 	check("deleted")
-	// The migration finds the same for workspaces that were there before it.
+	// The migration computes the same for workspaces that existed before it.
 	text, err := fs.ReadFile(database.Migrations(), "0014_workspace_latest.sql")
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Options are what the service needs. All of it is required.
+// Options configure the service. All fields are required.
 type Options struct {
 	DB     *database.DB
 	Jobs   *jobs.Service
@@ -40,7 +40,7 @@ type Service struct {
 	stopped chan struct{} // closed when the scheduler has ended; nil before Start
 }
 
-// New returns the service, not started, and makes it the jobs' handler of builds.
+// New returns a service that is not started, and registers it as the jobs' handler of builds.
 func New(opts Options) *Service {
 	s := &Service{opts: opts, log: opts.Logger}
 	s.life, s.stop = context.WithCancel(context.Background())

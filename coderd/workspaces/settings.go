@@ -13,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// change runs fn in a transaction with the workspace in the path, locked, tells its watchers, and answers with no content.
+// change runs fn in a transaction with the workspace in the path, locked, notifies its watchers, and answers with no
+// content.
 func (s *Service) change(w http.ResponseWriter, r *http.Request, action rbac.Action, fn func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error) error {
 	if err := s.apply(r, action, fn); err != nil {
 		return err
@@ -82,12 +83,12 @@ func (s *Service) putAutostart(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// ttl turns milliseconds of a request into what is stored: nil for none.
+// ttl converts milliseconds from a request to the stored value: nil for none.
 func ttl(millis *int64) (*int64, error) {
 	if millis == nil || *millis == 0 {
 		return nil, nil
 	}
-	// Compared in milliseconds: as nanoseconds the number may not fit.
+	// Compare in milliseconds: the number may not fit in nanoseconds.
 	if *millis < minTTL.Milliseconds() || *millis > maxTTL.Milliseconds() {
 		return nil, fault.New(fault.Invalid, "The autostop duration is invalid.").WithField("ttl_ms", "must be from a minute to 30 days, or null for no end")
 	}
@@ -176,7 +177,7 @@ func (s *Service) deleteFavorite(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// postUsage notes that the workspace is in use. It writes at most once a minute.
+// postUsage records that the workspace is in use. It writes at most once a minute.
 func (s *Service) postUsage(w http.ResponseWriter, r *http.Request) error {
 	ws, err := s.workspace(r, rbac.Connect)
 	if err != nil {

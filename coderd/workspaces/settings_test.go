@@ -66,7 +66,7 @@ func TestDeadline(t *testing.T) {
 	if first == nil {
 		t.Fatal("no deadline")
 	}
-	// Use pushes it away.
+	// Use moves the deadline.
 	if err := ann.WorkspaceUsage(t.Context(), ws.ID, sdk.UsageRequest{}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestDeadline(t *testing.T) {
 	if got := w.Get(ws.ID).LatestBuild.Transition; got != sdk.TransitionStart {
 		t.Errorf("before the deadline: %s", got)
 	}
-	for range 2 { // as two replicas
+	for range 2 { // like two replicas
 		if err := w.Workspaces.RunSchedule(t.Context(), wanted); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// show returns workspaces as the API shows them. The number of queries does not grow with them.
+// show returns workspaces as the API shows them. The number of queries does not depend on the number of workspaces.
 func (s *Service) show(ctx context.Context, rows []dbsqlc.ListWorkspaceRowsRow) ([]sdk.Workspace, error) {
 	ids := make([]uuid.UUID, len(rows))
 	for i, row := range rows {
@@ -54,7 +54,7 @@ func workspaceJSON(now time.Time, row dbsqlc.ListWorkspaceRowsRow, latest sdk.Wo
 	return out
 }
 
-// health of a workspace is its agents', while it is meant to run.
+// health returns a workspace's health, which is its agents' while the workspace should run.
 func health(b sdk.WorkspaceBuild) sdk.WorkspaceHealth {
 	h := sdk.WorkspaceHealth{FailingAgents: []uuid.UUID{}}
 	if b.Status == sdk.WorkspaceRunning {

@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// getTimings says when the phases of a build began and ended: what its job waited for and did, by its log, and how long its
-// agents and their scripts took.
+// getTimings answers with when the phases of a build began and ended: what its job waited for and did, according to its log,
+// and how long its agents and their scripts took.
 func (s *Service) getTimings(w http.ResponseWriter, r *http.Request) error {
 	ctx, db := r.Context(), s.opts.DB
 	b, ws, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
@@ -54,7 +54,7 @@ func (s *Service) getTimings(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// jobTimings are a job's wait and its stages. A stage lasts until the next one begins.
+// jobTimings returns a job's wait and its stages. A stage lasts until the next one begins.
 func jobTimings(job dbsqlc.ProvisionerJob, stages []dbsqlc.ListStageTimingsRow) []sdk.ProvisionerTiming {
 	var out []sdk.ProvisionerTiming
 	if job.StartedAt != nil {
@@ -62,7 +62,7 @@ func jobTimings(job dbsqlc.ProvisionerJob, stages []dbsqlc.ListStageTimingsRow) 
 	}
 	for i, stage := range stages {
 		if job.StartedAt == nil || stage.EndedAt.Before(*job.StartedAt) {
-			continue // said by the server while the job waited
+			continue // from the server while the job waited
 		}
 		end := stage.EndedAt
 		if i+1 < len(stages) {
@@ -82,16 +82,16 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// resourceLine is how Terraform tells of one resource: "docker_container.dev: Creation complete after 1s [id=…]".
+// resourceLine matches Terraform's report about one resource: "docker_container.dev: Creation complete after 1s [id=…]".
 var resourceLine = regexp.MustCompile(`^(\S+): (Creating|Destroying|Modifying|Reading|Creation complete|Destruction complete|Modifications complete|Read complete)\b`)
 
-// actions are what happens to a resource, by Terraform's word for its beginning or end.
+// actions maps Terraform's words for the beginning or end of an action on a resource to the action.
 var actions = map[string]string{
 	"Creating": "create", "Destroying": "destroy", "Modifying": "update", "Reading": "read",
 	"Creation complete": "create", "Destruction complete": "destroy", "Modifications complete": "update", "Read complete": "read",
 }
 
-// resourceTimings pair the lines of beginnings and ends. What has only one of both is left out.
+// resourceTimings pairs the lines of beginnings and ends. It omits actions that have only one of them.
 func resourceTimings(job dbsqlc.ProvisionerJob, lines []dbsqlc.ListResourceLinesRow) []sdk.ProvisionerTiming {
 	var out []sdk.ProvisionerTiming
 	begun := map[string]dbsqlc.ListResourceLinesRow{}

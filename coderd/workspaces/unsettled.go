@@ -58,7 +58,7 @@ func (h buildHandler) Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pr
 	return nil
 }
 
-// unsettledBefore is what the build before left unsettled.
+// unsettledBefore returns what the previous build left unsettled.
 func (h buildHandler) unsettledBefore(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow) (tfstate.Outcome, error) {
 	before, err := q.GetUnsettledBefore(ctx, dbsqlc.GetUnsettledBeforeParams{WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber})
 	if database.IsNotFound(err) {
@@ -70,7 +70,7 @@ func (h buildHandler) unsettledBefore(ctx context.Context, q *dbsqlc.Queries, b 
 	return tfstate.Outcome{Unknown: before.UnknownResources, Tainted: before.TaintedResources}, nil
 }
 
-// storeUnsettled keeps what a build left, and unless it succeeded what those before it had left.
+// storeUnsettled keeps what a build left unsettled and, unless it succeeded, what earlier builds had left.
 func (h buildHandler) storeUnsettled(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, left tfstate.Outcome, succeeded bool) error {
 	if !succeeded {
 		before, err := h.unsettledBefore(ctx, q, b)
@@ -88,14 +88,14 @@ func (h buildHandler) storeUnsettled(ctx context.Context, q *dbsqlc.Queries, b d
 	return nil
 }
 
-// merged are the texts of both, sorted, each once.
+// merged returns the texts of both, sorted, each once.
 func merged(a, b []string) []string {
 	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// visible are texts as PostgreSQL takes them.
+// visible returns texts in a form that PostgreSQL accepts.
 func visible(texts []string) []string {
 	out := make([]string, 0, len(texts))
 	for _, text := range texts {

@@ -24,7 +24,7 @@ import (
 const (
 	maxName  = 32
 	maxPages = 1 << 30
-	// maxList is how many workspaces one answer lists: without a limit, or with a greater one. The answer's count is of all.
+	// maxList bounds the workspaces in one answer, without a limit or with a greater one. The answer's count includes all.
 	maxList = 1000
 	minTTL  = time.Minute
 	maxTTL  = 30 * 24 * time.Hour
@@ -32,7 +32,7 @@ const (
 
 var nameForm = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
 
-// CheckName returns a fault when a workspace cannot be called so.
+// CheckName returns a fault if a workspace cannot have the name.
 func CheckName(name string) error {
 	if len(name) > maxName || !nameForm.MatchString(name) {
 		return fault.New(fault.Invalid, "%q is not a valid workspace name.", name).
@@ -82,7 +82,7 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	if err := CheckName(req.Name); err != nil {
 		return err
 	}
-	// Their deletion counts their workspaces: it sees this one, or this one does not come to be.
+	// The user's deletion counts their workspaces: either it sees this one, or this one is not created.
 	if _, err := q.HoldUser(ctx, owner.ID); err != nil {
 		return lookup.Fault(err, rbac.User, "hold owner")
 	}
@@ -130,7 +130,8 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	return err
 }
 
-// requestedTemplate is the template that a request names, itself or by a version. It stays until the transaction ends.
+// requestedTemplate returns the template that a request names, directly or by a version. The template cannot be deleted
+// until the transaction ends.
 func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, req sdk.CreateWorkspaceRequest) (dbsqlc.Template, error) {
 	id := req.TemplateID
 	if req.TemplateVersionID != uuid.Nil {
@@ -160,7 +161,8 @@ func mayChangeTemplates(actor rbac.Actor) bool {
 	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil)) == nil
 }
 
-// user is the one in the path. An unknown user is answered as an unknown workspace, so that names cannot be guessed.
+// user returns the user in the path. An unknown user gets the same answer as an unknown workspace, so that names cannot be
+// guessed.
 func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
 	u, err := s.opts.Users.Find(r.Context(), httpapi.ActorFrom(r.Context()), r.PathValue("user"))
 	if fault.CodeOf(err) == fault.NotFound {
@@ -169,7 +171,7 @@ func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
 	return u, err
 }
 
-// workspace is the one in the path, if the actor may do the action to it.
+// workspace returns the workspace in the path if the actor may perform the action on it.
 func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspace, error) {
 	id, err := httpapi.PathUUID(r, "workspace")
 	if err != nil {
@@ -207,7 +209,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// named is the workspace in the path by owner and name, if the actor may read it.
+// named returns the workspace in the path by owner and name if the actor may read it.
 func (s *Service) named(r *http.Request) (dbsqlc.Workspace, error) {
 	owner, err := s.user(r)
 	if err != nil {
@@ -256,7 +258,7 @@ func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, er
 	refuse := func(detail string) error {
 		return fault.New(fault.Invalid, "The search is invalid.").WithField("q", detail)
 	}
-	// owner/name in the free text is how people write a workspace.
+	// People write a workspace as owner/name in the free text.
 	if owner, name, ok := strings.Cut(terms[""], "/"); ok {
 		terms[""], terms["name"] = "", name
 		terms["owner"] = owner

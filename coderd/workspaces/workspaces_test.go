@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func ptr[T any](v T) *T { return &v }
 
-// process is what an import finds in a small template.
+// process returns what an import finds in a small template.
 func process() *provisionerpb.ImportResult {
 	return &provisionerpb.ImportResult{
 		Parameters: []*provisionerpb.Parameter{
@@ -75,7 +75,7 @@ func TestLife(t *testing.T) {
 	if got := w.Get(made.ID).LatestBuild.Status; got != sdk.WorkspaceStarting {
 		t.Errorf("status while the job runs: %s", got)
 	}
-	// The agent is let in before the job ends.
+	// The agent is admitted before the job ends.
 	agent := uuid.New()
 	job.Checkpoint("state 1a")
 	job.Resources(coderdtest.Resource(agent))
@@ -151,7 +151,7 @@ func values(parameters []*provisionerpb.ParameterValue) []string {
 	return out
 }
 
-// call is a request that the client has no method for.
+// call sends a request that the client has no method for.
 func call(t *testing.T, w *coderdtest.Server, who, method, path string, body, into any) int {
 	t.Helper()
 	var buf bytes.Buffer
@@ -178,7 +178,7 @@ func call(t *testing.T, w *coderdtest.Server, who, method, path string, body, in
 	return resp.StatusCode
 }
 
-// Another member finds nothing, a template admin looks and does not touch.
+// Another member finds nothing; a template admin can read but not change.
 func TestOthers(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -232,7 +232,7 @@ func TestOthers(t *testing.T) {
 			t.Errorf("another member: GET %s: got %d, want 404", path, got)
 		}
 	}
-	// Even the state of one's own workspace holds the template's secrets.
+	// Even the state of the user's own workspace contains the template's secrets.
 	if got := call(t, w, "ann", "GET", "workspacebuilds/"+build+"/state", nil, nil); got != 403 {
 		t.Errorf("owner reads the state: got %d, want 403", got)
 	}
