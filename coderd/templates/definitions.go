@@ -16,21 +16,21 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// anyName stands for the parameters whose names are computed.
+// anyName stands for all parameters with computed names.
 const anyName = "*"
 
-// Definition is a parameter as an import has found it.
+// Definition is a parameter as an import found it.
 type Definition struct {
 	sdk.TemplateVersionParameter
 	Styling string `json:"styling,omitempty"` // a JSON object, "" for none
 	Order   int32  `json:"order,omitempty"`
-	// Conditional is a parameter that there is for some answers only, and was not at the import. Its name is known, and whether it
-	// can be changed and for how long it holds.
+	// Conditional marks a parameter that exists for some answers only, and did not exist at the import. Only its name is
+	// known, whether it can be changed, and how long its value is valid.
 	Conditional bool `json:"conditional,omitempty"`
 }
 
-// Masked reports whether the parameter's value must not be shown: its input is masked, or there was no input at the import from which
-// to know.
+// Masked reports whether the parameter's value must not be shown: its input is masked, or the import found no input and so
+// cannot tell.
 func (d Definition) Masked() bool {
 	if d.Conditional {
 		return true
@@ -41,7 +41,7 @@ func (d Definition) Masked() bool {
 	return json.Unmarshal([]byte(d.Styling), &styling) == nil && styling.MaskInput
 }
 
-// hide replaces what is wrong with a masked value by a sentence without the value.
+// hide replaces a problem that quotes a masked value with a sentence without the value.
 func (d Definition) hide(problem, value string) string {
 	if value != "" && d.Masked() && strings.Contains(problem, value) {
 		return "does not follow the template's rules"
@@ -49,8 +49,8 @@ func (d Definition) hide(problem, value string) string {
 	return problem
 }
 
-// checkable is what of the definition a value can be checked against before a build: of a dynamic parameter its type. Terraform
-// checks the rest.
+// checkable returns the part of the definition that a value can be checked against before a build: only the type of a
+// dynamic parameter. Terraform checks the rest.
 func (d Definition) checkable() sdk.TemplateVersionParameter {
 	p := d.TemplateVersionParameter
 	if d.Dynamic {
@@ -59,7 +59,7 @@ func (d Definition) checkable() sdk.TemplateVersionParameter {
 	return p
 }
 
-// Definitions returns what a version may ask for, in the order of display, conditional parameters last.
+// Definitions returns the parameters that a version may ask for, in display order, conditional parameters last.
 func Definitions(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]Definition, error) {
 	rows, err := q.ListTemplateVersionParameters(ctx, version)
 	if err != nil {
@@ -82,7 +82,7 @@ func definitionOf(p *provisionerpb.Parameter) Definition {
 	return d
 }
 
-// conditional are the parameters of a form that the import has not met.
+// conditional returns the parameters of a form that the import did not find.
 func conditional(form formdeps.Form, met []Definition) []Definition {
 	var out []Definition
 	add := func(name string) {
@@ -101,7 +101,7 @@ func conditional(form formdeps.Form, met []Definition) []Definition {
 	return out
 }
 
-// expand replaces the definition for computed names with one for each value.
+// expand replaces the definition for computed names with one definition for each value.
 func expand(definitions []Definition, from Values) []Definition {
 	i := slices.IndexFunc(definitions, func(d Definition) bool { return d.Name == anyName })
 	if i < 0 {
@@ -118,8 +118,8 @@ func expand(definitions []Definition, from Values) []Definition {
 	return out
 }
 
-// form is what the parameters of a source depend on. A source that cannot be read as one has been imported by other means: its
-// form is fixed.
+// form returns what the parameters of a source depend on. If the source cannot be parsed, something else has imported it:
+// its form is fixed.
 func (s *Service) form(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID) (formdeps.Form, error) {
 	source, err := q.GetFile(ctx, file)
 	if err != nil {

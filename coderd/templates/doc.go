@@ -4,5 +4,5 @@
 // A version is imported once and permanently belongs to at most one template; one version of a template is active. Imports and
 // dry runs are jobs, and the service is the jobs' handler for both kinds.
 //
-// It must not know workspaces beyond whether a template is still in use.
+// The package must not know workspaces beyond whether a template is still in use.
 package templates

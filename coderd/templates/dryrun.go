@@ -73,7 +73,7 @@ func (s *Service) writeJob(w http.ResponseWriter, r *http.Request, status int, i
 	return httpapi.Write(w, status, shown[id])
 }
 
-// dryRun is the job in the path: a dry run of the version in the path, that the actor may do the action to.
+// dryRun returns the job in the path, a dry run of the version in the path, if the actor may perform the action on it.
 func (s *Service) dryRun(r *http.Request, action rbac.Action) (dbsqlc.ProvisionerJob, error) {
 	v, err := s.version(r, rbac.Read)
 	if err != nil {

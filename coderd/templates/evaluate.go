@@ -33,24 +33,24 @@ type Question struct {
 	Metadata     *provisionerpb.Metadata
 }
 
-// Answer is the form. Parameters of modules are not in it.
+// Answer is the form. It does not contain the parameters of modules.
 type Answer struct {
-	Parameters []*provisionerpb.Parameter // in order of display
+	Parameters []*provisionerpb.Parameter // in display order
 	Values     map[string]string          // by name
-	Refused    map[string]string          // what is wrong with a given value, by name; another was taken instead
-	// Unknown says that some parameters of the root module could not be worked out: those are as they were at the import.
+	Refused    map[string]string          // why a given value was refused, by name; another value was used instead
+	// Unknown reports that some parameters of the root module could not be evaluated: those are as they were at the import.
 	Unknown bool
 }
 
 const (
-	// evaluateTimeout bounds one evaluation, the wait for others included: a person types meanwhile.
+	// evaluateTimeout bounds one evaluation, including the wait for others: a person types meanwhile.
 	evaluateTimeout = 10 * time.Second
-	// maxEvaluating is how many evaluations may be under way or waiting. More are refused.
+	// maxEvaluating bounds the evaluations that run or wait. More are refused.
 	maxEvaluating = 32
 	// maxInputs bounds the answers of a question, and maxInputBytes all of them together.
 	maxInputs     = 1000
 	maxInputBytes = 512 << 10
-	// Answers are kept for a while: people go back and forth, and pages ask twice.
+	// Answers are kept for a while, because people go back and forth, and pages ask twice.
 	keepAnswers = 256
 	answerFresh = time.Minute
 )
@@ -72,7 +72,7 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 	if owner == uuid.Nil {
 		owner = actor.UserID
 	}
-	// What a template reads of its owner is shown to those only who may make a workspace for that owner.
+	// The form may show owner data that the template reads: require the permission to create a workspace for that owner.
 	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner)); err != nil {
 		return rbac.NotFound(rbac.User)
 	}
@@ -123,7 +123,7 @@ func problem(summary, detail string) sdk.Diagnostic {
 	return sdk.Diagnostic{Severity: "error", Summary: summary, Detail: detail}
 }
 
-// ask has a question answered, or finds its answer.
+// ask evaluates a question, or returns the kept answer.
 func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner uuid.UUID, inputs map[string]string) (Answer, error) {
 	q := s.opts.DB.Queries
 	metadata, err := versionMetadata(ctx, q, s.opts.AccessURL, owner, v)
@@ -167,7 +167,8 @@ func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner
 
 func cleanInput(text string) bool { return database.Text(text) == text }
 
-// newForms keeps answers, also that a form cannot be worked out for some values, and bounds how many are being worked out.
+// newForms returns a cache of answers, including that a form cannot be evaluated for some values. It bounds how many
+// evaluations run at once.
 func newForms() *memo.Cache[[sha256.Size]byte, Answer] {
 	return memo.New[[sha256.Size]byte, Answer](memo.Options{
 		Fresh: answerFresh, Timeout: evaluateTimeout, Max: keepAnswers, Working: maxEvaluating,
@@ -175,7 +176,7 @@ func newForms() *memo.Cache[[sha256.Size]byte, Answer] {
 	})
 }
 
-// preview puts a form together: what the answer has, and of what it cannot have the definitions of the import.
+// preview assembles a form from the answer, and from the import's definitions where the answer cannot have a parameter.
 func preview(definitions []Definition, answer Answer, inputs map[string]string) sdk.List[sdk.PreviewParameter] {
 	out := sdk.List[sdk.PreviewParameter]{}
 	met := map[string]bool{}
@@ -204,7 +205,7 @@ func preview(definitions []Definition, answer Answer, inputs map[string]string) 
 	return out
 }
 
-// previewOf shows a definition with the value that was given for it, or its default.
+// previewOf returns a definition with its given value, or its default.
 func previewOf(d Definition, inputs map[string]string) sdk.PreviewParameter {
 	p := sdk.PreviewParameter{
 		Name: d.Name, DisplayName: d.DisplayName, Description: d.Description, Type: d.Type, FormType: d.FormType, Styling: json.RawMessage("{}"),

@@ -123,12 +123,12 @@ func TestEvaluateDynamic(t *testing.T) {
 	if asked.Load() != before {
 		t.Error("the same question was worked out twice")
 	}
-	// What the import knows says that it is not all.
+	// The import's parameters are marked as incomplete.
 	listed, err := w.As("ann").TemplateVersionParameters(t.Context(), v.ID)
 	if err != nil || len(listed) != 2 || listed[0].Dynamic || !listed[1].Dynamic {
 		t.Errorf("listed: %+v, %v", listed, err)
 	}
-	// And a workspace can be made of what a form offers, though the import has met neither.
+	// A workspace can be created from the values that a form offers, although the import found neither parameter.
 	template, err := w.As("tom").CreateTemplate(t.Context(), sdk.DefaultOrganization, sdk.CreateTemplateRequest{Name: "zones", VersionID: v.ID})
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestEvaluateTrouble(t *testing.T) {
 	if _, err := w.As("ann").EvaluateParameters(t.Context(), v.ID, sdk.EvaluateParametersRequest{Inputs: map[string]string{"cpus": "1\x00"}}); err != nil {
 		t.Errorf("a NUL is a mistake in a value and not of the request: %v", err)
 	}
-	// A form that depends on nothing is not worked out.
+	// A form without dependencies is not evaluated.
 	w.Archive = archive(t, "data \"coder_parameter\" \"cpus\" {\n  name = \"cpus\"\n}\n")
 	fixed := w.Version(nil, found())
 	w.Evaluate = func(templates.Question) (templates.Answer, error) {
@@ -181,7 +181,7 @@ func TestEvaluateTrouble(t *testing.T) {
 	}
 }
 
-// TestEvaluateForOthers: nobody learns what a template reads of another user.
+// TestEvaluateForOthers checks that a user cannot learn what a template reads about another user.
 func TestEvaluateForOthers(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/codermesh/codermesh/internal/starters"
 )
 
-// listExamples lists the starters, which a first template can be made from without a file to upload.
+// listExamples lists the starters. A first template can be created from one without uploading a file.
 func (s *Service) listExamples(w http.ResponseWriter, _ *http.Request) error {
 	out := sdk.List[sdk.TemplateExample]{}
 	for _, starter := range starters.List() {
@@ -55,7 +55,7 @@ func storeExample(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, name
 		if err != nil {
 			return err
 		}
-		// Times and owners are left out, so that the same starter is the same file.
+		// Omit times and owners, so that the same starter is always the same file.
 		if err := packed.WriteHeader(&tar.Header{Name: path, Mode: 0o644, Size: int64(len(content))}); err != nil {
 			return err
 		}

@@ -9,15 +9,15 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// allDays are the days on which every template allows autostart. The list is spelled out: clients that manage templates send all
-// seven by default, and compare what they get back.
+// allDays lists the days on which every template allows autostart. The list is spelled out because clients that manage
+// templates send all seven by default, and compare them with the answer.
 var allDays = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 
 // corsSimple means that the server answers an app's preflight requests.
 const corsSimple = "simple"
 
-// checkFixed refuses settings that exist in the API and have one value here. A setting that is accepted and dropped would be
-// believed to work: that a template is private, or that a failed workspace is stopped.
+// checkFixed refuses settings that exist in the API and have only one value here. If the server accepted and dropped such a
+// setting, users would believe that it works: that a template is private, or that a failed workspace is stopped.
 func checkFixed(f sdk.FixedTemplateSettings, bump *int64, autostart, autostop, cancel *bool) error {
 	refused := fault.New(fault.Invalid, "This server does not support these template settings.")
 	isFixed(refused, "activity_bump_ms", bump, activityBump.Milliseconds())
@@ -40,7 +40,7 @@ func checkFixed(f sdk.FixedTemplateSettings, bump *int64, autostart, autostop, c
 	if r := f.AutostopRequirement; r != nil && (len(r.DaysOfWeek) > 0 || r.Weeks != 0 && r.Weeks != 1) {
 		refused.WithField("autostop_requirement", "cannot require days: days_of_week is empty, weeks is 1")
 	}
-	// null leaves the days as they are; an empty list would allow none.
+	// null leaves the days unchanged; an empty list would allow none.
 	if r := f.AutostartRequirement; r != nil && r.DaysOfWeek != nil && !sameDays(r.DaysOfWeek) {
 		refused.WithField("autostart_requirement", "cannot restrict days: days_of_week names all seven")
 	}
@@ -50,14 +50,14 @@ func checkFixed(f sdk.FixedTemplateSettings, bump *int64, autostart, autostop, c
 	return nil
 }
 
-// isFixed refuses every value but the fixed one. Others are further words for it.
+// isFixed refuses every value except the fixed one and the others, which mean the same.
 func isFixed[T comparable](refused *fault.Error, field string, value *T, fixed T, others ...T) {
 	if value != nil && *value != fixed && !slices.Contains(others, *value) {
 		refused.WithField(field, fmt.Sprintf("is always %v", fixed))
 	}
 }
 
-// sameDays reports whether days are all seven, in any order.
+// sameDays reports whether days contains all seven, in any order.
 func sameDays(days []string) bool {
 	given := map[string]bool{}
 	for _, day := range days {

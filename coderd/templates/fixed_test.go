@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// raw sends JSON as a client that is not ours would, and returns the status and the refused fields.
+// raw sends JSON as a third-party client would, and returns the status and the refused fields.
 func raw(t *testing.T, w *coderdtest.Server, as, method, path string, body any) (int, map[string]string) {
 	t.Helper()
 	text, err := json.Marshal(body)
@@ -42,7 +42,7 @@ func raw(t *testing.T, w *coderdtest.Server, as, method, path string, body any) 
 	return res.StatusCode, fields
 }
 
-// A setting that the server does not keep is refused by its name: never answered with 200 and dropped.
+// The server refuses a setting that it does not keep by name, and never answers 200 and drops it.
 func TestFixedSettings(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -81,7 +81,7 @@ func TestFixedSettings(t *testing.T) {
 		t.Errorf("no day at all: %d %v", status, fields)
 	}
 
-	// What the template says of itself may be sent back, as clients that manage templates do, in any order and with nulls.
+	// Clients that manage templates may send back the template's own values, in any order and with nulls.
 	defaults := map[string]any{
 		"description": "kept", "activity_bump_ms": 3600_000, "allow_user_autostart": true, "allow_user_autostop": true, "allow_user_cancel_workspace_jobs": true,
 		"failure_ttl_ms": 0, "time_til_dormant_ms": 0, "time_til_dormant_autodelete_ms": 0, "disable_everyone_group_access": false,
@@ -103,7 +103,7 @@ func TestFixedSettings(t *testing.T) {
 	}
 }
 
-// Clients in Go write an id that they do not have as zeros.
+// Clients written in Go send a missing id as zeros.
 func TestZeroTemplate(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -31,7 +31,7 @@ func Metadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, owner uu
 	}, nil
 }
 
-// Variables returns the values a version's variables have, for Terraform.
+// Variables returns the values of a version's variables, for Terraform.
 func Variables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]*provisionerpb.VariableValue, error) {
 	rows, err := q.ListTemplateVersionVariables(ctx, version)
 	if err != nil {
@@ -80,12 +80,12 @@ func versionMetadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, o
 	return m, nil
 }
 
-// Checkpoint is not sent by imports: they keep no state.
+// Checkpoint does nothing: imports do not send it because they keep no state.
 func (importHandler) Checkpoint(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []byte) error {
 	return nil
 }
 
-// Resources is not sent by imports: nothing exists by them.
+// Resources does nothing: imports do not send it because they create nothing.
 func (importHandler) Resources(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []*provisionerpb.Resource) error {
 	return nil
 }
@@ -99,7 +99,7 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	if err != nil {
 		return fmt.Errorf("read template version: %w", err)
 	}
-	// A failed import knows its variables too: they tell what is missing.
+	// A failed import knows its variables too: they show what is missing.
 	if err := storeVariables(ctx, q, v.ID, found.GetVariables()); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	return nil
 }
 
-// storeVariables writes the definitions; a value that was given stays.
+// storeVariables writes the definitions; it keeps values that were given.
 func storeVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, variables []*provisionerpb.TemplateVariable) error {
 	rows, err := q.ListTemplateVersionVariables(ctx, version)
 	if err != nil {
@@ -236,7 +236,7 @@ func parameterJSON(p *provisionerpb.Parameter) sdk.TemplateVersionParameter {
 	return out
 }
 
-// dryRunInput is what a dry run is made of.
+// dryRunInput is the input of a dry run.
 type dryRunInput struct {
 	TemplateVersionID uuid.UUID            `json:"template_version_id"`
 	WorkspaceName     string               `json:"workspace_name"`
@@ -278,7 +278,7 @@ func (h dryRunHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	return nil
 }
 
-// ParameterValues turns values into what a provisioner is sent.
+// ParameterValues converts values to the provisioner's form.
 func ParameterValues(values []sdk.ParameterValue) []*provisionerpb.ParameterValue {
 	out := make([]*provisionerpb.ParameterValue, len(values))
 	for i, v := range values {
@@ -287,12 +287,12 @@ func ParameterValues(values []sdk.ParameterValue) []*provisionerpb.ParameterValu
 	return out
 }
 
-// Checkpoint is not sent by dry runs: they keep no state.
+// Checkpoint does nothing: dry runs do not send it because they keep no state.
 func (dryRunHandler) Checkpoint(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []byte) error {
 	return nil
 }
 
-// Resources is not sent by dry runs: nothing exists by them.
+// Resources does nothing: dry runs do not send it because they create nothing.
 func (dryRunHandler) Resources(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []*provisionerpb.Resource) error {
 	return nil
 }

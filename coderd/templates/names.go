@@ -13,7 +13,7 @@ var (
 	versionName  = regexp.MustCompile(`^[a-zA-Z0-9]+([_.-][a-zA-Z0-9]+)*$`)
 )
 
-// Limits of what people write, in bytes.
+// Limits of what people enter, in bytes.
 const (
 	maxTemplateName = 32
 	maxVersionName  = 64
@@ -23,7 +23,7 @@ const (
 	maxMessage      = 1 << 20
 )
 
-// CheckName returns a fault when a template cannot be called so.
+// CheckName returns a fault if a template cannot have the name.
 func CheckName(name string) error {
 	if len(name) > maxTemplateName || !templateName.MatchString(name) {
 		return fault.New(fault.Invalid, "%q is not a valid template name.", name).
@@ -32,7 +32,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckVersionName returns a fault when a version cannot be called so.
+// CheckVersionName returns a fault if a version cannot have the name.
 func CheckVersionName(name string) error {
 	if len(name) > maxVersionName || !versionName.MatchString(name) {
 		return fault.New(fault.Invalid, "%q is not a valid name for a template version.", name).
@@ -58,7 +58,7 @@ var (
 	}
 )
 
-// newVersionName is a name for a version that was given none: two words and two digits, one of 409 600.
+// newVersionName returns a name for a version without one: two words and two digits, one of 409 600.
 func newVersionName() string {
 	return fmt.Sprintf("%s_%s%02d", firstWords[rand.N(len(firstWords))], secondWords[rand.N(len(secondWords))], rand.N(100))
 }

@@ -24,18 +24,18 @@ const (
 // maxValue bounds a parameter's value, in bytes.
 const maxValue = 64 << 10
 
-// Values is where a build's parameters may come from, strongest first. Then comes the parameter's own default.
+// Values holds the possible sources of a build's parameters, strongest first. The parameter's own default comes last.
 type Values struct {
-	Given    []sdk.ParameterValue // by the request
-	Preset   []sdk.ParameterValue // of the preset that the request names
-	Previous []sdk.ParameterValue // of the build before
-	// Ending is set for builds that stop or delete: they carry on with what there is, because a workspace must be able to end
-	// whatever became of its template. Only what the request itself gives is checked.
+	Given    []sdk.ParameterValue // from the request
+	Preset   []sdk.ParameterValue // from the preset that the request names
+	Previous []sdk.ParameterValue // from the previous build
+	// Ending is set for builds that stop or delete: they continue with the existing values, because a workspace must be able
+	// to end whatever happened to its template. Only values in the request itself are checked.
 	Ending bool
 }
 
-// Resolve finds the value of every parameter that the template defines, in the order of the definitions. The error is a fault
-// that names every value which is refused and why.
+// Resolve returns the value of every parameter that the template defines, in the order of the definitions. The error is a
+// fault that names every refused value and the reason.
 func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error) {
 	given, preset, previous := byName(from.Given), byName(from.Preset), byName(from.Previous)
 	refused := fault.New(fault.Invalid, "The parameters do not match the template.")
@@ -61,7 +61,7 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 		case hadBefore && !d.Ephemeral:
 			value = before
 		case d.Conditional || d.Dynamic && !d.Required:
-			continue // Terraform finds the default, or that there is no such question
+			continue // Terraform finds the default, or that the parameter does not exist
 		case d.Required && !from.Ending:
 			refused.WithField(d.Name, "is required: the template has no default for it")
 			continue
@@ -99,8 +99,8 @@ func byName(values []sdk.ParameterValue) map[string]string {
 	return out
 }
 
-// Check says what is wrong with a parameter's value, "" when nothing is. previous is the value of the build before, "" for
-// none.
+// Check returns what is wrong with a parameter's value, "" if nothing is. previous is the value of the previous build, ""
+// for none.
 func Check(d sdk.TemplateVersionParameter, value, previous string) string {
 	if len(value) > maxValue {
 		return fmt.Sprintf("is longer than %d bytes", maxValue)
@@ -211,7 +211,7 @@ func checkPattern(d sdk.TemplateVersionParameter, value string) string {
 	return ""
 }
 
-// inWords prefers the template's own words. {min}, {max} and {value} stand for what they name.
+// inWords prefers the template's own message, with {min}, {max} and {value} replaced.
 func inWords(d sdk.TemplateVersionParameter, value, fallback string) string {
 	if d.ValidationError == "" {
 		return fallback

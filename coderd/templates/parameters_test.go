@@ -193,7 +193,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestResolveDynamic: what Terraform alone can tell is left to it.
+// TestResolveDynamic checks that Resolve leaves to Terraform what only Terraform can decide.
 func TestResolveDynamic(t *testing.T) {
 	t.Parallel()
 	dynamic := func(p sdk.TemplateVersionParameter, conditional bool) templates.Definition {

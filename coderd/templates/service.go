@@ -18,17 +18,17 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Options are what the service needs. All of it is required, but for Evaluate.
+// Options configure the service. All fields except Evaluate are required.
 type Options struct {
 	DB     *database.DB
 	Jobs   *jobs.Service
 	Agents *agents.Service
-	// ExternalAuth knows the logins that templates ask for.
+	// ExternalAuth has the logins that templates ask for.
 	ExternalAuth *extauth.Service
 	Logger       *slog.Logger
 	AccessURL    string // the server's public URL, as templates see it
-	// Evaluate works out the form of a template for some answers. It is asked once at a time for each question, and bounds how
-	// many run at one time itself. Nil: forms stay what they were at their import.
+	// Evaluate returns the form of a template for some answers. It is called once at a time for each question, and must
+	// itself bound how many calls run at one time. If nil, forms stay as they were at their import.
 	Evaluate func(context.Context, Question) (Answer, error)
 }
 
@@ -39,7 +39,7 @@ type Service struct {
 	forms *memo.Cache[[sha256.Size]byte, Answer]
 }
 
-// New returns the service and makes it the jobs' handler of imports and dry runs.
+// New returns the service and registers it as the jobs' handler of imports and dry runs.
 func New(opts Options) *Service {
 	s := &Service{opts: opts, log: opts.Logger, forms: newForms()}
 	opts.Jobs.Handle(string(sdk.JobTemplateImport), importHandler{s})
@@ -89,7 +89,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PATCH /api/v2/templateversions/{templateversion}/dry-run/{job}/cancel", readVersion, s.cancelDryRun)
 }
 
-// organization is the one in the path.
+// organization returns the organization in the path.
 func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
 	org, err := lookup.Organization(r, s.opts.DB.Queries)
 	if err != nil {

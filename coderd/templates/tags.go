@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Tags returns what a version asks of the provisioner of a job with these parameters.
+// Tags returns the tags that a version requires of the provisioner of a job with these parameters.
 func Tags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, values []sdk.ParameterValue) (map[string]string, error) {
 	row, err := q.GetTemplateVersionTags(ctx, version)
 	if err != nil {
@@ -69,8 +69,8 @@ func tagVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) (ma
 	return out, nil
 }
 
-// storeTags stores the tags that were given with the import, and the template's own over them: as they are, or how they follow
-// from the parameters of each build. The error may be a *jobs.Rejected.
+// storeTags stores the tags that were given with the import, overridden by the template's own: either fixed, or as a program
+// that computes them from each build's parameters. The error may be a *jobs.Rejected.
 func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, found *provisionerpb.ImportResult) error {
 	tags := map[string]string{}
 	if err := json.Unmarshal(job.Tags, &tags); err != nil {
@@ -103,8 +103,8 @@ func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job db
 	return nil
 }
 
-// tagProgram is how the template's tags follow from its parameters, nil when they do not. It is tried with the parameters'
-// defaults, so that the import fails and not a user's build.
+// tagProgram returns the program that computes the template's tags from its parameters, nil if the tags do not depend on
+// them. It tries the program with the parameters' defaults, so that the import fails and not a user's build.
 func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, found *provisionerpb.ImportResult) ([]byte, error) {
 	file, err := q.GetFile(ctx, job.FileID)
 	if err != nil {

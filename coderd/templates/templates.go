@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// activityBump is how much longer a workspace lives when it is used: the same for all templates.
+// activityBump is how much longer a workspace lives when it is used. It is the same for all templates.
 const activityBump = time.Hour
 
 func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
@@ -130,7 +130,7 @@ func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 	}
 }
 
-// writeTemplate answers with the template as it is now.
+// writeTemplate answers with the current template.
 func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
 	rows, err := s.opts.DB.ListTemplateRows(r.Context(), dbsqlc.ListTemplateRowsParams{Ids: []uuid.UUID{id}})
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status i
 	return httpapi.Write(w, status, templateJSON(rows[0]))
 }
 
-// template is the one in the path, if the actor may do the action to it.
+// template returns the template in the path if the actor may perform the action on it.
 func (s *Service) template(r *http.Request, action rbac.Action) (dbsqlc.Template, error) {
 	id, err := httpapi.PathUUID(r, "template")
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Service) template(r *http.Request, action rbac.Action) (dbsqlc.Template
 	return t, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Template, uuid.Nil))
 }
 
-// templateByName is the one in the path by organization and name.
+// templateByName returns the template in the path by organization and name.
 func (s *Service) templateByName(r *http.Request) (dbsqlc.Template, error) {
 	org, err := s.organization(r)
 	if err != nil {
@@ -270,7 +270,7 @@ func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) er
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "This version is now active."})
 }
 
-// Every user may use every template: the one group that there is has that right, and no other can be given.
+// getACL answers that every user may use every template: the only group has that right, and the server supports no other.
 func (s *Service) getACL(w http.ResponseWriter, r *http.Request) error {
 	t, err := s.template(r, rbac.Read)
 	if err != nil {
@@ -306,7 +306,8 @@ func (s *Service) updateACL(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "All users can use the template."})
 }
 
-// ready returns a version that is imported, and the template's where one is given, with its import. Else the error is a fault.
+// ready returns an imported version and its import, and requires that it is the template's if one is given. Otherwise the
+// error is a fault.
 func ready(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, template *uuid.UUID) (dbsqlc.TemplateVersion, dbsqlc.ProvisionerJob, error) {
 	v, err := q.GetTemplateVersion(ctx, id)
 	if database.IsNotFound(err) || err == nil && template != nil && (v.TemplateID == nil || *v.TemplateID != *template) {
@@ -351,7 +352,7 @@ func checkTexts(name, displayName, description, icon string) error {
 	return nil
 }
 
-// seconds turns milliseconds of a request into what is stored.
+// seconds converts milliseconds from a request to the stored value.
 func seconds(millis *int64, unchanged int64) (int64, error) {
 	if millis == nil {
 		return unchanged, nil
@@ -369,7 +370,8 @@ func or[T any](p *T, fallback T) T {
 	return fallback
 }
 
-// Ready returns a version of the template that workspaces can be built from, and its source file. Else the error is a fault.
+// Ready returns a version of the template that workspaces can be built from, and its source file. Otherwise the error is a
+// fault.
 func Ready(ctx context.Context, q *dbsqlc.Queries, version, template uuid.UUID) (dbsqlc.TemplateVersion, uuid.UUID, error) {
 	v, job, err := ready(ctx, q, version, &template)
 	return v, job.FileID, err

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// found is what an import finds in a rich template.
+// found returns what an import finds in a rich template.
 func found() *provisionerpb.ImportResult {
 	return &provisionerpb.ImportResult{
 		Readme: "# hello",
@@ -96,12 +96,12 @@ func TestImport(t *testing.T) {
 		t.Errorf("external auth: %+v, %v", auth, err)
 	}
 	logs, err := tom.TemplateVersionLogs(t.Context(), v.ID, 0)
-	logs = slices.DeleteFunc(logs, func(l sdk.JobLog) bool { return l.Stage == "Queued" }) // a job that waits for a moment says why
+	logs = slices.DeleteFunc(logs, func(l sdk.JobLog) bool { return l.Stage == "Queued" }) // a job that waits for a moment logs why
 	if err != nil || len(logs) != 0 {
 		t.Errorf("logs: %v, %v", logs, err)
 	}
 
-	// The next version of the template has the values that nobody could read.
+	// The next version of the template keeps the values that users cannot read.
 	template, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "rich", VersionID: v.ID})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// nameTries bounds how often another name is picked for a version that was given none.
+// nameTries bounds the number of names that the server tries for a version without one.
 const nameTries = 5
 
 func (s *Service) createVersion(w http.ResponseWriter, r *http.Request) error {
@@ -111,7 +111,7 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 		return uuid.Nil, err
 	}
 	values := req.UserVariableValues
-	if req.TemplateID != nil && *req.TemplateID == uuid.Nil { // how clients in Go that cannot leave the field out write "none"
+	if req.TemplateID != nil && *req.TemplateID == uuid.Nil { // clients in Go that cannot omit the field send zeros for "none"
 		req.TemplateID = nil
 	}
 	if req.TemplateID != nil {
@@ -139,7 +139,7 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 		return uuid.Nil, err
 	}
 	for _, v := range values {
-		// Until the import says otherwise it may be a secret.
+		// Treat it as a secret until the import reports otherwise.
 		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{TemplateVersionID: id, Name: v.Name, Value: v.Value, Sensitive: true}); err != nil {
 			return uuid.Nil, err
 		}
@@ -147,12 +147,13 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	return id, nil
 }
 
-// importInput is what an import job keeps besides its version's rows.
+// importInput is what an import job keeps in addition to its version's rows.
 type importInput struct {
 	TemplateVersionID uuid.UUID `json:"template_version_id"`
 }
 
-// withActiveValues adds the values that the active version was given: users cannot read the sensitive ones to give them again.
+// withActiveValues adds the values that the active version was given: users cannot read the sensitive ones and so cannot
+// give them again.
 func withActiveValues(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, given []sdk.VariableValue) ([]sdk.VariableValue, error) {
 	rows, err := q.ListTemplateVersionVariables(ctx, t.ActiveVersionID)
 	if err != nil {
@@ -168,7 +169,7 @@ func withActiveValues(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template,
 	return out, nil
 }
 
-// version is the one in the path, if the actor may do the action to it.
+// version returns the version in the path if the actor may perform the action on it.
 func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateVersion, error) {
 	id, err := httpapi.PathUUID(r, "templateversion")
 	if err != nil {
@@ -181,7 +182,8 @@ func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateV
 	return v, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.TemplateVersion, uuid.Nil))
 }
 
-// versionsJSON shows versions with their jobs; the number of queries does not grow with them.
+// versionsJSON returns versions with their jobs, as the API shows them; the number of queries does not depend on the number
+// of versions.
 func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVersionRowsRow) ([]sdk.TemplateVersion, error) {
 	ids := make([]uuid.UUID, len(rows))
 	for i, row := range rows {
@@ -330,7 +332,7 @@ func (s *Service) versionLogs(w http.ResponseWriter, r *http.Request) error {
 	return s.opts.Jobs.ServeLogs(w, r, v.JobID)
 }
 
-// Parameters returns what a version asks for when every answer is the default, in the order of display.
+// Parameters returns the parameters that a version asks for when every answer is the default, in display order.
 func Parameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]sdk.TemplateVersionParameter, error) {
 	definitions, err := Definitions(ctx, q, version)
 	if err != nil {

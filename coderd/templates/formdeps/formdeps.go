@@ -1,6 +1,6 @@
-// Package formdeps finds the parameters of a template whose form depends on other parameters' values or on the user. For these,
-// an import's findings hold for the defaults only. The package reads the root module and runs nothing; it knows HCL and nothing
-// of the server.
+// Package formdeps finds the parameters of a template whose form depends on other parameters' values or on the user. For
+// these, an import's findings are valid for the defaults only. The package reads the root module and runs nothing; it knows
+// HCL and nothing of the server.
 package formdeps
 
 import (
@@ -15,19 +15,19 @@ import (
 
 // Form is what a template's parameters depend on.
 type Form struct {
-	// Dynamic are the names of parameters that depend on answers.
+	// Dynamic lists the names of parameters that depend on answers.
 	Dynamic []string
-	// Lasting are those of them that cannot be changed once a workspace is made, and Ephemeral those that hold for one build. Where
-	// that is computed, they are in neither.
+	// Lasting lists those that cannot be changed once a workspace exists, and Ephemeral those whose value is valid for one
+	// build. If that property is computed, the name is in neither.
 	Lasting, Ephemeral []string
-	// Open says that there are dynamic parameters whose names are computed too.
+	// Open reports that there are also dynamic parameters whose names are computed.
 	Open bool
 }
 
-// Fixed reports whether the form is the same for everybody and every answer.
+// Fixed reports whether the form is the same for all users and all answers.
 func (f Form) Fixed() bool { return len(f.Dynamic) == 0 && !f.Open }
 
-// Parse reads the root module in a tar archive. An error means that it is not Terraform; an import has refused it.
+// Parse reads the root module from a tar archive. An error means that it is not Terraform; an import has refused it.
 func Parse(archive []byte) (Form, error) {
 	m := module{locals: map[string]hclsyntax.Expression{}}
 	for file, err := range syntax.RootModule(archive) {
@@ -39,7 +39,7 @@ func Parse(archive []byte) (Form, error) {
 	return m.form(), nil
 }
 
-// module is what of a root module matters here.
+// module holds the relevant parts of a root module.
 type module struct {
 	locals     map[string]hclsyntax.Expression
 	parameters []*hclsyntax.Body
@@ -81,8 +81,8 @@ func (m *module) form() Form {
 	return f
 }
 
-// depends reports whether a piece of syntax reads a data source, directly or by locals. What it reads of a resource or a module
-// is not known either before a build.
+// depends reports whether a piece of syntax reads a data source, directly or through locals. Values that it reads from a
+// resource or a module are not known before a build either.
 func (m *module) depends(in hclsyntax.Node, seen map[string]bool) bool {
 	found := false
 	// The callback returns no diagnostics, so there are none.
@@ -111,7 +111,7 @@ func (m *module) depends(in hclsyntax.Node, seen map[string]bool) bool {
 	return found
 }
 
-// says is what a parameter has for a flag: false when it is left out, otherwise when it is computed.
+// says returns a parameter's value for a flag: false if the flag is missing, otherwise if it is computed.
 func says(body *hclsyntax.Body, flag string, otherwise bool) bool {
 	attr := body.Attributes[flag]
 	if attr == nil {
@@ -124,7 +124,7 @@ func says(body *hclsyntax.Body, flag string, otherwise bool) bool {
 	return value.True()
 }
 
-// literal is the name of a parameter, when it is written out.
+// literal returns the name of a parameter if it is a literal.
 func literal(body *hclsyntax.Body) (string, bool) {
 	attr := body.Attributes["name"]
 	if attr == nil {

@@ -80,7 +80,7 @@ func TestParseFlags(t *testing.T) {
 	}
 }
 
-// TestParseDeep has templates that no parser may see, and a chain of locals that is as deep as it is long.
+// TestParseDeep parses templates that must not reach the parser, and a long chain of locals, each of which reads the next.
 func TestParseDeep(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

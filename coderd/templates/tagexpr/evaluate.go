@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/syntax"
 )
 
-// functions are those whose result is never longer than their arguments together.
+// functions lists those whose result is never longer than their arguments together.
 var functions = map[string]function.Function{
 	"lower":      stdlib.LowerFunc,
 	"upper":      stdlib.UpperFunc,
@@ -37,16 +37,16 @@ type evaluation struct {
 	values  map[string]string // of parameters, by name
 	vars    map[string]cty.Value
 	locals  map[string]cty.Value
-	open    map[string]bool // locals that are being computed
+	open    map[string]bool // locals whose computation has not finished
 }
 
-// Tags computes the tags for the values of parameters and variables, by their names.
+// Tags computes the tags from the values of parameters and variables, given by name.
 func (p *Program) Tags(values map[string]string, variables map[string]Variable) (map[string]string, error) {
 	e := evaluation{program: p, values: values, vars: map[string]cty.Value{}, locals: map[string]cty.Value{}, open: map[string]bool{}}
 	for name, v := range variables {
 		value, err := v.value()
 		if err != nil {
-			continue // an error where it is used: then it is missing
+			continue // a use of it is an error: it is missing
 		}
 		e.vars[name] = value
 	}
@@ -169,7 +169,7 @@ func (e *evaluation) parameter(label string) (cty.Value, error) {
 	return cty.ObjectVal(map[string]cty.Value{"value": cty.StringVal(value), "name": name}), nil
 }
 
-// size is how much text a value holds.
+// size returns the length of the text in a value.
 func size(v cty.Value) int {
 	if v.IsNull() || !v.IsKnown() {
 		return 0

@@ -10,8 +10,8 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// maxBits bounds the binary exponent of a number, either way. Text becomes a number wherever one is needed, and a number is
-// written out in full where text is needed: 1e999999999 would take a gigabyte.
+// maxBits bounds the binary exponent of a number in both directions. Text becomes a number wherever one is needed, and a
+// number is written out in full where text is needed: 1e999999999 would take a gigabyte.
 const maxBits = 4096
 
 var errNumber = errors.New("the number is too large or too small")
@@ -35,7 +35,7 @@ var toNumber = function.New(&function.Spec{
 	Impl:   func(args []cty.Value, _ cty.Type) (cty.Value, error) { return number(args[0]) },
 })
 
-// boundedOperations are the arithmetic operations with operands within bounds, by the parser's own.
+// boundedOperations maps the parser's arithmetic operations to ones that bound their operands.
 var boundedOperations = func() map[*hclsyntax.Operation]*hclsyntax.Operation {
 	all := map[*hclsyntax.Operation]*hclsyntax.Operation{}
 	for _, op := range []*hclsyntax.Operation{
@@ -66,7 +66,7 @@ func boundedOperands(impl function.Function) function.Function {
 	})
 }
 
-// boundNumbers makes an expression compute with numbers within bounds.
+// boundNumbers makes an expression compute with bounded numbers.
 func boundNumbers(expr hclsyntax.Expression) {
 	// The callback returns no diagnostics, so there are none.
 	_ = hclsyntax.VisitAll(expr, func(n hclsyntax.Node) hcl.Diagnostics {

@@ -3,7 +3,7 @@
 // coder_workspace_tags itself, in a subset of Terraform's language in which nothing can take long or grow large: no loops, no
 // functions that repeat text. Anything else is an error that names it.
 //
-// It knows HCL and nothing of the server.
+// The package knows HCL and nothing of the server.
 package tagexpr
 
 import (
@@ -18,26 +18,26 @@ import (
 	"github.com/codermesh/codermesh/internal/syntax"
 )
 
-// Bounds, in bytes: of all expressions of a template, and of one value on the way.
+// Bounds, in bytes: of all expressions of a template, and of one intermediate value.
 const (
 	maxSource = 64 << 10
 	maxValue  = 4 << 10
 )
 
-// Program is how tags follow from parameters. It is stored as JSON.
+// Program describes how tags follow from parameters. It is stored as JSON.
 type Program struct {
-	Blocks     []string          `json:"blocks"`     // what each block's tags attribute says
-	Locals     map[string]string `json:"locals"`     // those that are needed
-	Parameters map[string]string `json:"parameters"` // expression of the name by the label of the data source
+	Blocks     []string          `json:"blocks"`     // the text of each block's tags attribute
+	Locals     map[string]string `json:"locals"`     // those that the tags need
+	Parameters map[string]string `json:"parameters"` // expression of the name, by the label of the data source
 }
 
 // Variable is the value of a Terraform variable.
 type Variable struct {
-	Type  string // as the template declares it; empty for none
+	Type  string // as declared in the template; empty for none
 	Value string
 }
 
-// source is what of a template matters here.
+// source holds the relevant parts of a template.
 type source struct {
 	tags       []expression
 	locals     map[string]expression
@@ -52,8 +52,8 @@ type expression struct {
 	repeated bool   // in a block with count or for_each
 }
 
-// Parse reads the root module in a tar archive. It returns nil when no tag depends on a data source: then the values of the
-// import hold for every build.
+// Parse reads the root module from a tar archive. It returns nil if no tag depends on a data source: then the import's
+// values are valid for every build.
 func Parse(archive []byte) (*Program, error) {
 	src, err := read(archive)
 	if err != nil {
@@ -182,7 +182,7 @@ func repeats(body *hclsyntax.Body) bool {
 	return body != nil && (body.Attributes["count"] != nil || body.Attributes["for_each"] != nil)
 }
 
-// allowed returns an error for syntax outside of the subset.
+// allowed returns an error for syntax outside the subset.
 func allowed(e expression) error {
 	var outside error
 	// The callback returns no diagnostics, so there are none.

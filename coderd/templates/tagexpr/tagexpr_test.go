@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/templates/tagexpr"
 )
 
-// archive is a template of files by name.
+// archive returns a template with files by name.
 func archive(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -56,7 +56,7 @@ func TestTags(t *testing.T) {
 	for name, c := range map[string]struct {
 		source string
 		want   map[string]string // nil: the tags are the same for every build
-		err    string            // of Parse or Tags
+		err    string            // from Parse or Tags
 	}{
 		"no tags":           {"", nil, ""},
 		"constant":          {`data "coder_workspace_tags" "x" { tags = { a = "b", c = var.environment, d = local.prefix } }`, nil, ""},
@@ -104,7 +104,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// stored is a program as it comes back from the database.
+// stored returns a program after a round trip through its stored form.
 func stored(t *testing.T, p *tagexpr.Program) *tagexpr.Program {
 	t.Helper()
 	data, err := json.Marshal(p)
@@ -118,7 +118,7 @@ func stored(t *testing.T, p *tagexpr.Program) *tagexpr.Program {
 	return &back
 }
 
-// Text that doubles with every local does not fill the memory.
+// Text that doubles with every local does not exhaust memory.
 func TestBomb(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder
@@ -136,7 +136,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// Numbers that take a gigabyte to write out, given as answers, are refused wherever they become numbers.
+// Numbers that take a gigabyte to write out, given as answers, are refused wherever text becomes a number.
 func TestHugeNumbers(t *testing.T) {
 	t.Parallel()
 	for _, expression := range []string{
@@ -161,7 +161,7 @@ func TestHugeNumbers(t *testing.T) {
 	}
 }
 
-// TestDeep has templates that no parser may see.
+// TestDeep parses templates that must not reach the parser.
 func TestDeep(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -175,7 +175,7 @@ func TestDeep(t *testing.T) {
 	if _, err := (&tagexpr.Program{Blocks: []string{strings.Repeat("(", 100_000)}}).Tags(nil, nil); err == nil || !strings.Contains(err.Error(), "levels deep") {
 		t.Errorf("a stored program: got %.200v", err)
 	}
-	// Locals that read each other are as deep as they are many.
+	// A chain of locals, each of which reads the next, is as deep as it is long.
 	var chain strings.Builder
 	chain.WriteString("data \"coder_workspace_tags\" \"x\" {\n  tags = { a = local.l0 }\n}\nlocals {\n")
 	for n := range 20_000 {
