@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// place is what an address names: an app, or a port, of an agent. All in lower case.
+// place is what an address names: an app or a port of an agent. All fields are in lower case.
 type place struct {
 	owner, workspace string
 	agent            string // "" for the first one
-	slug             string // of an app, or a port's number, with an s behind it for TLS
+	slug             string // of an app, or a port's number, followed by an s for TLS
 }
 
 const maxLabel = 63 // bytes of a name in a host (RFC 1035 §2.3.4)
@@ -27,7 +27,7 @@ func (p place) valid() bool {
 		(p.agent == "" || nameForm.MatchString(p.agent))
 }
 
-// port is the port that the slug may mean.
+// port returns the port that the slug may mean.
 func (p place) port() (port uint16, tls, ok bool) {
 	m := portForm.FindStringSubmatch(p.slug)
 	if m == nil {
@@ -37,12 +37,12 @@ func (p place) port() (port uint16, tls, ok bool) {
 	return uint16(n), m[2] != "", err == nil && n > 0 && !strings.HasPrefix(m[1], "0")
 }
 
-// label is the place as the first part of a host. It may be too long for one.
+// label returns the place as the first part of a host. It may be too long for one.
 func (p place) label() string {
 	return strings.Join([]string{p.slug, p.agent, p.workspace, p.owner}, "--")
 }
 
-// parseLabel reads "slug--agent--workspace--owner". None of the four has two hyphens in a row.
+// parseLabel parses "slug--agent--workspace--owner". None of the four parts has two hyphens in a row.
 func parseLabel(label string) (place, bool) {
 	parts := strings.Split(strings.ToLower(label), "--")
 	if len(parts) != 4 || len(label) > maxLabel || parts[1] == "" {
@@ -52,15 +52,16 @@ func parseLabel(label string) (place, bool) {
 	return p, p.valid()
 }
 
-// Hosts are the addresses of a deployment's apps by host. The zero value has none.
+// Hosts maps the addresses of a deployment's apps to hosts and back. The zero value has no hosts.
 type Hosts struct {
 	scheme string
 	access string // the dashboard's own host
 	suffix string // ".apps.example.com" or "-apps.example.com"; "" without a wildcard host
-	port   string // with its colon; "" for the scheme's own
+	port   string // including its colon; "" for the scheme's default
 }
 
-// NewHosts returns the addresses below a wildcard host, which may be empty. It panics for one that ParseWildcard refuses.
+// NewHosts returns the addresses below a wildcard host, which may be empty. It panics if ParseWildcard refuses the wildcard
+// host.
 func NewHosts(accessURL *url.URL, wildcard string) Hosts {
 	h := Hosts{scheme: accessURL.Scheme, access: strings.ToLower(accessURL.Hostname())}
 	if wildcard == "" {
@@ -78,8 +79,8 @@ func NewHosts(accessURL *url.URL, wildcard string) Hosts {
 	return h
 }
 
-// label is the part of a request's host that names an app, and whether the host is for apps at all. The dashboard's own host
-// never is.
+// label returns the part of a request's host that names an app, and whether the host is for apps at all. The dashboard's own
+// host never is.
 func (h Hosts) label(host string) (string, bool) {
 	name, _, _ := strings.Cut(strings.ToLower(host), ":")
 	name = strings.TrimSuffix(name, ".")
@@ -89,13 +90,13 @@ func (h Hosts) label(host string) (string, bool) {
 	return strings.CutSuffix(name, h.suffix)
 }
 
-// origin is the address of an app's host.
+// origin returns the address of an app's host.
 func (h Hosts) origin(label string) string {
 	return h.scheme + "://" + label + h.suffix + h.port
 }
 
-// PortURL is the pattern by which an agent's ports are reached in a browser, with "{{port}}" in the place of the number. It is empty
-// without a wildcard host, and where the name of a host would be too long.
+// PortURL returns the pattern of the URLs at which browsers reach an agent's ports, with "{{port}}" for the number. It is
+// empty without a wildcard host, and if the host's name would be too long.
 func (h Hosts) PortURL(owner, workspace, agent string) string {
 	p := place{owner: strings.ToLower(owner), workspace: strings.ToLower(workspace), agent: strings.ToLower(agent), slug: "65535"}
 	if h.suffix == "" || !p.valid() || len(p.label()) > maxLabel {
@@ -105,16 +106,16 @@ func (h Hosts) PortURL(owner, workspace, agent string) string {
 	return h.origin(p.label())
 }
 
-// pathApp is an app by path: /@owner/workspace[.agent]/apps/slug/rest.
+// pathApp is an app addressed by path: /@owner/workspace[.agent]/apps/slug/rest.
 type pathApp struct {
 	place
 	base  string // "/@owner/workspace.agent/apps/slug" as it was written
 	slash bool   // something follows the slug
-	token string // of "~token/" in front of the rest
+	token string // from "~token/" before the rest
 	rest  string // escaped, without the leading slash
 }
 
-// parsePath reports whether a path is an app's, good or bad. Of "/@…/…/apps/…" nothing else exists.
+// parsePath reports whether a path is an app's, valid or not. Paths of the form "/@…/…/apps/…" have no other use.
 func parsePath(u *url.URL) (pathApp, bool) {
 	parts := strings.SplitN(u.EscapedPath(), "/", 6)
 	if len(parts) < 5 || parts[3] != "apps" {

@@ -34,13 +34,14 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Options are what the service needs. All of it is required.
+// Options configure the service. All fields are required.
 type Options struct {
 	DB        *database.DB
 	Logger    *slog.Logger
 	Sealer    *seal.Sealer
 	AccessURL *url.URL
-	// WildcardHost is below which apps have hosts: "*.apps.example.com", with a port if it is not the scheme's. Empty: none.
+	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's default.
+	// Empty means none.
 	WildcardHost string
 	// NoPaths refuses apps by path.
 	NoPaths bool
@@ -50,17 +51,17 @@ type Options struct {
 	Mesh     Mesh
 }
 
-// Accounts say who visitors are. Their errors are faults, Unauthenticated for a session that does not exist or has ended.
+// Accounts identify visitors. Their errors are faults, Unauthenticated for a session that does not exist or has ended.
 type Accounts interface {
 	Authenticate(*http.Request) (rbac.Actor, error)
 	AuthenticateToken(context.Context, secret.Token) (rbac.Actor, error)
-	// Holder is who holds a key now.
+	// Holder returns the current holder of a key.
 	Holder(ctx context.Context, keyID string) (rbac.Actor, error)
 }
 
 // Agents know which agents may be reached.
 type Agents interface {
-	// Admitted returns those of the agents that run.
+	// Admitted returns the given agents that run.
 	Admitted(ctx context.Context, agents ...uuid.UUID) ([]uuid.UUID, error)
 }
 
@@ -81,15 +82,15 @@ type Service struct {
 
 	places  *memo.Cache[place, found]
 	holders *memo.Cache[string, rbac.Actor]
-	touched *memo.Cache[uuid.UUID, struct{}] // workspaces whose use was noted
+	touched *memo.Cache[uuid.UUID, struct{}] // workspaces whose use was recorded
 
 	mu     sync.Mutex
 	visits map[*visit]struct{} // guarded by mu: requests that are being served
 	closed bool                // guarded by mu
 }
 
-// ParseWildcard checks a --wildcard-access-url: "*.apps.example.com", "*-apps.example.com", with a port or without, and also as
-// a URL. It returns the host with the asterisk.
+// ParseWildcard checks a --wildcard-access-url: "*.apps.example.com", "*-apps.example.com", with or without a port, or as a
+// URL. It returns the host with the asterisk.
 func ParseWildcard(text string) (string, error) {
 	host := text
 	if _, rest, ok := strings.Cut(text, "://"); ok {
@@ -104,7 +105,7 @@ func ParseWildcard(text string) (string, error) {
 	return strings.ToLower(host), nil
 }
 
-// New returns the service. It panics for a WildcardHost that ParseWildcard refuses.
+// New returns the service. It panics if ParseWildcard refuses the WildcardHost.
 func New(opts Options) *Service {
 	s := &Service{
 		opts: opts, log: opts.Logger, hosts: NewHosts(opts.AccessURL, opts.WildcardHost), secure: opts.AccessURL.Scheme == "https",
@@ -120,15 +121,15 @@ func remember[K comparable, V any](fresh time.Duration) *memo.Cache[K, V] {
 	return memo.New[K, V](memo.Options{Fresh: fresh, Timeout: askTimeout, Max: maxRemembered})
 }
 
-// Routes registers what the dashboard asks about apps, and the way to a token for one.
+// Routes registers what the dashboard asks about apps, and the route that grants a token for an app.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/applications/host", rbac.SignedIn, func(w http.ResponseWriter, _ *http.Request) error {
 		return httpapi.Write(w, http.StatusOK, sdk.ApplicationsHost{Host: s.opts.WildcardHost})
 	})
-	mux.Handle("GET "+authPath, rbac.Public, s.authorize) // who is not signed in is sent to the sign-in page
+	mux.Handle("GET "+authPath, rbac.Public, s.authorize) // sends visitors who are not signed in to the sign-in page
 }
 
-// Handler serves apps, and leaves every other request to next.
+// Handler serves apps, and passes every other request to next.
 func (s *Service) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if label, ok := s.hosts.label(r.Host); ok {
@@ -143,7 +144,7 @@ func (s *Service) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Stop ends every request that is being served, and lets no new one in. It does not wait, and may be called again.
+// Stop ends every request in progress and refuses new ones. It does not wait, and may be called again.
 func (s *Service) Stop() {
 	s.mu.Lock()
 	s.closed = true
@@ -154,15 +155,15 @@ func (s *Service) Stop() {
 	s.transport.CloseIdleConnections()
 }
 
-// visit is a request that is being served.
+// visit is a request in progress.
 type visit struct {
 	visitor visitor
 	app     app
 	cancel  context.CancelFunc
 }
 
-// enter notes a visit, whose context ends when the visitor loses the right to it. The session is looked at once more after
-// that: a Recheck may have come too early for this visit.
+// enter registers a visit, whose context ends when the visitor loses the right to it. It then checks the session once more:
+// a Recheck may have run just before this visit was registered.
 func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	v := &visit{who, a, cancel}
@@ -191,8 +192,8 @@ func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Contex
 	return ctx, leave, nil
 }
 
-// Recheck ends what a user's sessions have open and may not have any more; uuid.Nil means everybody's. It blocks for a query per
-// session with something open.
+// Recheck ends open requests that a user's sessions may no longer make; uuid.Nil means all users. It blocks for one query
+// for each session with an open request.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	s.holders.Forget(func(_ string, a rbac.Actor) bool { return userID == uuid.Nil || a.UserID == userID })
 	s.mu.Lock()
@@ -204,20 +205,21 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	}
 	s.mu.Unlock()
 	for _, v := range doubted {
-		if _, err := s.opts.Accounts.Holder(ctx, v.visitor.keyID); err != nil { // also when the database cannot tell: the visitor comes again
+		if _, err := s.opts.Accounts.Holder(ctx, v.visitor.keyID); err != nil { // also if the database cannot answer: the visitor can retry
 			v.cancel()
 		}
 	}
 }
 
 const (
-	// placeFresh is how long the answer is kept which agent and app an address means. A page asks for a hundred files at once.
+	// placeFresh is how long the agent and app of an address are cached. A page asks for a hundred files at once.
 	placeFresh = 5 * time.Second
-	// holderFresh is how long a session is believed in. Recheck is called when one ends; this bounds a message that is lost.
+	// holderFresh is how long a session is trusted. Recheck is called when one ends; holderFresh is the limit if that
+	// message is lost.
 	holderFresh = 15 * time.Second
-	// touchEvery is how often the use of a workspace is noted.
+	// touchEvery is how often the use of a workspace is recorded.
 	touchEvery = time.Minute
-	// askTimeout bounds a question to the database, and maxRemembered the answers of a kind that are kept.
+	// askTimeout bounds a question to the database, and maxRemembered the number of cached answers of each kind.
 	askTimeout    = 10 * time.Second
 	maxRemembered = 4096
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
-// TestByHost: a person who is signed in to the dashboard opens an app by its address, and nothing else is asked of them.
+// TestByHost checks that a person who is signed in to the dashboard opens an app by its address without further steps.
 func TestByHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -35,11 +35,11 @@ func TestByHost(t *testing.T) {
 	if status, body, _ := b.open(host(fmt.Sprint(w.port)) + "/port"); status != 200 || body != "app /port" {
 		t.Errorf("by port: %d %s", status, body)
 	}
-	// Where the template says that the app begins.
+	// The template sets where the app begins.
 	if _, body, _ := b.open(host("start") + "/"); body != "app /lab/tree?folder=/home" {
 		t.Errorf("the start page: %s", body)
 	}
-	// What is sent from the app's own page.
+	// A request from the app's own page.
 	status, body, _ = b.send("POST", host("code")+"/save", http.Header{"Origin": {host("code")}, "Sec-Fetch-Site": {"same-origin"}})
 	if status != 200 || body != "app /save" {
 		t.Errorf("a request of the app's own: %d %s", status, body)
@@ -55,7 +55,7 @@ func TestByHost(t *testing.T) {
 	}
 }
 
-// TestShareLevels: who opens what, by host, by path and with a token, whether it exists or not.
+// TestShareLevels checks who can open what, by host, by path and with a token, whether it exists or not.
 func TestShareLevels(t *testing.T) {
 	t.Parallel()
 	byHost := newWorld(t, nil)
@@ -106,7 +106,7 @@ func TestShareLevels(t *testing.T) {
 			})
 		}
 	}
-	// A port is its owner's, whatever runs there.
+	// Only the owner may use a port, whatever runs there.
 	for _, user := range []string{"bob", "olga"} {
 		if status, body, _ := byHost.browser(user).open(host(fmt.Sprint(byHost.port))); status != http.StatusNotFound {
 			t.Errorf("%s opens a port: %d %s", user, status, body)
@@ -129,7 +129,7 @@ func TestByPath(t *testing.T) {
 	if seen := w.got(); seen.Header.Get("Cookie") != "" {
 		t.Errorf("the app got %v", seen.Header)
 	}
-	// The page's own files and requests come from an origin that has nothing: the address is what lets them in.
+	// The page's own files and requests come from an origin without a session: the token in the address admits them.
 	page, err := url.Parse(b.last[0])
 	if err != nil {
 		t.Fatal(err)
@@ -140,12 +140,12 @@ func TestByPath(t *testing.T) {
 	if status != 200 || body != "app /main.js" || header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("the page's file: %d %s %v", status, body, header)
 	}
-	// The token is this app's.
+	// The token is valid for this app only.
 	other := strings.Replace(file, "/apps/code/", "/apps/start/", 1)
 	if status, body, _ := w.browser("").send("GET", other, sandboxed); status != http.StatusUnauthorized {
 		t.Errorf("another app with the token: %d %s", status, body)
 	}
-	// Too old: the session decides anew.
+	// An expired token: the session decides again.
 	stale := dashboard + "/@ann/dev/apps/code/~stale/page"
 	if _, body, _ := b.open(stale); body != "app /page" {
 		t.Errorf("a stale address: %s after %v", body, b.last)
@@ -156,7 +156,7 @@ func TestByPath(t *testing.T) {
 	if _, body, _ := b.open(dashboard + "/@ann/dev/apps/start"); body != "app /lab/tree?folder=/home" {
 		t.Errorf("the start page: %s after %v", body, b.last)
 	}
-	// Pages of the dashboard that only look similar.
+	// These pages of the dashboard only look similar.
 	for _, path := range []string{"/@ann/dev", "/@ann/dev/builds/1", "/apps/code/x/y/z", "/ann/dev/apps/code/"} {
 		if _, body, _ := b.open(dashboard + path); body != "dashboard "+path {
 			t.Errorf("%s: %s", path, body)
@@ -168,7 +168,7 @@ func TestByPath(t *testing.T) {
 	}
 }
 
-// TestPathLeadsToHost: where apps have hosts, their paths lead there.
+// TestPathLeadsToHost checks that apps' paths redirect to their hosts if they have hosts.
 func TestPathLeadsToHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *apps.Options) { d.NoPaths = true })
@@ -182,7 +182,7 @@ func TestWebsocket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.answers(func(rw http.ResponseWriter, r *http.Request) {
-		conn, err := websock.Accept(rw, r, websock.AcceptOptions{OriginHosts: []string{"*"}}) // it leaves that to the proxy
+		conn, err := websock.Accept(rw, r, websock.AcceptOptions{OriginHosts: []string{"*"}}) // the app leaves that to the proxy
 		if err != nil {
 			return
 		}
@@ -214,7 +214,7 @@ func TestWebsocket(t *testing.T) {
 	if data, err := conn.Read(t.Context()); err != nil || string(data) != "app hello" {
 		t.Errorf("got %s, %v", data, err)
 	}
-	// A page of the same workspace reaches the app anyway.
+	// A page of the same workspace may reach the app.
 	friend, err := dial(host("other"))
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestWebsocket(t *testing.T) {
 			t.Errorf("a page of %s opened the app's websocket", origin)
 		}
 	}
-	// The session ends: so does what it has open.
+	// The session ends, and its open connections end with it.
 	w.mu.Lock()
 	ann := w.users["ann"].UserID
 	delete(w.users, "ann")
@@ -247,7 +247,7 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// TestStreams: events of an app come as they are sent.
+// TestStreams checks that an app's events arrive as it sends them.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -282,7 +282,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestTrouble: what does not work says why, and what to do.
+// TestTrouble checks that failures explain why, and what to do.
 func TestTrouble(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -310,7 +310,7 @@ func TestTrouble(t *testing.T) {
 	w.mu.Lock()
 	w.away = true
 	w.mu.Unlock()
-	w.Stop() // nothing pooled hides that
+	w.Stop() // no pooled connection hides the failure
 	if status, _, _ := b.open(host("code") + "/"); status != http.StatusBadGateway {
 		t.Errorf("after Stop: %d", status)
 	}
@@ -366,7 +366,7 @@ func TestParseWildcard(t *testing.T) {
 	}
 }
 
-// The pattern leads to the port that it names, as the proxy reads it, or there is none.
+// The pattern leads to the port that it names, as the proxy parses it, or it is empty.
 func TestPortURL(t *testing.T) {
 	t.Parallel()
 	access := &url.URL{Scheme: "http", Host: "coder.example.com"}

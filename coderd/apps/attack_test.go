@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/apps"
 )
 
-// TestAppsSeeNoCredential: whatever a browser or program sends along, an app gets only what is its own.
+// TestAppsSeeNoCredential checks that an app gets only its own credentials, whatever a browser or program sends along.
 func TestAppsSeeNoCredential(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -43,7 +43,7 @@ func TestAppsSeeNoCredential(t *testing.T) {
 	if seen.Header.Get("Cookie") != "theme=dark" || seen.URL.RawQuery != "a=b" {
 		t.Errorf("the app's own things did not come through: %s", text)
 	}
-	// A session may be shown as a bearer token too; what an app asks for in that header is its own.
+	// A session may also be sent as a bearer token; an app's own value of that header passes through.
 	for value, want := range map[string]string{"Bearer abcdefghij-0123456789012345678901": "", "Bearer of-the-app": "Bearer of-the-app", "Basic eDp5": "Basic eDp5"} {
 		b.send("GET", host("code")+"/x", http.Header{"Authorization": {value}})
 		if seen := w.got(); seen == nil || seen.Header.Get("Authorization") != want {
@@ -52,7 +52,7 @@ func TestAppsSeeNoCredential(t *testing.T) {
 	}
 }
 
-// TestAppsSetOwnCookiesOnly: an app cannot sign its visitors in or out, nor reach another app's cookies.
+// TestAppsSetOwnCookiesOnly checks that an app cannot sign its visitors in or out, nor reach another app's cookies.
 func TestAppsSetOwnCookiesOnly(t *testing.T) {
 	t.Parallel()
 	answer := func(rw http.ResponseWriter, _ *http.Request) {
@@ -92,7 +92,8 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 	}
 }
 
-// TestForeignPages: what another app's page, or another site's, makes a visitor's browser send does not reach an app.
+// TestForeignPages checks that requests that another app's page, or another site's, makes a visitor's browser send do not
+// reach an app.
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -119,7 +120,7 @@ func TestForeignPages(t *testing.T) {
 			t.Errorf("%s: %d %s %v", name, status, body, header)
 		}
 	}
-	// A preflight of a stranger is the app's own to answer, and needs its cookie, which browsers do not send.
+	// The app itself must answer a foreign preflight, which needs the app's cookie, and browsers do not send that.
 	if status, _, header := w.browser("").send("OPTIONS", host("code")+"/", http.Header{"Origin": {evil}, "Access-Control-Request-Method": {"POST"}}); status != 401 || header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a stranger's preflight: %d %v", status, header)
 	}
@@ -132,7 +133,7 @@ func TestForeignPages(t *testing.T) {
 	if status != 200 || header.Get("Access-Control-Allow-Origin") != friend || header.Get("Access-Control-Allow-Credentials") != "true" {
 		t.Errorf("a page of the same workspace: %d %v", status, header)
 	}
-	// By path: the dashboard is never given a workspace's file for its own.
+	// By path: the dashboard must never take a workspace's file for its own.
 	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
 	p := byPath.browser("ann")
 	for dest, mode := range map[string]string{"script": "no-cors", "style": "no-cors", "empty": "cors", "iframe": "navigate", "worker": "same-origin"} {
@@ -141,13 +142,13 @@ func TestForeignPages(t *testing.T) {
 			t.Errorf("the dashboard loads an app's file as %s: %d %s", dest, status, body)
 		}
 	}
-	// A request that is no page never gets a session through.
+	// A request that does not open a page never passes with a session.
 	if status, _, _ := p.send("POST", dashboard+"/@ann/dev/apps/code/", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"cors"}}); status != http.StatusForbidden || byPath.got() != nil {
 		t.Errorf("a stranger's request with the dashboard's cookie: %d", status)
 	}
 }
 
-// TestTokensStay: tokens and codes work where they were made for and nowhere else.
+// TestTokensStay checks that tokens and codes work only where they were issued.
 func TestTokensStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -196,7 +197,8 @@ func TestTokensStay(t *testing.T) {
 	}
 }
 
-// TestNoOpenRedirect: whoever is signed in is sent to apps of this server only, and with a code only to those they may open.
+// TestNoOpenRedirect checks that signed-in users are sent to apps of this server only, and with a code only to apps that
+// they may open.
 func TestNoOpenRedirect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -226,7 +228,7 @@ func TestNoOpenRedirect(t *testing.T) {
 	if status, location := ask(bob, host("code")+"/"); status != http.StatusNotFound || location != "" {
 		t.Errorf("another's app: %d to %s", status, location)
 	}
-	// Nothing in an app's address leads elsewhere either.
+	// No path in an app's address leads to another site either.
 	for _, path := range []string{"//evil.example/", "/%2F/evil.example", "/\\evil.example/", "//evil.example/%2e%2e"} {
 		stranger := w.browser("")
 		stranger.client.CheckRedirect = ann.client.CheckRedirect
@@ -248,7 +250,7 @@ func TestNoOpenRedirect(t *testing.T) {
 	}
 }
 
-// TestHosts: which Host a request names decides what is served, and no trick makes one host serve another's things.
+// TestHosts checks that the requested Host decides what is served, and that no trick makes one host serve another's content.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -284,11 +286,11 @@ func TestHosts(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	// An absolute address in the request line is the host that counts.
+	// The host of an absolute address in the request line takes precedence.
 	if got := raw("GET http://all--main--dev--ann.apps.example.com/x HTTP/1.1\r\nHost: coder.example.com\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "app /x") {
 		t.Errorf("an absolute address: %s", got)
 	}
-	// Names that contain markup come back as text.
+	// Names that contain markup are shown as text.
 	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, url, external) VALUES ($1, $2, 'docs', '<script>alert(1)</script>', 'https://example.com', true)`, uuid.New(), w.agent)
 	if _, body, _ := w.browser("ann").open(host("docs") + "/"); strings.Contains(body, "<script>") || !strings.Contains(body, "&lt;script&gt;") {
 		t.Errorf("markup comes through: %s", body)

@@ -8,7 +8,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// serveHost answers a request for an app's host. Nothing of the dashboard is served there.
+// serveHost answers a request for an app's host. It serves nothing of the dashboard.
 func (s *Service) serveHost(w http.ResponseWriter, r *http.Request, label string) {
 	if err := s.visitHost(w, r, label); err != nil {
 		s.fail(w, r, err)
@@ -37,7 +37,7 @@ func (s *Service) visitHost(w http.ResponseWriter, r *http.Request, label string
 	}
 	if !target.ok || !who.may(target.app) {
 		switch {
-		case who.userID != (visitor{}).userID: // must not tell whether there is such an app
+		case who.userID != (visitor{}).userID: // must not reveal whether the app exists
 			s.write(w, r, pageNotFound(s.dashboard("")))
 			return nil
 		case isNavigation(r):
@@ -51,7 +51,7 @@ func (s *Service) visitHost(w http.ResponseWriter, r *http.Request, label string
 	return s.forward(w, r, who, target.app, mode{host: label, rest: strings.TrimPrefix(r.URL.EscapedPath(), "/"), friend: s.friend(r, p)})
 }
 
-// isNavigation reports whether a browser opens a page with this request, in a window of its own.
+// isNavigation reports whether a browser opens a page in its own window with this request.
 func isNavigation(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -63,14 +63,15 @@ func isNavigation(r *http.Request) bool {
 	return r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// sameApp reports whether a request with the visitor's cookie was meant by the visitor: it comes from a page of this app or of
-// the same workspace, or opens a page. Apps' hosts are neighbours, so browsers add the cookie to what another app's page sends.
+// sameApp reports whether the visitor intended a request that carries the visitor's cookie: it comes from a page of this app
+// or of the same workspace, or opens a page. Apps' hosts are siblings, so browsers add the cookie to requests from another
+// app's page.
 func (s *Service) sameApp(r *http.Request, p place) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		return strings.EqualFold(origin, s.opts.AccessURL.Scheme+"://"+r.Host) || s.sameWorkspace(origin, p)
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-origin", "none", "": // without the header: no browser of this decade, and no Origin either
+	case "same-origin", "none", "": // without the header: not a browser of this decade, and no Origin either
 		return true
 	}
 	return isNavigation(r)
@@ -87,7 +88,7 @@ func (s *Service) sameWorkspace(origin string, p place) bool {
 	return ok && valid && s.hosts.origin(label) == origin && other.owner == p.owner && other.workspace == p.workspace && other.agent == p.agent
 }
 
-// friend is the origin of a page of the same workspace that asks across hosts, "" for every other request.
+// friend returns the origin of a page of the same workspace that sends a cross-host request, "" for every other request.
 func (s *Service) friend(r *http.Request, p place) string {
 	origin := r.Header.Get("Origin")
 	if origin == "" || strings.EqualFold(origin, s.opts.AccessURL.Scheme+"://"+r.Host) || !s.sameWorkspace(origin, p) {
@@ -96,8 +97,8 @@ func (s *Service) friend(r *http.Request, p place) string {
 	return origin
 }
 
-// preflight answers, in the app's place, the question whether a page of the same workspace may send a request across hosts: the
-// browser asks it without the cookie that the app's own answer would need.
+// preflight answers, in place of the app, whether a page of the same workspace may send a cross-host request: the browser
+// asks without the cookie that it would need to reach the app.
 func (s *Service) preflight(w http.ResponseWriter, r *http.Request, p place) bool {
 	origin := s.friend(r, p)
 	if r.Method != http.MethodOptions || origin == "" || r.Header.Get("Access-Control-Request-Method") == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// page is what a person sees in an app's place.
+// page is what a person sees instead of an app.
 type page struct {
 	status      int
 	title, text string
@@ -24,12 +24,12 @@ func pageNotFound(link string) page {
 	return page{http.StatusNotFound, "There is no such app", "It does not exist, or you do not have access to it. Its workspace may have been renamed or deleted.", link}
 }
 
-// dashboard is an address of the dashboard's.
+// dashboard returns an address on the dashboard.
 func (s *Service) dashboard(path string) string {
 	return strings.TrimSuffix(s.opts.AccessURL.String(), "/") + "/" + strings.TrimPrefix(path, "/")
 }
 
-// path is the workspace's in the dashboard.
+// path returns the workspace's path in the dashboard.
 func (a app) path() string { return "@" + a.owner + "/" + a.place.workspace }
 
 const pageText = `<!doctype html>
@@ -48,10 +48,10 @@ h1 { font-size: 1.25rem }
 </html>
 `
 
-// pagePolicy lets a page of ours show itself and nothing else.
+// pagePolicy lets this server's own page show itself and nothing else.
 const pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// write answers with a page for people, and with JSON for programs.
+// write answers people with a page, and programs with JSON.
 func (s *Service) write(w http.ResponseWriter, r *http.Request, p page) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", pagePolicy)
@@ -72,7 +72,7 @@ func (s *Service) write(w http.ResponseWriter, r *http.Request, p page) {
 	}
 }
 
-// fail answers with an error. What no person can act on is in the log, under an id.
+// fail answers with an error. Errors that no person can act on are logged, under an id.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := fault.As(err)
 	if f == nil || f.Code == fault.Internal {

@@ -11,17 +11,17 @@ import (
 )
 
 // Apps by path share the dashboard's host, so they must not share its origin: their pages are sandboxed. A browser gives a
-// sandboxed page an origin of its own, which nothing else has: it reads no cookie, stores nothing, and what it sends carries no
-// session. So that the page's own files and requests come through nevertheless, the visitor is sent to an address with a token
-// in it, which works for this one app:
+// sandboxed page a unique origin: the page reads no cookie, stores nothing, and its requests carry no session. To let the
+// page's own files and requests through anyway, the server redirects the visitor to an address that contains a token, which
+// works for this one app:
 //
 //	/@ann/dev.main/apps/code/            with the session ──▶ /@ann/dev.main/apps/code/~<token>/
 //	/@ann/dev.main/apps/code/~<token>/…  proxied, sandboxed
 //
-// Programs that need cookies, storage or service workers do not work like that. They need a host of their own; where the server
-// has hosts for apps, addresses by path only lead there.
+// Programs that need cookies, storage or service workers do not work this way and need their own host; if the server has
+// hosts for apps, addresses by path only redirect there.
 
-// sandbox is what a page may do beside running scripts in its own origin. allow-same-origin is what it must never have.
+// sandbox lists what a page may do in addition to running scripts in its own origin. It must never have allow-same-origin.
 const sandbox = "sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-popups-to-escape-sandbox allow-scripts"
 
 func (s *Service) servePath(w http.ResponseWriter, r *http.Request, p pathApp) {
@@ -36,8 +36,8 @@ func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) e
 		return nil
 	}
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "same-origin" && !isNavigation(r) {
-		// A sandboxed page is a stranger to this host. What calls itself the same origin is the dashboard, which must never be
-		// made to take a workspace's file for its own.
+		// A sandboxed page is a foreign origin to this host. A same-origin request therefore comes from the dashboard, which
+		// must never be tricked into loading a workspace's file as its own.
 		return fault.New(fault.Forbidden, "A page of the dashboard cannot use an app's files.")
 	}
 	target, err := s.resolve(r.Context(), p.place)
@@ -109,7 +109,7 @@ func query(raw, path string) string {
 	return path + "?" + raw
 }
 
-// pathVisitor is who comes to an app's path: with the app's token in it, or with a session.
+// pathVisitor returns the visitor at an app's path: with the app's token in the path, or with a session.
 func (s *Service) pathVisitor(r *http.Request, p pathApp, target found) (visitor, error) {
 	if p.token != "" {
 		c, ok := s.claimsIn(purposePath, p.token, pathScope(target.app))

@@ -23,28 +23,28 @@ import (
 )
 
 const (
-	// idlePerApp connections to one app are kept for a while: a page asks for many files at once.
+	// idlePerApp is how many idle connections to one app are kept for a while: a page asks for many files at once.
 	idlePerApp = 16
 	idleFor    = 30 * time.Second
-	// perApp bounds the connections to one app. Requests above it wait.
+	// perApp bounds the connections to one app. Further requests wait.
 	perApp = 256
-	// answerTimeout is how long an app may think before it answers. What it then sends may take as long as it likes.
+	// answerTimeout is how long an app may take to start its answer. The rest of the answer has no limit.
 	answerTimeout = 5 * time.Minute
 	// maxHeader bounds the header of an app's answer, in bytes.
 	maxHeader = 256 << 10
 )
 
-// mode is how a request came to its app: by a host or by a path.
+// mode is how a request reached its app: by a host or by a path.
 type mode struct {
 	host   string // label
 	path   string // prefix of the app's path, with a slash at its end; "" for a host
-	rest   string // what is asked of the app: escaped, without the leading slash
-	friend string // origin of a page of the same workspace that asks across hosts
+	rest   string // what the app is asked for: escaped, without the leading slash
+	friend string // origin of a page of the same workspace that sends a cross-host request
 }
 
 type routeKey struct{}
 
-// route is what the proxy has to know of a request.
+// route holds what the proxy needs to know about a request.
 type route struct {
 	mode
 	app app
@@ -52,7 +52,7 @@ type route struct {
 
 func newTransport(dial func(context.Context, uuid.UUID, uint16) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
-		// An address is an agent's id and a port. Which agent it may be has been decided before.
+		// An address is an agent's id and a port. The caller has checked that the visitor may reach the agent.
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			host, text, err := net.SplitHostPort(addr)
 			if err != nil {
@@ -68,8 +68,8 @@ func newTransport(dial func(context.Context, uuid.UUID, uint16) (net.Conn, error
 			}
 			return dial(ctx, agent, uint16(port))
 		},
-		// WireGuard has proven which agent this is. Behind it is the workspace's own loopback interface, for whose names there
-		// are no certificates.
+		// WireGuard has proven the agent's identity. Behind it is the workspace's own loopback interface, whose names have
+		// no certificates.
 		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true},
 		MaxIdleConnsPerHost:    idlePerApp,
 		MaxIdleConns:           1024,
@@ -77,14 +77,14 @@ func newTransport(dial func(context.Context, uuid.UUID, uint16) (net.Conn, error
 		IdleConnTimeout:        idleFor,
 		ResponseHeaderTimeout:  answerTimeout,
 		MaxResponseHeaderBytes: maxHeader,
-		DisableCompression:     true, // what browser and app agree on passes through
+		DisableCompression:     true, // the encoding that browser and app agree on passes through
 	}
 }
 
 func (s *Service) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     s.transport,
-		FlushInterval: -1, // events and logs are not to be kept back
+		FlushInterval: -1, // events and logs must not be held back
 		Rewrite:       s.rewrite,
 		ModifyResponse: func(resp *http.Response) error {
 			s.confine(resp)
@@ -95,7 +95,7 @@ func (s *Service) newProxy() *httputil.ReverseProxy {
 	}
 }
 
-// forward proxies a request that is allowed.
+// forward proxies an allowed request.
 func (s *Service) forward(w http.ResponseWriter, r *http.Request, who visitor, a app, m mode) error {
 	switch {
 	case a.unusable != "":
@@ -106,7 +106,7 @@ func (s *Service) forward(w http.ResponseWriter, r *http.Request, who visitor, a
 		return nil
 	}
 	if start := query(a.start.RawQuery, a.start.EscapedPath()); m.rest == "" && r.URL.RawQuery == "" && start != "" && isNavigation(r) {
-		redirect(w, r, "/"+strings.TrimLeft(m.path+start, "/")) // where the template says that the app begins
+		redirect(w, r, "/"+strings.TrimLeft(m.path+start, "/")) // where the app begins, according to the template
 		return nil
 	}
 	ctx, leave, err := s.enter(r.Context(), who, a)
@@ -115,15 +115,15 @@ func (s *Service) forward(w http.ResponseWriter, r *http.Request, who visitor, a
 	}
 	defer leave()
 	s.used(ctx, who, a)
-	httpapi.UnboundBody(r) // what a visitor may send to an app has no end that we know
+	httpapi.UnboundBody(r) // the size of a visitor's request to an app has no known limit
 	s.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, routeKey{}, route{m, a})))
 	return nil
 }
 
-// used notes that a workspace is in use, at most once a minute.
+// used records that a workspace is in use, at most once a minute.
 func (s *Service) used(ctx context.Context, who visitor, a app) {
 	if who.userID == uuid.Nil {
-		return // strangers keep nothing running
+		return // visits by others do not keep the workspace running
 	}
 	_, err := s.touched.Get(ctx, a.workspace, func(ctx context.Context) (struct{}, error) {
 		_, err := s.opts.DB.TouchWorkspace(ctx, a.workspace)
@@ -134,7 +134,7 @@ func (s *Service) used(ctx context.Context, who visitor, a app) {
 	}
 }
 
-// rewrite makes the request that the app gets: without anything by which the visitor is known to this server.
+// rewrite makes the request for the app: without anything that identifies the visitor to this server.
 func (s *Service) rewrite(p *httputil.ProxyRequest) {
 	to := p.In.Context().Value(routeKey{}).(route)
 	scheme := "http"
@@ -143,7 +143,7 @@ func (s *Service) rewrite(p *httputil.ProxyRequest) {
 	}
 	if u, err := url.Parse(scheme + "://app/" + strings.TrimLeft(to.rest, "/")); err == nil {
 		p.Out.URL = u
-	} else { // the server has parsed it before
+	} else { // the server has already parsed it
 		p.Out.URL = &url.URL{Scheme: scheme, Path: "/"}
 	}
 	p.Out.URL.Host = net.JoinHostPort(to.app.agentID.String(), strconv.Itoa(int(to.app.port)))
@@ -151,7 +151,7 @@ func (s *Service) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Host = p.In.Host
 	p.SetXForwarded()
 	if s.secure {
-		p.Out.Header.Set("X-Forwarded-Proto", "https") // also when a proxy in front does the TLS
+		p.Out.Header.Set("X-Forwarded-Proto", "https") // also if a proxy in front terminates TLS
 	}
 	h := p.Out.Header
 	h.Del(sessionHeader)
@@ -163,7 +163,7 @@ func (s *Service) rewrite(p *httputil.ProxyRequest) {
 	}
 	if to.path != "" {
 		h.Del("Cookie")
-		h.Del("Origin") // of a sandboxed page: "null"
+		h.Del("Origin") // from a sandboxed page: "null"
 		h.Set("X-Forwarded-Prefix", strings.TrimSuffix(to.path, "/"))
 		return
 	}
@@ -176,7 +176,7 @@ func (s *Service) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// ownCookies is a Cookie header without the cookies that are this server's.
+// ownCookies returns a Cookie header without this server's cookies.
 func ownCookies(line string) string {
 	var kept []string
 	for part := range strings.SplitSeq(line, ";") {
@@ -188,7 +188,7 @@ func ownCookies(line string) string {
 	return strings.Join(kept, "; ")
 }
 
-// isOurs reports whether a cookie of that name is this server's: an app neither sees nor sets it.
+// isOurs reports whether a cookie of that name belongs to this server: an app can neither see nor set it.
 func isOurs(name string) bool {
 	name = strings.ToLower(strings.TrimSpace(name))
 	for _, prefix := range []string{"__host-", "__secure-"} {
@@ -201,11 +201,11 @@ func isOurs(name string) bool {
 	return false
 }
 
-// confine takes from an app's answer what would reach beyond the app.
+// confine removes everything from an app's answer that would affect more than the app.
 func (s *Service) confine(resp *http.Response) {
 	to := resp.Request.Context().Value(routeKey{}).(route)
 	h := resp.Header
-	h.Del("Strict-Transport-Security") // the operator's to say, for all hosts
+	h.Del("Strict-Transport-Security") // only the operator sets it, for all hosts
 	if to.path != "" {
 		confinePath(h)
 		return
@@ -222,8 +222,8 @@ func (s *Service) confine(resp *http.Response) {
 	}
 }
 
-// hostCookie is a Set-Cookie line for this host alone, otherwise as it was written; "" for a cookie that an app must not set. A
-// cookie for a whole domain would be another app's too.
+// hostCookie returns a Set-Cookie line restricted to this host and otherwise unchanged; "" for a cookie that an app must not
+// set. A cookie for a whole domain would reach other apps too.
 func hostCookie(line string) string {
 	parts := strings.Split(line, ";")
 	name, _, _ := strings.Cut(parts[0], "=")
@@ -239,25 +239,25 @@ func hostCookie(line string) string {
 	return strings.Join(kept, ";")
 }
 
-// confinePath makes an answer that comes from the dashboard's host harmless there.
+// confinePath makes an answer on the dashboard's host harmless there.
 func confinePath(h http.Header) {
 	for _, name := range []string{
 		"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Cross-Origin-Opener-Policy",
 		"Cross-Origin-Embedder-Policy", "Cross-Origin-Resource-Policy", "Report-To", "Reporting-Endpoints", "Nel", "Origin-Agent-Cluster",
 		"Content-Security-Policy-Report-Only",
-		// Alt-Svc would send the dashboard's own requests elsewhere; a password prompt would be under the dashboard's name.
+		// Alt-Svc would redirect the dashboard's own requests; a password prompt would appear under the dashboard's name.
 		"Alt-Svc", "WWW-Authenticate", "Proxy-Authenticate",
 	} {
 		h.Del(name)
 	}
-	h.Add("Content-Security-Policy", sandbox) // beside the app's own: the stricter one holds
-	h.Set("Referrer-Policy", "no-referrer")   // the address has the token in it
+	h.Add("Content-Security-Policy", sandbox) // in addition to the app's own: the stricter one applies
+	h.Set("Referrer-Policy", "no-referrer")   // the address contains the token
 	h.Set("X-Content-Type-Options", "nosniff")
-	// The page's own requests come from its own origin. The address has the token: there is nothing else to show.
+	// The page's own requests come from its sandboxed origin. The token in the address is the only credential.
 	h.Set("Access-Control-Allow-Origin", "*")
 }
 
-// explain turns what went wrong on the way to an app into what a person can act on.
+// explain converts an error on the way to an app into one that a person can act on.
 func (s *Service) explain(r *http.Request, err error) error {
 	to := r.Context().Value(routeKey{}).(route)
 	if f := fault.As(err); f != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// app is where a place leads.
+// app is the target of a place.
 type app struct {
 	place     // with the agent's name
 	agentID   uuid.UUID
@@ -31,11 +31,11 @@ type app struct {
 	port  uint16
 	tls   bool
 	start url.URL // path and query of the app's own address
-	// unusable says why the app cannot be proxied to; "" when it can.
+	// unusable explains why the app cannot be proxied to; "" if it can.
 	unusable string
 }
 
-// found is what the database says about a place: nothing, or an app.
+// found is the result of looking up a place in the database: nothing, or an app.
 type found struct {
 	app app
 	ok  bool
@@ -82,7 +82,7 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 	})
 }
 
-// locate takes in where a template's app listens.
+// locate records where a template's app listens.
 func (a *app) locate(row dbsqlc.WorkspaceApp) {
 	u, err := url.Parse(row.Url)
 	switch {
@@ -117,42 +117,42 @@ func isLoopback(host string) bool {
 	return host == "localhost" || host == "" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// visitor is who asks. The zero value is not signed in.
+// visitor is the sender of a request. The zero value is not signed in.
 type visitor struct {
 	userID uuid.UUID
 	keyID  string
 	means  means
 }
 
-// means is how a visitor showed who they are.
+// means is how a visitor proved their identity.
 type means int
 
 const (
 	byNothing means = iota
-	byHeader        // a program named its token
+	byHeader        // a program sent its token
 	byCookie        // the browser added it automatically
 	byPath          // the token is part of the address
 )
 
-// may says whether a visitor may open an app. A template that shares an app decides that; ports are their owner's, and nobody
-// reaches them by a role.
+// may reports whether a visitor may open an app. The template that shares an app decides that; only the owner may open
+// ports, and no role grants access to them.
 func (who visitor) may(a app) bool {
 	switch a.share {
 	case sdk.SharePublic:
 		return true
-	case sdk.ShareAuthenticated, sdk.ShareOrganization: // there is one organization, and everybody is in it
+	case sdk.ShareAuthenticated, sdk.ShareOrganization: // there is one organization, and every user is in it
 		return who.userID != uuid.Nil
 	default:
 		return who.userID != uuid.Nil && who.userID == a.ownerID
 	}
 }
 
-// holder is who holds a key, from the database or from memory.
+// holder returns the holder of a key, from the database or from memory.
 func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) {
 	return s.holders.Get(ctx, keyID, func(ctx context.Context) (rbac.Actor, error) { return s.opts.Accounts.Holder(ctx, keyID) })
 }
 
-// visitorOf is the holder of a key, as a visitor. For an ended session it is the zero visitor.
+// visitorOf returns the holder of a key as a visitor. For an ended session it returns the zero visitor.
 func (s *Service) visitorOf(ctx context.Context, c claims, by means) (visitor, error) {
 	actor, err := s.holder(ctx, c.Key)
 	switch {

@@ -23,20 +23,20 @@ const (
 	// an app.
 	sessionCookie = "coder_session_token"
 	sessionHeader = "Coder-Session-Token"
-	// tokenCookie and stateCookie are an app's host's own. On HTTPS they have the prefix by which browsers let no other host
-	// set them.
+	// tokenCookie and stateCookie belong to an app's host. On HTTPS they have the prefix that makes browsers refuse to let
+	// other hosts set them.
 	tokenCookie = "coder_app_token"
 	stateCookie = "coder_app_state"
 	hostPrefix  = "__Host-"
 	codeParam   = "coder_app_code"
 
-	// A code is in an address, and goes stale before anybody could make use of it elsewhere.
+	// A code is part of an address, and expires before it could be used elsewhere.
 	codeLifetime  = time.Minute
 	stateLifetime = 10 * time.Minute
-	// A token is renewed while its host is in use. It ends with the session that it was made for, whatever its lifetime.
+	// A token is renewed while its host is in use. It ends with the session that it was issued for, whatever its lifetime.
 	tokenLifetime = time.Hour
 	renewAfter    = tokenLifetime / 2
-	// A token in a path cannot be renewed: the page's address is what it is.
+	// A token in a path cannot be renewed, because the page's address cannot change.
 	pathLifetime = 12 * time.Hour
 )
 
@@ -47,12 +47,12 @@ const (
 	purposePath = "app path"
 )
 
-// claims are what a token says: who may visit what.
+// claims are the content of a token: who may visit what.
 type claims struct {
 	User   uuid.UUID `json:"u"`
 	Key    string    `json:"k"`
 	Scope  string    `json:"s"`           // the host, or for a path the agent and the slug
-	State  string    `json:"h,omitempty"` // of a code: the hash of the cookie of the browser that asked for it
+	State  string    `json:"h,omitempty"` // for a code: the hash of the cookie of the browser that asked for it
 	Issued int64     `json:"i"`           // Unix time
 }
 
@@ -75,7 +75,7 @@ func hash(state string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// signIn sends a browser to the dashboard for a token of this host. The code that it brings back works in this browser only.
+// signIn sends a browser to the dashboard for a token of this host. The code that it brings back works only in this browser.
 func (s *Service) signIn(w http.ResponseWriter, r *http.Request, label string) error {
 	state := secret.Text(22)
 	s.setCookie(w, stateCookie, state, stateLifetime)
@@ -86,13 +86,13 @@ func (s *Service) signIn(w http.ResponseWriter, r *http.Request, label string) e
 	return nil
 }
 
-// cleanURI is a request's path and query without what is ours in it. It begins with exactly one slash.
+// cleanURI returns a request's path and query without this server's own parameters. It begins with exactly one slash.
 func cleanURI(u *url.URL) string {
 	clean := url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: withoutParams(u.RawQuery)}
 	return "/" + strings.TrimLeft(clean.RequestURI(), "/")
 }
 
-// withoutParams takes our own parameters out of a query, and leaves the rest as it was written.
+// withoutParams removes this server's own parameters from a query, and leaves the rest unchanged.
 func withoutParams(query string) string {
 	if !strings.Contains(query, codeParam) && !strings.Contains(query, sessionCookie) {
 		return query
@@ -109,12 +109,12 @@ func withoutParams(query string) string {
 
 func redirect(w http.ResponseWriter, r *http.Request, to string) {
 	httpapi.NoStore(w.Header())
-	w.Header().Set("Referrer-Policy", "no-referrer") // addresses have codes in them
+	w.Header().Set("Referrer-Policy", "no-referrer") // addresses contain codes
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// authorize gives the browser of a user who is signed in a code for an app's host, and sends it there. Only addresses of
-// apps' hosts are gone to, and only when the visitor may see the app.
+// authorize gives the browser of a signed-in user a code for an app's host, and sends it there. It redirects only to
+// addresses of apps' hosts, and only if the visitor may see the app.
 func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 	back, err := url.Parse(r.URL.Query().Get("redirect_uri"))
 	state := r.URL.Query().Get("state")
@@ -159,7 +159,7 @@ func errNoAppAddress() error {
 	return fault.New(fault.Invalid, "This is not the address of an app of this server.")
 }
 
-// redeem turns a code into the host's cookie, if this browser asked for it, and reloads the page without it.
+// redeem exchanges a code for the host's cookie, if this browser asked for it, and reloads the page without it.
 func (s *Service) redeem(w http.ResponseWriter, r *http.Request, label string) error {
 	c, ok := s.claimsIn(purposeCode, r.URL.Query().Get(codeParam), label)
 	state := r.CookiesNamed(s.cookieName(stateCookie))
@@ -176,7 +176,8 @@ func (s *Service) redeem(w http.ResponseWriter, r *http.Request, label string) e
 	return nil
 }
 
-// claimsIn opens a token of ours. It is not ok when the token is malformed, has expired, or is for something else than scope.
+// claimsIn opens a token of this server. ok is false if the token is malformed, has expired, or is for something other than
+// scope.
 func (s *Service) claimsIn(purpose, token, scope string) (c claims, ok bool) {
 	err := s.opts.Sealer.Open(purpose, secret.Token(token), &c)
 	return c, err == nil && c.Scope == scope
@@ -192,15 +193,15 @@ func (s *Service) giveToken(w http.ResponseWriter, c claims) error {
 	return nil
 }
 
-// hostVisitor is who comes to an app's host: a program with a session token in a header, or a browser with the host's cookie,
-// which is renewed.
+// hostVisitor returns the visitor at an app's host: a program with a session token in a header, or a browser with the host's
+// cookie, which hostVisitor renews.
 func (s *Service) hostVisitor(w http.ResponseWriter, r *http.Request, label string) (visitor, error) {
 	if token := r.Header.Get(sessionHeader); token != "" {
 		actor, err := s.opts.Accounts.AuthenticateToken(r.Context(), secret.Token(token))
 		return visitor{userID: actor.UserID, keyID: actor.KeyID, means: byHeader}, err
 	}
 	cookies := r.CookiesNamed(s.cookieName(tokenCookie))
-	if len(cookies) != 1 { // a second one was planted by another host's page
+	if len(cookies) != 1 { // another host's page planted the second one
 		return visitor{}, nil
 	}
 	c, ok := s.claimsIn(purposeHost, cookies[0].Value, label)

@@ -50,7 +50,7 @@ type world struct {
 	running bool
 	away    bool // the agent is not connected
 	seen    *http.Request
-	answer  http.HandlerFunc // of the app; nil: says hello
+	answer  http.HandlerFunc // the app's answer; nil: says hello
 }
 
 func (w *world) Authenticate(r *http.Request) (rbac.Actor, error) {
@@ -161,7 +161,7 @@ func (w *world) serveApp(rw http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(rw, "app %s", r.URL.RequestURI())
 }
 
-// got is what the app was asked last, and forgets it; nil: nothing.
+// got returns the last request that the app received, and forgets it; nil if there was none.
 func (w *world) got() *http.Request {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,15 +176,15 @@ func (w *world) answers(h http.HandlerFunc) {
 	w.answer = h
 }
 
-// browser is one with cookies of its own, for which every host is the server.
+// browser is a browser with its own cookies that resolves every host to the server.
 type browser struct {
 	t      *testing.T
 	client *http.Client
 	jar    http.CookieJar
-	last   []string // addresses that were gone through
+	last   []string // addresses visited on the way
 }
 
-// browser signs in as a user; "" for nobody.
+// browser returns a browser signed in as a user; "" leaves it signed out.
 func (w *world) browser(user string) *browser {
 	w.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -214,7 +214,7 @@ func (w *world) browser(user string) *browser {
 	return b
 }
 
-// open goes to an address as a person does.
+// open visits an address as a person does.
 func (b *browser) open(address string) (int, string, http.Header) {
 	b.t.Helper()
 	return b.send("GET", address, http.Header{
@@ -243,7 +243,7 @@ func (b *browser) send(method, address string, header http.Header) (int, string,
 	return resp.StatusCode, string(body), resp.Header
 }
 
-// host is an app's address.
+// host returns an app's address.
 func host(slug string) string {
 	return "http://" + slug + "--main--dev--ann" + strings.TrimPrefix(wildcard, "*")
 }
