@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// silence is how long nothing may be heard before the connection is tested: a dead one does not say so.
+	// silence is how long the connection may be silent before it is tested: a dead one gives no notice.
 	silence = 30 * time.Second
 	// answerLimit bounds every statement on the listening connection.
 	answerLimit = 10 * time.Second
 )
 
-// Postgres is a PubSub over LISTEN and NOTIFY on one connection of its own. It reconnects when that is lost.
+// Postgres is a PubSub over LISTEN and NOTIFY on its own connection. It reconnects when the connection is lost.
 type Postgres struct {
 	db    *database.DB
 	log   *slog.Logger
@@ -34,12 +34,12 @@ type Postgres struct {
 	finished chan struct{} // closed when the listener has ended
 
 	mu        sync.Mutex
-	wanted    map[string][]chan struct{} // guarded by mu: channels to reconcile with, and who waits for that
-	interrupt context.CancelFunc         // guarded by mu: ends the present wait for a message, nil when there is none
+	wanted    map[string][]chan struct{} // guarded by mu: channels to reconcile with, and the callers that wait for that
+	interrupt context.CancelFunc         // guarded by mu: ends the current wait for a message, nil when there is none
 	connected bool                       // guarded by mu
 }
 
-// NewPostgres starts to listen, and returns when it does or when the first try failed. Close it before the database.
+// NewPostgres starts to listen, and returns when it does or when the first try has failed. Close it before the database.
 func NewPostgres(db *database.DB, logger *slog.Logger) *Postgres {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Postgres{db: db, log: logger, stop: stop, finished: make(chan struct{}), wanted: map[string][]chan struct{}{}}
@@ -49,14 +49,14 @@ func NewPostgres(db *database.DB, logger *slog.Logger) *Postgres {
 	return p
 }
 
-// Close ends all subscriptions and waits for calls that have begun. It may be called again, not by a subscriber.
+// Close ends all subscriptions and waits for calls that have begun. It may be called again, but not by a subscriber.
 func (p *Postgres) Close() {
 	p.stop()
 	<-p.finished
 	p.table.close()
 }
 
-// Publish implements PubSub. It fails when the database is away.
+// Publish implements PubSub. It fails when the database is unavailable.
 func (p *Postgres) Publish(ctx context.Context, channel, payload string) error {
 	if err := p.db.Notify(ctx, dbsqlc.NotifyParams{Channel: channel, Payload: payload}); err != nil {
 		return fmt.Errorf("publish on %s: %w", channel, err)
@@ -64,8 +64,8 @@ func (p *Postgres) Publish(ctx context.Context, channel, payload string) error {
 	return nil
 }
 
-// Subscribe implements PubSub. It returns when PostgreSQL has been told, within a round trip; without a connection at once, and
-// fn is called with "" when there is one.
+// Subscribe implements PubSub. It returns when PostgreSQL listens on the channel, within a round trip; without a connection
+// it returns at once, and fn is called with "" when there is one.
 func (p *Postgres) Subscribe(channel string, fn func(string)) func() {
 	s := newSubscriber(fn)
 	p.table.add(channel, s)
@@ -77,8 +77,8 @@ func (p *Postgres) Subscribe(channel string, fn func(string)) func() {
 	}
 }
 
-// reconcile has the listener listen on a channel, and waits for it. Also when another subscriber listens on it already: PostgreSQL may
-// not have been told yet.
+// reconcile makes the listener listen on a channel, and waits for it, even if another subscriber already listens on it:
+// PostgreSQL may not have received that request yet.
 func (p *Postgres) reconcile(channel string) {
 	done := make(chan struct{})
 	if p.announce(channel, done) {
@@ -89,8 +89,8 @@ func (p *Postgres) reconcile(channel string) {
 	}
 }
 
-// announce asks the listener to look at a channel, and to close done afterwards. It reports whether there is a connection; if
-// not, the listener looks at all channels when there is one, and done is not closed.
+// announce asks the listener to reconcile a channel, and to close done afterwards. It reports whether there is a connection;
+// if not, the listener reconciles all channels when there is one, and done is not closed.
 func (p *Postgres) announce(channel string, done chan struct{}) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *Postgres) announce(channel string, done chan struct{}) bool {
 	return true
 }
 
-// run listens until ctx ends. It calls tried after each try to connect.
+// run listens until ctx ends. It calls tried after each attempt to connect.
 func (p *Postgres) run(ctx context.Context, tried func()) {
 	defer close(p.finished)
 	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: 5 * time.Second}
@@ -121,7 +121,7 @@ func (p *Postgres) run(ctx context.Context, tried func()) {
 	}
 }
 
-// session connects, listens on all channels, and passes messages on until the connection is lost.
+// session connects, listens on all channels, and delivers messages until the connection is lost.
 func (p *Postgres) session(ctx context.Context, healthy func()) error {
 	dialCtx, cancel := context.WithTimeout(ctx, answerLimit)
 	conn, err := p.db.Dial(dialCtx)
@@ -131,7 +131,7 @@ func (p *Postgres) session(ctx context.Context, healthy func()) error {
 	}
 	defer p.disconnect(ctx, conn)
 
-	// From here on new channels are announced to us; those before are listened to at once.
+	// From here on, new channels are announced to this session; it listens on the earlier ones at once.
 	p.mu.Lock()
 	p.connected = true
 	p.mu.Unlock()
@@ -166,7 +166,7 @@ func (p *Postgres) disconnect(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// await passes one message on. It returns nil too when a channel is to be reconciled, or after a silence that the connection
+// await delivers one message. It also returns nil when a channel must be reconciled, or after a silence that the connection
 // survived.
 func (p *Postgres) await(ctx context.Context, conn *pgx.Conn) error {
 	waitCtx, interrupt := context.WithTimeout(ctx, silence)
@@ -197,7 +197,7 @@ func (p *Postgres) await(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// serveWanted brings the connection's channels in line with the subscribers'.
+// serveWanted makes the connection listen on exactly the subscribers' channels.
 func (p *Postgres) serveWanted(ctx context.Context, conn *pgx.Conn) error {
 	p.mu.Lock()
 	wanted := p.wanted

@@ -1,5 +1,5 @@
-// Package pubsub notifies the parts of the server, and its replicas, of changes. Payloads are ids, never data: receivers read
-// the change from the database. It knows no feature.
+// Package pubsub notifies the parts of the server, and its replicas, of changes. Payloads are ids, never data: receivers
+// read the change from the database. The package knows no feature.
 package pubsub
 
 import (
@@ -9,23 +9,23 @@ import (
 	"github.com/codermesh/codermesh/internal/notify"
 )
 
-// PubSub passes messages to everybody who listens on a channel. Messages may be lost while the connection is: afterwards every
-// subscriber is called with the payload "", which means "look again".
+// PubSub passes messages to all subscribers of a channel. Messages may be lost while the connection is down: afterwards
+// every subscriber is called with the payload "", which means "look again".
 type PubSub interface {
-	// Publish sends a payload to the channel's subscribers, of all replicas. To announce a change, rather send it in the
+	// Publish sends a payload to the channel's subscribers on all replicas. To announce a change, prefer sending it in the
 	// transaction of the change: SELECT pg_notify(channel, payload).
 	Publish(ctx context.Context, channel, payload string) error
 
-	// Subscribe calls fn for every message of a channel from now on, one at a time and in order. Subscribe first, then read the
-	// state: nothing is missed. A subscriber that is slow loses messages and is then called once with "". cancel ends it
-	// without waiting; a call that has begun may still run. fn may call cancel.
+	// Subscribe calls fn for every message of a channel from now on, one at a time and in order. Subscribe first, then read
+	// the state, and no change is missed. A slow subscriber loses messages and is then called once with "". cancel ends the
+	// subscription without waiting; a call that has begun may still run. fn may call cancel.
 	Subscribe(channel string, fn func(payload string)) (cancel func())
 }
 
-// queueLength bounds the messages that wait for one subscriber. More become one "look again".
+// queueLength bounds the messages that wait for one subscriber. Any more become one "look again".
 const queueLength = 64
 
-// subscriber calls one function, in a goroutine of its own.
+// subscriber calls one function in its own goroutine.
 type subscriber struct {
 	fn     func(string)
 	signal notify.Wake
@@ -43,7 +43,7 @@ func newSubscriber(fn func(string)) *subscriber {
 func (s *subscriber) push(payload string) {
 	s.mu.Lock()
 	if payload == "" || len(s.queue) >= queueLength {
-		s.queue = append(s.queue[:0], "") // one look covers all that was queued
+		s.queue = append(s.queue[:0], "") // one look covers everything that was queued
 	} else if len(s.queue) != 1 || s.queue[0] != "" {
 		s.queue = append(s.queue, payload)
 	}
@@ -127,7 +127,7 @@ func (t *table) deliver(channel, payload string) {
 	}
 }
 
-// lookAgain tells everybody that messages may have been lost.
+// lookAgain tells all subscribers that messages may have been lost.
 func (t *table) lookAgain() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,7 +148,7 @@ func (t *table) names() []string {
 	return names
 }
 
-// close ends all subscriptions and waits for the calls that have begun.
+// close ends all subscriptions and waits for calls that have begun.
 func (t *table) close() {
 	t.mu.Lock()
 	t.closed = true

@@ -24,10 +24,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds waits that never last in a test that passes.
+// patience bounds waits that a passing test never uses up.
 const patience = 30 * time.Second
 
-// inbox is a subscriber that keeps what it hears.
+// inbox is a subscriber that keeps the payloads that it receives.
 type inbox chan string
 
 func newInbox() inbox { return make(inbox, 1000) }
@@ -45,7 +45,7 @@ func (in inbox) next(t *testing.T) string {
 	}
 }
 
-// until reads on to the wanted payload: what comes before may be "look again".
+// until reads up to the wanted payload: earlier ones may be "look again".
 func (in inbox) until(t *testing.T, want string) {
 	t.Helper()
 	for got := in.next(t); got != want; got = in.next(t) {
@@ -62,7 +62,7 @@ func newPostgres(t *testing.T) (*pubsub.Postgres, *database.DB) {
 	return p, db
 }
 
-// TestOrder: messages come in order, to every subscriber of their channel.
+// TestOrder checks that messages arrive in order, at every subscriber of their channel.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	p, _ := newPostgres(t)
@@ -127,11 +127,11 @@ func TestSlow(t *testing.T) {
 	defer p.Subscribe("s", quick.hear)()
 	publish(t, p, "s", "first")
 	quick.until(t, "first")
-	<-begun // it has a message in hand: the end of its queue comes as another one
+	<-begun // it has a message in hand: the end of its queue arrives as another one
 	const sent = 300
 	for i := range sent {
 		publish(t, p, "s", fmt.Sprint(i))
-		quick.until(t, fmt.Sprint(i)) // nobody waits for the slow one
+		quick.until(t, fmt.Sprint(i)) // the slow subscriber delays no other
 	}
 	close(release)
 	heard := 0
@@ -152,7 +152,8 @@ func publish(t *testing.T, p pubsub.PubSub, channel, payload string) {
 	}
 }
 
-// TestTransaction: a change is announced when it is committed, to other replicas too, and not when it is rolled back.
+// TestTransaction checks that a change is announced when it is committed, to other replicas too, and not when it is rolled
+// back.
 func TestTransaction(t *testing.T) {
 	t.Parallel()
 	p, db := newPostgres(t)
@@ -181,7 +182,7 @@ func TestTransaction(t *testing.T) {
 	there.until(t, "committed")
 }
 
-// TestManyChannels: subscribing and unsubscribing while messages flow loses none.
+// TestManyChannels checks that subscribing and unsubscribing while messages flow loses none.
 func TestManyChannels(t *testing.T) {
 	t.Parallel()
 	p, _ := newPostgres(t)
@@ -203,7 +204,7 @@ func TestManyChannels(t *testing.T) {
 	}
 }
 
-// TestReconnect: PostgreSQL is killed and started again, and subscribers look again and hear as before.
+// TestReconnect kills PostgreSQL and starts it again: subscribers look again and receive messages as before.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -262,7 +263,7 @@ func kill(t *testing.T, dir string) {
 	}
 }
 
-// TestClosed: a subscription after the end neither blocks nor hears.
+// TestClosed checks that a subscription after Close neither blocks nor receives messages.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	p, _ := newPostgres(t)
