@@ -10,14 +10,14 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Lost is what is encrypted with a key that an operator has lost.
+// Lost counts what is encrypted with a key that an operator has lost.
 type Lost struct {
 	States  int64 // of builds
-	SSHKeys int64 // users' for git
+	SSHKeys int64 // users' keys for git
 }
 
-// CountUnder counts what is encrypted with the key of an id, as Check names it. It returns a fault, Invalid, for what is not an id
-// or when nothing is encrypted with it.
+// CountUnder counts what is encrypted with the key of an id, in the form that Check prints. It returns a fault, Invalid, if
+// id is not an id or if nothing is encrypted with its key.
 func CountUnder(ctx context.Context, q *dbsqlc.Queries, id string) (key []byte, lost Lost, err error) {
 	key, err = hex.DecodeString(id)
 	if err != nil || len(key) != idSize {
@@ -34,9 +34,9 @@ func CountUnder(ctx context.Context, q *dbsqlc.Queries, id string) (key []byte, 
 	return key, lost, nil
 }
 
-// Forget lets servers start that lack the key of an id. The states under it stay as they are: builds that need them fail until the
-// state is replaced, or until the key is found and given to the server again. SSH keys under it are deleted, and made anew when they
-// are needed next.
+// Forget lets servers without the key of an id start. The states under it stay as they are: builds that need them fail until
+// the state is replaced, or until the key is found and given to the server again. Forget deletes SSH keys under it; they are
+// created again when they are next needed.
 func Forget(ctx context.Context, db *database.DB, id string) (lost Lost, err error) {
 	err = db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		var key []byte
@@ -55,7 +55,7 @@ func Forget(ctx context.Context, db *database.DB, id string) (lost Lost, err err
 	return lost, err
 }
 
-// countKeys counts what is encrypted with which key.
+// countKeys counts what is encrypted with each key.
 func countKeys(ctx context.Context, q *dbsqlc.Queries) (map[keyID]Lost, error) {
 	out := map[keyID]Lost{}
 	builds, err := q.CountStateKeys(ctx)
@@ -63,7 +63,7 @@ func countKeys(ctx context.Context, q *dbsqlc.Queries) (map[keyID]Lost, error) {
 		return nil, fmt.Errorf("count states by key: %w", err)
 	}
 	for _, c := range builds {
-		if len(c.StateKey) == idSize { // else not encrypted yet
+		if len(c.StateKey) == idSize { // otherwise not encrypted yet
 			out[keyID(c.StateKey)] = Lost{States: c.States}
 		}
 	}

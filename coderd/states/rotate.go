@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// page is how many states are looked for at once.
+// page is the number of states in one query.
 const page = 100
 
 // Check returns a fault, Invalid, when the database holds states or SSH keys under keys that the ring lacks and that were not forgotten
@@ -58,8 +58,8 @@ func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 		WithDetail("It has %s. Add the missing ones: the file of --state-encryption-key-file can contain several. If a key is lost for good, run: coder server forget-states --key ID. Nothing was changed.", strings.Join(have, ", "))
 }
 
-// Reencrypt encrypts every state that is not under the first key, and says in the log what it did. It goes on beside builds,
-// and may be stopped and run again at any time.
+// Reencrypt encrypts every state that is not under the first key, and logs what it did. It runs beside builds, and may be
+// stopped and run again at any time.
 func (r *Keyring) Reencrypt(ctx context.Context, db *database.DB, log *slog.Logger) error {
 	first := r.keys[0].id
 	done, broken := 0, []uuid.UUID{}
@@ -75,7 +75,7 @@ func (r *Keyring) Reencrypt(ctx context.Context, db *database.DB, log *slog.Logg
 		for _, id := range ids {
 			err := db.InTx(ctx, func(q *dbsqlc.Queries) error { return r.reencrypt(ctx, q, id) })
 			switch {
-			case fault.CodeOf(err) == fault.Conflict: // damaged: what is stored stays
+			case fault.CodeOf(err) == fault.Conflict: // damaged: the stored state stays
 				log.Error("cannot re-encrypt state", "build", id, "err", err)
 				broken = append(broken, id)
 			case err != nil:

@@ -13,11 +13,11 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// GitKeyPlace is where a user's private key for git is kept.
+// GitKeyPlace returns where a user's private key for git is kept.
 func GitKeyPlace(user uuid.UUID) string { return "git_ssh_keys " + user.String() }
 
-// OpenSSHKey is a private SSH key in OpenSSH's PEM form that is stored at a place, sealed or, by an older release, plain. Its fault,
-// Conflict, says what to do.
+// OpenSSHKey returns a private SSH key in OpenSSH's PEM form that is stored at a place, either sealed or, by an older
+// release, plain. Its fault, Conflict, tells the user what to do.
 func (r *Keyring) OpenSSHKey(place, plain string, sealed []byte) (string, error) {
 	if len(sealed) == 0 {
 		return plain, nil
@@ -47,7 +47,7 @@ func (r *Keyring) ReencryptSSHKeys(ctx context.Context, db *database.DB, log *sl
 	return nil
 }
 
-// reseal encrypts a user's private key for git anew. One that cannot be read stays as it is.
+// reseal encrypts a user's private key for git again. A key that cannot be read stays as it is.
 func (r *Keyring) reseal(ctx context.Context, db *database.DB, log *slog.Logger, user uuid.UUID) error {
 	place := GitKeyPlace(user)
 	err := db.InTx(ctx, func(q *dbsqlc.Queries) error {

@@ -15,7 +15,7 @@ import (
 
 const pem = "-----BEGIN OPENSSH PRIVATE KEY-----"
 
-// dump is what a copy of the database shows of SSH keys.
+// dump returns what a copy of the database reveals of SSH keys.
 func (b *builds) dump() string {
 	b.t.Helper()
 	var text string
@@ -25,7 +25,8 @@ func (b *builds) dump() string {
 	return text
 }
 
-// Private SSH keys of an older release are encrypted by the first start, follow a new key, and open nowhere but in their own row.
+// The first start encrypts private SSH keys of an older release. They follow a new key, and can be opened only in their own
+// row.
 func TestSSHKeysAtRest(t *testing.T) {
 	t.Parallel()
 	b, log := newBuilds(t), slog.New(slog.DiscardHandler)
@@ -64,7 +65,7 @@ func TestSSHKeysAtRest(t *testing.T) {
 	if err := ring(t, 1).Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "(1 SSH keys)") {
 		t.Errorf("check with the old key alone: %v", err)
 	}
-	// Moved into another user's row, it does not open.
+	// After a move into another user's row, the key cannot be opened.
 	g, err := b.db.GetGitSSHKey(t.Context(), user)
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +75,8 @@ func TestSSHKeysAtRest(t *testing.T) {
 	}
 }
 
-// An operator goes on without a key that is lost for good: the states under it stay as they are and say so, SSH keys are made anew,
-// and what is under other keys is untouched.
+// An operator can continue without a key that is lost for good: the states under it stay as they are and report that, SSH
+// keys are created again, and data under other keys is untouched.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	b, log := newBuilds(t), slog.New(slog.DiscardHandler)
@@ -119,7 +120,7 @@ func TestForget(t *testing.T) {
 	if err := b.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM git_ssh_keys").Scan(&keys); err != nil || keys != 0 {
 		t.Errorf("%d unreadable keys for git are left, %v", keys, err)
 	}
-	// The key was found: everything that was not made anew is there again.
+	// The key was found: everything that was not created again is readable.
 	if got, err := ring(t, 2, 1).Open(lostIn, b.state(lost)); err != nil || string(got) != "lost" {
 		t.Errorf("with the key found: %q, %v", got, err)
 	}

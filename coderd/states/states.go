@@ -1,12 +1,12 @@
-// Package states encrypts Terraform states in the database, because they contain credentials of the resources that a template
-// created. It owns the keys and the stored form of a state, and knows nothing of builds but the column.
+// Package states encrypts Terraform states in the database, because they contain credentials of the resources that a
+// template created. It owns the keys and the stored form of a state, and knows nothing of builds except the column.
 //
 //	00 'c' 'm' 's' 01 | id of the key, 8 bytes | nonce, 12 bytes | AES-256-GCM ciphertext and tag
 //
 // The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's
 // row is refused. A state without this header was stored by a release that did not encrypt. An empty state stays empty.
 //
-// The users' tokens of other services (coderd/extauth), and their private keys for git are kept under the same keys, in the
+// The users' tokens for other services (coderd/extauth) and their private keys for git are kept under the same keys, in the
 // same form: SealSecret, OpenSecret.
 //
 // Encryption protects copies of the database: backups, disks, replicas. It does not protect against someone who can write to
@@ -34,7 +34,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// keySize is AES-256's, in bytes.
+// keySize is the key size of AES-256, in bytes.
 const keySize = 32
 
 // magic begins every stored state; the generated column state_key looks for it, too.
@@ -46,7 +46,7 @@ const (
 	maxKeys    = 100
 )
 
-// keyID names a key without telling it.
+// keyID names a key without revealing it.
 type keyID [idSize]byte
 
 func (id keyID) String() string { return hex.EncodeToString(id[:]) }
@@ -59,7 +59,7 @@ type key struct {
 // Keyring holds the keys: the first encrypts, all decrypt. Safe for concurrent use.
 type Keyring struct{ keys []key }
 
-// Parse reads keys, each the base64 of 32 random bytes, with commas or white space between them. It returns a fault, Invalid.
+// Parse parses keys, each the base64 of 32 random bytes, separated by commas or white space. Its error is a fault, Invalid.
 func Parse(text string) (*Keyring, error) {
 	var ring Keyring
 	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }) {
@@ -116,9 +116,10 @@ func Read(path string) (*Keyring, error) {
 	return ring, nil
 }
 
-// ReadOrMake is Read of a file, or a ring with a new key when there is none. keep writes a new key into the file, for this account only;
-// nothing may be encrypted with it before. It is nil for a key that is in the file already. So a start that fails leaves no key that
-// would hide from the operator that the right one is missing.
+// ReadOrMake reads the keys in a file like Read, or returns a ring with a new key if the file does not exist. keep writes a
+// new key into the file, readable by this account only; nothing may be encrypted with the key before that. keep is nil for a
+// key that is already in the file. So a failed start leaves no key that would hide from the operator that the right one is
+// missing.
 func ReadOrMake(path string) (ring *Keyring, keep func() error, err error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		ring, err := Read(path)
@@ -143,7 +144,7 @@ func ReadOrMake(path string) (ring *Keyring, keep func() error, err error) {
 	}, nil
 }
 
-// create writes a file that is there as a whole or not at all, and stays if it is there already.
+// create writes a file completely or not at all, and leaves an existing file unchanged.
 func create(path, text string) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -173,7 +174,7 @@ func (r *Keyring) find(id keyID) *key {
 	return nil
 }
 
-// Seal is a state as it is stored.
+// Seal returns a state in its stored form.
 func (r *Keyring) Seal(workspace uuid.UUID, state []byte) []byte {
 	if len(state) == 0 {
 		return []byte{}
@@ -188,7 +189,7 @@ func additional(header []byte, workspace uuid.UUID) []byte {
 	return append(bytes.Clone(header), workspace[:]...)
 }
 
-// Open is the state that was stored. Its faults say what to do; nothing is lost by them.
+// Open returns the state that was stored. Its faults tell the user what to do; no data is lost by them.
 func (r *Keyring) Open(workspace uuid.UUID, stored []byte) ([]byte, error) {
 	if !bytes.HasPrefix(stored, magic) {
 		return stored, nil

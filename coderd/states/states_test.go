@@ -22,7 +22,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// text is a key as operators write it, the nth.
+// text returns the nth key as operators write it.
 func text(n byte) string { return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32)) }
 
 func ring(t *testing.T, numbers ...byte) *states.Keyring {
@@ -53,7 +53,7 @@ func TestSealAndOpen(t *testing.T) {
 		workspace uuid.UUID
 		stored    []byte
 		want      string
-		says      string // of the error
+		says      string // part of the error
 	}{
 		"the key":             {ring(t, 1), workspace, sealed, string(state), ""},
 		"a second key":        {ring(t, 2, 1), workspace, sealed, string(state), ""},
@@ -106,7 +106,7 @@ func TestReadOrMake(t *testing.T) {
 	makers := 0
 	var mu sync.Mutex
 	var racing sync.WaitGroup
-	for range 8 { // who comes first makes it, the others read it or are told to start again
+	for range 8 { // the first one creates the file, the others read it or ask for a restart
 		racing.Go(func() {
 			r, keep, err := states.ReadOrMake(path)
 			if err == nil && keep != nil {
@@ -180,7 +180,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// builds are the states of workspaces with one build each, without what the schema wants around them.
+// builds holds the states of workspaces with one build each, without the rows that the schema requires around them.
 type builds struct {
 	t  *testing.T
 	db *database.DB
@@ -198,7 +198,7 @@ func (b *builds) exec(sql string, args ...any) {
 	}
 }
 
-// add stores a build of a workspace with a state as it is.
+// add stores a build of a workspace with the state exactly as given.
 func (b *builds) add(workspace uuid.UUID, state []byte) uuid.UUID {
 	b.t.Helper()
 	id, user, file, template, version, job := uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New()
@@ -254,7 +254,7 @@ func TestRotation(t *testing.T) {
 		"empty":   b.add(workspaces["empty"], []byte{}),
 		"damaged": b.add(workspaces["damaged"], broken),
 	}
-	// The old key alone lacks one, and says which.
+	// The old key alone lacks one, and the error names it.
 	err := old.Check(t.Context(), b.db)
 	if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "(1 states)") || !strings.Contains(err.Error(), "Nothing was changed") {
 		t.Errorf("check with a key missing: %v", err)
@@ -284,7 +284,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// BenchmarkSeal measures what encryption costs a checkpoint.
+// BenchmarkSeal measures what encryption adds to a checkpoint.
 func BenchmarkSeal(b *testing.B) {
 	key := coderdtest.Keyring(b)
 	workspace := uuid.New()
