@@ -1,6 +1,6 @@
-// Package coderdtest is the one harness of the server's tests: a whole server as coderd.New wires it, over a PostgreSQL database of
-// its own, with users by role, clients for each, templates, workspaces, builds and agents, and a provisioner that does what the test
-// tells it.
+// Package coderdtest is the harness of the server's tests: a whole server as coderd.New wires it, with its own PostgreSQL
+// database, users by role, clients for each, templates, workspaces, builds and agents, and a provisioner that does what the
+// test tells it.
 //
 //	s := coderdtest.New(t)
 //	template := s.Template("docker", nil)
@@ -44,13 +44,13 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Patience bounds waits that a right program never uses up.
+// Patience bounds waits that a correct program never uses up.
 const Patience = 30 * time.Second
 
 // PSK lets external provisioners join.
 const PSK = secret.Token("the pre-shared key")
 
-// roles are those of the users that tests know by name. Everybody else is a member.
+// roles lists the roles of users that tests know by name. All other users are members.
 var roles = map[string][]string{"tom": {rbac.RoleTemplateAdmin}, "olga": {rbac.RoleOwner}}
 
 // Server is a server of one test. It ends with the test.
@@ -62,13 +62,13 @@ type Server struct {
 	URL *url.URL
 	// Org is the default organization.
 	Org uuid.UUID
-	// States are the keys that the server encrypts with.
+	// States holds the keys that the server encrypts with.
 	States *states.Keyring
-	// Queries counts what requests ask the database.
+	// Queries counts the database queries of requests.
 	Queries *Queries
-	// Archive is the content of source archives from now on.
+	// Archive is the content of source archives created from now on.
 	Archive []byte
-	// Evaluate answers what forms look like. If nil, every form is unknown.
+	// Evaluate returns the forms of templates. If nil, every form is unknown.
 	Evaluate func(templates.Question) (templates.Answer, error)
 
 	log    *log
@@ -79,7 +79,7 @@ type Server struct {
 	sessions map[string]secret.Token
 }
 
-// New makes a server that answers requests and hands out jobs. Nothing else of it runs: no schedule, no retention, no mesh.
+// New creates a server that answers requests and hands out jobs. Nothing else runs: no schedule, no retention, no mesh.
 func New(t testing.TB, edit ...func(*coderd.Options)) *Server {
 	t.Helper()
 	s, listener := assemble(t, edit)
@@ -98,7 +98,7 @@ func New(t testing.TB, edit ...func(*coderd.Options)) *Server {
 	return s
 }
 
-// Start makes a server that runs as `coder server` does.
+// Start creates a server that runs as `coder server` does.
 func Start(t testing.TB, edit ...func(*coderd.Options)) *Server {
 	t.Helper()
 	s, _ := assemble(t, edit)
@@ -144,13 +144,13 @@ func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener
 	return s, listener
 }
 
-// database is a new one whose queries are counted.
+// database creates a database whose queries are counted.
 func (s *Server) database() *database.DB {
 	s.T.Helper()
 	return traced(s.T, dbtest.New(s.T), s.Queries)
 }
 
-// Counted is db again, with all its queries counted.
+// Counted returns db with all its queries counted.
 func Counted(t testing.TB, db *database.DB) (*database.DB, *Queries) {
 	t.Helper()
 	q := &Queries{all: true}
@@ -177,7 +177,7 @@ func (s *Server) stop() {
 	}
 }
 
-// Keyring is one with a key of its own.
+// Keyring returns a ring with its own key.
 func Keyring(t testing.TB) *states.Keyring {
 	t.Helper()
 	key := make([]byte, 32)
@@ -197,8 +197,8 @@ func (s *Server) Exec(sql string, args ...any) {
 	}
 }
 
-// User is the id of a user, who is made when there is none of that name: tom is a template admin, olga an owner of the deployment, and
-// all others are members. They have no password.
+// User returns the id of a user, and creates the user if necessary: tom is a template admin, olga an owner of the
+// deployment, and all others are members. They have no password.
 func (s *Server) User(name string) uuid.UUID {
 	s.T.Helper()
 	s.mu.Lock()
@@ -220,7 +220,7 @@ func (s *Server) User(name string) uuid.UUID {
 	return id
 }
 
-// Session makes a session of a user, which ends after a week without use.
+// Session creates a session for a user, which ends after a week without use.
 func (s *Server) Session(user string) secret.Token {
 	s.T.Helper()
 	id, half := rand.Text()[:10], rand.Text()[:22]
@@ -229,7 +229,7 @@ func (s *Server) Session(user string) secret.Token {
 	return secret.Token(id + "-" + half)
 }
 
-// Token is the token of As for headers and cookies; "" for "".
+// Token returns the token that As uses, for headers and cookies; "" for "".
 func (s *Server) Token(user string) string {
 	s.T.Helper()
 	if user == "" {
@@ -247,20 +247,20 @@ func (s *Server) Token(user string) string {
 	return token.Reveal()
 }
 
-// As is the API as a user, always with the same session.
+// As returns a client for a user, always with the same session.
 func (s *Server) As(user string) *sdk.Client {
 	s.T.Helper()
 	return s.With(secret.Token(s.Token(user)))
 }
 
-// With is the API with a session, or with none when token is empty.
+// With returns a client with a session, or without one if token is empty.
 func (s *Server) With(token secret.Token) *sdk.Client {
 	c := sdk.New(s.URL, token, sdk.Options{})
 	s.T.Cleanup(c.HTTP().CloseIdleConnections)
 	return c
 }
 
-// Logged is what was written to Log.
+// Logged returns what was written to Log.
 func (s *Server) Logged() string { return s.log.String() }
 
 type log struct {
@@ -280,13 +280,13 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// Queries counts the queries of requests. What the server asks on its own account is counted by Counted only.
+// Queries counts the queries of requests. Only Counted also counts the server's own queries.
 type Queries struct {
 	all bool
 	n   atomic.Int64
 }
 
-// Count is how many there have been.
+// Count returns the number of queries so far.
 func (q *Queries) Count() int { return int(q.n.Load()) }
 
 // TraceQueryStart implements pgx.QueryTracer.
@@ -300,7 +300,7 @@ func (q *Queries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*Queries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Await waits until done reports true, for what another goroutine brings about. It fails the test after Patience.
+// Await waits until done reports true because of another goroutine. It fails the test after Patience.
 func Await(t testing.TB, what string, done func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)

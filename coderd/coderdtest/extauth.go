@@ -5,8 +5,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/extauth"
 )
 
-// GitHub is an edit for New: the server has a login with GitHub, called "github". It cannot be gone through; tests link accounts with
-// ExternalAuth.Link.
+// GitHub is an edit for New: the server has a login with GitHub, called "github". Tests cannot complete that login; they
+// link accounts with ExternalAuth.Link.
 func GitHub(opts *coderd.Options) {
 	const prefix, away = "CODER_EXTERNAL_AUTH_0_", "http://127.0.0.1:1"
 	providers, err := extauth.ParseEnv([]string{
@@ -14,7 +14,7 @@ func GitHub(opts *coderd.Options) {
 		prefix + "VALIDATE_URL=" + away, prefix + "TOKEN_URL=" + away, prefix + "AUTH_URL=" + away,
 	})
 	if err != nil {
-		panic(err) // the text above is wrong
+		panic(err) // the variables above are wrong
 	}
 	opts.ExternalAuth = providers
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// ServeRPC serves HTTP/2 without encryption on loopback, as RPCs are on the mesh. It returns the address.
+// ServeRPC serves unencrypted HTTP/2 on loopback, as RPCs are served on the mesh. It returns the address.
 func ServeRPC(t testing.TB, handler http.Handler) (url string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -19,7 +19,7 @@ func ServeRPC(t testing.TB, handler http.Handler) (url string) {
 	return server.URL
 }
 
-// RPCClient speaks HTTP/2 without encryption over connections that dial makes.
+// RPCClient returns a client for unencrypted HTTP/2 over connections that dial creates.
 func RPCClient(t testing.TB, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)

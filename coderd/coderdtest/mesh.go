@@ -23,29 +23,29 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// Member is a participant of the mesh from outside: everything goes through the server's routes and real sockets.
+// Member is an external participant of the mesh: all its traffic goes through the server's routes and real sockets.
 type Member struct {
 	T      testing.TB
 	Client *coordinator.Client
 	Node   *tailnet.Node // after Joined
 }
 
-// Joining is how a member joins.
+// Joining describes how a member joins.
 type Joining struct {
 	Kind coordinator.Kind
-	// Header has the credential.
+	// Header contains the credential.
 	Header  http.Header
 	Inbound tailnet.Inbound
-	// Name is what the hello asks to be introduced to.
+	// Name is the peer that the hello asks to be introduced to.
 	Name string
 }
 
-// AsAgent, and AsUser with a session's token, are how those two join.
+// AsAgent returns how an agent joins with its token.
 func AsAgent(token string) Joining {
 	return Joining{Kind: coordinator.KindAgent, Header: http.Header{sdk.AgentTokenHeader: {token}}, Inbound: tailnet.InboundAll}
 }
 
-// AsUser: see AsAgent.
+// AsUser returns how a user joins with a session's token.
 func AsUser(session string) Joining {
 	return Joining{Kind: coordinator.KindClient, Header: http.Header{sdk.SessionHeader: {session}}, Inbound: tailnet.InboundNone}
 }
@@ -91,7 +91,7 @@ func (m *Member) Joined() *Member {
 	return m
 }
 
-// Refusal waits for the end of a participant that is not let in.
+// Refusal waits for the end of a participant that is refused, and returns the code.
 func (m *Member) Refusal() fault.Code {
 	m.T.Helper()
 	ctx, cancel := context.WithTimeout(m.T.Context(), Patience)
@@ -107,7 +107,7 @@ func (m *Member) Dial(peer uuid.UUID, port uint16, limit time.Duration) (net.Con
 	return m.Node.Dial(ctx, "tcp", netip.AddrPortFrom(tailnet.Addr(peer), port))
 }
 
-// Serve has handle answer each connection to a port of the member's node.
+// Serve calls handle for each connection to a port of the member's node.
 func (m *Member) Serve(port uint16, handle func(net.Conn)) {
 	m.T.Helper()
 	l, err := m.Node.Listen(port)
@@ -129,10 +129,11 @@ func (m *Member) Serve(port uint16, handle func(net.Conn)) {
 	}()
 }
 
-// Echo sends back what comes in.
+// Echo sends back what it receives.
 func Echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
 
-// ProvisionerHeader is what a provisioner joins with: its name, and its credentials and tags as key and value by turns.
+// ProvisionerHeader returns the header that a provisioner joins with: its name, and its credentials and tags as alternating
+// keys and values.
 func ProvisionerHeader(name string, pairs ...string) http.Header {
 	h := http.Header{sdk.ProvisionerNameHeader: {name}}
 	for i := 0; i < len(pairs); i += 2 {
@@ -141,8 +142,8 @@ func ProvisionerHeader(name string, pairs ...string) http.Header {
 	return h
 }
 
-// JoinProvisioner starts a real provisioner, whose jobs run what their archive says (provisionerd/echo), and waits until the server has
-// welcomed or refused it.
+// JoinProvisioner starts a real provisioner, whose jobs run what their archive specifies (provisionerd/echo), and waits
+// until the server has welcomed or refused it.
 func (s *Server) JoinProvisioner(header http.Header) (*provisionerd.Participant, error) {
 	s.T.Helper()
 	exec := &echo.Executor{}
@@ -155,7 +156,7 @@ func (s *Server) JoinProvisioner(header http.Header) (*provisionerd.Participant,
 	}
 	s.T.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // its jobs are not waited for
+		cancel() // does not wait for its jobs
 		if err := errors.Join(d.Stop(ctx), exec.Close()); err != nil {
 			s.T.Errorf("stop provisioner: %v", err)
 		}
@@ -171,7 +172,8 @@ func (s *Server) JoinProvisioner(header http.Header) (*provisionerd.Participant,
 	}
 }
 
-// RunningAgent makes a workspace whose first build goes on, and joins its agent. edit may change the agent that the build describes.
+// RunningAgent creates a workspace whose first build keeps running, and joins its agent. edit may change the agent that the
+// build describes.
 func (s *Server) RunningAgent(owner, name string, template uuid.UUID, edit func(*provisionerpb.Agent)) (workspace, agent uuid.UUID, m *Member) {
 	s.T.Helper()
 	workspace, agent = s.Workspace(owner, name, template).ID, uuid.New()

@@ -31,7 +31,7 @@ type Daemon struct {
 	stream *connect.BidiStreamForClient[provisionerpb.DaemonMessage, provisionerpb.ServerMessage]
 }
 
-// Daemon is the server's provisioner, which joins at the first call.
+// Daemon returns the server's provisioner, which joins at the first call.
 func (s *Server) Daemon() *Daemon {
 	s.T.Helper()
 	return s.daemon()
@@ -58,7 +58,7 @@ func (s *Server) startDaemon() *Daemon {
 				return
 			}
 			switch m := m.GetMessage().(type) {
-			case *provisionerpb.ServerMessage_Welcome: // once a stream
+			case *provisionerpb.ServerMessage_Welcome: // once for each stream
 				close(welcomed)
 			case *provisionerpb.ServerMessage_Offer:
 				d.offers <- m.Offer
@@ -79,7 +79,7 @@ func (s *Server) startDaemon() *Daemon {
 			}
 		}
 	})
-	select { // from then on the queue counts with this daemon
+	select { // from then on the queue counts on this daemon
 	case <-welcomed:
 	case <-time.After(Patience):
 		t.Fatal("the test's provisioner was not welcomed")
@@ -88,7 +88,7 @@ func (s *Server) startDaemon() *Daemon {
 	return d
 }
 
-// send ignores errors: a broken stream shows where something is awaited from it.
+// send ignores errors: a broken stream shows when the test waits for a message from it.
 func (d *Daemon) send(m *provisionerpb.DaemonMessage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,7 +103,7 @@ func (d *Daemon) close() {
 	d.reader.Wait()
 }
 
-// Job is one that the daemon has accepted.
+// Job is a job that the daemon has accepted.
 type Job struct {
 	*provisionerpb.Offer
 	daemon *Daemon
@@ -115,7 +115,7 @@ func (d *Daemon) Ready() {
 	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: 1}}})
 }
 
-// Next takes the next job that there is.
+// Next accepts the next available job.
 func (d *Daemon) Next() *Job {
 	d.t.Helper()
 	d.Ready()
@@ -156,13 +156,13 @@ func (j *Job) Checkpoint(state string) {
 	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{State: []byte(state)}}})
 }
 
-// Changes reports what the job has begun or ended to change.
+// Changes reports which changes the job has begun or ended.
 func (j *Job) Changes(changes ...*provisionerpb.Change) {
 	j.daemon.t.Helper()
 	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Changes: changes}}})
 }
 
-// Resources reports what exists before the end.
+// Resources reports what exists before the job ends.
 func (j *Job) Resources(resources ...*provisionerpb.Resource) {
 	j.daemon.t.Helper()
 	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Resources{Resources: &provisionerpb.Resources{Resources: resources}}})
@@ -174,10 +174,10 @@ func (j *Job) Finish(result *provisionerpb.Result) {
 	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: result}})
 }
 
-// Token is the token of the agent that Resource makes.
+// Token returns the token of the agent that Resource creates.
 func Token(agent uuid.UUID) secret.Token { return secret.Token("token of " + agent.String()) }
 
-// Resource is one with an agent in it.
+// Resource returns a resource with one agent.
 func Resource(agent uuid.UUID) *provisionerpb.Resource {
 	return &provisionerpb.Resource{Type: "terraform_data", Name: "dev", DailyCost: 2, Agents: []*provisionerpb.Agent{{
 		Id: agent[:], Name: "main", Token: Token(agent).Reveal(), Os: "linux", Arch: "amd64", ConnectionTimeoutSeconds: 120,
@@ -186,7 +186,7 @@ func Resource(agent uuid.UUID) *provisionerpb.Resource {
 	}}}
 }
 
-// Built is the result of a build that succeeded.
+// Built returns the result of a successful build.
 func Built(state string, resources ...*provisionerpb.Resource) *provisionerpb.Result {
 	return &provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: []byte(state), Resources: resources}}}
 }

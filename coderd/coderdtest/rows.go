@@ -6,10 +6,10 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// The functions here write rows without a provisioner and without the services above the one that a test is about: a job has the status
-// that the test gives it.
+// The functions in this file write rows without a provisioner and without the services above the one under test: a job has
+// the status that the test gives it.
 
-// JobRow writes a job of ann's, whose source archive is empty.
+// JobRow writes a job of ann's with an empty source archive.
 func (s *Server) JobRow(kind sdk.JobType, status sdk.JobStatus) uuid.UUID {
 	s.T.Helper()
 	id, file := uuid.New(), s.File("ann")
@@ -37,7 +37,7 @@ func (s *Server) TemplateRow() (template, version uuid.UUID) {
 	return template, version
 }
 
-// WorkspaceRow writes a workspace without builds, of a template of its own.
+// WorkspaceRow writes a workspace without builds, with its own template.
 func (s *Server) WorkspaceRow(owner, name string) uuid.UUID {
 	s.T.Helper()
 	id := uuid.New()
@@ -66,7 +66,7 @@ func (s *Server) BuildRow(workspace uuid.UUID, transition sdk.Transition, status
 	return b
 }
 
-// AgentRow writes an agent called main of a build.
+// AgentRow writes an agent called main for a build.
 func (s *Server) AgentRow(b Build) uuid.UUID {
 	s.T.Helper()
 	resource, agent := uuid.New(), uuid.New()

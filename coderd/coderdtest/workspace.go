@@ -15,7 +15,7 @@ func (s *Server) File(owner string) uuid.UUID {
 	return id
 }
 
-// Version has tom upload and import a version of a template; nil for a new one. found is what the import finds in it.
+// Version makes tom upload and import a version of a template; nil creates a new one. found is what the import finds in it.
 func (s *Server) Version(template *uuid.UUID, found *provisionerpb.ImportResult) sdk.TemplateVersion {
 	s.T.Helper()
 	v, err := s.As("tom").CreateTemplateVersion(s.T.Context(), sdk.DefaultOrganization, sdk.CreateTemplateVersionRequest{
@@ -32,7 +32,7 @@ func (s *Server) Version(template *uuid.UUID, found *provisionerpb.ImportResult)
 	return v
 }
 
-// Template makes a template with one version.
+// Template creates a template with one version.
 func (s *Server) Template(name string, found *provisionerpb.ImportResult) sdk.Template {
 	s.T.Helper()
 	v := s.Version(nil, found)
@@ -43,7 +43,7 @@ func (s *Server) Template(name string, found *provisionerpb.ImportResult) sdk.Te
 	return t
 }
 
-// Workspace makes a workspace whose first build has not run yet.
+// Workspace creates a workspace whose first build has not run yet.
 func (s *Server) Workspace(owner, name string, template uuid.UUID, values ...sdk.ParameterValue) sdk.Workspace {
 	s.T.Helper()
 	ws, err := s.As(owner).CreateWorkspace(s.T.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateID: template, Name: name, RichParameterValues: values})
@@ -53,7 +53,7 @@ func (s *Server) Workspace(owner, name string, template uuid.UUID, values ...sdk
 	return ws
 }
 
-// Running makes a workspace and runs its first build, which leaves one agent.
+// Running creates a workspace and runs its first build, which leaves one agent.
 func (s *Server) Running(owner, name string, template uuid.UUID) (sdk.Workspace, uuid.UUID) {
 	s.T.Helper()
 	ws := s.Workspace(owner, name, template)
@@ -62,7 +62,7 @@ func (s *Server) Running(owner, name string, template uuid.UUID) (sdk.Workspace,
 	return s.Get(ws.ID), agent
 }
 
-// Get is a workspace that is not deleted, as an owner of the deployment sees it.
+// Get returns a workspace that is not deleted, as an owner of the deployment sees it.
 func (s *Server) Get(id uuid.UUID) sdk.Workspace {
 	s.T.Helper()
 	ws, err := s.As("olga").Workspace(s.T.Context(), id)
@@ -72,7 +72,7 @@ func (s *Server) Get(id uuid.UUID) sdk.Workspace {
 	return ws
 }
 
-// Build makes a build that has not run yet.
+// Build creates a build that has not run yet.
 func (s *Server) Build(owner string, workspace uuid.UUID, transition sdk.Transition, values ...sdk.ParameterValue) sdk.WorkspaceBuild {
 	s.T.Helper()
 	b, err := s.As(owner).CreateBuild(s.T.Context(), workspace, sdk.CreateBuildRequest{Transition: transition, RichParameterValues: values})
