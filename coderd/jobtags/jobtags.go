@@ -1,5 +1,5 @@
-// Package jobtags owns the rules for tags, which match jobs with provisioner daemons: which tags are valid, and when a daemon
-// may take a job. It knows no job, no daemon and no database; ClaimJob implements the same rule in SQL.
+// Package jobtags owns the rules for tags, which match jobs with provisioner daemons: which tags are valid, and when a
+// daemon may take a job. It knows no job, no daemon and no database; ClaimJob implements the same rule in SQL.
 package jobtags
 
 import (
@@ -16,21 +16,21 @@ import (
 // Tags that every job and every daemon has.
 const (
 	Scope = "scope" // Organization or User
-	Owner = "owner" // the user's id with scope=user, else empty
+	Owner = "owner" // the user's id with scope=user, otherwise empty
 
 	Organization = "organization"
 	User         = "user"
 )
 
-// Bounds of tags, in bytes and in number.
+// Bounds on the length of keys and values, in bytes, and on the number of tags.
 const (
 	maxKey   = 64
 	MaxValue = 256
 	maxTags  = 32
 )
 
-// Check returns a fault, Invalid, for tags that cannot be asked for: too many or too long ones, control characters, or a scope
-// that does not exist.
+// Check returns a fault, Invalid, for tags that a job cannot ask for: too many or too long ones, control characters, or a
+// scope that does not exist.
 func Check(tags map[string]string) error {
 	if len(tags) > maxTags {
 		return fault.New(fault.Invalid, "%d provisioner tags are too many: at most %d are allowed", len(tags), maxTags)
@@ -61,7 +61,7 @@ func Normal(tags map[string]string) map[string]string {
 	return out
 }
 
-// Own are the tags besides scope and owner.
+// Own returns the tags except scope and owner.
 func Own(tags map[string]string) map[string]string {
 	out := maps.Clone(tags)
 	delete(out, Scope)
@@ -69,8 +69,8 @@ func Own(tags map[string]string) map[string]string {
 	return out
 }
 
-// Matches reports whether a daemon may take a job: the job's tags are a subset of the daemon's, and a job without tags of its
-// own goes only to a daemon without. Both sets are Normal.
+// Matches reports whether a daemon may take a job: the job's tags are a subset of the daemon's, and a job without its own
+// tags goes only to a daemon without any. Both sets must be Normal.
 func Matches(job, daemon map[string]string) bool {
 	if len(Own(job)) == 0 && len(Own(daemon)) > 0 {
 		return false
@@ -78,7 +78,7 @@ func Matches(job, daemon map[string]string) bool {
 	return len(Lacking(job, daemon)) == 0
 }
 
-// Lacking are the job's tags that the daemon does not have, as k=v, in order.
+// Lacking returns the job's tags that the daemon does not have, as k=v, in order.
 func Lacking(job, daemon map[string]string) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(job)) {

@@ -1,5 +1,5 @@
-// Package lookup answers requests for what the database does not have. It stands between the database, which knows no answers, and
-// rbac, which knows no database.
+// Package lookup answers requests for objects that the database does not have. It sits between the database, which knows
+// nothing of responses, and rbac, which knows nothing of the database.
 package lookup
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 )
 
-// Fault is what a query that failed with err is answered with: a row that does not exist is not found, and every other error is
-// wrapped with what was being done. err must not be nil.
+// Fault returns the error for a query that failed with err: not found if the row does not exist, otherwise err wrapped with
+// doing. err must not be nil.
 func Fault(err error, resource rbac.Resource, doing string) error {
 	if database.IsNotFound(err) {
 		return rbac.NotFound(resource)
@@ -20,7 +20,8 @@ func Fault(err error, resource rbac.Resource, doing string) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Organization is the one that the path's {organization} names, by id or name. It does not ask whether the actor may read it.
+// Organization returns the organization that the path's {organization} names, by id or name. It does not check whether the
+// actor may read it.
 func Organization(r *http.Request, q *dbsqlc.Queries) (dbsqlc.Organization, error) {
 	org, err := q.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
 	if err != nil {

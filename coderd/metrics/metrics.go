@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// freshFor is how long the numbers are given again: several scrapers cost no more than one.
+	// freshFor is how long the numbers are reused: several scrapers cost no more than one.
 	freshFor = 10 * time.Second
 	// timeout bounds the queries of a scrape.
 	timeout = 5 * time.Second
@@ -41,7 +41,7 @@ type Collector struct {
 	db  *database.DB
 	log *slog.Logger
 
-	mu   sync.Mutex // held while the database is asked, so that it is asked by one scrape at a time
+	mu   sync.Mutex // held while the database is queried, so that one scrape at a time does so
 	last []prometheus.Metric
 	at   time.Time
 }
@@ -56,7 +56,8 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect asks the database, or answers as it did a few seconds ago. Without the database the numbers that it has are left out.
+// Collect queries the database, or repeats the numbers of a few seconds ago. Without the database it omits the numbers from
+// there.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	stat := c.db.Pool.Stat()
 	out <- gauge(connections, float64(stat.AcquiredConns()), "used")

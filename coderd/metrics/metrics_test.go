@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scrape is what Prometheus reads, without the help.
+// scrape returns what Prometheus reads, without the help lines.
 func scrape(t *testing.T, c prometheus.Collector) []string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Without the database there is still an answer, which says so.
+// Without the database a scrape still gets an answer, which reports that.
 func TestNoDatabase(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

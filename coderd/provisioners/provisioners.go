@@ -35,7 +35,7 @@ const (
 	queryTimeout = 10 * time.Second
 )
 
-// secretPrefix marks a key, so that it is recognized where it leaked.
+// secretPrefix marks a key, so that a leaked one can be recognized.
 const secretPrefix = "cmpk_"
 
 var (
@@ -43,10 +43,10 @@ var (
 	secretForm = regexp.MustCompile(`^` + secretPrefix + `[A-Za-z0-9]{43}$`)
 )
 
-// reserved are the names that lists show for the other ways to join.
+// reserved lists the names that lists show for the other ways to join.
 var reserved = map[string]bool{sdk.KeyBuiltIn: true, sdk.KeyUser: true, sdk.KeyPSK: true}
 
-// Options are what a Service needs. All are required.
+// Options configure a Service. All fields are required.
 type Options struct {
 	DB     *database.DB
 	PubSub pubsub.PubSub
@@ -62,14 +62,15 @@ type Service struct {
 // New returns the service.
 func New(opts Options) *Service { return &Service{opts: opts, log: opts.Logger} }
 
-// Key is one that a daemon has shown.
+// Key is a key that a daemon has presented.
 type Key struct {
 	ID   uuid.UUID
 	Name string
 	Tags map[string]string
 }
 
-// Authenticate says which key a secret belongs to. Its faults are Unauthenticated, and Unavailable when the database is away.
+// Authenticate returns the key that a secret belongs to. Its faults are Unauthenticated, and Unavailable when the database
+// is unavailable.
 func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -89,7 +90,7 @@ func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, er
 	return Key{ID: row.ID, Name: row.Name, Tags: tags}, err
 }
 
-// Existing returns those of the keys that have not been deleted.
+// Existing returns the given keys that have not been deleted.
 func (s *Service) Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -100,8 +101,8 @@ func (s *Service) Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, e
 	return existing, nil
 }
 
-// OnDeleted has fn called when a key may have been deleted, here or by another replica: with its id, or with uuid.Nil for "look
-// again". Calls come one at a time. cancel ends them without waiting.
+// OnDeleted registers fn to be called when a key may have been deleted, by this server or by another replica: with its id,
+// or with uuid.Nil for "look again". Calls come one at a time. cancel ends them without waiting.
 func (s *Service) OnDeleted(fn func(id uuid.UUID)) (cancel func()) {
 	return s.opts.PubSub.Subscribe(channelDeleted, func(payload string) {
 		id, err := uuid.Parse(payload)
@@ -119,7 +120,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}", rbac.Needs(rbac.Delete, rbac.ProvisionerKey), s.delete)
 }
 
-// may finds the organization in the path, if the actor may do the action to its keys.
+// may returns the organization in the path if the actor may perform the action on its keys.
 func (s *Service) may(r *http.Request, action rbac.Action) (dbsqlc.Organization, error) {
 	if err := httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerKey, uuid.Nil)); err != nil {
 		return dbsqlc.Organization{}, err

@@ -25,7 +25,8 @@ const (
 const (
 	every        = time.Hour
 	batchTimeout = 30 * time.Second
-	// fileGrace is for how long an archive is kept that no job refers to, at least: a job that does may be on its way.
+	// fileGrace is the minimum time that an archive without a job is kept: a job that refers to it may be about to be
+	// created.
 	fileGrace = 24 * time.Hour
 )
 
@@ -35,17 +36,17 @@ const (
 	maxLogs = 10 // jobs, of up to 160 000 lines each
 )
 
-// Options are what the service needs. DB and Logger are required.
+// Options configure the service. DB and Logger are required.
 type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
-	// States is of how many builds of each workspace the state is kept, the newest ones. 0 keeps all.
+	// States is the number of newest builds of each workspace whose states are kept. 0 keeps all.
 	States int
-	// Jobs is for how long logs of jobs, dry runs and imports without a template are kept after their end. 0 keeps all.
+	// Jobs is how long logs of jobs, dry runs and imports without a template are kept after their end. 0 keeps all.
 	Jobs time.Duration
 }
 
-// Service removes what is old once an hour.
+// Service removes old data once an hour.
 type Service struct {
 	opts Options
 	life context.Context // ends with Stop
@@ -60,7 +61,7 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Start begins to remove. It does not block.
+// Start starts the removal. It does not block.
 func (s *Service) Start() {
 	s.done = make(chan struct{})
 	go func() {
@@ -80,7 +81,7 @@ func (s *Service) Start() {
 	}()
 }
 
-// Stop ends what Start began and waits for it. It is idempotent, and works before Start.
+// Stop ends the removal and waits for it. It is idempotent, and works before Start.
 func (s *Service) Stop() {
 	s.stop()
 	if s.done != nil {
@@ -88,7 +89,7 @@ func (s *Service) Stop() {
 	}
 }
 
-// Run removes all that is old now, unless another server is doing so.
+// Run removes everything that is old now, unless another server is doing so.
 func (s *Service) Run(ctx context.Context) error {
 	before := time.Now().Add(-s.opts.Jobs)
 	kinds := []struct {
@@ -127,7 +128,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// batches removes batch by batch until nothing is left.
+// batches removes data batch by batch until nothing is left.
 func (s *Service) batches(ctx context.Context, remove func(context.Context, *dbsqlc.Queries) (int64, error)) (removed int64, err error) {
 	for {
 		var n int64

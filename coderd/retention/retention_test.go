@@ -35,7 +35,8 @@ func count(t *testing.T, w *coderdtest.Server, sql string, args ...any) (n int) 
 	return n
 }
 
-// The newest builds keep their states and the latest always does; asking for an older one says what became of it.
+// The newest builds keep their states and the latest build always does; a request for an older state is answered with what
+// happened to it.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	w, s, template := newWorld(t)
@@ -74,7 +75,7 @@ func TestStates(t *testing.T) {
 	if err := w.As("olga").BuildState(t.Context(), first, io.Discard); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("the first build's state: %v, want not found", err)
 	}
-	// A build goes on from the latest state.
+	// A build continues from the latest state.
 	w.Build("ann", ws.ID, sdk.TransitionStop)
 	job := w.Daemon().Next()
 	if got := string(job.Offer.GetWorkspaceBuild().GetState()); got != "state" {
@@ -83,8 +84,8 @@ func TestStates(t *testing.T) {
 	job.Finish(coderdtest.Built("state"))
 }
 
-// Logs of old jobs go, but not those of a workspace's latest build and of a template's active version. What became no template goes
-// with its archive, once; what is younger stays.
+// Logs of old jobs are removed, except those of a workspace's latest build and of a template's active version. An import
+// that did not become a template is removed with its archive, once; newer ones stay.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	w, s, template := newWorld(t)
@@ -94,7 +95,7 @@ func TestJobs(t *testing.T) {
 	w.Build("ann", ws.ID, sdk.TransitionStop)
 	w.Daemon().Next().Finish(coderdtest.Built("state"))
 	latest := w.Get(ws.ID).LatestBuild.Job.ID
-	left := w.Version(nil, &provisionerpb.ImportResult{}) // of no template
+	left := w.Version(nil, &provisionerpb.ImportResult{}) // without a template
 	file, dry := uuid.New(), uuid.New()
 	w.Exec(`INSERT INTO files (id, sha256, mimetype, data, created_by, created_at) VALUES ($1, 'x', 'application/x-tar', '', $2, now() - interval '40 days')`, file, w.User("ann"))
 	w.Exec(`INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, status, started_at, completed_at)
@@ -118,7 +119,7 @@ func TestJobs(t *testing.T) {
 	}
 
 	w.Exec(`UPDATE provisioner_jobs SET completed_at = now() - interval '31 days'`)
-	// One server at a time: while another is at it, this one leaves everything as it is.
+	// One server at a time: while another server removes data, this one changes nothing.
 	tx, err := w.DB.Pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +154,7 @@ func TestJobs(t *testing.T) {
 			t.Errorf("%d %s are left", n, what)
 		}
 	}
-	// What is there still works.
+	// The remaining data still works.
 	w.Build("ann", ws.ID, sdk.TransitionStart)
 	w.Daemon().Next().Finish(coderdtest.Built("state"))
 	if got := w.Get(ws.ID).LatestBuild.Status; got != sdk.WorkspaceRunning {

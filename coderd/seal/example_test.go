@@ -20,7 +20,7 @@ func ExampleSealer() {
 	}
 	var claims map[string]string
 	fmt.Println(sealer.Open("app", token, &claims), claims["workspace"])
-	fmt.Println(sealer.Open("login", token, &claims)) // a token is good for one purpose only
+	fmt.Println(sealer.Open("login", token, &claims)) // a token is valid for one purpose only
 	// Output:
 	// <nil> dev
 	// the token is not valid

@@ -19,21 +19,21 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// setting is the row that keeps the key. The first server of a deployment makes it.
+// setting is the row that keeps the key. The first server of a deployment creates it.
 const setting = "signing_key"
 
 const keyLength = 32
 
-// maxToken bounds what Open looks at, in bytes.
+// maxToken bounds the tokens that Open reads, in bytes.
 const maxToken = 4096
 
-// ErrInvalid says that a token is not one of this deployment's for this purpose, or that its time is over.
+// ErrInvalid reports that this deployment did not issue the token for this purpose, or that it has expired.
 var ErrInvalid = errors.New("the token is not valid")
 
 // Sealer holds the deployment's key. Safe for concurrent use.
 type Sealer struct{ key []byte }
 
-// Load reads the key, and makes one if there is none.
+// Load reads the key, and creates one if there is none.
 func Load(ctx context.Context, db *database.DB) (*Sealer, error) {
 	key := make([]byte, keyLength)
 	rand.Read(key) // never fails
@@ -47,7 +47,7 @@ func Load(ctx context.Context, db *database.DB) (*Sealer, error) {
 	return New(key)
 }
 
-// New is Load with a key of the caller's.
+// New does what Load does with a key from the caller.
 func New(key []byte) (*Sealer, error) {
 	if len(key) != keyLength {
 		return nil, fmt.Errorf("the signing key has %d bytes, want %d", len(key), keyLength)
@@ -55,13 +55,13 @@ func New(key []byte) (*Sealer, error) {
 	return &Sealer{key}, nil
 }
 
-// envelope is what is signed.
+// envelope is the signed content.
 type envelope struct {
 	Expires int64           `json:"e"` // Unix time
 	Data    json.RawMessage `json:"d"`
 }
 
-// Seal makes a token that says v, for one purpose and a lifetime. It fails only for what JSON cannot say.
+// Seal returns a token that contains v, for one purpose and a lifetime. It fails only if JSON cannot encode v.
 func (s *Sealer) Seal(purpose string, v any, lifetime time.Duration) (secret.Token, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Sealer) Seal(purpose string, v any, lifetime time.Duration) (secret.Tok
 	return secret.Token(encoding.EncodeToString(payload) + "." + encoding.EncodeToString(s.sum(purpose, payload))), nil
 }
 
-// Open reads what a token says into v. The error is ErrInvalid, whatever is wrong.
+// Open decodes a token's content into v. The error is ErrInvalid, whatever is wrong.
 func (s *Sealer) Open(purpose string, token secret.Token, v any) error {
 	text := token.Reveal()
 	if len(text) > maxToken {

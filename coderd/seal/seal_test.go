@@ -65,7 +65,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// TestLoad: every server of a deployment has the same key.
+// TestLoad checks that every server of a deployment has the same key.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

@@ -32,7 +32,7 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// Binaries are the slim binaries, unpacked once into a folder so that a download is a plain file copy by the kernel.
+// Binaries holds the slim binaries, unpacked once into a folder so that a download is a plain file copy by the kernel.
 type Binaries struct {
 	dir  string
 	log  *slog.Logger
@@ -109,7 +109,7 @@ func (b *Binaries) ready(name string, bin *binary) error {
 	return nil
 }
 
-// unpack finds or makes dir/name.<identity of the packed form>.<sha1 of the unpacked form>.
+// unpack finds or creates dir/name.<identity of the packed form>.<sha1 of the unpacked form>.
 func (bin *binary) unpack(dir, name string) error {
 	packed, err := dist.Open(bin.packed)
 	if err != nil {
@@ -152,8 +152,8 @@ func (bin *binary) unpack(dir, name string) error {
 	return os.Rename(temp.Name(), bin.path)
 }
 
-// identity tells packed files apart by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and length of what is
-// packed). Hashing the file would read all of it into memory at every start.
+// identity distinguishes packed files by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and length of the
+// unpacked data). Hashing the file would read all of it into memory at every start.
 func identity(packed fs.File) (string, error) {
 	info, err := packed.Stat()
 	if err != nil {
@@ -203,7 +203,7 @@ func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		}
 		defer packed.Close()
 		header.Set("Content-Encoding", "gzip")
-		http.ServeContent(w, r, "", time.Time{}, packed.(io.ReadSeeker)) // as every file of an embed.FS
+		http.ServeContent(w, r, "", time.Time{}, packed.(io.ReadSeeker)) // every file of an embed.FS is an io.ReadSeeker
 		return nil
 	}
 	file, err := os.Open(bin.path)
@@ -221,7 +221,7 @@ func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 
 func (b *Binaries) names() []string { return slices.Sorted(maps.Keys(b.each)) }
 
-// acceptsGzip reads Accept-Encoding: gzip counts unless its weight is 0.
+// acceptsGzip parses Accept-Encoding: gzip counts unless its weight is 0.
 func acceptsGzip(r *http.Request) bool {
 	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		coding, params, _ := strings.Cut(strings.TrimSpace(part), ";")

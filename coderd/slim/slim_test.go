@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// get asks for a binary as a client does, which has no automatic decompression.
+// get requests a binary as a client without automatic decompression does.
 func get(t *testing.T, b *slim.Binaries, name string, header map[string]string) (*http.Response, error) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/bin/"+name, nil)
@@ -92,7 +92,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 
-	// What was unpacked is found again after a restart, not unpacked anew.
+	// After a restart, unpacked files are found and not unpacked again.
 	again, err := slim.New(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
