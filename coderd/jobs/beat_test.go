@@ -35,8 +35,8 @@ func slot(n uint32) *provisionerpb.DaemonMessage {
 	return &provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: n}}}
 }
 
-// A lease ends the grace period after its daemon left, even when the daemon's last message was a Hello that the server
-// refused.
+// TestLeaseEndsAfterBrokenHello checks that a lease ends the grace period after its daemon left, even when the daemon's last
+// message was a Hello that the server refused.
 func TestLeaseEndsAfterBrokenHello(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]bool{"a daemon that leaves": false, "a daemon whose hello is broken": true} {
@@ -61,8 +61,8 @@ func TestLeaseEndsAfterBrokenHello(t *testing.T) {
 	}
 }
 
-// The database was unavailable when the daemon left, so the server could not record that. Once the database is back, the
-// daemon is offline, its job fails, and the next job of another daemon runs.
+// TestLeaseEndsAfterOutage checks a daemon that left while the database was unavailable, so that the server could not record
+// that. Once the database is back, the daemon is offline, its job fails, and the next job of another daemon runs.
 func TestLeaseEndsAfterOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -87,7 +87,8 @@ func TestLeaseEndsAfterOutage(t *testing.T) {
 	w.await(w.insert(nil), "succeeded")
 }
 
-// Another server gives up the jobs of a server that ended without notice, but not the jobs of a living one.
+// TestLeaseOfAnotherServer checks that another server gives up the jobs of a server that ended without notice, but not the
+// jobs of a living one.
 func TestLeaseOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -121,8 +122,8 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 	}
 }
 
-// A server that starts does not forget another server's daemons, however long they have been connected, and one that stops
-// signs off.
+// TestSecondServer checks that a server that starts does not forget another server's daemons, however long they have been
+// connected, and one that stops signs off.
 func TestSecondServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -152,7 +153,8 @@ func TestSecondServer(t *testing.T) {
 	}
 }
 
-// A daemon that cannot be given a job does not keep the others from theirs, and one whose row is gone is asked to reconnect.
+// TestBrokenDaemonStarvesNobody checks that a daemon that cannot be given a job does not keep the others from theirs, and
+// one whose row is gone is asked to reconnect.
 func TestBrokenDaemonStarvesNobody(t *testing.T) {
 	t.Parallel()
 	for name, beat := range map[string]time.Duration{"before the beat": time.Hour, "after the beat": 20 * time.Millisecond} {
@@ -176,7 +178,7 @@ func TestBrokenDaemonStarvesNobody(t *testing.T) {
 	}
 }
 
-// Sessions, leases and offers change while the dispatcher looks at them: for the race detector.
+// TestDispatchRace changes sessions, leases and offers while the dispatcher reads them, for the race detector.
 func TestDispatchRace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// The stream is cut repeatedly while a job runs, and the server is down for a while: no event is lost, duplicated or out of
-// order.
+// TestEventsExactlyOnceInOrder cuts the stream repeatedly while a job runs, and stops the server for a while: no event is
+// lost, duplicated or out of order.
 func TestEventsExactlyOnceInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -119,7 +119,8 @@ func TestKilledDaemonDeliversWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A daemon comes back without its disk: the job that had begun fails at once, and the one that had not begun waits again.
+// TestDaemonLostItsDisk checks that after a daemon comes back without its disk, the job that had begun fails at once, and
+// the one that had not begun waits again.
 func TestDaemonLostItsDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -193,7 +194,7 @@ func TestSecondStopInterrupts(t *testing.T) {
 	}
 }
 
-// The server bounds a flood of lines, logs that it did so, and keeps the errors at the end.
+// TestLogFlood checks that the server bounds a flood of lines, logs that it did so, and keeps the errors at the end.
 func TestLogFlood(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -41,7 +41,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// A server that was restarted counts the grace period from its start.
+// TestGraceAfterRestart checks that a server that was restarted counts the grace period from its start.
 func TestGraceAfterRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -60,8 +60,8 @@ func TestGraceAfterRestart(t *testing.T) {
 	w.await(id, "failed")
 }
 
-// A daemon that does not hear from its server for the grace period stops its job on its own: another daemon may have it by
-// then.
+// TestDaemonFencesItself checks that a daemon that does not hear from its server for the grace period stops its job on its
+// own: another daemon may have it by then.
 func TestDaemonFencesItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *jobs.Options) { d.Grace, d.Fence = 500*time.Millisecond, time.Minute })

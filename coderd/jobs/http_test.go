@@ -269,8 +269,8 @@ func follow(t *testing.T, s *httptest.Server, id uuid.UUID) (until func(what str
 	}
 }
 
-// While the database's disk is full, a job's reports wait at its provisioner, and followers of the log learn why. Once there
-// is space again the job ends with everything that it reported.
+// TestFullDiskIsToldToFollowers checks that while the database's disk is full, a job's reports wait at its provisioner, and
+// followers of the log learn why. Once there is space again the job ends with everything that it reported.
 func TestFullDiskIsToldToFollowers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -299,7 +299,8 @@ func TestFullDiskIsToldToFollowers(t *testing.T) {
 	w.await(id, "succeeded")
 }
 
-// A job waits because the database's disk is full: its followers learn why, and it begins when there is space again.
+// TestFullDiskIsToldToFollowersOfWaitingJobs checks that followers of a job that waits because the database's disk is full
+// learn why, and that the job begins when there is space again.
 func TestFullDiskIsToldToFollowersOfWaitingJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -319,7 +320,7 @@ func TestFullDiskIsToldToFollowersOfWaitingJobs(t *testing.T) {
 	w.await(id, "succeeded")
 }
 
-// The same when no provisioner can connect, because its session must be stored too.
+// TestFullDiskKeepsProvisionersAway checks the same when no provisioner can connect, because its session must be stored too.
 func TestFullDiskKeepsProvisionersAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

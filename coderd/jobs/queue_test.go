@@ -46,8 +46,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// One user's long queue does not block another user: they take turns, and jobs that people wait for still come before
-// automatic ones.
+// TestFairness checks that one user's long queue does not block another user: they take turns, and jobs that people wait for
+// still come before automatic ones.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -98,7 +98,8 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// With several slots, the next one goes to the user with the fewest running jobs, however late that user came.
+// TestFewestRunningFirst checks that with several slots, the next one goes to the user with the fewest running jobs, however
+// late that user came.
 func TestFewestRunningFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

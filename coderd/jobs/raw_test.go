@@ -141,7 +141,8 @@ func TestServerBoundsLogs(t *testing.T) {
 	}
 }
 
-// Lines without text fill a log too, and the reason why the job failed is still at its end.
+// TestServerBoundsEmptyLines checks that lines without text fill a log too, and the reason why the job failed is still at
+// its end.
 func TestServerBoundsEmptyLines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -164,7 +165,7 @@ func TestServerBoundsEmptyLines(t *testing.T) {
 	}
 }
 
-// The server refuses events of an ended lease with the reason, and they change nothing.
+// TestOldEpochIsRefused checks that the server refuses events of an ended lease with the reason, and they change nothing.
 func TestOldEpochIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *jobs.Options) { d.Grace = 200 * time.Millisecond })
@@ -207,8 +208,8 @@ func TestOldEpochIsRefused(t *testing.T) {
 	}
 }
 
-// A daemon that lost its access is cut: its running jobs fail with the reason and keep the state they reached, its offers
-// wait again.
+// TestCut checks that a daemon that lost its access is cut: its running jobs fail with the reason and keep the state they
+// reached, its offers wait again.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -243,8 +244,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A name belongs to one daemon: the server refuses another while the first is connected or holds a job, and tells it what to
-// do.
+// TestOneNameOneDaemon checks that a name belongs to one daemon: the server refuses another while the first is connected or
+// holds a job, and tells it what to do.
 func TestOneNameOneDaemon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -114,7 +114,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// A job whose result cannot be stored does not hang.
+// TestHandlerFails checks that a job whose result cannot be stored does not hang.
 func TestHandlerFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -169,7 +169,8 @@ func TestUnknownCallerIsRefused(t *testing.T) {
 	}, nil)
 }
 
-// Two replicas: one replica does not give up a daemon that is connected to the other, and a cancel reaches it.
+// TestTwoReplicas checks that a replica does not give up a daemon that is connected to another replica, and that a cancel
+// reaches the daemon.
 func TestTwoReplicas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *jobs.Options) { d.Grace = 200 * time.Millisecond })

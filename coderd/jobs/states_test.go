@@ -42,7 +42,8 @@ func (w *world) left(id uuid.UUID) (rows int) {
 	return rows
 }
 
-// A state that is larger than a message arrives whole: with a checkpoint, with a result, and over cut connections.
+// TestStatesInPieces checks that a state that is larger than a message arrives whole: with a checkpoint, with a result, and
+// over cut connections.
 func TestStatesInPieces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -71,7 +72,8 @@ func TestStatesInPieces(t *testing.T) {
 	}
 }
 
-// The daemon fetches a state that is too large for an offer. The server refuses another daemon's request for it.
+// TestStateOfAnOfferInPieces checks that the daemon fetches a state that is too large for an offer. The server refuses
+// another daemon's request for it.
 func TestStateOfAnOfferInPieces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -87,7 +89,8 @@ func TestStateOfAnOfferInPieces(t *testing.T) {
 	}
 }
 
-// The server refuses pieces that do not make the announced state, and names what the job had begun instead.
+// TestBadPieces checks that the server refuses pieces that do not make the announced state, and names what the job had begun
+// instead.
 func TestBadPieces(t *testing.T) {
 	t.Parallel()
 	for name, pieces := range map[string][]*provisionerpb.StatePiece{
@@ -120,7 +123,8 @@ func TestBadPieces(t *testing.T) {
 	}
 }
 
-// A job whose provisioner is lost names what it had begun; a job that reports its own end has done so itself.
+// TestLostJobNamesWhatItBegan checks that a job whose provisioner is lost names what it had begun; a job that reports its
+// own end has done so itself.
 func TestLostJobNamesWhatItBegan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -153,7 +157,8 @@ func TestLostJobNamesWhatItBegan(t *testing.T) {
 	}
 }
 
-// A daemon that was killed while sending a large state delivers what is on its disk: the changes, and the last whole state.
+// TestKilledWithStateInPieces checks that a daemon that was killed while sending a large state delivers what is on its disk:
+// the changes, and the last whole state.
 func TestKilledWithStateInPieces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -187,7 +192,7 @@ func TestKilledWithStateInPieces(t *testing.T) {
 	}, nil)
 }
 
-// A state above 64 MiB travels in both directions. Message limits do not bound it.
+// TestLargeState checks that a state above 64 MiB travels in both directions. Message limits do not bound it.
 func TestLargeState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

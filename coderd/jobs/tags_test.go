@@ -62,7 +62,7 @@ var truth = []struct {
 	{"a=1 b=2 c=3", "c=3 b=2 a=1", true},
 }
 
-// SQL, which claims jobs, and Go, which explains them, must match tags alike: as the table says.
+// TestTruthTable checks that SQL, which claims jobs, and Go, which explains them, match tags alike: as the table says.
 func TestTruthTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -111,7 +111,8 @@ func TestTruthTable(t *testing.T) {
 	}
 }
 
-// A job that names another user as its owner goes to its initiator's provisioners.
+// TestNobodySendsJobsToOthersProvisioners checks that a job that names another user as its owner goes to its initiator's
+// provisioners.
 func TestNobodySendsJobsToOthersProvisioners(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
