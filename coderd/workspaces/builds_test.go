@@ -79,7 +79,7 @@ func TestBuildRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// The state is carried over, even by builds that fail.
+// TestStateIsCarriedOver checks that the state is carried over, even by builds that fail.
 func TestStateIsCarriedOver(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -314,8 +314,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// The changes that an interrupted build began stay known until a build succeeds: to the build, to the next provisioner, and
-// across failed builds.
+// TestInterruptedBuildIsNotForgotten checks that the changes that an interrupted build began stay known until a build
+// succeeds: to the build, to the next provisioner, and across failed builds.
 func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Clients read the body of the answer to an extension: without a body they fail, although the deadline is set.
+// TestExtendAnswers checks that the answer to an extension has a body: clients read it, and fail without one although the
+// deadline is set.
 func TestExtendAnswers(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -44,7 +45,7 @@ func TestExtendAnswers(t *testing.T) {
 	}
 }
 
-// The server makes no workspace for a user who is being deleted.
+// TestWorkspaceOfDeletedUser checks that the server makes no workspace for a user who is being deleted.
 func TestWorkspaceOfDeletedUser(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -21,7 +21,8 @@ func needing(optional bool) *provisionerpb.ImportResult {
 	return found
 }
 
-// A workspace whose template requires a login cannot be made without it, and its builds get the token of its owner only.
+// TestBuildsTakeLogins checks that a workspace whose template requires a login cannot be made without it, and its builds get
+// the token of its owner only.
 func TestBuildsTakeLogins(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t, coderdtest.GitHub)
@@ -83,8 +84,8 @@ func TestBuildsTakeLogins(t *testing.T) {
 	}
 }
 
-// A token that has expired when the build's turn comes, and that cannot be renewed, fails the build, which tells the user
-// what to do.
+// TestLoginIsOver checks that a token that has expired when the build's turn comes, and that cannot be renewed, fails the
+// build, which tells the user what to do.
 func TestLoginIsOver(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t, coderdtest.GitHub)
@@ -101,7 +102,7 @@ func TestLoginIsOver(t *testing.T) {
 	}
 }
 
-// An optional login does not prevent a start.
+// TestOptionalLogin checks that an optional login does not prevent a start.
 func TestOptionalLogin(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t, coderdtest.GitHub)

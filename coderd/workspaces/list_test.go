@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Every status that a list can filter by is the one that the object shows.
+// TestListByStatus checks that every status that a list can filter by is the one that the object shows.
 func TestListByStatus(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -162,8 +162,8 @@ func BenchmarkList1000(b *testing.B) {
 	}
 }
 
-// One answer lists at most a thousand workspaces, whatever limit the client asks for, and its count includes all: clients
-// read page by page.
+// TestListIsBounded checks that one answer lists at most a thousand workspaces, whatever limit the client asks for, and its
+// count includes all: clients read page by page.
 func TestListIsBounded(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Only the workspace's owner sees masked values, and they survive builds that others begin.
+// TestMaskedParameters checks that only the workspace's owner sees masked values, and they survive builds that others begin.
 func TestMaskedParameters(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

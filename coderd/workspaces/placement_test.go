@@ -71,7 +71,7 @@ func regional() *provisionerpb.ImportResult {
 	}
 }
 
-// Tags that depend on parameters follow from the build's values and not from the defaults.
+// TestTagsOfParameters checks that tags that depend on parameters follow from the build's values and not from the defaults.
 func TestTagsOfParameters(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -102,7 +102,8 @@ func TestTagsOfParameters(t *testing.T) {
 	}
 }
 
-// Tags that cannot be known before a build runs fail the import, and the error names the place.
+// TestTagsThatCannotBeComputed checks that tags that cannot be known before a build runs fail the import, and the error
+// names the place.
 func TestTagsThatCannotBeComputed(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -112,7 +113,8 @@ func TestTagsThatCannotBeComputed(t *testing.T) {
 	}
 }
 
-// A build may ask for more tags than its template has, for itself and later builds, but never for different ones.
+// TestTagsOfBuild checks that a build may ask for more tags than its template has, for itself and later builds, but never
+// for different ones.
 func TestTagsOfBuild(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -159,7 +161,8 @@ func TestTagsOfBuild(t *testing.T) {
 	}
 }
 
-// The database holds no readable state; the people and jobs that may have the state get it as it was.
+// TestStateAtRest checks that the database holds no readable state; the people and jobs that may have the state get it as it
+// was.
 func TestStateAtRest(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// The server refuses an impossible start while the workspace still runs.
+// TestRestartIsCheckedBeforeTheStop checks that the server refuses an impossible start while the workspace still runs.
 func TestRestartIsCheckedBeforeTheStop(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -40,7 +40,7 @@ func TestRestartIsCheckedBeforeTheStop(t *testing.T) {
 	}
 }
 
-// The server begins the start itself: no client waits for the stop.
+// TestRestartStartsAgain checks that the server begins the start itself: no client waits for the stop.
 func TestRestartStartsAgain(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -73,7 +73,7 @@ func TestRestartStartsAgain(t *testing.T) {
 	}
 }
 
-// A stop that fails or is canceled is not followed by a start.
+// TestRestartEndsWithItsStop checks that a stop that fails or is canceled is not followed by a start.
 func TestRestartEndsWithItsStop(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -90,7 +90,8 @@ func TestRestartEndsWithItsStop(t *testing.T) {
 	}
 }
 
-// A stopped workspace starts at once, and a workspace whose start became impossible stays stopped.
+// TestRestartOfStopped checks that a stopped workspace starts at once, and a workspace whose start became impossible stays
+// stopped.
 func TestRestartOfStopped(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -115,7 +116,7 @@ func TestRestartOfStopped(t *testing.T) {
 	}
 }
 
-// A build reports which preset its parameters came from.
+// TestPresetOfBuild checks that a build reports which preset its parameters came from.
 func TestPresetOfBuild(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -66,7 +66,7 @@ func TestStartDue(t *testing.T) {
 	}
 }
 
-// On the days on which clocks are turned, a daily schedule still runs once.
+// TestScheduleWhenClocksAreTurned checks that on the days on which clocks are turned, a daily schedule still runs once.
 func TestScheduleWhenClocksAreTurned(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -119,7 +119,8 @@ func TestScheduleWhenClocksAreTurned(t *testing.T) {
 	}
 }
 
-// A schedule runs once on every day in every zone, at its local time or, if the clock skips that, at the end of the gap.
+// TestScheduleComesOnceADay checks that a schedule runs once on every day in every zone, at its local time or, if the clock
+// skips that, at the end of the gap.
 func TestScheduleComesOnceADay(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kathmandu"} {

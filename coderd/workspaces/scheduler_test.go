@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Many workspaces that cannot be stopped do not keep another running past its deadline.
+// TestAutostopIsNotStarved checks that many workspaces that cannot be stopped do not keep another running past its deadline.
 func TestAutostopIsNotStarved(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -43,7 +43,8 @@ func TestAutostopIsNotStarved(t *testing.T) {
 	}
 }
 
-// The server retries an automatic stop that failed, later each time, until the workspace is stopped or a person builds it.
+// TestFailedAutostopIsTriedAgain checks that the server retries an automatic stop that failed, later each time, until the
+// workspace is stopped or a person builds it.
 func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -91,7 +92,8 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A workspace's row describes its latest build as the builds and jobs do, whatever happened.
+// TestLatestBuildIsKept checks that a workspace's row describes its latest build as the builds and jobs do, whatever
+// happened.
 func TestLatestBuildIsKept(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

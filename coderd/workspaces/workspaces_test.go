@@ -47,7 +47,7 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
-// The whole life of a workspace.
+// TestLife runs through the whole life of a workspace.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -178,7 +178,7 @@ func call(t *testing.T, w *coderdtest.Server, who, method, path string, body, in
 	return resp.StatusCode
 }
 
-// Another member finds nothing; a template admin can read but not change.
+// TestOthers checks that another member finds nothing, and that a template admin can read but not change.
 func TestOthers(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
