@@ -101,7 +101,8 @@ func TestShutdownAndRevocation(t *testing.T) {
 	}
 }
 
-// A revocation that was announced while the listening connection was lost is found afterwards.
+// TestLostRevocationIsFound checks that the server finds a revocation that was announced while the listening connection was
+// lost.
 func TestLostRevocationIsFound(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)

@@ -18,7 +18,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// An agent gets the logins of its workspace's owner only, while it is admitted and the owner is active.
+// TestExternalAuth checks that an agent gets the logins of its workspace's owner only, while it is admitted and the owner is
+// active.
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)

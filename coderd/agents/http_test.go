@@ -168,7 +168,8 @@ func jsonNumber(n int64) string {
 	return string(data)
 }
 
-// The report of a start script is shown with the agent and in its log, until the agent connects.
+// TestStartupProblem checks that the report of a start script is shown with the agent and in its log, until the agent
+// connects.
 func TestStartupProblem(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)

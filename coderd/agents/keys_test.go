@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// An agent gets the key of its workspace's owner while it is admitted.
+// TestGitSSHKey checks that an agent gets the key of its workspace's owner while it is admitted.
 func TestGitSSHKey(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)

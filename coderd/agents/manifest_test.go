@@ -41,8 +41,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// An agent that connects while its build runs is admitted and gets no manifest until the build has described it. Then it is
-// notified.
+// TestManifestIsWholeOrWithheld checks that an agent that connects while its build runs is admitted and gets no manifest
+// until the build has described it. Then it is notified.
 func TestManifestIsWholeOrWithheld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -103,7 +103,7 @@ func TestManifestIsWholeOrWithheld(t *testing.T) {
 	told(say(&agentpb.Hello{Incarnation: uint64(b.Number) + 1}))
 }
 
-// A build's final report is complete, whatever its provisioner says.
+// TestFinalReportIsComplete checks that a build's final report is complete, whatever its provisioner says.
 func TestFinalReportIsComplete(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)

@@ -226,7 +226,7 @@ func TestListeningPorts(t *testing.T) {
 	}
 }
 
-// The server accepts an agent's report of its own paths only if it is plausible.
+// TestPaths checks that the server accepts an agent's report of its own paths only if it is plausible.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)

@@ -48,8 +48,8 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// Lines without text cost as much as others: a log of them is bounded in rows, notes what is left out, and is served page by
-// page.
+// TestEmptyLinesAreBounded checks that lines without text cost as much as others: a log of them is bounded in rows, notes
+// what is left out, and is served page by page.
 func TestEmptyLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)

@@ -125,7 +125,8 @@ func resourceIDs(t *testing.T, w *world, job uuid.UUID) []uuid.UUID {
 	return ids
 }
 
-// A build does not mark an agent disconnected that stayed connected throughout.
+// TestNextBuildKeepsALivingConnection checks that a build does not mark an agent disconnected that stayed connected
+// throughout.
 func TestNextBuildKeepsALivingConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
