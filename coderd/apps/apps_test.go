@@ -366,7 +366,7 @@ func TestParseWildcard(t *testing.T) {
 	}
 }
 
-// The pattern leads to the port that it names, as the proxy parses it, or it is empty.
+// TestPortURL checks that the pattern leads to the port that it names, as the proxy parses it, or it is empty.
 func TestPortURL(t *testing.T) {
 	t.Parallel()
 	access := &url.URL{Scheme: "http", Host: "coder.example.com"}

@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Without the database a scrape still gets an answer, which reports that.
+// TestNoDatabase checks that without the database a scrape still gets an answer, which reports that.
 func TestNoDatabase(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -35,8 +35,8 @@ func count(t *testing.T, w *coderdtest.Server, sql string, args ...any) (n int) 
 	return n
 }
 
-// The newest builds keep their states and the latest build always does; a request for an older state is answered with what
-// happened to it.
+// TestStates checks that the newest builds keep their states and the latest build always does; a request for an older state
+// is answered with what happened to it.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	w, s, template := newWorld(t)
@@ -84,8 +84,8 @@ func TestStates(t *testing.T) {
 	job.Finish(coderdtest.Built("state"))
 }
 
-// Logs of old jobs are removed, except those of a workspace's latest build and of a template's active version. An import
-// that did not become a template is removed with its archive, once; newer ones stay.
+// TestJobs checks that logs of old jobs are removed, except those of a workspace's latest build and of a template's active
+// version. An import that did not become a template is removed with its archive, once; newer ones stay.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	w, s, template := newWorld(t)

@@ -25,8 +25,8 @@ func (b *builds) dump() string {
 	return text
 }
 
-// The first start encrypts private SSH keys of an older release. They follow a new key, and can be opened only in their own
-// row.
+// TestSSHKeysAtRest checks that the first start encrypts private SSH keys of an older release. They follow a new key, and
+// can be opened only in their own row.
 func TestSSHKeysAtRest(t *testing.T) {
 	t.Parallel()
 	b, log := newBuilds(t), slog.New(slog.DiscardHandler)
@@ -75,8 +75,8 @@ func TestSSHKeysAtRest(t *testing.T) {
 	}
 }
 
-// An operator can continue without a key that is lost for good: the states under it stay as they are and report that, SSH
-// keys are created again, and data under other keys is untouched.
+// TestForget checks that an operator can continue without a key that is lost for good: the states under it stay as they are
+// and report that, SSH keys are created again, and data under other keys is untouched.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	b, log := newBuilds(t), slog.New(slog.DiscardHandler)

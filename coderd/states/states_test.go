@@ -240,7 +240,7 @@ func (b *builds) state(id uuid.UUID) []byte {
 	return state
 }
 
-// Keys change without losing a state, whatever state a row is in.
+// TestRotation checks that keys change without losing a state, whatever state a row is in.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	b, log := newBuilds(t), slog.New(slog.DiscardHandler)

@@ -42,7 +42,8 @@ func raw(t *testing.T, w *coderdtest.Server, as, method, path string, body any) 
 	return res.StatusCode, fields
 }
 
-// The server refuses a setting that it does not keep by name, and never answers 200 and drops it.
+// TestFixedSettings checks that the server refuses a setting that it does not keep and names it: it never answers 200 and
+// drops the setting.
 func TestFixedSettings(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -103,7 +104,7 @@ func TestFixedSettings(t *testing.T) {
 	}
 }
 
-// Clients written in Go send a missing id as zeros.
+// TestZeroTemplate checks that zeros count as a missing id, because clients written in Go send them.
 func TestZeroTemplate(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -117,7 +118,7 @@ func TestZeroTemplate(t *testing.T) {
 	}
 }
 
-// An app that would run a script in the dashboard fails its template's import, with the reason.
+// TestUnsafeApp checks that an app that would run a script in the dashboard fails its template's import, with the reason.
 func TestUnsafeApp(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

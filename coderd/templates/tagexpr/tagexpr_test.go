@@ -118,7 +118,7 @@ func stored(t *testing.T, p *tagexpr.Program) *tagexpr.Program {
 	return &back
 }
 
-// Text that doubles with every local does not exhaust memory.
+// TestBomb checks that text that doubles with every local does not exhaust memory.
 func TestBomb(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder
@@ -136,7 +136,8 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// Numbers that take a gigabyte to write out, given as answers, are refused wherever text becomes a number.
+// TestHugeNumbers checks that numbers that take a gigabyte to write out, given as answers, are refused wherever text becomes
+// a number.
 func TestHugeNumbers(t *testing.T) {
 	t.Parallel()
 	for _, expression := range []string{
