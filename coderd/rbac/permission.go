@@ -6,8 +6,8 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Permission is what a route declares. It is checked before the route's handler runs, without knowing the object; the
-// handler asks May with the object itself. The zero value is no declaration: a route may not have it.
+// Permission is what a route declares. It is checked before the route's handler runs, without knowledge of the object; the
+// handler then calls May with the object itself. The zero value declares nothing, and no route may have it.
 type Permission struct {
 	kind     permissionKind
 	action   Action
@@ -24,13 +24,13 @@ const (
 )
 
 var (
-	// Public is open to everybody; the request is not authenticated.
+	// Public is open to all; the request is not authenticated.
 	Public = Permission{kind: public}
 	// SignedIn is open to every user.
 	SignedIn = Permission{kind: signedIn}
 )
 
-// Needs asks for the right to do action to at least some object of the kind. It panics when the table has no such row.
+// Needs returns the permission to do action to at least some object of the kind. It panics if the table has no such row.
 func Needs(action Action, resource Resource) Permission {
 	if _, ok := table[resource][action]; !ok {
 		panic(fmt.Sprintf("rbac: the permission table has no row for %s %s", action, resource))
@@ -38,13 +38,13 @@ func Needs(action Action, resource Resource) Permission {
 	return Permission{needs, action, resource}
 }
 
-// Declared reports whether the permission says anything.
+// Declared reports whether the permission is not the zero value.
 func (p Permission) Declared() bool { return p.kind != undeclared }
 
-// IsPublic reports whether it needs no sign-in.
+// IsPublic reports whether the permission requires no sign-in.
 func (p Permission) IsPublic() bool { return p.kind == public }
 
-// Check returns nil when the actor may use the route, else a fault.
+// Check returns nil if the actor may use the route, else a fault.
 func (p Permission) Check(a Actor) error {
 	switch {
 	case p.kind == public:

@@ -21,7 +21,7 @@ const (
 	Read    Action = "read"
 	Update  Action = "update"
 	Delete  Action = "delete"
-	Manage  Action = "manage"  // decide over an account: its status and roles
+	Manage  Action = "manage"  // administer an account: its status and roles
 	Connect Action = "connect" // reach into: a shell, ports, apps
 )
 
@@ -49,38 +49,39 @@ const (
 	WorkspaceState     Resource = "workspace state" // Terraform's: holds credentials
 )
 
-// The stored roles. Everyone is a member besides.
+// The stored roles. Every user is also a member.
 const (
 	RoleOwner         = "owner"
 	RoleTemplateAdmin = "template-admin"
 )
 
-// Object is what an action is done to.
+// Object is the target of an action.
 type Object struct {
 	Resource Resource
-	Owner    uuid.UUID // zero: the deployment's
+	Owner    uuid.UUID // zero if it belongs to the deployment
 }
 
-// Of is the object of kind r that owner owns; uuid.Nil for the deployment's.
+// Of returns the object of kind r that owner owns; uuid.Nil means that it belongs to the deployment.
 func Of(r Resource, owner uuid.UUID) Object { return Object{Resource: r, Owner: owner} }
 
-// Actor is who acts. The zero value is not signed in, and may do nothing.
+// Actor is the user or workspace that acts. The zero value is not signed in, and may do nothing.
 type Actor struct {
 	UserID   uuid.UUID
 	Username string
 	Roles    []string // stored roles, without member
-	KeyID    string   // public half of the token that was shown
+	KeyID    string   // public half of the token that was sent
 
-	// FromWorkspace says that the token is the one given to a workspace. The workspace's template can read it, so it never
-	// carries an owner's powers over others, and cannot make or change credentials.
+	// FromWorkspace reports that the token was issued to a workspace. The workspace's template can read it, so it never
+	// carries an owner's powers over others, and cannot create or change credentials.
 	FromWorkspace bool
 }
 
 // SignedIn reports whether the actor is a user.
 func (a Actor) SignedIn() bool { return a.UserID != uuid.Nil }
 
-// May returns nil when the actor may do it. Otherwise a fault: Unauthenticated for the zero Actor, NotFound when the actor may not
-// even know the object, Forbidden when it is visible and only this action is refused.
+// May returns nil if the actor may do the action to the object. Otherwise it returns a fault: Unauthenticated for the zero
+// Actor, NotFound if the actor must not know that the object exists, and Forbidden if the object is visible and only this
+// action is refused.
 func (a Actor) May(action Action, object Object) error {
 	if !a.SignedIn() {
 		return fault.New(fault.Unauthenticated, "You are not signed in.")
@@ -95,12 +96,12 @@ func (a Actor) May(action Action, object Object) error {
 	return forbidden(action, object.Resource)
 }
 
-// Sees reports whether the actor may read every object of the kind, of any owner. It decides the extent of a list.
+// Sees reports whether the actor may read every object of the kind, regardless of owner. It decides the extent of a list.
 func (a Actor) Sees(resource Resource) bool {
 	return a.SignedIn() && a.allowed(Read, resource, false)
 }
 
-// NotFound is the answer about an object that does not exist, and about one that the actor may not see: they must not differ.
+// NotFound returns the answer about an object that does not exist, or that the actor may not see: the two must not differ.
 func NotFound(resource Resource) error {
 	return fault.New(fault.NotFound, "This %s does not exist, or you do not have access to it.", resource)
 }

@@ -21,7 +21,7 @@ var (
 	memberInside  = rbac.Actor{UserID: self, FromWorkspace: true}
 )
 
-// TestMay is the permission table as seen from outside: who, what, whose, and the answer. The code "" is yes.
+// TestMay checks the permission table as seen from outside: actor, action, owner and answer. The code "" means allowed.
 func TestMay(t *testing.T) {
 	t.Parallel()
 	const (
@@ -37,17 +37,17 @@ func TestMay(t *testing.T) {
 
 		nobody, member, templateAdmin, owner, ownerInside fault.Code
 	}{
-		// A member and their own.
+		// A member and their own objects.
 		{rbac.Read, rbac.User, self, signIn, yes, yes, yes, yes},
 		{rbac.Update, rbac.User, self, signIn, yes, yes, yes, refused},
-		{rbac.Manage, rbac.User, self, signIn, refused, refused, yes, refused}, // nobody raises themselves
+		{rbac.Manage, rbac.User, self, signIn, refused, refused, yes, refused}, // users cannot raise their own privileges
 		{rbac.Delete, rbac.User, self, signIn, refused, refused, yes, refused},
-		{rbac.Create, rbac.APIKey, self, signIn, yes, yes, yes, refused}, // a stolen workspace token makes no other
+		{rbac.Create, rbac.APIKey, self, signIn, yes, yes, yes, refused}, // a stolen workspace token cannot create another
 		{rbac.Read, rbac.APIKey, self, signIn, yes, yes, yes, yes},
 		{rbac.Delete, rbac.APIKey, self, signIn, yes, yes, yes, refused},
 		{rbac.Update, rbac.SSHKey, self, signIn, yes, yes, yes, refused},
 		{rbac.Read, rbac.ExternalAuth, self, signIn, yes, yes, yes, yes},
-		{rbac.Update, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused}, // a template does not sign its owner in elsewhere
+		{rbac.Update, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused}, // a template cannot sign its owner in elsewhere
 		{rbac.Delete, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused},
 		{rbac.Create, rbac.Workspace, self, signIn, yes, yes, yes, yes},
 		{rbac.Connect, rbac.Workspace, self, signIn, yes, yes, yes, yes},
@@ -57,7 +57,7 @@ func TestMay(t *testing.T) {
 		{rbac.Read, rbac.WorkspaceState, self, signIn, invisible, invisible, yes, invisible},
 		{rbac.Connect, rbac.Mesh, self, signIn, yes, yes, yes, yes},
 
-		// The attacker: a member, and what is somebody else's.
+		// The attacker: a member, and another user's objects.
 		{rbac.Read, rbac.User, other, signIn, invisible, invisible, yes, invisible},
 		{rbac.Update, rbac.User, other, signIn, invisible, invisible, yes, invisible},
 		{rbac.Manage, rbac.User, other, signIn, invisible, invisible, yes, invisible},
@@ -77,7 +77,7 @@ func TestMay(t *testing.T) {
 		{rbac.Update, rbac.WorkspaceState, other, signIn, invisible, invisible, yes, invisible},
 		{rbac.Read, rbac.OrganizationMember, other, signIn, yes, yes, yes, yes},
 
-		// The deployment's.
+		// The deployment's objects.
 		{rbac.Read, rbac.Template, uuid.Nil, signIn, yes, yes, yes, yes},
 		{rbac.Create, rbac.Template, uuid.Nil, signIn, refused, yes, yes, yes},
 		{rbac.Update, rbac.TemplateVersion, uuid.Nil, signIn, refused, yes, yes, yes},
@@ -94,7 +94,7 @@ func TestMay(t *testing.T) {
 		{rbac.Read, rbac.Mesh, uuid.Nil, signIn, invisible, invisible, yes, invisible},
 		{rbac.Read, rbac.Organization, uuid.Nil, signIn, yes, yes, yes, yes},
 
-		// What the table does not know, nobody may do.
+		// No actor may do what the table does not list.
 		{rbac.Connect, rbac.Template, uuid.Nil, signIn, refused, refused, refused, refused},
 		{rbac.Read, rbac.Resource("unknown"), uuid.Nil, signIn, invisible, invisible, invisible, invisible},
 	} {
@@ -113,7 +113,7 @@ func TestMay(t *testing.T) {
 	}
 }
 
-// TestNobodyOwnsNothing: the zero actor is not the owner of the deployment's objects, though both ids are zero.
+// TestNobodyOwnsNothing checks that the zero actor does not own the deployment's objects, although both ids are zero.
 func TestNobodyOwnsNothing(t *testing.T) {
 	t.Parallel()
 	for _, a := range []rbac.Actor{{}, {Roles: []string{rbac.RoleOwner}}, {FromWorkspace: true}} {
@@ -129,7 +129,7 @@ func TestNobodyOwnsNothing(t *testing.T) {
 	}
 }
 
-// TestRefusalsDoNotTell: what is not there and what may not be seen are answered alike.
+// TestRefusalsDoNotTell checks that missing objects and invisible ones get the same answer.
 func TestRefusalsDoNotTell(t *testing.T) {
 	t.Parallel()
 	got, want := member.May(rbac.Delete, rbac.Of(rbac.Workspace, other)), rbac.NotFound(rbac.Workspace)

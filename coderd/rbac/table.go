@@ -11,11 +11,11 @@ const (
 
 func (s scope) covers(isOwn bool) bool { return s == all || s == own && isOwn }
 
-// grant is one cell row of the table: what the roles below owner may do. A template admin is a member too.
+// grant is one row of the table: what the roles below owner may do. A template admin is also a member.
 type grant struct {
 	member        scope
 	templateAdmin scope
-	personal      bool // not with the token of a workspace
+	personal      bool // not with a workspace's token
 }
 
 // table is the permission table. An action that is not listed for a resource does not exist, not even for owners.
