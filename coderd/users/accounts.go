@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// maxPage bounds a list.
+// maxPage is the most users that one page of a list contains.
 const maxPage = 100
 
 func (s *Service) hasFirst(w http.ResponseWriter, r *http.Request) error {
@@ -36,7 +36,7 @@ func (s *Service) createFirst(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	// Asked again when it counts; here it spares the hash.
+	// The insert checks this again authoritatively; the check here saves the hash.
 	if exists, err := s.db.HasUsers(r.Context()); err != nil || exists {
 		return firstTaken(err)
 	}
@@ -62,7 +62,7 @@ func firstTaken(err error) error {
 	return fault.New(fault.Conflict, "The first user already exists.").WithDetail("Sign in, or ask an owner for an account.")
 }
 
-// CreateOwner adds an owner, for an operator who has the database but no account.
+// CreateOwner adds an owner. It is for operators who have access to the database but no account.
 func (s *Service) CreateOwner(ctx context.Context, req sdk.CreateFirstUserRequest) (uuid.UUID, error) {
 	user, err := s.insert(ctx, newUser{
 		Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: sdk.LoginPassword,
@@ -93,16 +93,16 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	return s.write(w, r, http.StatusCreated, user)
 }
 
-// newUser is an account to be made.
+// newUser is an account to be created.
 type newUser struct {
 	Email, Username, Name, Password string
 	LoginType                       sdk.LoginType
 	Status                          sdk.UserStatus
 	Roles                           []string
-	First                           bool // only if there is none
+	First                           bool // only if no user exists
 }
 
-// insert checks and stores a new user, with a key pair for git.
+// insert validates and stores a new user, with a key pair for Git.
 func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 	n.Email, n.Username, n.Name = strings.TrimSpace(n.Email), strings.TrimSpace(n.Username), strings.TrimSpace(n.Name)
 	f := fault.New(fault.Invalid, "The account cannot be created.")
@@ -151,7 +151,7 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 	return user, taken(err)
 }
 
-// taken is the fault for a name or address that another user has.
+// taken returns the fault for a name or address that another user has.
 func taken(err error) error {
 	switch {
 	case database.IsUniqueViolation(err, "users_username"):
@@ -204,7 +204,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// parseSearch reads a search like "status:active role:owner name".
+// parseSearch parses a search such as "status:active role:owner name".
 func parseSearch(q string) (dbsqlc.ListUsersParams, error) {
 	p := dbsqlc.ListUsersParams{Statuses: []string{}}
 	terms, err := httpapi.ParseSearch(q, "name", "search", "status+", "role")
@@ -240,7 +240,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := keepOwner(ctx, q, user); err != nil {
 			return err
 		}
-		if _, err := q.LockUser(ctx, user.ID); err != nil { // keepOwner has seen them: they are there
+		if _, err := q.LockUser(ctx, user.ID); err != nil { // keepOwner has seen the row, so it exists
 			return err
 		}
 		n, err := q.CountLivingWorkspaces(ctx, user.ID)

@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// TestAttacker: a member does not learn of another user, and changes nothing of theirs.
+// TestAttacker checks that a member learns nothing about another user and changes nothing of theirs.
 func TestAttacker(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -44,10 +44,10 @@ func TestAttacker(t *testing.T) {
 			exists("PUT", "/profile", sdk.UpdateUserProfileRequest{Username: "x"})
 			exists("PUT", "/password", sdk.UpdateUserPasswordRequest{Password: "An0ther-Password"})
 		}
-		// Another's key is not found among one's own.
+		// Another user's key is not found among one's own.
 		attacker.want(404, "GET", "users/me/keys/"+key, nil)
 		attacker.want(404, "DELETE", "users/me/keys/"+key, nil)
-		// What no member may do, to anybody.
+		// What no member may do to any user.
 		attacker.want(403, "POST", "users", sdk.CreateUserRequest{Email: "x@example.com", Username: "x", Password: password})
 		attacker.want(403, "PUT", "users/me/roles", sdk.UpdateRolesRequest{Roles: []string{"owner"}})
 		attacker.want(403, "PUT", "users/alice/status/suspend", nil)
@@ -56,7 +56,7 @@ func TestAttacker(t *testing.T) {
 		if list.Count != 0 {
 			t.Errorf("%s lists %+v", attacker.name, list)
 		}
-		// The minimum about a member: who it is, not the address.
+		// The minimum about a member: the name, without the address.
 		member := call[sdk.OrganizationMember](attacker, 200, "GET", "organizations/default/members/alice", nil)
 		if member.Username != "alice" || member.Email != "" || len(member.GlobalRoles) != 0 {
 			t.Errorf("%s reads the member %+v", attacker.name, member)
@@ -65,7 +65,7 @@ func TestAttacker(t *testing.T) {
 			t.Errorf("%s lists others' tokens: %+v", attacker.name, tokens)
 		}
 	}
-	// And alice is as before.
+	// And alice is unchanged.
 	if me := call[sdk.User](alice, 200, "GET", "users/me", nil); me.Username != "alice" {
 		t.Errorf("alice: %+v", me)
 	}
@@ -87,11 +87,11 @@ func TestPassword(t *testing.T) {
 	const fresh = "Staple-Battery-7-Horse"
 	alice.want(400, "PUT", "users/me/password", sdk.UpdateUserPasswordRequest{OldPassword: "wrong", Password: fresh})
 	alice.want(204, "PUT", "users/me/password", sdk.UpdateUserPasswordRequest{OldPassword: password, Password: fresh})
-	alice.want(200, "GET", "users/me", nil) // who changed it stays signed in
+	alice.want(200, "GET", "users/me", nil) // the session that changed it stays signed in
 	other.want(401, "GET", "users/me", nil)
 	a.nobody().want(401, "POST", "users/login", sdk.LoginRequest{Email: "alice@example.com", Password: password})
 	a.nobody().want(201, "POST", "users/login", sdk.LoginRequest{Email: "alice@example.com", Password: fresh})
-	// An owner gives another a new one without knowing the old. API tokens end when that is asked for.
+	// An owner sets another user's password without knowing the old one. API tokens end if the request asks for it.
 	token := call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{}).Key
 	program := person{a, "alice's program", alice.id, token}
 	owner.want(204, "PUT", "users/alice/password", sdk.UpdateUserPasswordRequest{Password: fresh + "!"})
@@ -100,7 +100,7 @@ func TestPassword(t *testing.T) {
 	program.want(401, "GET", "users/me", nil)
 	a.login("alice@example.com")
 	alice.want(401, "GET", "users/me", nil)
-	// And so does the operator.
+	// So can the operator.
 	if err := a.Users.ResetPassword(t.Context(), "admin", fresh); err != nil {
 		t.Error(err)
 	}
@@ -151,7 +151,7 @@ func TestProfileAndList(t *testing.T) {
 	}
 }
 
-// A page after an id is refused: a client that pages by it would read the first page for ever.
+// TestAfterID checks that paging by id is refused: a client that pages by it would read the first page forever.
 func TestAfterID(t *testing.T) {
 	t.Parallel()
 	owner := newAPI(t).first()
@@ -186,7 +186,7 @@ func TestSSHKey(t *testing.T) {
 	if got := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey()))); got != second.PublicKey || got != pair.Public {
 		t.Errorf("the private key is not the public one's: %q", got)
 	}
-	a.Exec("DELETE FROM git_ssh_keys") // an account that was made without
+	a.Exec("DELETE FROM git_ssh_keys") // an account that was created without a key
 	if _, err := a.Users.SSHKey(t.Context(), a.DB.Queries, alice.id); err != nil {
 		t.Error(err)
 	}

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const password = "Correct-Horse-9-Battery"
 
-// accessURL makes the server's cookies those of HTTPS.
+// accessURL makes the server set the cookies that it uses with HTTPS.
 const accessURL = "https://mesh.example.com"
 
 // api is a server without users, for one test.
@@ -49,7 +49,7 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// wasRevoked reports, and forgets, whether something was taken away from a user.
+// wasRevoked reports whether a user lost a right, and forgets it.
 func (a *api) wasRevoked(id uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,7 +66,7 @@ type person struct {
 	token string
 }
 
-// send makes a request and returns the answer's status and body.
+// send makes a request and returns the status and body of the answer.
 func (p person) send(method, path string, body any) (int, []byte) {
 	p.t.Helper()
 	var payload io.Reader = http.NoBody
@@ -98,7 +98,7 @@ type raw struct {
 	data []byte
 }
 
-// want makes a request that must be answered with the status.
+// want makes a request and fails the test unless the answer has the status.
 func (p person) want(status int, method, path string, body any) []byte {
 	p.t.Helper()
 	got, text := p.send(method, path, body)
@@ -108,7 +108,7 @@ func (p person) want(status int, method, path string, body any) []byte {
 	return text
 }
 
-// call is want, with the answer decoded.
+// call is like want, and decodes the answer.
 func call[T any](p person, status int, method, path string, body any) (out T) {
 	p.t.Helper()
 	text := p.want(status, method, path, body)
@@ -120,7 +120,7 @@ func call[T any](p person, status int, method, path string, body any) (out T) {
 
 func (a *api) nobody() person { return person{api: a, name: "nobody"} }
 
-// first sets the deployment up and signs its owner in.
+// first sets up the deployment and signs its owner in.
 func (a *api) first() person {
 	a.t.Helper()
 	made := call[sdk.CreateFirstUserResponse](a.nobody(), 201, "POST", "users/first", sdk.CreateFirstUserRequest{Email: "admin@example.com", Username: "admin", Password: password})
@@ -132,7 +132,7 @@ func (a *api) login(email string) string {
 	return call[sdk.LoginResponse](a.nobody(), 201, "POST", "users/login", sdk.LoginRequest{Email: email, Password: password}).SessionToken
 }
 
-// add has the owner create a user, who signs in.
+// add creates a user as the owner, and signs the user in.
 func (p person) add(name string, roles ...string) person {
 	p.t.Helper()
 	made := call[sdk.User](p, 201, "POST", "users", sdk.CreateUserRequest{Email: name + "@example.com", Username: name, Password: password})

@@ -17,7 +17,7 @@ import (
 // maxEntries bounds the files in an archive.
 const maxEntries = 10_000
 
-// checkTar refuses an archive that could not be unpacked, or that would write outside the folder it is unpacked to.
+// checkTar refuses an archive that cannot be unpacked, or that would write outside the folder it is unpacked to.
 func checkTar(data []byte) error {
 	files := 0
 	var names archive.Names
@@ -57,7 +57,7 @@ func checkTar(data []byte) error {
 	}
 }
 
-// refused is the fault for what an archive may not hold. Nil for nil.
+// refused returns the fault for an archive with forbidden content. It returns nil for nil.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -65,7 +65,7 @@ func refused(err error) error {
 	return fault.New(fault.Invalid, "The archive is refused: %w.", err)
 }
 
-// tarOfZip converts an archive, within the bound of what may be stored.
+// tarOfZip converts an archive, up to the size that may be stored.
 func tarOfZip(data []byte) ([]byte, error) {
 	zipped, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -96,7 +96,7 @@ func addZipped(w *tar.Writer, f *zip.File, left int64) error {
 		return fault.New(fault.Invalid, "The archive's entry %q cannot be read: %w", f.Name, err)
 	}
 	defer content.Close()
-	// The header's size is a claim: read up to what is left and one more.
+	// The header's size is only a claim: read up to the remaining size plus one byte.
 	data, err := io.ReadAll(io.LimitReader(content, max(left, 0)+1))
 	if err != nil {
 		return fault.New(fault.Invalid, "The archive's entry %q cannot be read: %w", f.Name, err)
@@ -106,7 +106,7 @@ func addZipped(w *tar.Writer, f *zip.File, left int64) error {
 	}
 	info := f.FileInfo()
 	target := ""
-	if !info.Mode().IsRegular() { // a link's content is its target, a folder has none
+	if !info.Mode().IsRegular() { // a link's content is its target; a folder has no content
 		target, data = string(data), nil
 	}
 	h, err := tar.FileInfoHeader(info, target)

@@ -27,7 +27,7 @@ func tarWith(t testing.TB, headers ...tar.Header) []byte {
 	return out.Bytes()
 }
 
-// TestChainedLinks has links whose texts stay inside, one by one, and lead outside together.
+// TestChainedLinks has links that each stay inside the folder but together lead outside.
 func TestChainedLinks(t *testing.T) {
 	t.Parallel()
 	chain := []tar.Header{
@@ -53,7 +53,7 @@ func TestChainedLinks(t *testing.T) {
 	}
 }
 
-// FuzzArchive: whatever is uploaded is stored or refused; what is stored can be converted.
+// FuzzArchive checks that every upload is either stored or refused, and that what is stored can be converted.
 func FuzzArchive(f *testing.F) {
 	var t, z bytes.Buffer
 	tw, zw := tar.NewWriter(&t), zip.NewWriter(&z)

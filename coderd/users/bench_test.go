@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// BenchmarkAuthenticate is what every request pays to know who sent it.
+// BenchmarkAuthenticate measures the cost of authenticating a request.
 func BenchmarkAuthenticate(b *testing.B) {
 	svc, token := signedIn(b)
 	r := httptest.NewRequest("GET", "/", nil)

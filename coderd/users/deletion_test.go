@@ -48,7 +48,7 @@ func TestSuspendedAndDeleted(t *testing.T) {
 	owner.want(404, "GET", "users/alice", nil)
 	owner.add("alice") // the name is free again
 
-	// The last owner stays, and nobody locks themselves out.
+	// The last owner cannot be deleted, and users cannot delete themselves.
 	owner.want(400, "DELETE", "users/me", nil)
 	owner.want(400, "PUT", "users/me/status/suspend", nil)
 	owner.want(409, "PUT", "users/me/roles", sdk.UpdateRolesRequest{})
@@ -62,7 +62,7 @@ func TestSuspendedAndDeleted(t *testing.T) {
 	second.want(204, "DELETE", "users/admin", nil)
 }
 
-// workspace makes one, with a build that waits.
+// workspace creates a workspace with a pending build.
 func (a *api) workspace(owner string) uuid.UUID {
 	a.t.Helper()
 	return a.Workspace(owner, "w", a.Template("t", nil).ID).ID
@@ -89,7 +89,8 @@ func TestUserWithWorkspacesStays(t *testing.T) {
 	}
 }
 
-// A workspace that is being made while its owner is deleted is counted, though its transaction has not ended.
+// TestUserDeletedWhileWorkspaceIsMade checks that a workspace counts if it is created while its owner is being deleted, even
+// though its transaction has not ended.
 func TestUserDeletedWhileWorkspaceIsMade(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

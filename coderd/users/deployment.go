@@ -11,8 +11,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// features are the names by which clients ask whether they may use something, and whether it exists here: a client that is told
-// it does uses it without its own explanation, and fails with ours or, worse, believes that it worked.
+// features lists the names by which clients ask whether a feature exists here and may be used. A client that is told that a
+// feature exists uses it without explaining its absence, and fails with our message or, worse, assumes that it worked.
 var features = map[string]bool{
 	"access_control":               true, // a template may require its active version
 	"advanced_template_scheduling": false,
@@ -20,7 +20,8 @@ var features = map[string]bool{
 	"audit_log":                    false,
 	"browser_only":                 false,
 	"connection_log":               false,
-	// Ports are their owner's always. Without this feature clients take the level for public, and refuse to leave it as it is.
+	// Ports are always private to their owner. Without this feature, clients assume the level public, and refuse to keep the
+	// current one.
 	"control_shared_ports":         true,
 	"custom_roles":                 false,
 	"external_provisioner_daemons": true,
@@ -40,7 +41,7 @@ var features = map[string]bool{
 	"workspace_proxy":              false,
 }
 
-// health answers as long as the process serves.
+// health answers as long as the process serves requests.
 func (s *Service) health(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, err := io.WriteString(w, "OK")

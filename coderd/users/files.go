@@ -20,10 +20,10 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// maxFile bounds an uploaded archive, and what a zip unpacks to, in bytes.
+// maxFile bounds an uploaded archive, and the unpacked size of a zip, in bytes.
 const maxFile = 10 << 20
 
-// upload stores an archive, as tar.
+// upload stores an archive as tar.
 func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
 	if err := actor.May(rbac.Create, rbac.Of(rbac.File, actor.UserID)); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// entry is a file of an archive.
+// entry is a file in an archive.
 type entry struct {
 	name, text, link string
 	kind             byte
@@ -78,7 +78,7 @@ func TestFiles(t *testing.T) {
 	if err != nil || len(z.File) == 0 {
 		t.Fatalf("as zip: %v", err)
 	}
-	// And a zip comes back as the tar it was made.
+	// A zip comes back as the tar that it was converted to.
 	up := call[sdk.UploadResponse](admin, 201, "POST", "files", raw{sdk.ContentTypeZip, zipOf(t, entry{name: "dir/main.tf", text: "hello"})})
 	r := tar.NewReader(bytes.NewReader(admin.want(200, "GET", "files/"+up.ID.String(), nil)))
 	h, err := r.Next()

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// maxWaiting bounds the password checks that wait for their turn, and maxWaitingPair those of one asker.
+	// maxWaiting bounds the password checks that wait for a turn; maxWaitingPair bounds those of one asker.
 	maxWaiting     = 128
 	maxWaitingPair = 16
 )
 
-// hasher hands out turns to compute a password's hash, each of which takes 19 MiB and some dozens of milliseconds. Askers take
-// turns: one that sends many requests waits for its own. When too many wait, the address with the most of them gives way.
+// hasher grants turns to compute password hashes, each of which takes 19 MiB and tens of milliseconds. Askers alternate, so
+// one that sends many requests waits for its own. When too many requests wait, the address with the most of them gives way.
 type hasher struct {
 	turns int
 
 	mu      sync.Mutex
 	free    int                // guarded by mu: turns that are not taken
-	lanes   []*lane            // guarded by mu: in the order of their turns, none is empty
-	waiting map[*turn]struct{} // guarded by mu: those in lanes
+	lanes   []*lane            // guarded by mu: in the order of their turns; none is empty
+	waiting map[*turn]struct{} // guarded by mu: the turns in lanes
 }
 
 // lane is one asker's queue.
@@ -34,7 +34,7 @@ type lane struct {
 	turns []*turn
 }
 
-// turn is one that waits. Its channel says whether it may go on, once.
+// turn is a waiting request. Its channel receives one value: whether the request may proceed.
 type turn struct{ granted chan bool }
 
 func newHasher() *hasher {
@@ -42,7 +42,8 @@ func newHasher() *hasher {
 	return &hasher{turns: turns, free: turns, waiting: map[*turn]struct{}{}}
 }
 
-// enter waits for a turn, until ctx ends. The caller ends it with release. The fault Unavailable says that too many wait.
+// enter waits for a turn until ctx ends. The caller ends the turn by calling release. It returns the fault Unavailable when
+// too many requests wait.
 func (h *hasher) enter(ctx context.Context, asker pair) (release func(), err error) {
 	t, err := h.queue(asker)
 	if err != nil {
@@ -61,7 +62,7 @@ func (h *hasher) enter(ctx context.Context, asker pair) (release func(), err err
 		if h.leave(t) {
 			return nil, ctx.Err()
 		}
-		if <-t.granted { // it came at the same time
+		if <-t.granted { // granted at the same time
 			h.release()
 		}
 		return nil, ctx.Err()
@@ -72,7 +73,7 @@ func tooMany() error {
 	return fault.New(fault.Unavailable, "Too many users are signing in.").WithDetail("Try again in a few seconds.")
 }
 
-// queue takes a free turn, which is nil, or a place in the asker's lane.
+// queue takes a free turn, and returns nil, or takes a place in the asker's lane.
 func (h *hasher) queue(asker pair) (*turn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +98,7 @@ func (h *hasher) queue(asker pair) (*turn, error) {
 	return t, nil
 }
 
-// giveWayLocked ends the last that waits of the address with the most, if that is not the given one.
+// giveWayLocked refuses the last waiting turn of the address with the most, unless that is the given address.
 func (h *hasher) giveWayLocked(from netip.Prefix) bool {
 	counts := map[netip.Prefix]int{}
 	for _, l := range h.lanes {
@@ -135,21 +136,21 @@ func (h *hasher) removeLocked(t *turn) bool {
 	return true
 }
 
-// leave takes a turn out of its lane. It reports false when it has been granted or refused already.
+// leave removes a turn from its lane. It reports false if the turn was already granted or refused.
 func (h *hasher) leave(t *turn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.removeLocked(t)
 }
 
-// release hands the turn to the first lane, which goes to the end of the line.
+// release passes the turn to the first lane, which moves to the end of the line.
 func (h *hasher) release() {
 	if h.pass() {
-		debug.FreeOSMemory() // sign-ins are rare: do not keep what they needed
+		debug.FreeOSMemory() // sign-ins are rare, so return their memory
 	}
 }
 
-// pass reports whether nothing is left to do.
+// pass reports whether all turns are free.
 func (h *hasher) pass() (idle bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,6 +164,6 @@ func (h *hasher) pass() (idle bool) {
 	if len(first.turns) > 0 {
 		h.lanes = append(h.lanes[1:], first)
 	}
-	t.granted <- true // has room for it
+	t.granted <- true // buffered, so it does not block
 	return false
 }

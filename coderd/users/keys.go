@@ -96,7 +96,8 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusCreated, sdk.CreateTokenResponse{Key: token.Reveal()})
 }
 
-// checkScopes refuses a token with less than its user's powers: a token that ignored its limits would have all of them.
+// checkScopes refuses a token with fewer powers than its user: limits are not enforced, so the token would have all of the
+// user's powers.
 func checkScopes(f *fault.Error, req sdk.CreateTokenRequest) {
 	const only = "This server's tokens have all permissions of their user. Omit it, or use "
 	if req.Scope != "" && req.Scope != "all" {
@@ -122,7 +123,7 @@ func maySignIn(user dbsqlc.User) error {
 	return nil
 }
 
-// createSession makes another session of the user's.
+// createSession creates another session for the user.
 func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.target(r, rbac.Create, rbac.APIKey)
 	if err != nil {
@@ -175,7 +176,7 @@ func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// It may be the request's own, which ends with it: see logout.
+	// The deleted key may be the request's own, in which case the request ends with it: see logout.
 	n, err := s.db.DeleteAPIKey(context.WithoutCancel(r.Context()), dbsqlc.DeleteAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
 	if err != nil {
 		return fmt.Errorf("delete key: %w", err)
@@ -188,7 +189,7 @@ func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// expireKey ends a session or token and keeps its row, so that lists can show that it was.
+// expireKey ends a session or token but keeps its row, so that lists can still show it.
 func (s *Service) expireKey(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.target(r, rbac.Delete, rbac.APIKey)
 	if err != nil {

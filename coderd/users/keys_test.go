@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// TestBadTokens: what is no token of a living session is nobody's.
+// TestBadTokens checks that a token is refused unless it belongs to a living session.
 func TestBadTokens(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -40,7 +40,8 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// TestSliding: a session in use lives on, and is not written at every request; a token ends when it was made to.
+// TestSliding checks that use extends a session, though not every request is written, and that a token ends at its fixed
+// expiry.
 func TestSliding(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -107,7 +108,7 @@ func TestTokens(t *testing.T) {
 	if key := call[sdk.APIKey](alice, 200, "GET", "users/me/keys/"+made.Key[:10], nil); key.TokenName != "ci" {
 		t.Errorf("key: %+v", key)
 	}
-	// An expired token is refused at once, and listed to who asks for those too.
+	// An expired token is refused at once, and listed for requests that ask for expired tokens.
 	over := person{a, "expired", uuid.Nil, call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "over"}).Key}
 	over.want(200, "GET", "users/me", nil)
 	a.wasRevoked(alice.id)
@@ -135,8 +136,8 @@ func TestTokens(t *testing.T) {
 	(person{a, "gone", alice.id, made.Key}).want(401, "GET", "users/me", nil)
 }
 
-// TestWorkspaceSession: the token that a template can read acts for its user, without an owner's powers and without making
-// other credentials, and ends with the next build and with the workspace.
+// TestWorkspaceSession checks that the token that a template can read acts for its user, without an owner's powers and
+// without creating other credentials, and that it ends with the next build and with the workspace.
 func TestWorkspaceSession(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -172,7 +173,7 @@ func TestWorkspaceSession(t *testing.T) {
 	inside.want(401, "GET", "users/me", nil)
 }
 
-// TestHolder: what was signed for a key is worth nothing when the key has ended.
+// TestHolder checks that what was signed for a key is worthless once the key has ended.
 func TestHolder(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

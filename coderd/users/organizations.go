@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Every user is a member of the one organization; what a role allows, it allows everywhere.
+// Every user is a member of the one organization. What a role allows, it allows everywhere.
 
 func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
 	org, err := lookup.Organization(r, s.db.Queries)
@@ -100,7 +100,7 @@ func toOrganization(o dbsqlc.Organization) sdk.Organization {
 	}
 }
 
-// toMember tells the address and the roles to those only who may see the account.
+// toMember includes the address and roles only for actors who may see the account.
 func toMember(actor rbac.Actor, u dbsqlc.User, org dbsqlc.Organization) sdk.OrganizationMember {
 	m := sdk.OrganizationMember{
 		UserID: u.ID, OrganizationID: org.ID, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt, Username: u.Username, Name: u.Name,

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// Argon2id's costs: the least that OWASP's password storage cheat sheet recommends, because of the memory.
+// The costs of Argon2id. They are the minimum that OWASP's password storage cheat sheet recommends, to limit memory use.
 const (
 	argonMemory  = 19 * 1024 // KiB
 	argonTime    = 2
@@ -26,7 +26,7 @@ const (
 	maxPassword = 128 // characters
 )
 
-// hash is what is stored of a password, in PHC form. It waits for a turn of the asker.
+// hash returns the stored form of a password, in PHC format. It waits for the asker's turn.
 func (h *hasher) hash(ctx context.Context, asker pair, password string) (string, error) {
 	release, err := h.enter(ctx, asker)
 	if err != nil {
@@ -40,11 +40,11 @@ func (h *hasher) hash(ctx context.Context, asker pair, password string) (string,
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
 }
 
-// verify reports whether a password is the one that was stored. An empty hash costs the same time and never matches. The caller
-// has a turn of the hasher.
+// verify reports whether a password matches the stored one. An empty hash costs the same time and never matches. The caller
+// must hold a turn of the hasher.
 func verify(password, stored string) (bool, error) {
 	if utf8.RuneCountInString(password) > maxPassword {
-		password = password[:maxPassword] // as costly as any other, and no account has it
+		password = password[:maxPassword] // as costly as any other; no account has such a password
 		stored = ""
 	}
 	if stored == "" {
@@ -73,7 +73,7 @@ func verify(password, stored string) (bool, error) {
 	return subtle.ConstantTimeCompare(got, want) == 1, nil
 }
 
-// common are the passwords tried first by everybody who guesses, of 8 characters and more.
+// common lists the passwords of at least 8 characters that guessers try first.
 var common = map[string]bool{
 	"password": true, "password1": true, "password12": true, "password123": true, "password1234": true, "passw0rd": true,
 	"p@ssw0rd": true, "p@ssword": true, "12345678": true, "123456789": true, "1234567890": true, "123123123": true,
@@ -85,7 +85,7 @@ var common = map[string]bool{
 	"codercoder": true, "testtest": true, "test1234": true, "temp1234": true,
 }
 
-// checkPassword says what is wrong with a new password, "" when nothing is.
+// checkPassword returns what is wrong with a new password, or "" if it is acceptable.
 func checkPassword(password, username, email string) string {
 	lower := strings.ToLower(password)
 	local, _, _ := strings.Cut(strings.ToLower(email), "@")

@@ -74,7 +74,7 @@ func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// ResetPassword gives a user a new password, for an operator who has the database but no account.
+// ResetPassword sets a user's password. It is for operators who have access to the database but no account.
 func (s *Service) ResetPassword(ctx context.Context, username, password string) error {
 	user, err := s.Find(ctx, rbac.Actor{}, username)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Service) ResetPassword(ctx context.Context, username, password string) 
 	return s.changePassword(ctx, user, password, "", kindSession)
 }
 
-// changePassword stores it and ends the user's keys of the given kinds, except one.
+// changePassword stores a password and ends the user's keys of the given kinds, except keptKey.
 func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password, keptKey string, ended ...string) error {
 	if problem := checkPassword(password, user.Username, user.Email); problem != "" {
 		return fault.New(fault.Invalid, "The new password %s.", problem).WithField("password", problem)

@@ -22,8 +22,8 @@ import (
 
 // Kinds of API keys.
 const (
-	kindSession   = "session"   // from a sign-in; lives on while it is used
-	kindToken     = "token"     // made by its user, with a name and a fixed end
+	kindSession   = "session"   // from a sign-in; extended while it is used
+	kindToken     = "token"     // created by its user, with a name and a fixed expiry
 	kindWorkspace = "workspace" // given to a workspace's template; ends with the workspace's next build
 )
 
@@ -31,16 +31,16 @@ const (
 	sessionLifetime   = 7 * 24 * time.Hour
 	workspaceLifetime = 30 * 24 * time.Hour
 
-	// touchEvery is how often a key in use is written: its use, and with it the end of a session.
+	// touchEvery is how often the use of a key is written, which also extends a session.
 	touchEvery = time.Hour
 
 	keyIDLength, keySecretLength = 10, 22
 )
 
-// tokenForm is that of a token: the key's id and its secret.
+// tokenForm matches a token: the key's id and its secret.
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 
-// Authenticate says who sent a request, with one query. Its faults are Unauthenticated and Unavailable.
+// Authenticate returns the sender of a request, using one query. Its faults are Unauthenticated and Unavailable.
 func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
 	token, _ := httpapi.Token(r)
 	if token == "" || s.secure() && httpapi.Planted(r) {
@@ -49,7 +49,7 @@ func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
 	return s.AuthenticateToken(r.Context(), token)
 }
 
-// AuthenticateToken is Authenticate for a bare token.
+// AuthenticateToken is like Authenticate, for a bare token.
 func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rbac.Actor, error) {
 	text := token.Reveal()
 	if !tokenForm.MatchString(text) {
@@ -73,7 +73,7 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 		return rbac.Actor{}, suspended()
 	}
 	if now.Sub(key.LastUsedAt) > touchEvery {
-		// A request does not fail for it: the next one tries again.
+		// This does not fail the request: the next one tries again.
 		if err := s.Used(ctx, key.ID); err != nil {
 			s.log.Warn("cannot record use of session", "user", key.UserID, "err", err)
 		}
@@ -87,7 +87,8 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	}, nil
 }
 
-// Holder is who holds a key now, for what was signed for it earlier. A fault, Unauthenticated, says that the key has ended.
+// Holder returns the current holder of a key, for checking what was signed for the key earlier. It returns the fault
+// Unauthenticated if the key has ended.
 func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) {
 	key, err := s.db.GetKeyHolder(ctx, keyID)
 	switch {
@@ -101,8 +102,8 @@ func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 	return rbac.Actor{UserID: key.UserID, Username: key.Username, Roles: key.Roles, KeyID: key.ID, FromWorkspace: key.Kind == kindWorkspace}, nil
 }
 
-// Used notes that sessions and tokens, by their ids, are in use: their users were seen, and a session lives on. At most once an hour that is
-// written for each of them. It does not revive one that has ended.
+// Used records that sessions and tokens, by their ids, are in use: it updates when their users were last seen, and extends
+// sessions. It writes at most once an hour for each of them, and does not revive one that has ended.
 func (s *Service) Used(ctx context.Context, ids ...string) error {
 	return s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		users, err := q.TouchAPIKeys(ctx, dbsqlc.TouchAPIKeysParams{Ids: ids, Every: touchEvery.Seconds()})
@@ -113,14 +114,14 @@ func (s *Service) Used(ctx context.Context, ids ...string) error {
 	})
 }
 
-// Active returns a fault, Unauthenticated, when the user has been suspended or deleted.
+// Active returns the fault Unauthenticated if the user has been suspended or deleted.
 func (s *Service) Active(ctx context.Context, userID uuid.UUID) error {
 	_, err := s.Actor(ctx, userID)
 	return err
 }
 
-// Actor is the user as they would act now, for what is done later in their name. A fault, Unauthenticated, says that they may
-// not act any more.
+// Actor returns the user with their current rights, for what is done later in their name. It returns the fault
+// Unauthenticated if they may no longer act.
 func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, error) {
 	user, err := s.db.GetUser(ctx, userID)
 	switch {
@@ -134,7 +135,7 @@ func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, erro
 	return rbac.Actor{UserID: user.ID, Username: user.Username, Roles: user.Roles}, nil
 }
 
-// Session is a user as they act with a session or token now, by its id. Its faults are those of Authenticate.
+// Session returns a user with the current rights of a session or token, by its id. Its faults are those of Authenticate.
 func (s *Service) Session(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error) {
 	key, err := s.db.GetCredential(ctx, id)
 	switch {
@@ -166,7 +167,7 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 	if err != nil && !database.IsNotFound(err) {
 		return fmt.Errorf("look up user: %w", err)
 	}
-	// For a user that does not exist the same work is done, so that the time does not tell.
+	// A user that does not exist costs the same work, so that the time reveals nothing.
 	good, verifyErr := s.checkPair(w, r, req.Email, req.Password, user.PasswordHash)
 	if verifyErr != nil {
 		return verifyErr
@@ -201,10 +202,11 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusCreated, sdk.LoginResponse{SessionToken: token.Reveal()})
 }
 
-// logout ends the session that the request shows.
+// logout ends the session that the request carries.
 func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
-	// The request ends with its session, and that with the key: the answer must not depend on which is noticed first.
+	// The request ends with its session, and the session with the key: the answer must not depend on which end is noticed
+	// first.
 	if _, err := s.db.DeleteAPIKey(context.WithoutCancel(r.Context()), dbsqlc.DeleteAPIKeyParams{ID: actor.KeyID, UserID: actor.UserID}); err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
@@ -213,11 +215,11 @@ func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "You are signed out."})
 }
 
-// secure reports whether browsers reach the server by HTTPS.
+// secure reports whether browsers reach the server over HTTPS.
 func (s *Service) secure() bool { return s.accessURL != nil && s.accessURL.Scheme == "https" }
 
-// setCookie keeps the session in the browser, or with a negative age ends it there: also under the name without the prefix, which
-// an earlier version or another host may have left.
+// setCookie stores the session in the browser or, with a negative age, removes it: also under the name without the prefix,
+// which an earlier version or another host may have left behind.
 func (s *Service) setCookie(w http.ResponseWriter, value string, maxAge int) {
 	cookie := http.Cookie{
 		Name: httpapi.CookieName(s.secure()), Value: value, Path: "/", MaxAge: maxAge,
@@ -241,8 +243,8 @@ func newKey(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.InsertAPIKeyParams,
 	return secret.Token(p.ID + "-" + half.Reveal()), key, nil
 }
 
-// SessionFor makes the token that a workspace's template may read, and ends the one that an earlier build was given. It acts
-// for the user with the powers of a member or template admin, and cannot make other credentials.
+// SessionFor creates the token that a workspace's template may read, and ends the token of an earlier build. It acts for the
+// user with the powers of a member or template admin, and cannot create other credentials.
 func (s *Service) SessionFor(ctx context.Context, q *dbsqlc.Queries, userID, workspaceID uuid.UUID) (secret.Token, error) {
 	if err := q.DeleteWorkspaceKeys(ctx, &workspaceID); err != nil {
 		return "", fmt.Errorf("end the workspace's earlier session: %w", err)
@@ -251,7 +253,7 @@ func (s *Service) SessionFor(ctx context.Context, q *dbsqlc.Queries, userID, wor
 	return token, err
 }
 
-// isRole reports whether a role can be given; "member" is everybody's and need not be.
+// isRole reports whether a role can be granted; every user has "member", so it need not be.
 func isRole(name string) bool {
 	return slices.Contains([]string{rbac.RoleOwner, rbac.RoleTemplateAdmin}, name)
 }

@@ -27,7 +27,7 @@ func TestFirstUser(t *testing.T) {
 		t.Errorf("refused fields: %v", bad.Validations)
 	}
 
-	// Only one of many at once becomes the owner.
+	// Only one of many concurrent requests creates the owner.
 	statuses := make([]int, 4)
 	var wg sync.WaitGroup
 	for i := range statuses {
@@ -67,7 +67,7 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("the token's secret is stored: %d, %v", stored, err)
 	}
 
-	// The same answer for a wrong password, no such user, and one without a password.
+	// The answer is the same for a wrong password, an unknown user, and a user without a password.
 	call[sdk.User](owner, 201, "POST", "users", sdk.CreateUserRequest{Email: "robot@example.com", Username: "robot", LoginType: sdk.LoginNone})
 	var answers []string
 	for _, email := range []string{"admin@example.com", "nobody@example.com", "robot@example.com", ""} {
@@ -92,7 +92,7 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// from is send to the sign-in page from an address, with the status.
+// signInFrom sends a sign-in from an address, and returns the status and headers of the answer.
 func (a *api) signInFrom(addr, email, password string) (int, http.Header) {
 	a.t.Helper()
 	text, err := json.Marshal(sdk.LoginRequest{Email: email, Password: password})
@@ -106,13 +106,14 @@ func (a *api) signInFrom(addr, email, password string) (int, http.Header) {
 	return w.Code, w.Header()
 }
 
-// A client that guesses passwords is stopped, and locks out no other: neither at other addresses nor at the same one.
+// TestLoginLimit checks that a client that guesses passwords is stopped, and does not lock out others, neither at other
+// addresses nor at the same one.
 func TestLoginLimit(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	owner := a.first()
 	owner.add("bob")
-	for range 100 { // what is no try counts for nothing
+	for range 100 { // malformed requests do not count as tries
 		a.nobody().want(400, "POST", "users/login", raw{"", []byte("{")})
 	}
 	const proxy, elsewhere = "192.0.2.1", "198.51.100.9"
@@ -138,7 +139,7 @@ func TestLoginLimit(t *testing.T) {
 	if status, _ := a.signInFrom(elsewhere, "admin@example.com", password); status != 201 {
 		t.Errorf("the owner elsewhere: got %d", status)
 	}
-	// The same bound holds where a session asks for the old password.
+	// The same bound applies where a session must give the old password.
 	bob := person{a, "bob", uuid.Nil, a.login("bob@example.com")}
 	change := func(old string) any {
 		return sdk.UpdateUserPasswordRequest{OldPassword: old, Password: "Another-Horse-7-Stable"}
@@ -149,7 +150,8 @@ func TestLoginLimit(t *testing.T) {
 	bob.want(429, "PUT", "users/me/password", change("wrong password"))
 }
 
-// A page of another site cannot sign its visitor in, whatever token its address names and whatever type the body has.
+// TestLoginCSRF checks that a page of another site cannot sign its visitor in, whatever token its address names and whatever
+// type the body has.
 func TestLoginCSRF(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -211,8 +213,8 @@ func TestCookie(t *testing.T) {
 		}
 	}
 
-	// A neighbouring host's page can plant the other name. It signs no browser in, also not one that is signed out. Programs in the
-	// field send it themselves.
+	// A page of a neighbouring host can plant a cookie with the other name. It does not sign a browser in, not even a
+	// signed-out one. Existing programs send that name themselves.
 	me := func(cookie *http.Cookie, header, value string) int {
 		r := httptest.NewRequest("GET", "/api/v2/users/me", nil)
 		r.AddCookie(cookie)

@@ -20,13 +20,13 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// SSHKey is a user's key pair for git: the public key as a line of authorized_keys, the private one in OpenSSH's form.
+// SSHKey is a user's key pair for Git: the public key as an authorized_keys line, the private one in OpenSSH's format.
 type SSHKey struct {
 	Public  string
 	Private secret.Token
 }
 
-// SSHKey returns the user's key pair, and makes it when there is none.
+// SSHKey returns the user's key pair, and creates it if there is none.
 func (s *Service) SSHKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUID) (SSHKey, error) {
 	row, err := s.sshKey(ctx, q, userID)
 	if err != nil {

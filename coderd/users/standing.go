@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// keepOwner refuses to take the last owner away, under a lock that lasts as long as the transaction.
+// keepOwner refuses to remove the last owner, under a lock that lasts as long as the transaction.
 func keepOwner(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) error {
 	if err := q.LockUsers(ctx); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 				if err := keepOwner(ctx, q, user); err != nil {
 					return err
 				}
-				// Tokens are kept, and refused until the account is active again; sessions end for good.
+				// Tokens are kept but refused until the account is active again; sessions end for good.
 				if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession}}); err != nil {
 					return err
 				}
@@ -89,7 +89,7 @@ func (s *Service) getRoles(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// listRoles lists the roles that there are, and whether the actor may give them.
+// listRoles lists the existing roles, and whether the actor may grant them.
 func (s *Service) listRoles(w http.ResponseWriter, r *http.Request) error {
 	may := httpapi.ActorFrom(r.Context()).May(rbac.Manage, rbac.Of(rbac.User, uuid.Nil)) == nil
 	out := sdk.List[sdk.AssignableRole]{}

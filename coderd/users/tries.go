@@ -14,25 +14,26 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Bounds of wrong passwords in one window. What counts is the account together with the address: with either alone, one client
-// keeps everybody else out. An address that guesses at many accounts has fewer tries at each, but always one: a right password
-// at the first try is never refused because of what others did elsewhere.
+// Bounds on wrong passwords in one window. They are counted per account and address together: with either alone, one client
+// could lock out all others. An address that guesses at many accounts has fewer tries at each, but always one: other clients'
+// failures elsewhere never cause a right password to be refused at the first try.
 const (
 	triesWindow    = 10 * time.Minute
 	pairTries      = 10  // wrong passwords for one account from one address
-	addressTries   = 100 // from one address, above which it has pairTriesAfter for each account
+	addressTries   = 100 // from one address, above which each account has pairTriesAfter
 	pairTriesAfter = 1
-	// maxTries bounds the table. Each entry costs a hash, of which the server makes some dozens a second, so it stays far below.
+	// maxTries bounds the table. Each entry costs a hash, of which the server computes some dozens a second, so the table
+	// stays far below.
 	maxTries = 50_000
 )
 
-// pair is an account as it was named, hashed, and the network that an address is in.
+// pair is a hash of the account as named, and the network of the address.
 type pair struct {
 	account [16]byte
 	from    netip.Prefix
 }
 
-// newPair takes an IPv6 client for its /64, and every way to write an account's name for the same.
+// newPair treats an IPv6 client as its /64, and every spelling of an account's name as the same.
 func newPair(account string, addr netip.Addr) pair {
 	bits := 64
 	if addr.Is4() {
@@ -61,7 +62,7 @@ func newTries() *tries {
 	return &tries{now: time.Now, pairs: map[pair]*failures{}, addresses: map[netip.Prefix]*failures{}}
 }
 
-// left is how many wrong passwords a pair has left, out of how many, and how long until it has all again.
+// left returns how many wrong passwords a pair has left, out of how many, and how long until it has all of them again.
 func (t *tries) left(p pair) (left, limit int, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +87,7 @@ func (t *tries) failed(p pair) {
 	note(t.addresses, p.from, now)
 }
 
-// passed forgets the wrong passwords before a right one.
+// passed forgets the wrong passwords that preceded a right one.
 func (t *tries) passed(p pair) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +106,8 @@ func note[K comparable](table map[K]*failures, key K, now time.Time) {
 	table[key] = &failures{1, now.Add(triesWindow)}
 }
 
-// makeRoom drops what has ended, else an entry that the map picks. A full table never makes clients share a count.
+// makeRoom deletes entries that have ended or, if there are none, an arbitrary one. A full table never makes clients share a
+// count.
 func makeRoom[K comparable](table map[K]*failures, now time.Time) {
 	var last K
 	for key, f := range table {
@@ -118,7 +120,7 @@ func makeRoom[K comparable](table map[K]*failures, now time.Time) {
 	}
 }
 
-// mayTry refuses a pair that has no try left. Headers tell a client how many it has.
+// mayTry refuses a pair with no tries left. Headers report how many the client has.
 func (s *Service) mayTry(w http.ResponseWriter, p pair) error {
 	left, limit, wait := s.tries.left(p)
 	seconds := strconv.Itoa(int((wait + time.Second - 1) / time.Second))
@@ -133,8 +135,8 @@ func (s *Service) mayTry(w http.ResponseWriter, p pair) error {
 	return fault.New(fault.RateLimited, "Too many wrong passwords for this account from your address.").WithDetail("Try again in %s seconds.", seconds)
 }
 
-// checkPair verifies a password that a client names, within the bounds on guessing. A request that ends before there is an answer
-// counts for nothing.
+// checkPair verifies a password from a client within the bounds on guessing. A request that ends before it has an answer does
+// not count.
 func (s *Service) checkPair(w http.ResponseWriter, r *http.Request, account, password, stored string) (bool, error) {
 	p := newPair(account, httpapi.ClientAddr(r.Context()))
 	if err := s.mayTry(w, p); err != nil {
@@ -145,7 +147,7 @@ func (s *Service) checkPair(w http.ResponseWriter, r *http.Request, account, pas
 		return false, err
 	}
 	defer release()
-	// Asked again when it is this request's turn: many at once would otherwise all be let in by the same count.
+	// Check again when this request gets its turn: otherwise the same count would admit many concurrent requests.
 	if err := s.mayTry(w, p); err != nil {
 		return false, err
 	}

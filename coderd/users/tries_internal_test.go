@@ -35,7 +35,7 @@ func TestTries(t *testing.T) {
 	if got := left("bob", netip.MustParseAddr("2001:db8::ffff")); got != pairTries-1 {
 		t.Errorf("the same /64: %d left", got)
 	}
-	// Who guesses at many accounts gets one try at each, and so has everybody else there.
+	// An address that guesses at many accounts gets one try at each, and so do all other users there.
 	for i := range addressTries {
 		tr.failed(newPair(fmt.Sprint("guess", i), here))
 	}
@@ -52,7 +52,7 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// A full table forgets; clients never share a count.
+// TestTriesBounded checks that a full table forgets entries, and that clients never share a count.
 func TestTriesBounded(t *testing.T) {
 	t.Parallel()
 	table := map[int]*failures{}
@@ -74,8 +74,8 @@ func TestTriesBounded(t *testing.T) {
 	}
 }
 
-// Askers take turns: many requests of one do not keep another waiting behind them, and when too many wait the busiest address
-// gives way.
+// TestHasherIsFair checks that askers alternate: many requests of one do not delay another, and when too many wait, the
+// busiest address gives way.
 func TestHasherIsFair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestHasherIsFair(t *testing.T) {
 		h.mu.Lock()
 		last := h.lanes[len(h.lanes)-1].turns[0]
 		h.mu.Unlock()
-		if !h.leave(last) { // makes room for one that then goes away
+		if !h.leave(last) { // makes room for one that then leaves
 			t.Error("a waiting turn cannot leave")
 		}
 		last.granted <- false

@@ -22,13 +22,13 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Options are what a Service needs.
+// Options configures a Service.
 type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
-	// Keys encrypt the users' private keys for git. Required where those are read or made.
+	// Keys encrypt the users' private keys for Git. Required where those are read or created.
 	Keys *states.Keyring
-	// AccessURL is the address that users know the server by. It decides whether cookies need TLS.
+	// AccessURL is the address at which users reach the server. It decides whether cookies require TLS.
 	AccessURL *url.URL
 }
 
@@ -50,8 +50,8 @@ func New(d Options) *Service {
 	return &Service{db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries()}
 }
 
-// OnRevoked has fn called, after the change is stored, with a user who was suspended or deleted, whose roles changed, or whose
-// tokens were taken away. fn must not block.
+// OnRevoked registers fn, which is called after the change is stored, with a user who was suspended or deleted, whose roles
+// changed, or whose tokens were revoked. fn must not block.
 func (s *Service) OnRevoked(fn func(userID uuid.UUID)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +121,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"organizations/{organization}/members/{user}", needs(rbac.Read, rbac.OrganizationMember), s.getMember)
 }
 
-// Find returns the living user that a path's segment names: "me", an id or a username. It does not ask whether the actor may
-// see the user; a fault NotFound says that there is none.
+// Find returns the living user that a path segment names: "me", an id or a username. It does not check whether the actor may
+// see the user; it returns the fault NotFound if there is none.
 func (s *Service) Find(ctx context.Context, actor rbac.Actor, reference string) (dbsqlc.User, error) {
 	var user dbsqlc.User
 	id, err := uuid.Parse(reference)
@@ -140,14 +140,14 @@ func (s *Service) Find(ctx context.Context, actor rbac.Actor, reference string) 
 	return user, nil
 }
 
-// target is the user in the path, when the actor may do the action to what the resource names of theirs.
+// target returns the user in the path if the actor may perform the action on the resource of that user.
 func (s *Service) target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error) {
 	actor := httpapi.ActorFrom(r.Context())
 	user, err := s.Find(r.Context(), actor, r.PathValue("user"))
 	if err != nil {
 		return dbsqlc.User{}, err
 	}
-	// Only those who may see a user learn that it exists.
+	// Only actors who may see a user learn that it exists.
 	if err := actor.May(rbac.Read, rbac.Of(rbac.User, user.ID)); err != nil {
 		return dbsqlc.User{}, err
 	}
