@@ -20,10 +20,11 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// short is how long an attacker's connection is given: a peer that lets it in answers within milliseconds on loopback.
+// short is how long an attacker's connection may take: a peer that accepts it answers within milliseconds on loopback.
 const short = 2 * time.Second
 
-// TestAgentsNeverMeet tries what a compromised workspace may try: another agent, known or not, and the server's other ports.
+// TestAgentsNeverMeet attempts what a compromised workspace might: reaching another agent, known or not, and the server's
+// other ports.
 func TestAgentsNeverMeet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -31,7 +32,7 @@ func TestAgentsNeverMeet(t *testing.T) {
 	token, id := w.agent()
 	victim := w.joinAgent(t, token)
 	victim.Serve(8080, capitals)
-	// The server's connection to the victim opens nothing to the others.
+	// The server's connection to the victim opens no path to it for the others.
 	conn, err := w.DialAgent(t.Context(), id, 8080)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 		t.Error("a provisioner calls as an agent")
 	}
 
-	// Losing the right cuts what is open.
+	// Losing the right to connect cuts open connections.
 	w.mu.Lock()
 	w.refused[ann] = true
 	w.mu.Unlock()
@@ -151,7 +152,8 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 	}
 }
 
-// TestNamesOpenNothing: who names an agent in the hello is introduced to it if it is the user's own, and only then.
+// TestNamesOpenNothing checks that a client that names an agent in its hello is introduced to the agent only if it belongs to
+// the client's user.
 func TestNamesOpenNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -160,7 +162,7 @@ func TestNamesOpenNothing(t *testing.T) {
 	agent := w.joinAgent(t, token)
 	for name, own := range map[string]bool{"ann": true, "bob": false, "olga": false} {
 		m := w.join(t, coderdtest.Joining{Kind: coordinator.KindClient, Header: http.Header{sdk.SessionHeader: {name}}, Inbound: tailnet.InboundNone, Name: id.String()}).Joined()
-		// The name is looked at before this is.
+		// The server handles the name before it answers this.
 		if err := m.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 			t.Fatalf("%s: an agent that does not exist: %v", name, err)
 		}
@@ -189,8 +191,8 @@ func TestNamesOpenNothing(t *testing.T) {
 	}
 }
 
-// TestAgentsCannotTakeOtherIDs: an agent that was reported with the id of a provisioner or client keeps neither out, because it is
-// not let in itself.
+// TestAgentsCannotTakeOtherIDs checks that an agent that was reported with the id of a provisioner or client keeps neither
+// out, because it is refused itself.
 func TestAgentsCannotTakeOtherIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -199,7 +201,7 @@ func TestAgentsCannotTakeOtherIDs(t *testing.T) {
 	laptop := w.joinUser(t, "ann")
 	for name, m := range map[string]*coderdtest.Member{"provisioner": rack, "client": laptop} {
 		id := m.Node.ID()
-		m.Client.Close() // the victim is away, and the id is free
+		m.Client.Close() // the victim is offline, so its id is free
 		m.Node.Close()
 		w.mu.Lock()
 		w.agents["thief"], w.owners[id] = id, bob
@@ -213,7 +215,7 @@ func TestAgentsCannotTakeOtherIDs(t *testing.T) {
 	w.joinAgent(t, token)
 }
 
-// TestEndedSession: what one session of a user opened ends with it, and what another opened stays.
+// TestEndedSession checks that what one session of a user opened ends with it, and that what another session opened remains.
 func TestEndedSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -237,7 +239,7 @@ func TestEndedSession(t *testing.T) {
 	w.mu.Lock()
 	w.ended["ann"] = true
 	w.mu.Unlock()
-	// Before anybody says so: nothing new.
+	// Even before a recheck, an ended session opens nothing new.
 	if err := stolen.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("a new subscription with an ended session: %v", err)
 	}
@@ -274,7 +276,7 @@ func TestCredentials(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind   coordinator.Kind
 		header http.Header
-		want   fault.Code // empty: let in
+		want   fault.Code // empty means accepted
 	}{
 		"nothing":                           {coordinator.KindClient, http.Header{}, fault.Unauthenticated},
 		"a wrong agent token":               {coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {"guess"}}, fault.Unauthenticated},

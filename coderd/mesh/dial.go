@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// introduceTimeout bounds the wait for an agent that is not connected: a user waits for the answer.
+	// introduceTimeout bounds the wait for an agent that is not connected: a user is waiting for the answer.
 	introduceTimeout = 5 * time.Second
-	// dialTimeout bounds a connection to an agent that is known. A handshake that gets lost is repeated within it.
+	// dialTimeout bounds a connection to a known agent. A lost handshake is repeated within it.
 	dialTimeout = 15 * time.Second
 	// keepAgent is how long this server stays introduced to an agent after its last connection ended.
 	keepAgent = time.Minute
 )
 
-// introductions count who uses the introduction to an agent, so that it can be given up.
+// introductions counts the users of the introduction to each agent, so that it can be given up.
 type introductions struct {
 	sync.Mutex
 	closed bool
@@ -37,12 +37,13 @@ type introduction struct {
 	idle *time.Timer // runs while no connection uses it
 }
 
-// DialAgent opens a TCP connection from this server's node to a port of an agent. It asks for no permission: the caller
-// has done so. It blocks until the connection is made, ctx ends, or a few seconds have shown that the agent is not connected.
+// DialAgent opens a TCP connection from this server's node to a port of an agent. It does not check permissions: the caller
+// must have done so. It blocks until the connection is established, ctx ends, or a few seconds have shown that the agent is
+// not connected.
 //
-// Errors are fault.Unavailable with a message for people, fault.NotFound for an agent that was revoked, or the context's. A
-// port on which nothing listens is accepted, and reset as soon as the agent has found that out. The connection ends when the
-// agent's workspace stops. It has CloseWrite.
+// Errors are fault.Unavailable with a message for users, fault.NotFound for a revoked agent, or those of the context. If
+// nothing listens on the port, the connection is accepted, and reset as soon as the agent has found that out. The connection
+// ends when the agent's workspace stops. It has a CloseWrite method.
 func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16) (net.Conn, error) {
 	release, err := s.introduce(ctx, agentID)
 	if err != nil {
@@ -60,7 +61,7 @@ func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16)
 			WithDetail("It may have stopped or lost its network. Try again in a moment.")
 	}
 	conn, ok := raw.(halfCloser)
-	if !ok { // tailnet's TCP connections are
+	if !ok { // tailnet's TCP connections satisfy this
 		raw.Close()
 		release()
 		return nil, fmt.Errorf("dial agent %s: a %T cannot be closed by halves", agentID, raw)
@@ -68,12 +69,13 @@ func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16)
 	return &agentConn{halfCloser: conn, release: release}, nil
 }
 
-// AgentContested reports whether another process than the connected one has tried to be this agent lately.
+// AgentContested reports whether a process other than the connected one has recently tried to be this agent.
 func (s *Service) AgentContested(agentID uuid.UUID) bool {
 	return s.coord.Contested(agentID)
 }
 
-// introduce makes this server's node know the agent, and keeps it so until release is called and a while after that.
+// introduce introduces this server's node to the agent, and keeps it introduced until release is called and for a while
+// afterwards.
 func (s *Service) introduce(ctx context.Context, agentID uuid.UUID) (release func(), err error) {
 	select {
 	case <-s.joined:
@@ -133,7 +135,7 @@ func (s *Service) unuse(agentID uuid.UUID) {
 	r.idle = time.AfterFunc(s.keep, func() { s.giveUp(agentID, r) })
 }
 
-// giveUp ends this server's wish to see an agent. It holds the lock while it says so, which only puts a message into a queue.
+// giveUp ends this server's subscription to an agent. Holding the lock is safe, because Unsubscribe only queues a message.
 func (s *Service) giveUp(agentID uuid.UUID, r *introduction) {
 	s.introductions.Lock()
 	defer s.introductions.Unlock()
@@ -144,7 +146,7 @@ func (s *Service) giveUp(agentID uuid.UUID, r *introduction) {
 	s.client.Unsubscribe(agentID)
 }
 
-// endIntroductions ends the timers. Connections end with the node.
+// endIntroductions stops the timers. Connections end with the node.
 func (s *Service) endIntroductions() {
 	s.introductions.Lock()
 	defer s.introductions.Unlock()
@@ -161,7 +163,7 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-// agentConn gives its part of the introduction back when it is closed.
+// agentConn releases its use of the introduction when it is closed.
 type agentConn struct {
 	halfCloser
 	release func()

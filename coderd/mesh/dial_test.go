@@ -40,7 +40,7 @@ func TestServerDialsAgents(t *testing.T) {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := conn.Close(); err != nil { // it counts once
+		if err := conn.Close(); err != nil { // a second Close does not count again
 			t.Error(err)
 		}
 		eventually(t, "the introduction is given up", func() bool { return w.Introduced() == 0 })

@@ -6,10 +6,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// KeepAgents sets how long an introduction outlives its last connection. Before Start.
+// KeepAgents sets how long an introduction outlives its last connection. Call it before Start.
 func (s *Service) KeepAgents(d time.Duration) { s.keep = d }
 
-// Introduced is to how many agents this server is introduced, or about to be.
+// Introduced returns the number of agents that this server is introduced to, or about to be.
 func (s *Service) Introduced() int {
 	s.introductions.Lock()
 	defer s.introductions.Unlock()

@@ -12,8 +12,9 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// agentIDVersion is that of random UUIDs (RFC 9562, section 5.4). Ids of provisioners and clients follow from their names and keys
-// and have version 5: the reporter of an agent (a template, a user's own provisioner) chooses its id, and cannot choose one of theirs.
+// agentIDVersion is the version of random UUIDs (RFC 9562, section 5.4). Ids of provisioners and clients are derived from
+// their names and keys and have version 5. A template or a user's own provisioner chooses the ids of the agents it reports,
+// and so cannot choose one of those.
 const agentIDVersion = 4
 
 // coordinate binds the connection to the principal of its credential and hands it to the coordinator.
@@ -54,8 +55,8 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 	return coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID, Session: actor.KeyID}, nil
 }
 
-// signedIn is the user of a request. Only a token that the client names itself counts: no page of another site can open
-// this connection with a browser's cookie.
+// signedIn returns the user of a request. Only a token that the client sends explicitly counts: no page of another site can
+// open this connection with a browser's cookie.
 func (s *Service) signedIn(r *http.Request) (rbac.Actor, error) {
 	if _, fromCookie := httpapi.Token(r); fromCookie {
 		return rbac.Actor{}, fault.New(fault.Unauthenticated, "Joining the mesh requires a token in the %s header, not a cookie", sdk.SessionHeader)

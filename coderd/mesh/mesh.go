@@ -40,59 +40,59 @@ import (
 	"github.com/codermesh/codermesh/tailnet/relay"
 )
 
-// Agent is who an agent token speaks for.
+// Agent is the agent that an agent token authenticates.
 type Agent struct {
 	ID   uuid.UUID
-	Name string // owner/workspace.agent, for people
+	Name string // owner/workspace.agent, for display
 }
 
-// Options are a Service's dependencies.
+// Options configures a Service.
 type Options struct {
 	Logger *slog.Logger
-	// Accounts say who users are. Required, as Keys and Sealer are.
+	// Accounts authenticates users. Accounts, Keys and Sealer are required.
 	Accounts Accounts
-	// Keys are the named keys with which provisioners join.
+	// Keys authenticates provisioners by named keys.
 	Keys Keys
-	// Sealer makes the passes by which agents tell a restarted server whose clients they have.
+	// Sealer creates the passes by which agents tell a restarted server which clients they serve.
 	Sealer *seal.Sealer
-	// Organization is the one that provisioners belong to.
+	// Organization is the organization that provisioners belong to.
 	Organization uuid.UUID
-	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
+	// ProvisionerPSK lets external provisioners join. If empty, they cannot join with a shared key.
 	ProvisionerPSK secret.Token
-	// STUNAddress is the UDP address that answers STUN. Empty: DefaultSTUNAddress, or any free port when it is taken. "off":
-	// none.
+	// STUNAddress is the UDP address that answers STUN. If empty, it is DefaultSTUNAddress, or any free port if that one is
+	// taken. "off" disables STUN.
 	STUNAddress string
-	// LocalURL is how this process reaches its own plain HTTP listener. Nil when there is none: then the relay opens one on
+	// LocalURL is the URL at which this process reaches its own plain HTTP listener. If nil, the relay opens a listener on
 	// loopback for this process.
 	LocalURL *url.URL
 }
 
-// Accounts say who users are. Their errors are faults, Unauthenticated for a session that does not exist or has ended.
+// Accounts authenticates users. Its errors are faults, Unauthenticated for a session that does not exist or has ended.
 type Accounts interface {
-	// Authenticate says which user a request comes from, as httpapi's does.
+	// Authenticate returns the user who sent a request, as in httpapi.Options.
 	Authenticate(*http.Request) (rbac.Actor, error)
-	// Session is a user as they act with a session, by the id of its token.
+	// Session returns a user with the current rights of a session, by the id of its token.
 	Session(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
 }
 
-// Keys are the named keys with which provisioners join.
+// Keys authenticates provisioners by named keys.
 type Keys interface {
-	// Authenticate says which key a provisioner has shown. It returns a fault, Unauthenticated, for one that does not exist.
+	// Authenticate returns the key that a provisioner sent. It returns the fault Unauthenticated if there is no such key.
 	Authenticate(ctx context.Context, key secret.Token) (ProvisionerKey, error)
-	// Existing are those of the keys that have not been deleted.
+	// Existing returns those of the keys that have not been deleted.
 	Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
 }
 
-// Agents say who agents are, whose, and how packets reach them.
+// Agents authenticates agents, and reports who owns them and how packets reach them.
 type Agents interface {
-	// AuthenticateAgent returns a fault, Unauthenticated, for a token that may not connect.
+	// AuthenticateAgent returns the fault Unauthenticated for a token that may not connect.
 	AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error)
 	// MayConnect returns a fault unless the user may open connections into the agent's workspace.
 	MayConnect(ctx context.Context, userID, agentID uuid.UUID) error
-	// ByName returns the agent that a user means by [owner/]workspace[.agent], one of the user's own. It returns a fault, NotFound,
-	// where the name stands for none, or for several.
+	// ByName returns the user's own agent that [owner/]workspace[.agent] names. It returns the fault NotFound if the name
+	// matches none, or several.
 	ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error)
-	// Owners are the users whose agents these are.
+	// Owners returns the owner of each of the agents.
 	Owners(ctx context.Context, agents ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
 	// Paths asks an agent how packets travel between it and its peers.
 	Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
@@ -100,14 +100,14 @@ type Agents interface {
 
 // Queue gives provisioners their jobs.
 type Queue interface {
-	// Cut takes the jobs of a provisioner that lost its access, for a reason in a sentence.
+	// Cut takes its jobs from a provisioner that lost its access. The reason is a sentence.
 	Cut(ctx context.Context, provisioner uuid.UUID, reason string) error
 }
 
-// DefaultSTUNAddress is STUN's registered port (RFC 8489) on all addresses.
+// DefaultSTUNAddress is the registered port of STUN (RFC 8489) on all addresses.
 const DefaultSTUNAddress = ":3478"
 
-// Service is the server's place in the mesh. New has everything but the node running; Start joins it.
+// Service is the server's part of the mesh. New creates everything but does not run the node; Start joins it.
 type Service struct {
 	opts     Options
 	agents   Agents // set by Bind, like queue
@@ -118,15 +118,15 @@ type Service struct {
 	stunPort int
 	localURL *url.URL
 
-	builtIn secret.Token // lets this process's own provisioners join, never leaves it
+	builtIn secret.Token // lets this process's own provisioners join; never leaves the process
 
 	provisioners struct {
 		sync.Mutex
-		byID map[uuid.UUID]Provisioner // every one that ever joined this process and was not cut: an RPC's caller may be lost for the moment
+		byID map[uuid.UUID]Provisioner // all that ever joined this process and were not cut: the caller of an RPC may be disconnected for the moment
 	}
 
 	introductions introductions
-	keep          time.Duration // keepAgent, but for tests
+	keep          time.Duration // keepAgent, except in tests
 
 	joined chan struct{} // closed when node and client are set
 	node   *tailnet.Node
@@ -135,7 +135,7 @@ type Service struct {
 	done   sync.WaitGroup
 }
 
-// New opens the relay and the coordinator. It blocks only for the STUN socket.
+// New creates the relay and the coordinator. It blocks only to open the STUN socket.
 func New(opts Options) (*Service, error) {
 	r, err := relay.New(relay.Options{Logger: opts.Logger})
 	if err != nil {
@@ -171,8 +171,8 @@ func New(opts Options) (*Service, error) {
 	return s, nil
 }
 
-// Bind gives the service what is built upon it and needs it in turn: agents and the queue are reached over this mesh, and say who may
-// be on it. Call it once, before Start and before a request is served.
+// Bind sets the services that are built upon this one and that it depends on in turn: agents and the queue are reached over
+// this mesh, and decide who may be on it. Call it once, before Start and before any request is served.
 func (s *Service) Bind(agents Agents, queue Queue) { s.agents, s.queue = agents, queue }
 
 func (s *Service) listenSTUN(addr string) (port int, err error) {
@@ -196,15 +196,15 @@ func (s *Service) listenSTUN(addr string) (port int, err error) {
 	return port, nil
 }
 
-// relayMap names no URL: each participant reaches the relay by the URL by which it reached this server.
+// relayMap contains no URL: each participant reaches the relay at the URL by which it reached this server.
 func (s *Service) relayMap() tailnet.RelayMap {
 	return tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: tailnet.ServerRegion, Code: "server", Name: "This server", STUNPort: s.stunPort}}}
 }
 
-// RelayMap is what participants are told.
+// RelayMap returns the relay map that participants receive.
 func (s *Service) RelayMap() tailnet.RelayMap { return s.relayMap() }
 
-// Relays is how this server's own node reaches the relay, and whether peers are told of a STUN address.
+// Relays returns how this server's own node reaches the relay, and whether peers receive a STUN address.
 func (s *Service) Relays() (links []tailnet.RelayLink, stun bool) {
 	select {
 	case <-s.joined:
@@ -214,11 +214,11 @@ func (s *Service) Relays() (links []tailnet.RelayLink, stun bool) {
 	return links, s.stunPort != 0
 }
 
-// LocalURL is how this process's own nodes reach the server, by plain HTTP on loopback.
+// LocalURL returns the URL at which this process's own nodes reach the server, over plain HTTP on loopback.
 func (s *Service) LocalURL() *url.URL { return s.localURL }
 
-// Start joins this server's own node and serves rpc on its mesh address, which is the only place where it is served. The
-// relay must be reachable at LocalURL by then or soon.
+// Start joins this server's own node and serves rpc on its mesh address, and nowhere else. The relay must be reachable at
+// LocalURL by then or soon after.
 func (s *Service) Start(rpc http.Handler) error {
 	if s.agents == nil || s.queue == nil {
 		return errors.New("the mesh is started before it is bound to agents and queue")
@@ -252,8 +252,8 @@ func (s *Service) Start(rpc http.Handler) error {
 	return nil
 }
 
-// inboundAtServer is what each kind of peer may open at this server's node: agents and provisioners reach the RPC services,
-// people nothing.
+// inboundAtServer returns what each kind of peer may open at this server's node: agents and provisioners reach the RPC
+// services, clients nothing.
 func inboundAtServer(kind coordinator.Kind) tailnet.Inbound {
 	switch kind {
 	case coordinator.KindAgent, coordinator.KindProvisioner:
@@ -263,7 +263,8 @@ func inboundAtServer(kind coordinator.Kind) tailnet.Inbound {
 	}
 }
 
-// Close leaves the mesh: participants are told that the server is stopping and keep their tunnels. Idempotent.
+// Close leaves the mesh. Participants receive the message that the server is stopping and keep their tunnels. Close is
+// idempotent.
 func (s *Service) Close() error {
 	var errs []error
 	if s.rpc != nil {
@@ -285,14 +286,15 @@ func (s *Service) Close() error {
 // Routes registers the coordinator's websocket and the relay. The relay is public because it asks every key for proof and
 // admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate)   // by credential, in coordinate: agents are no users
-	mux.Handle("GET /api/v2/mesh/peers", rbac.SignedIn, s.listPeers) // which of them is decided for each
+	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate)   // coordinate checks credentials itself: agents are not users
+	mux.Handle("GET /api/v2/mesh/peers", rbac.SignedIn, s.listPeers) // the handler decides for each peer
 	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}
 }
 
-// maySee is who may see whom. Agents and provisioners see this server, as the coordinator itself allows them nothing else.
+// maySee decides who may see whom. Agents and provisioners may see this server; the coordinator itself allows them nothing
+// else.
 func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coordinator.Target) error {
 	switch from.Kind {
 	case coordinator.KindAgent, coordinator.KindProvisioner:
@@ -314,21 +316,21 @@ func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coo
 	return rbac.NotFound(rbac.Agent)
 }
 
-// RevokeAgents ends the agents' place in the mesh, as when their workspace stopped or was deleted.
+// RevokeAgents removes agents from the mesh, for example when their workspace was stopped or deleted.
 func (s *Service) RevokeAgents(ids ...uuid.UUID) {
 	for _, id := range ids {
 		s.coord.Revoke(id, "the workspace was stopped or deleted")
 	}
 }
 
-// Recheck asks again whether the user's clients may see whom they see, and whether the provisioners that joined with the user's
-// sessions may stay, as when the user was suspended or lost a role; uuid.Nil means everybody's. It blocks until every answer is
-// in.
+// Recheck checks again whether the user's clients may see the peers that they see, and whether the provisioners that joined
+// with the user's sessions may stay, for example when the user was suspended or lost a role; uuid.Nil means all users. It
+// blocks until all checks are done.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
 	return errors.Join(s.recheckClients(ctx, userID), s.recheckProvisioners(ctx, userID))
 }
 
-// Sessions are the sessions and tokens, by their ids, with which the clients joined that are connected now.
+// Sessions returns the ids of the sessions and tokens with which the currently connected clients joined.
 func (s *Service) Sessions() []string {
 	var ids []string
 	for _, peer := range s.coord.Peers() {
@@ -340,7 +342,8 @@ func (s *Service) Sessions() []string {
 	return slices.Compact(ids)
 }
 
-// recheckClients removes the clients whose session has ended, also those that are away, and asks for the tunnels of the others.
+// recheckClients removes the clients whose session has ended, even those that are offline, and rechecks the tunnels of the
+// others.
 func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 	s.coord.Doubt()
 	var ids []uuid.UUID
@@ -365,8 +368,8 @@ func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 	return errors.Join(errs...)
 }
 
-// actor is a client's user as they act now with the session that it joined with. It returns a fault, Unauthenticated or Forbidden, when
-// that may not be on the mesh any more.
+// actor returns a client's user with the current rights of the session that it joined with. It returns the fault
+// Unauthenticated or Forbidden if the session may no longer be on the mesh.
 func (s *Service) actor(ctx context.Context, client coordinator.Principal) (rbac.Actor, error) {
 	actor, err := s.opts.Accounts.Session(ctx, client.Session, client.Subject)
 	if err != nil {
@@ -375,7 +378,7 @@ func (s *Service) actor(ctx context.Context, client coordinator.Principal) (rbac
 	return actor, rbac.Needs(rbac.Connect, rbac.Agent).Check(actor)
 }
 
-// CallingAgent is the agent that holds a mesh address.
+// CallingAgent returns the agent that holds a mesh address.
 func (s *Service) CallingAgent(addr netip.Addr) (uuid.UUID, bool) {
 	p, ok := s.coord.Lookup(addr)
 	return p.ID, ok && p.Kind == coordinator.KindAgent

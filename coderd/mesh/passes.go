@@ -12,15 +12,15 @@ import (
 
 const (
 	passPurpose = "mesh pass"
-	// passLifetime only bounds a pass that is lost: each connection is given a new one, and whether its session stands is asked for
-	// every time.
+	// passLifetime only bounds the use of a lost pass: each connection gets a new one, and every use checks that the session
+	// is still valid.
 	passLifetime = 400 * 24 * time.Hour
 )
 
-// passes seal which session a client joined with.
+// passes seals which session a client joined with.
 type passes struct{ sealer *seal.Sealer }
 
-// pass is what a pass says: whose it is, and nothing that opens anything.
+// pass is the content of a pass. It identifies a client and grants no access.
 type pass struct {
 	Client  uuid.UUID `json:"c"`
 	User    uuid.UUID `json:"u"`

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// pingBudget bounds how long a list waits for measurements of latency.
+	// pingBudget bounds how long a list waits for latency measurements.
 	pingBudget = 800 * time.Millisecond
-	// maxQuestions is how many agents are asked for one list.
+	// maxQuestions is the most agents that are asked for one list.
 	maxQuestions = 64
 )
 
@@ -56,8 +56,8 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// visible is whom of the mesh an actor may see: the servers, its own clients and agents, the provisioners that it may list; an
-// owner of the deployment everybody.
+// visible returns the peers that an actor may see: the servers, its own clients and agents, and the provisioners that it may
+// list. An owner of the deployment sees all peers.
 func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.PeerInfo, error) {
 	peers := s.coord.Peers()
 	if actor.Sees(rbac.Mesh) {
@@ -90,13 +90,13 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 	}), nil
 }
 
-// paths is what is known of the ways to those listed, from this server to all and from agents to their clients.
+// paths holds the known paths to the listed peers: from this server to each of them, and from agents to their clients.
 type paths struct {
 	own map[uuid.UUID]tailnet.PeerStatus
 	of  map[uuid.UUID][]tailnet.PeerStatus // by agent
 }
 
-// measure learns the paths, within a budget. Agents are asked where a client has a tunnel with them.
+// measure collects the paths within pingBudget. It asks the agents that have a tunnel with a client.
 func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo, listed map[uuid.UUID]coordinator.Kind) paths {
 	found := paths{own: map[uuid.UUID]tailnet.PeerStatus{}, of: map[uuid.UUID][]tailnet.PeerStatus{}}
 	select {

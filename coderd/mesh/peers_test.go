@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// peers is the mesh as a user sees it, by name.
+// peers returns the mesh as a user sees it, by name.
 func (w *world) peers(t *testing.T, user string) map[string]sdk.MeshPeer {
 	t.Helper()
 	client := sdk.New(w.url, secret.Token(user), sdk.Options{})
@@ -46,7 +46,7 @@ func TestWhoSeesWhichPeers(t *testing.T) {
 	stranger := w.joinUser(t, "bob")
 	w.mu.Lock()
 	w.paths = func(ctx context.Context, _ uuid.UUID) ([]tailnet.PeerStatus, error) {
-		// It also tells of a client that it does not have.
+		// The agent also reports a client that it does not have.
 		all := agent.Node.Measure(ctx, func(uuid.UUID) bool { return true })
 		return append(all, tailnet.PeerStatus{ID: stranger.Node.ID(), Path: tailnet.PathDirect}), nil
 	}

@@ -28,29 +28,30 @@ type Provisioner struct {
 	Tags    map[string]string // always with scope and owner
 	Owner   uuid.UUID         // of a daemon with scope=user
 	BuiltIn bool
-	User    uuid.UUID // whose session it showed, zero for other ways
-	KeyID   uuid.UUID // of the key that it showed, zero for other ways
+	User    uuid.UUID // whose session it sent; zero for other credentials
+	KeyID   uuid.UUID // of the key that it sent; zero for other credentials
 	KeyName string
 
 	session  string // id of the session's token
 	instance string // of the state folder
 }
 
-// ProvisionerKey is a named key that a daemon has shown.
+// ProvisionerKey is a named key that a daemon has sent.
 type ProvisionerKey struct {
 	ID   uuid.UUID
 	Name string
 	Tags map[string]string
 }
 
-// builtInPrefix begins the names of every server's own provisioners. Other names must not begin so: an id follows from its name.
+// builtInPrefix begins the names of every server's own provisioners. Other names must not start with it, because an id is
+// derived from its name.
 const builtInPrefix = "built-in-"
 
-// BuiltInName is the name of one of this process's own provisioners.
+// BuiltInName returns the full name of one of this process's own provisioners.
 func BuiltInName(name string) string { return builtInPrefix + name }
 
-// provisioner lets a provisioner daemon in: one of this process's own, one that knows the pre-shared key or has a named one, or
-// one of a user who may run it.
+// provisioner admits a provisioner daemon: one of this process's own, one that knows the pre-shared key or has a named key,
+// or one of a user who may run it.
 func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 	p, err := s.identify(r)
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 	}
 	s.provisioners.byID[p.ID] = p
 	s.provisioners.Unlock()
-	// Check again: the credential may have been revoked before this entry was there for the revoker to find.
+	// Check again: the credential may have been revoked before the revoker could find this entry.
 	if _, err := s.identify(r); err != nil {
 		s.forget(p)
 		return coordinator.Principal{}, err
@@ -73,7 +74,7 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 	return coordinator.Principal{Kind: coordinator.KindProvisioner, ID: p.ID, Name: p.Name}, nil
 }
 
-// forget takes back the entry of a daemon that was not let in.
+// forget removes the entry of a daemon that was not admitted.
 func (s *Service) forget(p Provisioner) {
 	s.provisioners.Lock()
 	defer s.provisioners.Unlock()
@@ -82,7 +83,7 @@ func (s *Service) forget(p Provisioner) {
 	}
 }
 
-// identify reads who a daemon is, and checks its credential.
+// identify reads the identity of a daemon, and checks its credential.
 func (s *Service) identify(r *http.Request) (Provisioner, error) {
 	p := Provisioner{Name: r.Header.Get(sdk.ProvisionerNameHeader), instance: r.Header.Get(sdk.ProvisionerInstanceHeader)}
 	if len(p.Name) > 64 || strings.ContainsFunc(p.Name, func(c rune) bool { return c < '!' || c > '~' }) {
@@ -114,7 +115,7 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 			return p, fault.New(fault.Invalid, "A provisioner with a key has the key's tags and cannot set others").
 				WithDetail("Omit --tag, or create a key with these tags.")
 		}
-		// A key's daemons are participants of their own: a daemon cannot take another's place by choosing its name.
+		// Each key's daemons are participants of their own: a daemon cannot replace another by choosing its name.
 		if err = s.showKey(r.Context(), &p, key); err == nil {
 			identity += "key " + p.KeyID.String() + " "
 		}
@@ -130,12 +131,12 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 	if !p.BuiltIn && strings.HasPrefix(p.Name, builtInPrefix) {
 		return p, fault.New(fault.Invalid, "The provisioner name %q is invalid", p.Name).WithDetail("Names that begin with %s are reserved for built-in provisioners.", builtInPrefix)
 	}
-	// The id follows from the name, so that a daemon that was restarted is the same participant.
+	// The id is derived from the name, so that a restarted daemon is the same participant.
 	p.ID = uuid.NewSHA1(s.opts.Organization, []byte(identity+p.Owner.String()+" "+p.Name))
 	return p, nil
 }
 
-// wantedTags reads the tags that a daemon asks for.
+// wantedTags parses the tags that a daemon requests.
 func (s *Service) wantedTags(header string) (map[string]string, error) {
 	given, err := url.ParseQuery(header)
 	if err != nil {
@@ -174,7 +175,8 @@ func (s *Service) showKey(ctx context.Context, p *Provisioner, key string) error
 	return nil
 }
 
-// showSession is for daemons of signed-in users: everybody may serve themselves, template admins the organization.
+// showSession handles daemons of signed-in users. All users may run provisioners for themselves; template admins also for the
+// organization.
 func (s *Service) showSession(r *http.Request, p *Provisioner) error {
 	actor, err := s.signedIn(r)
 	if err != nil {
@@ -187,7 +189,7 @@ func (s *Service) showSession(r *http.Request, p *Provisioner) error {
 	return mayRun(actor, p.Owner)
 }
 
-// mayRun reports whether the actor may run a provisioner for owner, uuid.Nil for the organization.
+// mayRun returns a fault unless the actor may run a provisioner for owner; uuid.Nil means the organization.
 func mayRun(actor rbac.Actor, owner uuid.UUID) error {
 	if actor.May(rbac.Create, rbac.Of(rbac.ProvisionerDaemon, owner)) == nil {
 		return nil
@@ -199,17 +201,17 @@ func mayRun(actor rbac.Actor, owner uuid.UUID) error {
 		WithDetail("This needs the role template-admin. For your own workspaces only, use --tag scope=user.")
 }
 
-// same compares in constant time, whatever the lengths.
+// same compares in constant time, regardless of the lengths.
 func same(given string, want secret.Token) bool {
 	return subtle.ConstantTimeCompare(secret.Token(given).Hash(), want.Hash()) == 1
 }
 
-// BuiltInHeader is the credential of one of this process's own provisioners.
+// BuiltInHeader returns the credential of one of this process's own provisioners.
 func (s *Service) BuiltInHeader(name string) http.Header {
 	return http.Header{sdk.ProvisionerNameHeader: {name}, sdk.ProvisionerPSKHeader: {s.builtIn.Reveal()}}
 }
 
-// CallingProvisioner is the provisioner that holds a mesh address.
+// CallingProvisioner returns the provisioner that holds a mesh address.
 func (s *Service) CallingProvisioner(addr netip.Addr) (Provisioner, bool) {
 	p, ok := s.coord.Lookup(addr)
 	if !ok || p.Kind != coordinator.KindProvisioner {
@@ -218,7 +220,7 @@ func (s *Service) CallingProvisioner(addr netip.Addr) (Provisioner, bool) {
 	return s.daemon(p.ID)
 }
 
-// daemon is the provisioner with an id, if it ever joined this process and was not cut since.
+// daemon returns the provisioner with an id, if it ever joined this process and has not been cut since.
 func (s *Service) daemon(id uuid.UUID) (Provisioner, bool) {
 	s.provisioners.Lock()
 	defer s.provisioners.Unlock()
@@ -226,7 +228,7 @@ func (s *Service) daemon(id uuid.UUID) (Provisioner, bool) {
 	return p, ok
 }
 
-// Paths tells how packets to the provisioners that are connected travel: direct or relayed.
+// Paths returns how packets travel to each connected provisioner: direct or relayed.
 func (s *Service) Paths() map[uuid.UUID]string {
 	select {
 	case <-s.joined:
@@ -245,16 +247,16 @@ func (s *Service) Paths() map[uuid.UUID]string {
 	return paths
 }
 
-// mayReach reports whether a user may measure the path to a provisioner: those who may see it in lists.
+// mayReach returns a fault unless a user may measure the path to a provisioner, as all users may who see it in lists.
 func mayReach(actor rbac.Actor, p Provisioner) error {
 	if actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, p.Owner)) != nil {
-		return rbac.NotFound(rbac.Agent) // as for an id that does not exist
+		return rbac.NotFound(rbac.Agent) // as for an unknown id
 	}
 	return nil
 }
 
-// KeyDeleted ends the place of daemons whose key does not exist any more. id is the deleted key's; uuid.Nil: look at every key in
-// use. It blocks for a few queries.
+// KeyDeleted cuts the daemons whose key no longer exists. id is the deleted key; uuid.Nil checks every key in use. It blocks
+// for a few queries.
 func (s *Service) KeyDeleted(ctx context.Context, id uuid.UUID) error {
 	used := s.which(func(p Provisioner) bool { return p.KeyID != uuid.Nil && (id == uuid.Nil || p.KeyID == id) })
 	if len(used) == 0 {
@@ -277,7 +279,7 @@ func (s *Service) KeyDeleted(ctx context.Context, id uuid.UUID) error {
 	return errors.Join(errs...)
 }
 
-// recheckProvisioners ends the place of a user's daemons whose session has ended or may not run them any more.
+// recheckProvisioners cuts a user's daemons if their session has ended or may no longer run them.
 func (s *Service) recheckProvisioners(ctx context.Context, userID uuid.UUID) error {
 	var errs []error
 	for _, p := range s.which(func(p Provisioner) bool { return p.User != uuid.Nil && (userID == uuid.Nil || p.User == userID) }) {
@@ -308,7 +310,7 @@ func (s *Service) which(which func(Provisioner) bool) []Provisioner {
 	return found
 }
 
-// cut takes a daemon off the mesh for good.
+// cut permanently removes a daemon from the mesh.
 func (s *Service) cut(ctx context.Context, p Provisioner, reason string) error {
 	s.provisioners.Lock()
 	delete(s.provisioners.byID, p.ID)

@@ -30,11 +30,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// psk is the deployment's, for external provisioners.
+// psk is the deployment's pre-shared key for external provisioners.
 const psk = secret.Token("the deployment's key")
 
-// world is a Service with its HTTP routes on a loopback socket. Users are their tokens: "ann" owns every agent in owned, and
-// what a test puts into refused may not connect any more.
+// world is a Service with its HTTP routes on a loopback socket. A user's name is also their token: "ann" owns every agent that
+// agent creates. The users in refused may no longer connect.
 type world struct {
 	*mesh.Service
 	url *url.URL
@@ -44,7 +44,7 @@ type world struct {
 	owners  map[uuid.UUID]uuid.UUID // of agents
 	refused map[uuid.UUID]bool      // users
 	ended   map[string]bool         // sessions
-	// paths is what agents tell of theirs.
+	// paths returns the paths that agents report.
 	paths func(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
 }
 
@@ -69,7 +69,7 @@ func (w *world) authenticate(r *http.Request) (rbac.Actor, error) {
 	return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
 }
 
-// accounts, ourAgents, noKeys and noQueue are what the service asks of others.
+// accounts, ourAgents, noKeys and noQueue implement the interfaces that the service depends on.
 type (
 	accounts  struct{ *world }
 	ourAgents struct{ *world }
@@ -101,7 +101,7 @@ func (w ourAgents) AuthenticateAgent(_ context.Context, token secret.Token) (mes
 	return mesh.Agent{ID: id, Name: token.Reveal()}, nil
 }
 
-// ByName does not ask whose agent it is.
+// ByName ignores who owns the agent.
 func (w ourAgents) ByName(_ context.Context, _ uuid.UUID, name string) (uuid.UUID, error) {
 	return uuid.Parse(name)
 }
@@ -171,7 +171,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// start joins the server's node, which answers every RPC with the caller's kind.
+// start joins the server's node, which answers every RPC with the kind of its caller.
 func (w *world) start(t testing.TB) {
 	t.Helper()
 	if err := w.Start(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "rpc") })); err != nil {
@@ -179,7 +179,7 @@ func (w *world) start(t testing.TB) {
 	}
 }
 
-// agent makes an agent of ann's, and returns its token.
+// agent creates an agent that ann owns, and returns its token.
 func (w *world) agent() (token string, id uuid.UUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +188,7 @@ func (w *world) agent() (token string, id uuid.UUID) {
 	return token, id
 }
 
-// join connects a member from outside. It does not wait.
+// join connects an external member. It does not wait.
 func (w *world) join(t testing.TB, as coderdtest.Joining) *coderdtest.Member {
 	t.Helper()
 	return coderdtest.Join(t, w.url, as)
@@ -204,14 +204,14 @@ func (w *world) joinUser(t testing.TB, name string) *coderdtest.Member {
 	return w.join(t, coderdtest.AsUser(name)).Joined()
 }
 
-// capitals is an echo: what comes in goes out, in capitals.
+// capitals echoes its input in capitals.
 func capitals(conn net.Conn) {
 	if data, err := io.ReadAll(conn); err == nil {
 		io.WriteString(conn, strings.ToUpper(string(data)))
 	}
 }
 
-// converse says something to an echo, and wants its answer.
+// converse sends text to an echo and checks the answer.
 func converse(t testing.TB, conn net.Conn) {
 	t.Helper()
 	conn.SetDeadline(time.Now().Add(30 * time.Second))
@@ -231,7 +231,7 @@ func converse(t testing.TB, conn net.Conn) {
 	}
 }
 
-// eventually waits for what another goroutine brings about.
+// eventually waits for a condition that another goroutine fulfills.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -246,7 +246,7 @@ func eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// ends reads a connection to its end.
+// ends reads a connection until it ends.
 func ends(t testing.TB, conn net.Conn) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
