@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// BodyTimeout is how long a request's body may take to arrive. JSON bodies have a megabyte at most.
+	// BodyTimeout is how long a request's body may take to arrive. JSON bodies are at most one megabyte.
 	BodyTimeout = 20 * time.Second
-	// uploadTimeout is the same for an upload that AllowUpload lets in. It must not pause for longer than BodyTimeout either.
+	// uploadTimeout is the same for an upload that AllowUpload permits. The upload must still not pause for longer than
+	// BodyTimeout.
 	uploadTimeout = 15 * time.Minute
 )
 
-// BoundBodies gives the body of every request that next serves a deadline: a client that announces a body and does not send it
-// would hold a connection, and what its handler holds, for ever. Requests without a body, which includes websockets, have none.
-// A timeout of zero means BodyTimeout.
+// BoundBodies sets a deadline on the body of every request that next serves. Otherwise a client that announces a body and
+// does not send it would hold a connection, and what its handler holds, forever. Requests without a body, including
+// websockets, have no deadline. A timeout of zero means BodyTimeout.
 func BoundBodies(next http.Handler, timeout time.Duration) http.Handler {
 	if timeout == 0 {
 		timeout = BodyTimeout
@@ -38,18 +39,18 @@ func BoundBodies(next http.Handler, timeout time.Duration) http.Handler {
 	})
 }
 
-// boundBody is a request's body with a deadline, which ends with the body: the server goes on reading, to notice that the client
-// has gone, and takes a deadline for that.
+// boundBody is a request's body with a deadline. The deadline ends with the body, because the server keeps reading to notice
+// when the client disconnects, and would mistake an expired deadline for that.
 type boundBody struct {
 	io.ReadCloser
 	control *http.ResponseController
 	timeout time.Duration
-	until   atomic.Pointer[time.Time] // of an upload: its end
-	over    atomic.Bool               // has no deadline any more
+	until   atomic.Pointer[time.Time] // when an upload must end
+	over    atomic.Bool               // no longer has a deadline
 }
 
 func (b *boundBody) extend(d time.Duration) {
-	_ = b.control.SetReadDeadline(time.Now().Add(d)) // fails where there is no connection to bound
+	_ = b.control.SetReadDeadline(time.Now().Add(d)) // fails if there is no connection to bound
 }
 
 func (b *boundBody) unbound() {
@@ -69,13 +70,13 @@ func (b *boundBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bodyOf finds the bounded body of a request, nil when there is none.
+// bodyOf returns the bounded body of a request, or nil if there is none.
 func bodyOf(r *http.Request) *boundBody {
 	b, _ := r.Body.(*boundBody)
 	return b
 }
 
-// AllowUpload gives the request's body as much time as an upload needs, for as long as it goes on arriving.
+// AllowUpload gives the request's body as much time as an upload needs, as long as data keeps arriving.
 func AllowUpload(r *http.Request) {
 	if b := bodyOf(r); b != nil {
 		until := time.Now().Add(uploadTimeout)
@@ -84,14 +85,14 @@ func AllowUpload(r *http.Request) {
 	}
 }
 
-// UnboundBody takes the deadline off the request's body, for a handler that passes on what a visitor may send for ever.
+// UnboundBody removes the deadline of the request's body, for a handler that forwards what a visitor may send indefinitely.
 func UnboundBody(r *http.Request) {
 	if b := bodyOf(r); b != nil {
 		b.unbound()
 	}
 }
 
-// BodyFault says what went wrong with reading a body: its fault when the client is to blame, else nil.
+// BodyFault returns the fault for an error from reading a body if the client caused it, else nil.
 func BodyFault(err error) *fault.Error {
 	var tooLarge *http.MaxBytesError
 	switch {

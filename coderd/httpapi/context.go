@@ -16,19 +16,19 @@ type (
 	requestKey struct{}
 )
 
-// request is what the mux knows of a request besides its actor.
+// request holds what the mux knows about a request besides its actor.
 type request struct {
 	id   string
 	addr netip.Addr
 }
 
-// ActorFrom is who sent the request; the zero Actor on public routes.
+// ActorFrom returns the sender of the request, or the zero Actor on public routes.
 func ActorFrom(ctx context.Context) rbac.Actor {
 	a, _ := ctx.Value(actorKey{}).(rbac.Actor)
 	return a
 }
 
-// RequestID is the request's id, which the answer carries too; "" outside a Mux.
+// RequestID returns the request's id, which the answer also carries, or "" outside a Mux.
 func RequestID(ctx context.Context) string {
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {
 		return r.id
@@ -36,7 +36,7 @@ func RequestID(ctx context.Context) string {
 	return ""
 }
 
-// ClientAddr is the address that the request comes from, seen past trusted proxies; the zero Addr outside a Mux.
+// ClientAddr returns the address that the request comes from, looking past trusted proxies, or the zero Addr outside a Mux.
 func ClientAddr(ctx context.Context) netip.Addr {
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {
 		return r.addr
@@ -51,11 +51,11 @@ const (
 	bearer      = "Bearer "
 )
 
-// tokenForm is that of a session token.
+// tokenForm matches a session token.
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 
-// CookieName is the name of the cookie that keeps a browser's session. Over HTTPS it has the prefix by which browsers let no
-// neighbouring host set it.
+// CookieName returns the name of the cookie that holds a browser's session. Over HTTPS it has the prefix that makes browsers
+// prevent neighbouring hosts from setting it.
 func CookieName(secure bool) string {
 	if secure {
 		return hostPrefix + tokenName
@@ -63,16 +63,17 @@ func CookieName(secure bool) string {
 	return tokenName
 }
 
-// Planted reports whether the request's session is in a cookie that a neighbouring host's page could have set in the visitor's
-// browser: one without the prefix. A server with HTTPS does not accept it from browsers. Programs may use it: they have no neighbours.
+// Planted reports whether the request's session is in a cookie that a neighbouring host's page could have set in the
+// visitor's browser: one without the prefix. A server with HTTPS does not accept such a cookie from browsers. Programs may
+// use it: no other host sets their cookies.
 func Planted(r *http.Request) bool {
 	_, fromCookie := Token(r)
 	return fromCookie && len(r.CookiesNamed(CookieName(true))) == 0 && FromBrowser(r)
 }
 
-// Token returns a request's session token, and whether the browser added it automatically (the cookie). Only one place is
-// looked at: the header, else the query, else the cookie, else "Authorization: Bearer" with what looks like one: a proxy may
-// put credentials of its own there.
+// Token returns a request's session token, and whether the browser added it automatically (the cookie). It looks in only one
+// place: the header, else the query, else the cookie, else "Authorization: Bearer" if the value looks like a session token,
+// because a proxy may put credentials of its own there.
 func Token(r *http.Request) (token secret.Token, fromCookie bool) {
 	if t := r.Header.Get(tokenHeader); t != "" {
 		return secret.Token(t), false
@@ -80,7 +81,7 @@ func Token(r *http.Request) (token secret.Token, fromCookie bool) {
 	if t := r.URL.Query().Get(tokenName); t != "" {
 		return secret.Token(t), false
 	}
-	// Two different ones mean that the page of a neighbouring host has planted one: whose session it is cannot be told.
+	// If two cookies differ, a neighbouring host's page has planted one, and there is no way to tell which.
 	cookies := r.CookiesNamed(CookieName(true))
 	if len(cookies) == 0 {
 		cookies = r.CookiesNamed(CookieName(false))
@@ -96,7 +97,7 @@ func Token(r *http.Request) (token secret.Token, fromCookie bool) {
 	return BearerToken(r.Header), false
 }
 
-// BearerToken is the session token in an Authorization header, "" when there is none.
+// BearerToken returns the session token in an Authorization header, or "" if there is none.
 func BearerToken(h http.Header) secret.Token {
 	text := h.Get("Authorization")
 	if len(text) > len(bearer) && strings.EqualFold(text[:len(bearer)], bearer) && tokenForm.MatchString(text[len(bearer):]) {
@@ -105,8 +106,8 @@ func BearerToken(h http.Header) secret.Token {
 	return ""
 }
 
-// clientAddr is the peer's address, or what a trusted proxy says that it stands for. A header that names one address is taken as
-// it is; a list is walked from the right for as long as the hops are trusted.
+// clientAddr returns the peer's address, or the address that a trusted proxy forwards for. A header with one address is taken
+// as it is; a list is followed from the right as long as the hops are trusted.
 func (m *Mux) clientAddr(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

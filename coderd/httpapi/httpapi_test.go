@@ -45,7 +45,7 @@ func authenticate(r *http.Request) (rbac.Actor, error) {
 	return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
 }
 
-// newMux logs into log.
+// newMux returns a mux that logs to log.
 func newMux(t *testing.T, log io.Writer) *httpapi.Mux {
 	t.Helper()
 	access, err := url.Parse("https://mesh.example.com")
@@ -110,7 +110,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestInternalErrors: the user sees an id, the log has the cause under it.
+// TestInternalErrors checks that the user sees an id, and that the log has the cause under that id.
 func TestInternalErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "pq: password=hunter2"
@@ -193,7 +193,8 @@ func TestPagesAreConfined(t *testing.T) {
 	}
 }
 
-// TestPlantedCookie: a page of a neighbouring host can plant a cookie of the same name, but not sign somebody in as another.
+// TestPlantedCookie checks that a page of a neighbouring host, which can plant a cookie of the same name, cannot sign a user
+// in to another account.
 func TestPlantedCookie(t *testing.T) {
 	t.Parallel()
 	for cookies, want := range map[string]secret.Token{
@@ -230,7 +231,7 @@ func TestUnknownRoutes(t *testing.T) {
 	}
 }
 
-// TestCrossOrigin: a page of another site cannot use the session of the browser's user.
+// TestCrossOrigin checks that a page of another site cannot use the session of the browser's user.
 func TestCrossOrigin(t *testing.T) {
 	t.Parallel()
 	mux := newMux(t, io.Discard)
@@ -257,7 +258,7 @@ func TestCrossOrigin(t *testing.T) {
 		{"another port of this host", "POST", []func(*http.Request){cookie, header("Sec-Fetch-Site", "same-site")}, 403},
 		{"another site with the token itself", "POST", []func(*http.Request){withToken, evil}, 204},
 		{"another site with a made-up query token", "POST", []func(*http.Request){cookie, evil, func(r *http.Request) { r.URL.RawQuery = "coder_session_token=x" }}, 401},
-		{"another site reads", "GET", []func(*http.Request){cookie, evil}, 204}, // the browser keeps the answer from it
+		{"another site reads", "GET", []func(*http.Request){cookie, evil}, 204}, // the browser withholds the answer from it
 		{"another site opens a websocket", "GET", []func(*http.Request){cookie, evil, socket}, 403},
 		{"own page opens a websocket", "GET", []func(*http.Request){cookie, own, socket}, 204},
 	} {
@@ -308,7 +309,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever a client sends is read or refused as its fault, never an internal error.
+// FuzzRead checks that everything a client sends is either read or refused as the client's fault, never an internal error.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{`{"name":"x"}`, `[]`, `null`, `{"time":"yesterday"}`, `{"roles":[1]}`, "\x00", `{"a":{"b":[{}]}}`} {
 		f.Add([]byte(seed))
@@ -357,7 +358,8 @@ func TestQueryAndPath(t *testing.T) {
 	}
 }
 
-// A client behind a trusted proxy has its own address; one that is no proxy cannot choose its.
+// TestClientAddr checks that a client behind a trusted proxy is seen with its own address, and that a client that is not a
+// proxy cannot choose its address.
 func TestClientAddr(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -389,7 +391,7 @@ func TestClientAddr(t *testing.T) {
 	}
 }
 
-// Requests are counted by their route, however many addresses they ask for.
+// TestMetrics checks that requests are counted by their route, however many addresses they ask for.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
@@ -429,7 +431,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestStreams: a handler can flush and hijack through the mux.
+// TestStreams checks that a handler can flush and hijack through the mux.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	mux := newMux(t, io.Discard)
@@ -477,7 +479,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// recorder is a test that keeps its complaints.
+// recorder is a test that records its complaints.
 type recorder struct{ complaints []string }
 
 func (*recorder) Helper() {}

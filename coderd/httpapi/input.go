@@ -9,17 +9,17 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// checkAddress refuses what no name, id or search holds and the database cannot store: NUL, and bytes that are not UTF-8. It is
-// the one place for that in paths and queries, as checkText is in bodies.
+// checkAddress refuses text that no name, id or search contains and that the database cannot store: NUL, and bytes that are
+// not UTF-8. It is the only such check for paths and queries, as checkText is for bodies.
 func checkAddress(u *url.URL) *fault.Error {
 	if bad := badText(u.Path); bad != "" {
 		return fault.New(fault.Invalid, "The path %s.", bad)
 	}
 	if !strings.HasPrefix(u.Path, "/api/") {
-		return nil // a page: its own program reads the query
+		return nil // a page, whose own program reads the query
 	}
 	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil { // handlers would see the query without the part
+	if err != nil { // handlers would see the query without the invalid part
 		return fault.New(fault.Invalid, "The query cannot be read.").WithDetail("Percent signs and semicolons in it must be escaped.")
 	}
 	for name, values := range query {
@@ -42,7 +42,7 @@ func badText(text string) string {
 	return ""
 }
 
-// checkText is checkAddress for JSON that is not decoded yet: a NUL hides in it as an escape.
+// checkText is like checkAddress for JSON that is not decoded yet, in which a NUL hides as an escape.
 func checkText(data []byte) *fault.Error {
 	if !utf8.Valid(data) {
 		return fault.New(fault.Invalid, "The body is not UTF-8.")
@@ -54,19 +54,20 @@ func checkText(data []byte) *fault.Error {
 		if i+5 < len(data) && string(data[i+1:i+6]) == "u0000" {
 			return fault.New(fault.Invalid, "The body contains a NUL character.").WithDetail("At byte %d: \\u0000.", i)
 		}
-		i++ // whatever is escaped: it does not begin an escape itself
+		i++ // the escaped character does not begin an escape itself
 	}
 	return nil
 }
 
-// FromBrowser reports whether a browser sends the request. Browsers name themselves so for decades, and the current ones say what
-// made them send; a page can suppress neither. A program that does the same is taken for one.
+// FromBrowser reports whether a browser sent the request. Browsers have identified themselves like this for decades, and
+// current ones also report what caused a request; a page can suppress neither. A program that does the same is treated as a
+// browser.
 func FromBrowser(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" || strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }
 
-// checkContentType refuses JSON in the types that a form of another site's page can send without asking. Programs may: curl -d
-// names a form's type whatever is sent.
+// checkContentType refuses JSON in the content types that a form on another site's page can send without asking. Programs may
+// use them: curl -d declares a form's type whatever it sends.
 func checkContentType(r *http.Request) error {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	switch strings.ToLower(strings.TrimSpace(kind)) {
@@ -78,8 +79,8 @@ func checkContentType(r *http.Request) error {
 	return nil
 }
 
-// slashless is the request with its path as routes are written: without a slash at the end. It is answered, not redirected: a
-// client would follow with another method, or without its body.
+// slashless returns the request with its path as routes are written: without a trailing slash. The request is answered rather
+// than redirected: a client would follow a redirect with another method, or without its body.
 func slashless(r *http.Request) *http.Request {
 	const root = "/api/v2"
 	path, raw := r.URL.Path, r.URL.RawPath

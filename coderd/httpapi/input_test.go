@@ -47,7 +47,7 @@ func TestTrailingSlash(t *testing.T) {
 	}
 }
 
-// What the database cannot store comes to no handler, and is the client's fault.
+// TestBadText checks that text that the database cannot store never reaches a handler, and is reported as the client's fault.
 func TestBadText(t *testing.T) {
 	t.Parallel()
 	mux := newMux(t, io.Discard)
@@ -81,7 +81,8 @@ func TestBadText(t *testing.T) {
 	}
 }
 
-// A form of another site's page cannot pass for JSON. Programs name a form's type without meaning it.
+// TestContentType checks that a form on another site's page cannot pass for JSON. Programs declare a form's type
+// unintentionally.
 func TestContentType(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -107,7 +108,8 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-// A public route is guarded whatever token a request names: anybody can name one.
+// TestCrossOriginPublic checks that a public route is guarded whatever token a request names, because anyone can name a
+// token.
 func TestCrossOriginPublic(t *testing.T) {
 	t.Parallel()
 	mux := newMux(t, io.Discard)
@@ -150,7 +152,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// dial opens a connection and sends what begins a request.
+// dial opens a connection and sends the beginning of a request.
 func dial(t *testing.T, s *httptest.Server, text string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -167,7 +169,8 @@ func dial(t *testing.T, s *httptest.Server, text string) net.Conn {
 	return conn
 }
 
-// A body that does not end is waited for no longer than its deadline, by handlers that read it and by those that do not.
+// TestBodyDeadline checks that the server waits for an endless body no longer than its deadline, whether or not the handler
+// reads it.
 func TestBodyDeadline(t *testing.T) {
 	t.Parallel()
 	const timeout = 50 * time.Millisecond
@@ -189,7 +192,7 @@ func TestBodyDeadline(t *testing.T) {
 		return httpapi.Write(w, http.StatusOK, len(data))
 	})
 	mux.Handle("POST /ignore", rbac.SignedIn, func(http.ResponseWriter, *http.Request) error { return nil })
-	// Longer than the body may take: the answer has all the time that it needs.
+	// This takes longer than the body may: the answer has as much time as it needs.
 	mux.Handle("POST /think", rbac.Public, func(w http.ResponseWriter, r *http.Request) error {
 		var v map[string]any
 		if err := httpapi.Read(w, r, &v); err != nil {
@@ -221,7 +224,7 @@ func TestBodyDeadline(t *testing.T) {
 
 	for _, path := range []string{"/read", "/upload", "/ignore"} {
 		conn := dial(t, s, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
-		if _, err := io.ReadAll(conn); err != nil { // to its end: the server closes it
+		if _, err := io.ReadAll(conn); err != nil { // until the server closes the connection
 			t.Errorf("%s: %v", path, err)
 		}
 		if path == "/ignore" {
@@ -243,7 +246,7 @@ func TestBodyDeadline(t *testing.T) {
 			t.Errorf("%s: got %q, %v", path, answer, err)
 		}
 	}
-	// Bodies that go on arriving are taken, and so are two requests on one connection.
+	// Bodies that keep arriving are accepted, and so are two requests on one connection.
 	for _, path := range []string{"/upload", "/forever"} {
 		conn := dial(t, s, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n")
 		ticker := time.NewTicker(timeout / 4)

@@ -19,13 +19,13 @@ import (
 // maxBody bounds a JSON body, in bytes. Files have their own route and bound.
 const maxBody = 1 << 20
 
-// Answers are encoded into buffers that are used again, those of up to maxKept bytes: a list of a thousand workspaces is 3 MB,
-// and to grow a buffer that far costs as much as to fill it.
+// Answers are encoded into reused buffers, which are kept up to maxKept bytes: a list of a thousand workspaces is 3 MB, and
+// growing a buffer that far costs as much as filling it.
 const maxKept = 8 << 20
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// Write answers with v as JSON. It is encoded before anything is sent, so that an error can still be answered.
+// Write answers with v as JSON. It encodes v before sending anything, so that an error can still be answered.
 func Write(w http.ResponseWriter, status int, v any) error {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer func() {
@@ -44,7 +44,7 @@ func Write(w http.ResponseWriter, status int, v any) error {
 	return err
 }
 
-// writeError answers with a fault. A client that has gone does not hear it.
+// writeError answers with a fault. It ignores that a client may have disconnected.
 func writeError(w http.ResponseWriter, f *fault.Error) {
 	body := sdk.Response{Message: f.Message, Detail: f.Detail}
 	for _, field := range f.Fields {
@@ -57,7 +57,7 @@ func writeError(w http.ResponseWriter, f *fault.Error) {
 // newer clients send more.
 func Read(w http.ResponseWriter, r *http.Request, v any) error { return ReadUpTo(w, r, maxBody, v) }
 
-// ReadUpTo is Read with another bound on the body, in bytes.
+// ReadUpTo is like Read with a different bound on the body, in bytes.
 func ReadUpTo(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
 	data, err := body(w, r, limit)
 	if err != nil {
@@ -69,7 +69,7 @@ func ReadUpTo(w http.ResponseWriter, r *http.Request, limit int64, v any) error 
 	return decode(data, v)
 }
 
-// ReadAnyText is Read for a handler that stores nothing and judges each text itself: it may hold a NUL.
+// ReadAnyText is like Read, for a handler that stores nothing and checks each text itself: the text may contain a NUL.
 func ReadAnyText(w http.ResponseWriter, r *http.Request, v any) error {
 	data, err := body(w, r, maxBody)
 	if err != nil {
@@ -117,12 +117,12 @@ func bodyFault(err error) error {
 		return fault.New(fault.Invalid, "The body is not JSON.").WithDetail("At byte %d: %s.", syntax.Offset, syntax)
 	case errors.Is(err, io.EOF):
 		return fault.New(fault.Invalid, "The request needs a JSON body.")
-	default: // cut off, or a type's own UnmarshalJSON refused it
+	default: // truncated, or refused by a type's own UnmarshalJSON
 		return fault.New(fault.Invalid, "The body cannot be read.").WithDetail("%v", err)
 	}
 }
 
-// PathUUID is the id in the named segment of the route's pattern.
+// PathUUID returns the id in the named segment of the route's pattern.
 func PathUUID(r *http.Request, name string) (uuid.UUID, error) {
 	text := r.PathValue(name)
 	id, err := uuid.Parse(text)
@@ -132,7 +132,7 @@ func PathUUID(r *http.Request, name string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// QueryInt is a number of the query: fallback when absent, a fault below 0 or above limit.
+// QueryInt returns a number from the query: fallback if it is absent, and a fault if it is below 0 or above limit.
 func QueryInt(r *http.Request, name string, fallback, limit int) (int, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {
@@ -146,7 +146,7 @@ func QueryInt(r *http.Request, name string, fallback, limit int) (int, error) {
 	return n, nil
 }
 
-// NoAfterID refuses after_id: lists are read on by offset here. An id of zeros is how some clients write none.
+// NoAfterID refuses after_id, because lists here are paged by offset. Some clients send an id of zeros to mean none.
 func NoAfterID(r *http.Request) error {
 	if text := r.URL.Query().Get("after_id"); text != "" && text != uuid.Nil.String() {
 		return fault.New(fault.Invalid, "Lists cannot be continued after an id.").WithField("after_id", "is not supported: use limit and offset")
@@ -154,7 +154,7 @@ func NoAfterID(r *http.Request) error {
 	return nil
 }
 
-// QueryBool is a truth value of the query: present without a value means true, absent false.
+// QueryBool returns a boolean from the query: present without a value means true, absent means false.
 func QueryBool(r *http.Request, name string) (bool, error) {
 	q := r.URL.Query()
 	if text := q.Get(name); text != "" {

@@ -8,9 +8,9 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// WriteList answers with a JSON list of which no more than a page is in memory at once. next returns the next page, an empty one at
-// the end. When it fails before anything was sent, its error is returned and can be answered; later the connection is broken, so that
-// clients do not mistake a part for the whole.
+// WriteList answers with a JSON list, holding at most one page of it in memory. next returns the next page, and an empty one
+// at the end. If it fails before anything was sent, WriteList returns its error, which can still be answered; later it breaks
+// the connection, so that clients do not mistake a partial list for the whole.
 func WriteList[T any](w http.ResponseWriter, next func() ([]T, error)) error {
 	page, err := next()
 	if err != nil {
@@ -42,14 +42,14 @@ func WriteList[T any](w http.ResponseWriter, next func() ([]T, error)) error {
 	return nil
 }
 
-// sent reports whether the client is still there to take what buf holds.
+// sent writes out buf and reports whether the client was still there to receive it.
 func sent(buf *bytes.Buffer, w http.ResponseWriter) bool {
 	_, err := buf.WriteTo(w)
 	return err == nil
 }
 
-// Paged reads one page of a list whose rows each say how many there are in all, and returns that count too. Beyond the end a query
-// has no row to say it, so the first row is read.
+// Paged reads one page of a list whose rows each contain the total count, and returns that count too. Beyond the end a query
+// returns no row with the count, so Paged reads the first row.
 func Paged[T any](limit, offset int, read func(limit, offset int32) ([]T, error), total func(T) int64) (rows []T, count int, err error) {
 	rows, err = read(int32(limit), int32(offset))
 	first := rows

@@ -19,7 +19,7 @@ func TestWriteList(t *testing.T) {
 	broken := errors.New("broken")
 	for name, tt := range map[string]struct {
 		pages [][]string
-		fails bool // after them
+		fails bool // after these pages
 		want  []string
 	}{
 		"no items":                 {nil, false, []string{}},
@@ -51,7 +51,7 @@ func TestWriteList(t *testing.T) {
 				if len(tt.pages) == 0 || !tt.fails {
 					t.Fatal(err)
 				}
-				return // the connection was broken before the answer's head was sent
+				return // the connection was broken before the headers were sent
 			}
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)

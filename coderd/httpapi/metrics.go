@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics count requests. Their names are those that dashboards for this API expect; path is a route's pattern, so there are as
-// many as there are routes.
+// metrics counts requests. Dashboards for this API expect these names. path is a route's pattern, so it has as many values as
+// there are routes.
 type metrics struct {
 	processed  *prometheus.CounterVec   // code, method, path
 	latency    *prometheus.HistogramVec // method, path
@@ -20,7 +20,7 @@ type metrics struct {
 	socketTime *prometheus.HistogramVec // path
 }
 
-// newMetrics registers them with into; nil for nowhere.
+// newMetrics creates the metrics and registers them with into, unless that is nil.
 func newMetrics(into prometheus.Registerer) *metrics {
 	const space, part = "coderd", "api"
 	m := &metrics{
@@ -41,7 +41,7 @@ func newMetrics(into prometheus.Registerer) *metrics {
 	return m
 }
 
-// begin counts a request for the mux's pattern. The function that it returns counts its end.
+// begin counts a request for the mux's pattern. The returned function counts its end.
 func (m *metrics) begin(r *http.Request, pattern string) (end func(*response)) {
 	start := time.Now()
 	path := "unmatched"
@@ -75,12 +75,12 @@ func (m *metrics) count(w *response, method, path string) {
 	case status == 0 && w.hijacked:
 		status = http.StatusSwitchingProtocols
 	case status == 0:
-		status = http.StatusOK // what the server answers for a handler that says nothing
+		status = http.StatusOK // the server's status for a handler that sets none
 	}
 	m.processed.WithLabelValues(strconv.Itoa(status), knownMethod(method), path).Inc()
 }
 
-// knownMethod keeps clients from making labels.
+// knownMethod prevents clients from creating labels.
 func knownMethod(method string) string {
 	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}, method) {
 		return method

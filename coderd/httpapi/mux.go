@@ -23,11 +23,11 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// HandlerFunc answers a request. An error that it returns is written as the answer, so it must not have written one itself:
-// a fault as it is, any other as an internal error whose text only the log has.
+// HandlerFunc answers a request. An error that it returns is written as the answer, so it must not have written one itself. A
+// fault is written as it is; any other error as an internal error whose text appears only in the log.
 type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
-// Serve makes a HandlerFunc of a handler that writes its own errors.
+// Serve returns a HandlerFunc for a handler that writes its own errors.
 func Serve(h http.Handler) HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		h.ServeHTTP(w, r)
@@ -35,21 +35,23 @@ func Serve(h http.Handler) HandlerFunc {
 	}
 }
 
-// Options are a Mux's dependencies.
+// Options configures a Mux.
 type Options struct {
 	Logger *slog.Logger
-	// Authenticate says who sent a request, by the token that Token finds. It returns a fault: Unauthenticated when there is no
-	// valid token. Nil: no request is ever signed in.
+	// Authenticate returns the sender of a request, by the token that Token finds. It returns the fault Unauthenticated if
+	// there is no valid token. If Authenticate is nil, no request is ever signed in.
 	Authenticate func(*http.Request) (rbac.Actor, error)
-	// Sessions end requests in the course of which their session ends. Nil: such requests go on.
+	// Sessions ends requests whose session ends while they are being served. If nil, such requests continue.
 	Sessions *Sessions
-	// AccessURL is the address that users' browsers know; pages from its origin may use the API. Nil: only the same origin.
+	// AccessURL is the address that users' browsers know; pages from its origin may use the API. If nil, only the same origin
+	// may.
 	AccessURL *url.URL
-	// TrustedProxies may name the client's address in TrustedHeaders. Nil: no proxy may.
+	// TrustedProxies may name the client's address in TrustedHeaders. If nil, no proxy may.
 	TrustedProxies []netip.Prefix
-	// TrustedHeaders are where they name it, the first that is there. Nil: X-Forwarded-For.
+	// TrustedHeaders lists the headers in which proxies name it; the first that is present counts. If nil, it is
+	// X-Forwarded-For.
 	TrustedHeaders []string
-	// Metrics gets the counts of requests. Nil: nothing does.
+	// Metrics receives the counts of requests. Nil means that they are not registered.
 	Metrics prometheus.Registerer
 }
 
@@ -66,13 +68,13 @@ type Mux struct {
 	sessions     *Sessions
 	crossOrigin  *http.CrossOriginProtection
 	proxies      []netip.Prefix
-	headers      []string // by which proxies name the client
+	headers      []string // in which proxies name the client
 	metrics      *metrics
 	mux          *http.ServeMux
 	routes       []Route
 }
 
-// NewMux returns a mux without routes. It panics when the access URL is not one.
+// NewMux returns a mux without routes. It panics if the access URL is invalid.
 func NewMux(opts Options) *Mux {
 	m := &Mux{
 		log:          opts.Logger,
@@ -98,7 +100,8 @@ func NewMux(opts Options) *Mux {
 	return m
 }
 
-// Handle registers a handler for a pattern of net/http's. It panics when no permission is declared or the pattern is taken.
+// Handle registers a handler for a net/http pattern. It panics if no permission is declared or the pattern is already
+// registered.
 func (m *Mux) Handle(pattern string, perm rbac.Permission, h HandlerFunc) {
 	if !perm.Declared() {
 		panic("httpapi: route " + pattern + " declares no permission")
@@ -109,7 +112,7 @@ func (m *Mux) Handle(pattern string, perm rbac.Permission, h HandlerFunc) {
 	}))
 }
 
-// Routes lists what was registered, in that order.
+// Routes returns the registered routes in the order of registration.
 func (m *Mux) Routes() []Route { return slices.Clone(m.routes) }
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission, h HandlerFunc) error {
@@ -119,8 +122,8 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission
 		}
 		return h(w, r)
 	}
-	// A request that names its token itself cannot be made by another site's page, which does not know one of the visitor's. On a
-	// public route any token can be named, so there it proves nothing.
+	// A page of another site cannot make a request that names its token explicitly, because the page does not know the
+	// visitor's token. On a public route any token can be named, so there it proves nothing.
 	if token, fromCookie := Token(r); token == "" || fromCookie {
 		if err := m.checkOrigin(r); err != nil {
 			return err
@@ -147,8 +150,8 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission
 	return err
 }
 
-// checkOrigin refuses what another site's page makes a browser send: such a request carries the session's cookie without its
-// user knowing, or signs the user in to another account. Opening a websocket is as good as writing.
+// checkOrigin refuses requests that another site's page makes a browser send: they carry the session's cookie without the
+// user's knowledge, or sign the user in to another account. Opening a websocket counts as writing.
 func (m *Mux) checkOrigin(r *http.Request) error {
 	checked := r
 	if r.Header.Get("Upgrade") != "" {
@@ -202,7 +205,7 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	m.mux.ServeHTTP(w, r)
 }
 
-// noRoute says why no route of the API serves the request.
+// noRoute returns the reason why no route of the API serves the request.
 func (m *Mux) noRoute(r *http.Request) *fault.Error {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
@@ -214,7 +217,7 @@ func (m *Mux) noRoute(r *http.Request) *fault.Error {
 		WithDetail("The client may be newer than the server (%s).", buildinfo.Version())
 }
 
-// fail writes err as the answer, if it is one.
+// fail writes err as the answer, unless it is nil.
 func (m *Mux) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		return
@@ -228,7 +231,7 @@ func (m *Mux) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	f := fault.As(err)
 	switch {
-	case f == nil && r.Context().Err() != nil: // the client has gone, and so has what was done for it
+	case f == nil && r.Context().Err() != nil: // the client has disconnected, so its work was canceled
 		m.log.Debug("request canceled", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
 		f = fault.New(fault.Unavailable, "The request was canceled.")
 	case f == nil || f.Code == fault.Internal:

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// response remembers what was answered. Everything else passes through: flushing, hijacking, and http.ResponseController by
-// Unwrap.
+// response records what was answered. Everything else passes through: flushing, hijacking, and http.ResponseController
+// through Unwrap.
 type response struct {
 	http.ResponseWriter
 	status   int // 0: nothing written yet
@@ -16,7 +16,7 @@ type response struct {
 	hijacked bool
 
 	mu   sync.Mutex
-	conn net.Conn // guarded by mu: what was hijacked
+	conn net.Conn // guarded by mu: the hijacked connection
 }
 
 func (w *response) started() bool { return w.status != 0 || w.hijacked }
@@ -43,7 +43,7 @@ func (w *response) Flush() {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	// A writer that cannot flush buffers nothing either.
+	// A writer that cannot flush does not buffer either.
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 

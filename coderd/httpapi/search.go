@@ -10,9 +10,9 @@ import (
 // maxQuery bounds a search, in bytes.
 const maxQuery = 4 << 10
 
-// ParseSearch reads a search like `owner:me name:"my box" free text` into its terms. Free text comes under "". Keys are
-// lower case, and only the listed ones are allowed, each once; one that is listed with a plus sign behind it may be given again, and
-// its values are joined with commas.
+// ParseSearch parses a search like `owner:me name:"my box" free text` into its terms. Free text is stored under "". Keys are
+// lower case, and only the listed ones are allowed, each once; a key that is listed with a plus sign after it may be
+// repeated, and its values are joined with commas.
 func ParseSearch(q string, keys ...string) (map[string]string, error) {
 	if len(q) > maxQuery {
 		return nil, fault.New(fault.Invalid, "The search is longer than %d bytes.", maxQuery)
@@ -47,7 +47,7 @@ func ParseSearch(q string, keys ...string) (map[string]string, error) {
 	return terms, nil
 }
 
-// splitSearch splits at blanks outside of double quotes.
+// splitSearch splits at whitespace outside of double quotes.
 func splitSearch(q string) []string {
 	quoted := false
 	return strings.FieldsFunc(q, func(r rune) bool {

@@ -14,7 +14,7 @@ func TestParseSearch(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		q    string
-		want map[string]string // nil: refused
+		want map[string]string // nil means refused
 	}{
 		{"", map[string]string{}},
 		{"owner:me", map[string]string{"owner": "me"}},

@@ -15,11 +15,11 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// politeTime is how long a handler may take to end an answer whose session has ended. Then its connection is cut.
+// politeTime is how long a handler may take to end an answer whose session has ended. After that its connection is cut.
 const politeTime = 2 * time.Second
 
-// Sessions knows which requests are being served for which session, and ends them with it: websockets and event streams above
-// all, which are one request as long as they are open. Safe for concurrent use.
+// Sessions tracks which requests are being served for which session, and ends them with it: mainly websockets and event
+// streams, each of which is one request for as long as it is open. Safe for concurrent use.
 type Sessions struct {
 	log *slog.Logger
 	ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
@@ -37,13 +37,13 @@ type served struct {
 	cut   func()        // ends its connection
 }
 
-// NewSessions returns a registry. ask says who a session's user is now, by the session's id; its fault is Unauthenticated when
-// the session has ended.
+// NewSessions returns a registry. ask returns a session's user with their current rights, by the session's id; its fault is
+// Unauthenticated if the session has ended.
 func NewSessions(log *slog.Logger, ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)) *Sessions {
 	return &Sessions{log: log, ask: ask, open: make(map[*served]struct{})}
 }
 
-// now is the generation to authenticate at. A nil registry has none.
+// now returns the generation to authenticate at. A nil registry has none.
 func (s *Sessions) now() uint64 {
 	if s == nil {
 		return 0
@@ -53,9 +53,9 @@ func (s *Sessions) now() uint64 {
 	return s.generation
 }
 
-// enter notes a request whose session was looked at in the given generation. The context that it returns ends with the session; the
-// caller calls leave. A session may have ended between the look and the note, so it is looked at again when there was a Recheck
-// meanwhile.
+// enter registers a request whose session was checked in the given generation. The returned context ends with the session;
+// the caller must call leave. The session may have ended between the check and the registration, so enter checks it again if
+// there was a Recheck in between.
 func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, actor rbac.Actor) (_ context.Context, leave func(), err error) {
 	if s == nil || actor.KeyID == "" {
 		return ctx, func() {}, nil
@@ -82,9 +82,9 @@ func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, ac
 	return ctx, leave, nil
 }
 
-// Recheck ends the requests of the user's sessions that have ended, and of those that have lost a role; uuid.Nil means
-// everybody's. It blocks for a query per session with something open. An error names sessions that could not be checked: their
-// requests go on, so try again.
+// Recheck ends the requests of those of the user's sessions that have ended or lost a role; uuid.Nil means all users. It
+// blocks for one query per session with something open. An error names sessions that could not be checked: their requests
+// continue, so try again.
 func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 	s.mu.Lock()
 	s.generation++
@@ -117,7 +117,7 @@ func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 	return errors.Join(errs...)
 }
 
-// finish ends a request: politely first.
+// finish ends a request, gracefully at first.
 func (s *Sessions) finish(x *served, reason *fault.Error) {
 	s.log.Debug("request ended with its session", "user", x.actor.Username, "reason", reason.Message)
 	x.end(reason)
@@ -130,7 +130,7 @@ func (s *Sessions) finish(x *served, reason *fault.Error) {
 	})
 }
 
-// SessionEnded is why the session of the request with this context ended in the course of the request; nil when it did not.
+// SessionEnded returns why the session of the request with this context ended during the request, or nil if it did not.
 func SessionEnded(ctx context.Context) *fault.Error {
 	if ctx.Err() == nil {
 		return nil
@@ -138,7 +138,7 @@ func SessionEnded(ctx context.Context) *fault.Error {
 	return fault.As(context.Cause(ctx))
 }
 
-// cut ends the connection that the answer travels on.
+// cut closes the connection that carries the answer.
 func (w *response) cut() {
 	w.mu.Lock()
 	conn := w.conn
@@ -148,7 +148,7 @@ func (w *response) cut() {
 		return
 	}
 	control := http.NewResponseController(w.ResponseWriter)
-	// A connection without deadlines is one of a test.
+	// Only a connection in a test lacks deadlines.
 	_ = control.SetWriteDeadline(time.Now())
 	_ = control.SetReadDeadline(time.Now())
 }

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// sendTimeout bounds one message to a reader that takes nothing.
+	// sendTimeout bounds one message to a reader that accepts nothing.
 	sendTimeout = 30 * time.Second
-	// lastSend bounds the message that is being written when its stream ends: a write that is cut off cuts the connection, and
-	// with it the reason.
+	// lastSend bounds the message that is being written when its stream ends: interrupting a write breaks the connection, and
+	// the reader would not learn the reason.
 	lastSend = 2 * time.Second
 )
 
@@ -34,48 +34,49 @@ type Event struct {
 	Data any // encoded as JSON; nil for none
 }
 
-// Follow fills a stream. It sends until ctx ends, a send fails, or there is nothing more to send, and then it returns; an error of
-// ctx or of send need not be told apart. What is sent in one call leaves in one write on a stream of server-sent events.
+// Follow fills a stream. It sends until ctx ends, a send fails, or there is nothing more to send, and then it returns; it may
+// return errors of ctx and of send as they are. On a stream of server-sent events, the events of one send call leave in one
+// write.
 type Follow func(ctx context.Context, send func(...Event) error) error
 
 // StreamServer is ServeEvents or ServeWebsocket.
 type StreamServer func(http.ResponseWriter, *http.Request, StreamOptions, Follow) error
 
-// EndStream is an error by which a Follow ends its stream in good order, with a reason for the reader.
+// EndStream is an error with which a Follow ends its stream normally, with a reason for the reader.
 type EndStream string
 
 func (e EndStream) Error() string { return string(e) }
 
-// StreamOptions are what streams of one kind share. All of it is required.
+// StreamOptions configures all streams of one kind. Every field is required.
 type StreamOptions struct {
-	// Life ends with the service: then its streams end, too.
+	// Life ends with the service, which also ends its streams.
 	Life   context.Context
 	Logger *slog.Logger
 	// Failed is the message to a websocket's reader when Follow fails, as a clause. A fault's own message takes precedence.
 	Failed string
 }
 
-// ServeEvents answers with server-sent events until follow returns, the reader leaves, the session ends or the service stops. It
-// always returns nil: once the answer has begun, an error can only end it.
+// ServeEvents answers with server-sent events until follow returns, the reader leaves, the session ends or the service stops.
+// It always returns nil: once the answer has begun, an error can only end it.
 func ServeEvents(w http.ResponseWriter, r *http.Request, opts StreamOptions, follow Follow) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	NoStore(w.Header())
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy that collects answers would keep events back
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy that buffers answers would delay events
 	w.WriteHeader(http.StatusOK)
 	control := http.NewResponseController(w)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(opts.Life, cancel)()
-	// Whatever comes next on this connection has its own deadline.
+	// Subsequent requests on this connection have their own deadlines.
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
 	cutting := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(cutting)
-		_ = control.SetWriteDeadline(time.Now().Add(lastSend)) // fails only as the one below has
+		_ = control.SetWriteDeadline(time.Now().Add(lastSend)) // fails only if the one below has failed
 	})
 	defer func() {
 		if !stop() {
-			<-cutting // else its deadline could come after the one that is taken away
+			<-cutting // otherwise its deadline could be set after the deferred reset
 		}
 	}()
 	err := follow(ctx, func(all ...Event) error {
@@ -86,7 +87,7 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, opts StreamOptions, fol
 		if err := control.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 			return fmt.Errorf("set deadline: %w", err)
 		}
-		if ctx.Err() != nil { // asked last: what ends ctx from here on shortens the deadline
+		if ctx.Err() != nil { // checked last: if ctx ends after this, the deadline is shortened
 			return ctx.Err()
 		}
 		if _, err := w.Write(text); err != nil {
@@ -100,14 +101,14 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, opts StreamOptions, fol
 	return nil
 }
 
-// ServeWebsocket is ServeEvents for a websocket. The close frame says why the stream ends: nothing more to send (Normal), the
-// service stops (GoingAway), the session has ended (Policy), or Follow failed (TryAgain).
+// ServeWebsocket is like ServeEvents for a websocket. The close frame states why the stream ends: nothing more to send
+// (Normal), the service is stopping (GoingAway), the session has ended (Policy), or Follow failed (TryAgain).
 func ServeWebsocket(w http.ResponseWriter, r *http.Request, opts StreamOptions, follow Follow) error {
 	ws, err := websock.Accept(w, r, websock.AcceptOptions{})
 	if err != nil {
-		return nil // answered by Accept
+		return nil // Accept has already answered
 	}
-	connected, done := ws.Drain(context.WithoutCancel(r.Context())) // a read that is cut off would cut the connection before its last words
+	connected, done := ws.Drain(context.WithoutCancel(r.Context())) // interrupting a read would break the connection before the close frame
 	defer done()
 	ctx, cancel := context.WithCancel(connected)
 	defer cancel()
@@ -143,7 +144,7 @@ func ServeWebsocket(w http.ResponseWriter, r *http.Request, opts StreamOptions, 
 	return ws.Close(websock.StatusTryAgain, reason)
 }
 
-// sendMessage sends one event. The end of ctx leaves it lastSend to finish.
+// sendMessage sends one event. After ctx ends, it has lastSend to finish.
 func sendMessage(ctx context.Context, ws *websock.Conn, e Event) error {
 	var message any
 	switch {
@@ -169,7 +170,7 @@ func sendMessage(ctx context.Context, ws *websock.Conn, e Event) error {
 	return ws.WriteJSON(send, message)
 }
 
-// eventText is the events as server-sent ones.
+// eventText returns the events in the format of server-sent events.
 func eventText(all []Event) ([]byte, error) {
 	var text bytes.Buffer
 	for _, e := range all {
@@ -181,7 +182,7 @@ func eventText(all []Event) ([]byte, error) {
 			text.WriteString("event: " + e.Type + "\n")
 		}
 		if e.Data != nil {
-			data, err := json.Marshal(e.Data) // on one line
+			data, err := json.Marshal(e.Data) // a single line
 			if err != nil {
 				return nil, fmt.Errorf("encode event: %w", err)
 			}

@@ -25,7 +25,7 @@ var streams = map[string]func(http.ResponseWriter, *http.Request, httpapi.Stream
 	"websocket":          httpapi.ServeWebsocket,
 }
 
-// pipes is a listener without a network, for time that does not pass by itself.
+// pipes is a listener without a network, for tests with synthetic time.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -38,7 +38,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestStalledReader: a reader that takes nothing holds neither its stream nor a service that stops.
+// TestStalledReader checks that a reader that accepts nothing blocks neither its stream nor a service that is stopping.
 func TestStalledReader(t *testing.T) {
 	t.Parallel()
 	for name, serve := range streams {
@@ -85,7 +85,7 @@ func TestStalledReader(t *testing.T) {
 							break
 						}
 					}
-					synctest.Wait() // it hangs in a message now
+					synctest.Wait() // it is blocked in a message now
 					began := time.Now()
 					if c.stop {
 						stop()
@@ -102,7 +102,8 @@ func TestStalledReader(t *testing.T) {
 	}
 }
 
-// TestStreamEnds: the reader of a websocket hears why it ends, and one of server-sent events sees the end.
+// TestStreamEnds checks that a websocket's reader learns why the stream ends, and that a reader of server-sent events sees
+// the end.
 func TestStreamEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -156,7 +157,7 @@ func TestStreamEnds(t *testing.T) {
 				t.Errorf("the end: %v, want %d %q", err, c.status, c.reason)
 			}
 			if c.status == websock.StatusGoingAway {
-				return // the service is gone for the next
+				return // the service has stopped, so a second stream cannot be tested
 			}
 			resp, err := server.Client().Get(server.URL)
 			if err != nil {
