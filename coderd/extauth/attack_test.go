@@ -10,11 +10,12 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// A code and its state count only in the browser, and for the session, that has begun.
+// TestForeignState checks that a code and its state are valid only in the browser, and for the session, that began the
+// sign-in.
 func TestForeignState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	mallory := w.browser("bob") // begins, and sends others what the provider has answered
+	mallory := w.browser("bob") // begins, and sends others the provider's answer
 	answer := mallory.stop(callback, 2)
 	if !strings.Contains(answer, "code=") || !strings.Contains(answer, "state=") {
 		t.Fatalf("the provider sent the browser to %s", answer)
@@ -31,7 +32,7 @@ func TestForeignState(t *testing.T) {
 	}
 	victim := w.browser("ann")
 	refused("another user's state", victim, answer)
-	victim.stop(callback, 1) // has a sign-in of her own under way, and so a cookie
+	victim.stop(callback, 1) // begins a sign-in of her own, and so has a cookie
 	refused("another user's state during an own sign-in", victim, answer)
 	for _, name := range []string{"ann2", "bob"} { // in the same browser, with its verifier
 		b := w.browser("ann")
@@ -55,7 +56,7 @@ func TestForeignState(t *testing.T) {
 		answer.RawQuery = q.Encode()
 		refused(what, begun, answer.String())
 	}
-	// The same, unchanged, is taken: it was what was changed.
+	// The same answer is accepted unmodified: the modifications caused the refusals.
 	begun := w.browser("bob")
 	if begun.open(begun.stop(callback, 2)); w.token("bob") == "" {
 		t.Error("an honest sign-in is refused")
@@ -103,7 +104,7 @@ func TestExpiredState(t *testing.T) {
 	}
 }
 
-// A sign-in leads back to this server only, and starts in a session of a person only.
+// TestForeignRedirect checks that a sign-in leads back only to this server, and starts only in a user's own session.
 func TestForeignRedirect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -122,7 +123,8 @@ func TestForeignRedirect(t *testing.T) {
 	}
 }
 
-// Another site's page cannot make a browser link an account unseen: its user gets to see a button.
+// TestForeignPage checks that another site's page cannot make a browser link an account unnoticed: the user is shown a
+// button.
 func TestForeignPage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -139,7 +141,8 @@ func TestForeignPage(t *testing.T) {
 	}
 }
 
-// withHeader says where the first request of a navigation comes from, as browsers do; the way back from the provider is cross-site.
+// withHeader declares where the first request of a navigation comes from, as browsers do; the return from the provider is
+// cross-site.
 type withHeader struct {
 	http.RoundTripper
 	site string
@@ -154,7 +157,7 @@ func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.RoundTripper.RoundTrip(r)
 }
 
-// A sign-in that the provider or its user refuses says so, and links nothing.
+// TestFailedSignIns checks that a sign-in that the provider or its user refuses is reported, and links nothing.
 func TestFailedSignIns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -186,7 +189,8 @@ func TestFailedSignIns(t *testing.T) {
 	}
 }
 
-// The verifier is nowhere but in a cookie that no script reads and no other page gets.
+// TestVerifierStaysInTheBrowser checks that the verifier is only in a cookie that no script can read and that is sent to no
+// other page.
 func TestVerifierStaysInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

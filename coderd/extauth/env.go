@@ -12,12 +12,12 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// envPrefix begins the variables of a provider: CODER_EXTERNAL_AUTH_0_ID and so on.
+// envPrefix begins the names of a provider's variables: CODER_EXTERNAL_AUTH_0_ID and so on.
 const envPrefix = "CODER_EXTERNAL_AUTH_"
 
 const (
 	maxProviders = 64
-	maxSetting   = 4096 // bytes of one value
+	maxSetting   = 4096 // bytes in one value
 )
 
 var (
@@ -25,7 +25,7 @@ var (
 	numbers = regexp.MustCompile(`^[0-9]{1,3}$`)
 )
 
-// settings are what can be said of a provider, by the end of the variable's name.
+// settings holds the settings of a provider, by the suffix of the variable's name.
 var settings = map[string]func(*Provider, string) error{
 	"ID":            func(p *Provider, v string) error { p.ID = v; return nil },
 	"TYPE":          func(p *Provider, v string) error { p.Type = v; return nil },
@@ -44,8 +44,8 @@ var settings = map[string]func(*Provider, string) error{
 	"NO_REFRESH": func(p *Provider, v string) (err error) { p.NoRefresh, err = strconv.ParseBool(v); return err },
 }
 
-// ParseEnv reads the providers in an environment (os.Environ), by their numbers. It returns a fault, Invalid, which names the
-// variable that is wrong.
+// ParseEnv parses the providers in an environment (os.Environ), ordered by their numbers. It returns the fault Invalid,
+// naming the variable that is wrong.
 func ParseEnv(environ []string) ([]Provider, error) {
 	found := map[int]*Provider{}
 	for _, entry := range environ {
@@ -61,7 +61,7 @@ func ParseEnv(environ []string) ([]Provider, error) {
 				WithDetail("Settings that begin with %s_ are %s.", envPrefix+number, strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
 		}
 		if value == "" {
-			continue // as if it were not there
+			continue // treated as unset
 		}
 		n, err := strconv.Atoi(number)
 		if err != nil {
@@ -97,7 +97,7 @@ func ParseEnv(environ []string) ([]Provider, error) {
 	return out, nil
 }
 
-// complete fills in what follows from the rest, and checks everything. name begins the names of its variables.
+// complete derives the missing settings, and validates all of them. name is the prefix of the provider's variables.
 func (p *Provider) complete(name string) error {
 	if p.Type == "" {
 		return fault.New(fault.Invalid, "%sTYPE is missing", name).WithDetail("It must be github, gitlab, bitbucket-cloud, gitea, or any other word for a service whose URLs you set.")
@@ -131,7 +131,7 @@ func (p *Provider) complete(name string) error {
 		if err != nil {
 			return err
 		}
-		// The scheme is that of the sign-in: a service that has HTTPS is not shown a token without it.
+		// Matching requires the scheme of the sign-in: a service with HTTPS is never sent a token without it.
 		if p.Match, err = compileMatch(regexp.QuoteMeta(host) + `(/.*)?$`); err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (p *Provider) complete(name string) error {
 	return nil
 }
 
-// fillURLs completes the URLs of a type that is known: those of the public service, or on the host of the given sign-in page.
+// fillURLs completes the URLs of a known type: those of the public service, or on the host of the given sign-in page.
 func (p *Provider) fillURLs(name string) error {
 	kind, known := kinds[p.Type]
 	if !known {
@@ -185,7 +185,7 @@ func (p *Provider) fillURLs(name string) error {
 	return nil
 }
 
-// origin is scheme and host of an http or https URL.
+// origin returns the scheme and host of an http or https URL.
 func origin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// env is a configuration of one provider, number 0.
+// env returns the configuration of one provider, number 0.
 func env(pairs ...string) []string {
 	out := []string{"PATH=/bin", "CODER_EXTERNAL_AUTH_ACCESS_TOKEN_github=x"}
 	for i := 0; i < len(pairs); i += 2 {
@@ -54,7 +54,7 @@ func TestParseEnv(t *testing.T) {
 	}
 }
 
-// A configuration that cannot be is refused with the variable's name, and never with a secret.
+// TestParseEnvRefuses checks that an invalid configuration is refused with the variable's name, and never with a secret.
 func TestParseEnvRefuses(t *testing.T) {
 	t.Parallel()
 	good := map[string]string{"TYPE": "forge", "CLIENT_ID": "id", "CLIENT_SECRET": "hush-hush", "AUTH_URL": "https://f/a", "TOKEN_URL": "https://f/t"}
@@ -91,7 +91,7 @@ func TestParseEnvRefuses(t *testing.T) {
 	}
 }
 
-// Whom a token is shown to.
+// TestMatches checks which servers receive a token.
 func TestMatches(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -143,7 +143,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// Whatever is asked, GitHub's token is for GitHub's host, with TLS.
+// FuzzMatches checks that for every URL, GitHub's token is used only for GitHub's host, with TLS.
 func FuzzMatches(f *testing.F) {
 	providers, err := extauth.ParseEnv(env("TYPE", "github", "CLIENT_ID", "id", "CLIENT_SECRET", "s", "REGEX", `github\.com`))
 	if err != nil {

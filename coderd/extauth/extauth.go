@@ -32,17 +32,17 @@ import (
 const (
 	// askTimeout bounds one request to a provider.
 	askTimeout = 10 * time.Second
-	// maxAsking bounds the requests to providers at one time.
+	// maxAsking bounds the concurrent requests to providers.
 	maxAsking = 16
-	// maxRefreshing bounds how many of them are made with a row of the database locked.
+	// maxRefreshing bounds how many of them are made while a database row is locked.
 	maxRefreshing = 2
-	// queueTime is for how long a token must be good to go with a build that may have to wait.
+	// queueTime is how long a token must remain valid to be used for a build that may have to wait.
 	queueTime = 10 * time.Minute
-	// workTimeout bounds all that one question for a token may lead to: waiting, refreshing, validating.
+	// workTimeout bounds all work for one token request: waiting, refreshing and validating.
 	workTimeout = 30 * time.Second
 )
 
-// Options are what the service needs. All of it is required, but for Providers and HTTP.
+// Options configures a Service. Every field is required except Providers and HTTP.
 type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
@@ -50,15 +50,15 @@ type Options struct {
 	Keys *states.Keyring
 	// Sealer signs the state of a sign-in.
 	Sealer *seal.Sealer
-	// AccessURL is how browsers reach the server.
+	// AccessURL is the URL at which browsers reach the server.
 	AccessURL *url.URL
-	// Providers are what ParseEnv returns.
+	// Providers are those that ParseEnv returned.
 	Providers []Provider
-	// HTTP asks providers. nil: a client of its own, with the environment's proxies.
+	// HTTP sends requests to providers. If nil, a separate client with the environment's proxies is used.
 	HTTP *http.Client
 }
 
-// Service holds the links. Safe for concurrent use.
+// Service manages the links. Safe for concurrent use.
 type Service struct {
 	opts   Options
 	log    *slog.Logger
@@ -69,7 +69,7 @@ type Service struct {
 	refreshing chan struct{} // a slot per refresh
 
 	mu      sync.Mutex
-	renewed map[linkKey]renewal // tokens that a provider has given and the database has not taken yet
+	renewed map[linkKey]renewal // tokens that a provider has issued but that are not in the database yet
 }
 
 // New returns the service. It has no background work.
@@ -83,7 +83,7 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Routes registers what users do with their own links: every route is about the caller's.
+// Routes registers the routes with which users manage their own links.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/external-auth", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.list)
 	mux.Handle("GET /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.get)
@@ -91,13 +91,14 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /external-auth/{externalauth}/callback", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.callback)
 }
 
-// Close stores what could not be stored before, if the database takes it now, and closes idle connections to providers.
+// Close stores the tokens that could not be stored before, if the database accepts them now, and closes idle connections to
+// providers.
 func (s *Service) Close() {
 	s.storeRenewed()
 	s.client.CloseIdleConnections()
 }
 
-// PageURL is the dashboard's page where a user links an account of a provider.
+// PageURL returns the dashboard's page where a user links an account with a provider.
 func (s *Service) PageURL(provider string) string {
 	return s.opts.AccessURL.JoinPath("external-auth", provider).String()
 }
@@ -106,7 +107,7 @@ func (s *Service) callbackURL(p *Provider) *url.URL {
 	return s.opts.AccessURL.JoinPath("external-auth", p.ID, "callback")
 }
 
-// provider is the configured one with that id, or nil.
+// provider returns the configured provider with that id, or nil.
 func (s *Service) provider(id string) *Provider {
 	for i := range s.opts.Providers {
 		if s.opts.Providers[i].ID == id {
@@ -127,7 +128,7 @@ func (s *Service) config(p *Provider) *oauth2.Config {
 	}
 }
 
-// ask runs f, which sends requests to a provider with the context it gets, when there is a slot for it.
+// ask waits for a slot and runs f, which must send its requests to a provider with the given context.
 func (s *Service) ask(ctx context.Context, f func(context.Context) error) error {
 	leave, err := enter(ctx, s.asking)
 	if err != nil {
@@ -139,7 +140,7 @@ func (s *Service) ask(ctx context.Context, f func(context.Context) error) error 
 	return f(ctx)
 }
 
-// enter waits for a slot. After success the caller calls leave.
+// enter waits for a slot. On success the caller must call leave.
 func enter(ctx context.Context, slots chan struct{}) (leave func(), err error) {
 	select {
 	case slots <- struct{}{}:
@@ -149,7 +150,7 @@ func enter(ctx context.Context, slots chan struct{}) (leave func(), err error) {
 	}
 }
 
-// place is where a link's tokens are kept, for the encryption.
+// place returns the place of a link's tokens, to which their encryption is bound.
 func place(user uuid.UUID, provider string) string {
 	return "external_auth_links " + user.String() + " " + provider
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// A user links an account, sees that, uses it, and unlinks it. Nobody else has any of it.
+// TestLink checks that a user can link an account, see that, use it, and unlink it, and that no other user has access to any
+// of it.
 func TestLink(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -62,7 +63,8 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// Nothing that a provider has given is in the database or the log as it is, nor readable by whoever moves it to another's row.
+// TestTokensAreEncrypted checks that nothing that a provider has issued appears unencrypted in the database or the log, and
+// that it cannot be decrypted after being moved to another user's row.
 func TestTokensAreEncrypted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -89,7 +91,8 @@ func TestTokensAreEncrypted(t *testing.T) {
 	}
 }
 
-// A token whose time is nearly over is renewed, by one request however many ask, also over servers.
+// TestRefreshOnce checks that a token that is about to expire is renewed by a single request, regardless of how many callers
+// ask, even across servers.
 func TestRefreshOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -121,8 +124,9 @@ func TestRefreshOnce(t *testing.T) {
 	}
 }
 
-// The provider has given new tokens, and the transaction that stores them fails: once, so that the same question stores them, for
-// longer, so that a later question or the server's end does, and while another server spends the old refresh token in vain.
+// TestRefreshSurvivesFailedCommit covers failures of the transaction that stores new tokens from the provider. After one
+// failure, the same question stores them; after a longer one, a later question or the server's shutdown does. Meanwhile
+// another server may present the spent refresh token in vain.
 func TestRefreshSurvivesFailedCommit(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -184,7 +188,8 @@ func TestRefreshSurvivesFailedCommit(t *testing.T) {
 	}
 }
 
-// A token that the provider refuses is renewed; one that cannot be renewed makes the link of no use until the next sign-in.
+// TestRevokedAtTheProvider checks that a token that the provider refuses is renewed, and that a link whose token cannot be
+// renewed is unusable until the next sign-in.
 func TestRevokedAtTheProvider(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -211,7 +216,7 @@ func TestRevokedAtTheProvider(t *testing.T) {
 	}
 }
 
-// A provider that is down does not unlink anybody.
+// TestProviderAway checks that an outage of the provider does not unlink any user.
 func TestProviderAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -248,7 +253,7 @@ func TestNoRefresh(t *testing.T) {
 	}
 }
 
-// What builds take with them.
+// TestBuilds checks which tokens builds receive.
 func TestBuilds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -298,7 +303,7 @@ func TestBuilds(t *testing.T) {
 	}
 }
 
-// A key may go once everything is under the new one.
+// TestRotation checks that a key can be removed once everything is encrypted with the new one.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -24,21 +24,21 @@ const (
 	purpose = "external auth" // of the sealed state
 	// flowTime is how long a sign-in at the provider may take.
 	flowTime = 15 * time.Minute
-	// verifierCookie keeps the PKCE verifier in the browser that began, below the provider's own path.
+	// verifierCookie keeps the PKCE verifier in the browser that began the sign-in, under the provider's own path.
 	verifierCookie = "coder_external_auth_verifier"
 	maxBack        = 1024 // bytes of the address to return to
 )
 
-// Reasons why a sign-in did not come about, as the dashboard's page of the provider knows them.
+// Reasons why a sign-in failed, as the dashboard's page of the provider knows them.
 const (
 	failedDenied   = "denied"   // by the user or the provider
-	failedState    = "state"    // not begun here, or too long ago
-	failedExchange = "exchange" // the provider did not take the code
-	failedRefused  = "refused"  // the provider's token is not good
+	failedState    = "state"    // not begun here, or begun too long ago
+	failedExchange = "exchange" // the provider did not accept the code
+	failedRefused  = "refused"  // the provider's token is not valid
 	failedAway     = "away"     // the provider cannot be reached
 )
 
-// state is what comes back from the provider with the code. It is not secret.
+// state is what the provider returns together with the code. It is not secret.
 type state struct {
 	User     uuid.UUID `json:"u"`
 	Session  string    `json:"s"`
@@ -47,7 +47,7 @@ type state struct {
 	Back     string    `json:"b,omitempty"`
 }
 
-// callback begins a sign-in, and is where it comes back to.
+// callback begins a sign-in, and also handles the return from the provider.
 func (s *Service) callback(w http.ResponseWriter, r *http.Request) error {
 	p := s.provider(r.PathValue("externalauth"))
 	if p == nil {
@@ -57,8 +57,8 @@ func (s *Service) callback(w http.ResponseWriter, r *http.Request) error {
 	if q := r.URL.Query(); q.Has("code") || q.Has("error") || q.Has("state") {
 		return s.finish(w, r, p)
 	}
-	// Another site's page, or an app's on a neighbouring host, must not link an account by a redirect that the provider answers at
-	// once: a visitor from there sees the page with the button first.
+	// A page of another site, or of an app on a neighbouring host, must not link an account by a redirect that the provider
+	// answers immediately: a visitor from there first sees the page with the button.
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		s.sendBack(w, r, p, "", "")
 		return nil
@@ -89,7 +89,7 @@ func (s *Service) cookie(p *Provider, value string, age int) *http.Cookie {
 	}
 }
 
-// begunBy opens what the provider sent back of a sign-in. It must have been begun by this session, and in this browser.
+// begunBy opens the state that the provider returned. The sign-in must have been begun by this session and in this browser.
 func (s *Service) begunBy(actor rbac.Actor, p *Provider, sealed, verifier string) (begun state, ok bool) {
 	err := s.opts.Sealer.Open(purpose, secret.Token(sealed), &begun)
 	return begun, err == nil && begun.User == actor.UserID && begun.Session == actor.KeyID && begun.Provider == p.ID && verifier != "" &&
@@ -123,7 +123,7 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 	return nil
 }
 
-// exchange turns a code into a link, or says why it cannot be. It blocks for two requests to the provider.
+// exchange turns a code into a link, or returns why it cannot. It blocks for two requests to the provider.
 func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, code, verifier string) (failed string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, workTimeout)
 	defer cancel()
@@ -151,7 +151,7 @@ func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, cod
 	return "", s.Link(ctx, user, p.ID, got)
 }
 
-// sendBack leads to where the sign-in was begun, or to the provider's page when it did not come about.
+// sendBack redirects to where the sign-in was begun, or to the provider's page if it failed.
 func (s *Service) sendBack(w http.ResponseWriter, r *http.Request, p *Provider, failed, back string) {
 	to := s.opts.AccessURL.JoinPath("external-auth", p.ID)
 	if failed != "" {
@@ -163,7 +163,8 @@ func (s *Service) sendBack(w http.ResponseWriter, r *http.Request, p *Provider, 
 	http.Redirect(w, r, to.String(), http.StatusSeeOther)
 }
 
-// isLocal reports whether text is a path of this server, with a query or without. It is put behind the access URL's origin.
+// isLocal reports whether text is a path of this server, with or without a query. The caller appends it to the access URL's
+// origin.
 func isLocal(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && len(text) <= maxBack && strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") && !strings.ContainsAny(text, "\\\r\n\t") &&

@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// list tells what is known without asking a provider.
+// list reports what is known without asking a provider.
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
 	if err := actor.May(rbac.Read, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
@@ -40,12 +40,12 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// works reports whether a link has a token, or the means to get one, as far as the database knows.
+// works reports whether a link has a token, or can obtain one, as far as the database knows.
 func works(link dbsqlc.ExternalAuthLink) bool {
 	return link.Failure == "" && (link.Refreshable || left(link) > 0)
 }
 
-// get asks the provider.
+// get reports a link after asking the provider.
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
 	if err := actor.May(rbac.Read, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
@@ -69,7 +69,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// unlink forgets a link, also one with a provider that is not configured any more.
+// unlink deletes a link, even one with a provider that is no longer configured.
 func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 	actor, id := httpapi.ActorFrom(r.Context()), r.PathValue("externalauth")
 	if err := actor.May(rbac.Delete, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {

@@ -18,28 +18,28 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// margin is how long an access token must still be good to be given away.
+// margin is how long an access token must remain valid to be handed out.
 const margin = time.Minute
 
-// Why a link is of no use, as its owner reads it.
+// Reasons why a link is unusable, as its owner reads them.
 const (
 	failureRefused = "The service no longer accepts the token."
 	failureRefresh = "The service no longer renews the token."
 )
 
-// tokens is what is encrypted.
+// tokens is the encrypted content of a link.
 type tokens struct {
 	Access  string `json:"access"`
 	Refresh string `json:"refresh,omitempty"`
 }
 
-// Token is a user's access token, empty when they have no link, or none that works.
+// Token is a user's access token. Access is empty if the user has no link, or none that works.
 type Token struct {
 	Access  secret.Token
 	Failure string // why a link does not work; "" without a link
 }
 
-// seal encrypts what a provider has given.
+// seal encrypts the tokens that a provider has issued.
 func (s *Service) seal(user uuid.UUID, p *Provider, got *oauth2.Token) (sealed []byte, refreshable bool, expires *time.Time, err error) {
 	t := tokens{Access: got.AccessToken}
 	if !p.NoRefresh {
@@ -67,7 +67,7 @@ func (s *Service) open(link dbsqlc.ExternalAuthLink) (tokens, error) {
 	return t, nil
 }
 
-// Link keeps what a provider has given to a user, in place of what there was before.
+// Link stores the tokens that a provider has issued to a user, replacing any previous ones.
 func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got *oauth2.Token) error {
 	p := s.provider(provider)
 	if p == nil {
@@ -85,10 +85,11 @@ func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got
 	return nil
 }
 
-// token is a user's token for a provider: refreshed when its time is nearly over, and validated. It blocks for two requests to
-// the provider at most, and the same question at the same time is asked once. An error is a fault: the answer is unknown now.
+// token returns a user's token for a provider, refreshed if it is about to expire, and validated. It blocks for at most two
+// requests to the provider, and concurrent calls for the same token share the work. An error is a fault: the answer is
+// unknown for now.
 func (s *Service) token(ctx context.Context, user uuid.UUID, p *Provider) (Token, error) {
-	// The first caller may leave before the others.
+	// The first caller may cancel before the others.
 	ctx = context.WithoutCancel(ctx)
 	got, err, _ := s.work.Do(user.String()+" "+p.ID, func() (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, workTimeout)
@@ -124,7 +125,7 @@ func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token,
 	}
 	good, err := s.validate(ctx, p, t)
 	if err != nil {
-		// A service that is down must not look like one that has thrown its user out. The token's user will see.
+		// An outage of the service must not look like a revoked token. A user of the token will notice if it was revoked.
 		s.log.WarnContext(ctx, "token of another service not validated", "user", user, "provider", p.ID, "err", err)
 		good = true
 	}
@@ -143,7 +144,7 @@ func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token,
 	return Token{Access: secret.Token(t.Access)}, nil
 }
 
-// left is for how long a link's token is good.
+// left returns how long a link's token remains valid.
 func left(link dbsqlc.ExternalAuthLink) time.Duration {
 	if link.ExpiresAt == nil {
 		return margin
@@ -151,14 +152,14 @@ func left(link dbsqlc.ExternalAuthLink) time.Duration {
 	return time.Until(*link.ExpiresAt)
 }
 
-// unreadable is the fault for a link whose key is gone. The user signs in again, and that is all.
+// unreadable returns the fault for a link whose key is gone. The user only needs to sign in again.
 func (s *Service) unreadable(link dbsqlc.ExternalAuthLink, err error) error {
 	s.log.Warn("cannot read external login", "user", link.UserID, "provider", link.ProviderID, "err", err)
 	return fault.New(fault.Conflict, "Your link with %s can no longer be read: the server's keys have changed.", link.ProviderID).
 		WithDetail("Sign in there again: %s", s.PageURL(link.ProviderID))
 }
 
-// fail marks a link as of no use, unless it was renewed meanwhile.
+// fail marks a link as unusable, unless it was renewed meanwhile.
 func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why string) error {
 	err := s.opts.DB.FailExternalAuthLink(ctx, dbsqlc.FailExternalAuthLinkParams{
 		UserID: link.UserID, ProviderID: link.ProviderID, Failure: why, Seen: link.UpdatedAt,
@@ -170,15 +171,16 @@ func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why st
 	return nil
 }
 
-// refresh renews a link's tokens under the row's lock, so that no two servers spend one refresh token. done says that the tokens are
-// new now, renewed by this call or by another. A token that cannot be renewed comes back as it was while it is good, with Failure after that.
+// refresh renews a link's tokens while holding the row's lock, so that two servers never spend the same refresh token. done
+// reports that the tokens are now new, renewed by this call or by another. If a token cannot be renewed, refresh returns the
+// link unchanged as long as the old token is valid, and with Failure set after that.
 func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink) (link dbsqlc.ExternalAuthLink, done bool, err error) {
 	leave, err := enter(ctx, s.refreshing)
 	if err != nil {
 		return seen, false, err
 	}
 	defer leave()
-	got := s.renewal(seen) // asked for once, however often the transaction is run
+	got := s.renewal(seen) // requested once, however often the transaction runs
 	var refused error
 	renew := func(q *dbsqlc.Queries) (err error) {
 		link, err = q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: seen.UserID, ProviderID: seen.ProviderID})
@@ -199,13 +201,14 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 			}
 			got, refused = s.renew(ctx, p, t.Refresh)
 		}
-		if refused == nil { // what comes of a refusal is decided below
+		if refused == nil { // a refusal is handled below
 			link, err = s.store(ctx, q, p, link, got)
 			done = err == nil
 		}
 		return err
 	}
-	// The provider has spent the old refresh token by the time it answers: what it gave must not be lost with a transaction.
+	// By the time it answers, the provider has spent the old refresh token: the new tokens must not be lost with a failed
+	// transaction.
 	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for try := 1; ; try++ {
 		err = s.opts.DB.InTx(ctx, renew)
@@ -233,7 +236,7 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 	return link, false, nil
 }
 
-// store writes renewed tokens.
+// store writes renewed tokens to the database.
 func (s *Service) store(ctx context.Context, q *dbsqlc.Queries, p *Provider, link dbsqlc.ExternalAuthLink, got *oauth2.Token) (dbsqlc.ExternalAuthLink, error) {
 	sealed, refreshable, expires, err := s.seal(link.UserID, p, got)
 	if err != nil {
@@ -244,14 +247,14 @@ func (s *Service) store(ctx context.Context, q *dbsqlc.Queries, p *Provider, lin
 	})
 }
 
-// renew asks for new tokens. Its slot is the refresh's own: nothing is waited for here, with a row locked.
+// renew requests new tokens. It uses the slot of the refresh: nothing may wait here while a row is locked.
 func (s *Service) renew(ctx context.Context, p *Provider, refreshToken string) (*oauth2.Token, error) {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, s.client), askTimeout)
 	defer cancel()
 	return s.config(p).TokenSource(ctx, &oauth2.Token{RefreshToken: refreshToken}).Token()
 }
 
-// isFinal reports whether a provider has refused, rather than failed.
+// isFinal reports whether the provider refused the request, rather than failed.
 func isFinal(err error) bool {
 	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {
@@ -261,7 +264,7 @@ func isFinal(err error) bool {
 		refused.Response != nil && (refused.Response.StatusCode == http.StatusBadRequest || refused.Response.StatusCode == http.StatusUnauthorized)
 }
 
-// describe is what may be logged of a provider's refusal: its answer's body may hold anything.
+// describe returns the part of a provider's refusal that may be logged: the body of its answer may contain anything.
 func describe(err error) error {
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		status := 0
@@ -273,7 +276,7 @@ func describe(err error) error {
 	return err
 }
 
-// validate asks the provider whether a token is good. An error says that it cannot be told.
+// validate asks the provider whether a token is valid. An error means that this cannot be determined.
 func (s *Service) validate(ctx context.Context, p *Provider, t tokens) (good bool, err error) {
 	if p.ValidateURL == "" {
 		return true, nil

@@ -10,33 +10,33 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Provider is one service that users link accounts of, as the operator has configured it.
+// Provider is a service at which users can link accounts, as configured by the operator.
 type Provider struct {
 	ID           string // names it in URLs, templates and the environment of builds
-	Type         string // of kinds, or any word
+	Type         string // a key of kinds, or any other word
 	ClientID     string
 	ClientSecret secret.Token
 	DisplayName  string
 	DisplayIcon  string
 	AuthURL      string
 	TokenURL     string
-	ValidateURL  string         // asked with the token, to know whether it is good; "" for none
-	Match        *regexp.Regexp // which URLs the token is for, by matches; nil for none
+	ValidateURL  string         // asked with the token whether it is valid; "" for none
+	Match        *regexp.Regexp // matches the URLs that the token is for; nil for none
 	Scopes       []string
 	NoRefresh    bool
 }
 
-// kind is what is known about a type of provider. Paths are those of its own hosts and of hosts of one's own, but for validate.
+// kind describes a type of provider. Paths are the same on its public hosts and on self-hosted ones, except for validate.
 type kind struct {
 	name              string
 	origin            string // of the public service
 	auth, token       string // paths
 	validate          string // URL of the public service
-	validateElsewhere string // path on a host of one's own
+	validateElsewhere string // path on a self-hosted server
 	scopes            []string
-	username          string // beside the token, in HTTP's basic authentication
+	username          string // used with the token in HTTP basic authentication
 	style             oauth2.AuthStyle
-	publicOnly        bool // cannot be run on a host of one's own
+	publicOnly        bool // cannot be self-hosted
 }
 
 // Sources: each provider's own documentation of OAuth applications and of cloning over HTTPS with a token.
@@ -63,7 +63,7 @@ var kinds = map[string]kind{
 	},
 }
 
-// username is what git says beside the token. Services that are not known take any name: the token decides.
+// username returns the username that git sends with the token. Unknown services accept any name: only the token matters.
 func (p *Provider) username() string {
 	if kind, ok := kinds[p.Type]; ok {
 		return kind.username
@@ -71,12 +71,13 @@ func (p *Provider) username() string {
 	return "oauth2"
 }
 
-// maxURL bounds what is matched, in bytes.
+// maxURL bounds the URLs that are matched, in bytes.
 const maxURL = 2048
 
-// Matches reports whether the provider's token may be shown to the server at a URL. Operators write "github\.com" and mean the
-// host: so a match begins where the URL or its host does, and ends where a part of it ends. "github.com.example.org" is somebody
-// else. An expression that leaves the scheme out means HTTPS: a token is not sent in plain unless the operator has said "http".
+// Matches reports whether the provider's token may be sent to the server at a URL. Operators write "github\.com" and mean the
+// host, so a match begins where the URL or its host does, and ends where a part of it ends: "github.com.example.org" is a
+// different host. An expression without a scheme means HTTPS: a token is not sent unencrypted unless the operator wrote
+// "http".
 func (p *Provider) Matches(text string) bool {
 	if p.Match == nil || len(text) > maxURL {
 		return false
@@ -101,7 +102,7 @@ func wholeParts(re *regexp.Regexp, text string) bool {
 	if at == nil {
 		return false
 	}
-	begin := strings.Index(text, "://") + len("://") // of the host
+	begin := strings.Index(text, "://") + len("://") // start of the host
 	if !strings.Contains(text, "://") {
 		begin = 0
 	}
@@ -109,7 +110,7 @@ func wholeParts(re *regexp.Regexp, text string) bool {
 	return end > begin && (end == len(text) || text[end] == '/' || text[end-1] == '/')
 }
 
-// compileMatch makes an expression match at the beginning only, and as much as it can.
+// compileMatch compiles an expression so that it matches only at the beginning, and prefers the longest match.
 func compileMatch(text string) (*regexp.Regexp, error) {
 	re, err := regexp.Compile("^(?:" + text + ")")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 const (
 	// storeTries is how often the service tries to store a provider's new tokens before it reports failure.
 	storeTries = 4
-	// lastStoreTimeout bounds storing what is left when the server stops.
+	// lastStoreTimeout bounds storing the remaining tokens when the server stops.
 	lastStoreTimeout = 5 * time.Second
 )
 
@@ -25,8 +25,9 @@ type linkKey struct {
 	provider string
 }
 
-// renewal is what a provider has given for a link, as the link was when it was asked. Until it is stored, this process has the
-// only copy: the next question about the link stores it instead of spending the old refresh token a second time.
+// renewal holds the tokens that a provider has issued for a link, in the version of the link for which they were requested.
+// Until they are stored, this process has the only copy: the next question about the link stores them instead of spending the
+// old refresh token again.
 type renewal struct {
 	of  time.Time // the link's updated_at
 	got *oauth2.Token
@@ -34,7 +35,8 @@ type renewal struct {
 
 func keyOf(link dbsqlc.ExternalAuthLink) linkKey { return linkKey{link.UserID, link.ProviderID} }
 
-// renewal is what was given for the link and is not stored yet, or nil. A link that was renewed in another way needs it no more.
+// renewal returns the tokens that were issued for the link and are not stored yet, or nil. If the link was renewed in another
+// way, it discards them.
 func (s *Service) renewal(link dbsqlc.ExternalAuthLink) *oauth2.Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +48,7 @@ func (s *Service) renewal(link dbsqlc.ExternalAuthLink) *oauth2.Token {
 	return nil
 }
 
-// remember keeps what was given for a link whose transaction ended with err, or forgets it.
+// remember keeps the tokens that were issued for a link if its transaction failed with err, and otherwise forgets them.
 func (s *Service) remember(link dbsqlc.ExternalAuthLink, got *oauth2.Token, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +59,7 @@ func (s *Service) remember(link dbsqlc.ExternalAuthLink, got *oauth2.Token, err 
 	s.renewed[keyOf(link)] = renewal{link.UpdatedAt, got}
 }
 
-// storeRenewed tries a last time to store what is left.
+// storeRenewed makes a last attempt to store the remaining tokens.
 func (s *Service) storeRenewed() {
 	s.mu.Lock()
 	left := maps.Clone(s.renewed)

@@ -13,19 +13,19 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// What the rest of the server asks for, in the name of a user.
+// The operations that the rest of the server performs on behalf of a user.
 
-// Credential is what signs a user in at a provider.
+// Credential signs a user in at a provider.
 type Credential struct {
 	Provider    string
 	DisplayName string
 	PageURL     string // where the user links an account
-	Username    string // goes with the token in HTTP's basic authentication
+	Username    string // used with the token in HTTP basic authentication
 	Token       secret.Token
 }
 
-// ForURL is the user's credential for the service that answers at a URL. Its token is empty when the user has no link that works.
-// It returns a fault: NotFound when no provider is for the URL.
+// ForURL returns the user's credential for the service at a URL. Its token is empty if the user has no working link. ForURL
+// returns the fault NotFound if no provider matches the URL.
 func (s *Service) ForURL(ctx context.Context, user uuid.UUID, text string) (Credential, error) {
 	for i := range s.opts.Providers {
 		if p := &s.opts.Providers[i]; p.Matches(text) {
@@ -35,7 +35,7 @@ func (s *Service) ForURL(ctx context.Context, user uuid.UUID, text string) (Cred
 	return Credential{}, fault.New(fault.NotFound, "No login provider of this server covers %.200q.", text)
 }
 
-// ForProvider is ForURL by the provider's id.
+// ForProvider is like ForURL, by the provider's id.
 func (s *Service) ForProvider(ctx context.Context, user uuid.UUID, id string) (Credential, error) {
 	p := s.provider(id)
 	if p == nil {
@@ -46,13 +46,13 @@ func (s *Service) ForProvider(ctx context.Context, user uuid.UUID, id string) (C
 
 func (s *Service) credential(ctx context.Context, user uuid.UUID, p *Provider) (Credential, error) {
 	t, err := s.token(ctx, user, p)
-	if f := fault.As(err); err != nil && (f == nil || f.Code != fault.Conflict) { // a link that cannot be read is none
+	if f := fault.As(err); err != nil && (f == nil || f.Code != fault.Conflict) { // an unreadable link counts as none
 		return Credential{}, err
 	}
 	return Credential{Provider: p.ID, DisplayName: p.DisplayName, PageURL: s.PageURL(p.ID), Username: p.username(), Token: t.Access}, nil
 }
 
-// Describe says how a user stands with what a template version asks for. It asks the providers.
+// Describe returns the state of a user's links that a template version asks for. It asks the providers.
 func (s *Service) Describe(ctx context.Context, user uuid.UUID, asked []dbsqlc.TemplateVersionExternalAuth) ([]sdk.TemplateVersionExternalAuth, error) {
 	out := make([]sdk.TemplateVersionExternalAuth, len(asked))
 	for i, a := range asked {
@@ -71,8 +71,8 @@ func (s *Service) Describe(ctx context.Context, user uuid.UUID, asked []dbsqlc.T
 	return out, nil
 }
 
-// Require returns a fault, Conflict, when a user lacks a link that a template version cannot do without. It looks at the database
-// only, for it is asked in a transaction.
+// Require returns the fault Conflict if a user lacks a link that a template version requires. It queries only the database,
+// because it runs in a transaction.
 func (s *Service) Require(ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID) error {
 	asked, linked, err := s.links(ctx, q, user, version)
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Service) links(ctx context.Context, q *dbsqlc.Queries, user, version uu
 	return asked, linked, nil
 }
 
-// BuildTokens are the access tokens that a template version asks for, by provider, as they are in the database. With required set,
-// one that the template cannot do without and that is not good any more is a fault, Conflict.
+// BuildTokens returns the access tokens that a template version asks for, by provider, as they are in the database. If
+// required is set, it returns the fault Conflict if a token that the template requires is no longer valid.
 func (s *Service) BuildTokens(ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID, required bool) (map[string]string, error) {
 	asked, linked, err := s.links(ctx, q, user, version)
 	if err != nil {
@@ -144,8 +144,8 @@ func (s *Service) BuildTokens(ctx context.Context, q *dbsqlc.Queries, user, vers
 	return out, nil
 }
 
-// Freshen renews a user's tokens that are good for a short time only, before a build is made that may take them with it. What cannot
-// be renewed now is left as it is: Require and BuildTokens decide.
+// Freshen renews a user's tokens that will expire soon, before a build that may use them is created. It leaves tokens that
+// cannot be renewed now as they are: Require and BuildTokens decide.
 func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
 	if len(s.opts.Providers) == 0 {
 		return nil
@@ -172,7 +172,8 @@ func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
 	return nil
 }
 
-// Reencrypt brings every link under the first key. It goes on beside everything else, and may be stopped and run again at any time.
+// Reencrypt encrypts every link with the first key. It can run alongside everything else, and can be stopped and repeated at
+// any time.
 func (s *Service) Reencrypt(ctx context.Context) error {
 	links, err := s.opts.DB.ListExternalAuthLinksNotUnder(ctx, s.opts.Keys.Header())
 	if err != nil {
@@ -183,7 +184,7 @@ func (s *Service) Reencrypt(ctx context.Context) error {
 		at := place(link.UserID, link.ProviderID)
 		text, err := s.opts.Keys.OpenSecret(at, link.Tokens)
 		if err != nil {
-			_ = s.unreadable(link, err) // logs it; its user signs in again
+			_ = s.unreadable(link, err) // logs it; the user must sign in again
 			continue
 		}
 		if err := s.opts.DB.ReencryptExternalAuthLink(ctx, dbsqlc.ReencryptExternalAuthLinkParams{

@@ -25,7 +25,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a server with a provider called "forge". Its sessions are two of ann's, one of bob's, and "inside", one of ann's that her workspace has.
+// world is a server with a provider called "forge". Its sessions are two of ann's, one of bob's, and "inside", one of ann's
+// that her workspace has.
 type world struct {
 	*coderdtest.Server
 	*extauth.Service
@@ -36,7 +37,7 @@ type world struct {
 	tokens   map[string]secret.Token // of sessions, by name
 }
 
-// key is the base64 of 32 bytes.
+// key returns the base64 encoding of 32 bytes.
 func key(fill string) string {
 	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(fill, 32)))
 }
@@ -50,7 +51,7 @@ func keys(t *testing.T, text string) *states.Keyring {
 	return ring
 }
 
-// newWorld starts a server; more are settings of the provider, as name and value by turns.
+// newWorld starts a server; more contains further settings of the provider, as alternating names and values.
 func newWorld(t *testing.T, more ...string) *world {
 	t.Helper()
 	w := &world{t: t, provider: extauthtest.New(t)}
@@ -67,7 +68,7 @@ func newWorld(t *testing.T, more ...string) *world {
 	return w
 }
 
-// configure is the provider's configuration, with more settings as name and value by turns.
+// configure returns the provider's configuration, with further settings as alternating names and values.
 func (w *world) configure(more ...string) []extauth.Provider {
 	w.t.Helper()
 	env := []string{
@@ -88,7 +89,7 @@ func (w *world) configure(more ...string) []extauth.Provider {
 
 func (w *world) as(name string) *sdk.Client { return w.With(w.tokens[name]) }
 
-// browser is one with a session.
+// browser is a browser with a session.
 type browser struct {
 	*http.Client
 	w *world
@@ -107,12 +108,12 @@ func (w *world) browser(name string) *browser {
 	return b
 }
 
-// signIn gives the browser another session.
+// signIn replaces the browser's session.
 func (b *browser) signIn(name string) {
 	b.Jar.SetCookies(b.w.URL, []*http.Cookie{{Name: "coder_session_token", Value: b.w.tokens[name].Reveal(), Path: "/"}})
 }
 
-// open follows redirects to a page, and returns its address and text.
+// open follows redirects to a page, and returns its address, text and status.
 func (b *browser) open(address string) (at *url.URL, body string, status int) {
 	b.w.t.Helper()
 	if !strings.HasPrefix(address, "http") {
@@ -130,7 +131,7 @@ func (b *browser) open(address string) (at *url.URL, body string, status int) {
 	return resp.Request.URL, string(text), resp.StatusCode
 }
 
-// stop is the address that the browser would go to next, after so many redirects.
+// stop returns the address that the browser would visit next after the given number of redirects.
 func (b *browser) stop(address string, after int) string {
 	b.w.t.Helper()
 	copied := *b.Client
@@ -160,7 +161,7 @@ func (w *world) link(name string) {
 	}
 }
 
-// token is what a user has, "" for none.
+// token returns the token that a user has, or "" for none.
 func (w *world) token(name string) string {
 	w.t.Helper()
 	c, err := w.ForProvider(w.t.Context(), w.User(strings.TrimSuffix(name, "2")), "forge")
@@ -170,7 +171,7 @@ func (w *world) token(name string) string {
 	return c.Token.Reveal()
 }
 
-// version is a template version that asks for a provider.
+// version returns a template version that asks for a provider.
 func (w *world) version(provider string) uuid.UUID {
 	w.t.Helper()
 	_, version := w.TemplateRow()

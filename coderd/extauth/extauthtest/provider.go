@@ -23,7 +23,7 @@ const (
 	ClientSecret = "the-client-secret"
 )
 
-// Provider is the service. Its pages: /authorize, /token, /user.
+// Provider is the provider's server. Its pages are /authorize, /token and /user.
 type Provider struct {
 	*httptest.Server
 
@@ -39,7 +39,7 @@ type Provider struct {
 	hold      chan struct{}
 }
 
-// New starts a provider that ends with the test. Its tokens are good for ever.
+// New starts a provider that stops when the test ends. Its tokens never expire.
 func New(t testing.TB) *Provider {
 	t.Helper()
 	p := &Provider{codes: map[string]url.Values{}, access: map[string]bool{}, refresh: map[string]bool{}}
@@ -52,22 +52,22 @@ func New(t testing.TB) *Provider {
 	return p
 }
 
-// Expire makes tokens that are issued from now on good for d.
+// Expire gives tokens issued from now on a lifetime of d.
 func (p *Provider) Expire(d time.Duration) { p.set(func() { p.lifetime = d }) }
 
-// Away makes every answer a failure of the service.
+// Away makes the service fail every request.
 func (p *Provider) Away(away bool) { p.set(func() { p.away = away }) }
 
-// Deny makes the user say no.
+// Deny makes the user refuse.
 func (p *Provider) Deny(denies bool) { p.set(func() { p.denies = denies }) }
 
-// Revoke ends all tokens.
+// Revoke revokes all tokens.
 func (p *Provider) Revoke() { p.set(func() { clear(p.access); clear(p.refresh) }) }
 
-// RevokeAccess ends access tokens only.
+// RevokeAccess revokes only the access tokens.
 func (p *Provider) RevokeAccess() { p.set(func() { clear(p.access) }) }
 
-// Hold lets refreshes wait until release is called.
+// Hold blocks refreshes until release is called.
 func (p *Provider) Hold() (release func()) {
 	hold := make(chan struct{})
 	p.set(func() { p.hold = hold })
@@ -77,19 +77,19 @@ func (p *Provider) Hold() (release func()) {
 	})
 }
 
-// Refreshes is how many times tokens were renewed, or that was tried.
+// Refreshes returns how many renewals of tokens were attempted, including failures.
 func (p *Provider) Refreshes() (n int) {
 	p.set(func() { n = p.refreshes })
 	return n
 }
 
-// Good reports whether a token is good.
+// Good reports whether a token is valid.
 func (p *Provider) Good(token string) (good bool) {
 	p.set(func() { good = p.access[token] })
 	return good
 }
 
-// Given is every token that was ever issued, of both kinds.
+// Given returns every token that was ever issued, of both kinds.
 func (p *Provider) Given() (all []string) {
 	p.set(func() { all = append(all, p.given...) })
 	return all
@@ -101,7 +101,7 @@ func (p *Provider) set(f func()) {
 	f()
 }
 
-// authorize is the page where a user says yes, which happens at once.
+// authorize serves the page where a user consents, which happens immediately.
 func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	back, err := url.Parse(q.Get("redirect_uri"))
