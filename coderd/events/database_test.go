@@ -31,7 +31,7 @@ func hear(t *testing.T, w *coderdtest.Server, channel string) *heard {
 	return h
 }
 
-// await waits for an announcement, and forgets it.
+// await waits for an announcement, and removes it.
 func (h *heard) await(t *testing.T, want string) {
 	t.Helper()
 	coderdtest.Await(t, want, func(context.Context) bool {
@@ -47,17 +47,17 @@ func (h *heard) await(t *testing.T, want string) {
 	})
 }
 
-// silent reports what was announced since.
+// silent fails the test if anything was announced since the last drain.
 func (h *heard) silent(t *testing.T, w *coderdtest.Server, channel string) {
 	t.Helper()
 	for _, got := range h.drain(t, w, channel) {
-		if got != "" { // which is said once, when the connection is made
+		if got != "" { // announced once, when the connection is established
 			t.Errorf("%q was announced", got)
 		}
 	}
 }
 
-// drain is what was announced until now, which it forgets.
+// drain returns everything announced until now, and removes it.
 func (h *heard) drain(t *testing.T, w *coderdtest.Server, channel string) []string {
 	t.Helper()
 	mark := uuid.NewString()
@@ -76,7 +76,7 @@ func (h *heard) drain(t *testing.T, w *coderdtest.Server, channel string) []stri
 	return all
 }
 
-// TestDatabaseAnnounces: every change that a page shows is announced, and nothing else is.
+// TestDatabaseAnnounces checks that every change that a page shows is announced, and nothing else.
 func TestDatabaseAnnounces(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -90,7 +90,7 @@ func TestDatabaseAnnounces(t *testing.T) {
 	ws := w.Workspace("ann", "dev", template.ID)
 	h.await(t, said(sdk.EventWorkspace, ws.ID, ann))
 	job := w.Daemon().Next()
-	h.await(t, said(sdk.EventJob, ws.LatestBuild.Job.ID, ann)) // it runs
+	h.await(t, said(sdk.EventJob, ws.LatestBuild.Job.ID, ann)) // it is running
 	h.await(t, said(sdk.EventBuild, ws.LatestBuild.ID, ann))
 	agent := uuid.New()
 	job.Finish(coderdtest.Built("state 1", coderdtest.Resource(agent)))
@@ -119,7 +119,8 @@ func TestDatabaseAnnounces(t *testing.T) {
 	h.silent(t, w, "events")
 }
 
-// TestLinksAreAnnounced: a user's pages learn of a link that another window or server has made, and of nothing that renews one.
+// TestLinksAreAnnounced checks that a user's pages learn of links created in another window or by another server, but not of
+// renewals.
 func TestLinksAreAnnounced(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -152,7 +153,7 @@ func TestLinksAreAnnounced(t *testing.T) {
 	h.silent(t, w, "events")
 }
 
-// TestDatabaseTellsOfRevocations: whoever takes a right away, every server hears of it.
+// TestDatabaseTellsOfRevocations checks that every server learns that a right was revoked, whatever revoked it.
 func TestDatabaseTellsOfRevocations(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -21,13 +21,13 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// channel is where the database's triggers announce changes.
+// channel is the channel on which the database's triggers announce changes.
 const channel = "events"
 
-// maxStreams bounds the streams of one user: one for each page that is open.
+// maxStreams bounds the streams of one user: one for each open page.
 const maxStreams = 100
 
-// resources says what one must be allowed to read to hear of an event.
+// resources maps each kind of event to the resource that a user must be allowed to read to receive it.
 var resources = map[sdk.EventKind]rbac.Resource{
 	sdk.EventWorkspace:   rbac.Workspace,
 	sdk.EventBuild:       rbac.WorkspaceBuild,
@@ -38,14 +38,14 @@ var resources = map[sdk.EventKind]rbac.Resource{
 	sdk.EventUser:        rbac.User,
 }
 
-// Change is what the database announces.
+// Change is an announcement from the database.
 type Change struct {
 	Kind  sdk.EventKind
 	ID    uuid.UUID
-	Owner uuid.UUID // zero: the deployment's
+	Owner uuid.UUID // zero if it belongs to the deployment
 }
 
-// ParseChange reads "<kind> <id> <owner>", the owner possibly empty.
+// ParseChange parses "<kind> <id> <owner>", where the owner may be empty.
 func ParseChange(payload string) (Change, error) {
 	kind, rest, _ := strings.Cut(payload, " ")
 	id, owner, ok := strings.Cut(rest, " ")
@@ -70,7 +70,7 @@ func parseID(text string) (uuid.UUID, error) {
 	return uuid.Parse(text)
 }
 
-// String is the form that ParseChange reads.
+// String returns the form that ParseChange parses.
 func (c Change) String() string {
 	text := string(c.Kind) + " " + c.ID.String() + " "
 	if c.Owner != uuid.Nil {
@@ -79,11 +79,11 @@ func (c Change) String() string {
 	return text
 }
 
-// Options are what the service needs. All of it is required.
+// Options configures a Service. Every field is required.
 type Options struct {
 	PubSub pubsub.PubSub
 	Logger *slog.Logger
-	// Authenticate says again, in the course of a stream, who opened it.
+	// Authenticate authenticates the user of an open stream again.
 	Authenticate func(*http.Request) (rbac.Actor, error)
 }
 
@@ -107,7 +107,7 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Stop ends all streams without waiting for their requests. Pages open new ones elsewhere, or later. It may be called again.
+// Stop ends all streams without waiting for their requests. Pages open new ones elsewhere, or later. Stop is idempotent.
 func (s *Service) Stop() {
 	s.cancel()
 	s.stop()
@@ -115,10 +115,10 @@ func (s *Service) Stop() {
 
 // Routes registers the stream.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET /api/v2/events", rbac.SignedIn, s.serve) // what each event is about is asked for each
+	mux.Handle("GET /api/v2/events", rbac.SignedIn, s.serve) // permission is checked for each event
 }
 
-// announce passes a change on. It does not block.
+// announce forwards a change to the streams. It does not block.
 func (s *Service) announce(payload string) {
 	var c Change
 	if payload != "" {
@@ -139,8 +139,8 @@ func (s *Service) announce(payload string) {
 	}
 }
 
-// Recheck asks again whether the user's streams may go on, and with which rights; uuid.Nil means everybody's. It does not wait
-// for the answers.
+// Recheck checks again whether the user's streams may continue, and with which rights; uuid.Nil means all users. It does not
+// wait for the results.
 func (s *Service) Recheck(userID uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

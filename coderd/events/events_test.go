@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// change announces one as the database's triggers do.
+// change announces a change as the database's triggers do.
 func change(t *testing.T, s *coderdtest.Server, c events.Change) {
 	t.Helper()
 	if err := s.PubSub.Publish(t.Context(), "events", c.String()); err != nil {
@@ -36,7 +36,7 @@ type reader struct {
 	body     interface{ Close() error }
 }
 
-// open waits for the stream's first event.
+// open opens a stream and waits for its first event.
 func open(t *testing.T, s *coderdtest.Server, name string) *reader {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -64,7 +64,8 @@ func open(t *testing.T, s *coderdtest.Server, name string) *reader {
 
 func (x *reader) close() { x.cancel(); x.body.Close() }
 
-// next is the next event's name and id; "" when the stream has ended. Left out are the test's own users, who are announced when they are made.
+// next returns the name and id of the next event, or "" if the stream has ended. It skips the test's own users, whose
+// creation is announced.
 func (x *reader) next() (event string, id uuid.UUID) {
 	x.t.Helper()
 	for x.lines.Scan() {
@@ -93,14 +94,14 @@ func (x *reader) want(event string, id uuid.UUID) {
 	}
 }
 
-// TestWhoHears: a change is told to those who may read the thing, and to nobody else.
+// TestWhoHears checks that a change is sent only to users who may read the object.
 func TestWhoHears(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.New(t)
 	ann, bob := s.User("ann"), s.User("bob")
 	for _, c := range []struct {
 		change events.Change
-		heard  string // by whom, in order of readers
+		heard  string // the readers who receive it, in order
 	}{
 		{events.Change{Kind: sdk.EventWorkspace, Owner: ann}, "ann tom olga"},
 		{events.Change{Kind: sdk.EventBuild, Owner: ann}, "ann tom olga"},
@@ -120,7 +121,7 @@ func TestWhoHears(t *testing.T) {
 			}
 			end := uuid.New()
 			change(t, s, c.change)
-			change(t, s, events.Change{Kind: sdk.EventTemplate, ID: end}) // everybody hears this
+			change(t, s, events.Change{Kind: sdk.EventTemplate, ID: end}) // all readers receive this
 			for _, name := range names {
 				if strings.Contains(c.heard, name) {
 					readers[name].want(string(c.change.Kind), c.change.ID)
@@ -149,7 +150,7 @@ func TestSignIn(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestSlowReader: what waits is told once each, and too much of it becomes one event.
+// TestSlowReader checks that each waiting change is sent once, and that too many of them become one event.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.New(t)
@@ -157,23 +158,23 @@ func TestSlowReader(t *testing.T) {
 	first, again := uuid.New(), uuid.New()
 	change(t, s, events.Change{Kind: sdk.EventTemplate, ID: first})
 	x.want("template", first)
-	// The stream pauses now: what comes until its end is one batch.
+	// The stream pauses now: everything until the end of the pause is one batch.
 	for range 50 {
 		change(t, s, events.Change{Kind: sdk.EventTemplate, ID: again})
 	}
 	x.want("template", again)
 	last := uuid.New()
 	change(t, s, events.Change{Kind: sdk.EventTemplate, ID: last})
-	for id := again; id != last; { // the batch may have been cut once
+	for id := again; id != last; { // the batch may have been split once
 		if _, id = x.next(); id != again && id != last {
 			t.Fatalf("%s was never announced", id)
 		}
 	}
-	if err := s.PubSub.Publish(t.Context(), "events", ""); err != nil { // the database's connection was lost
+	if err := s.PubSub.Publish(t.Context(), "events", ""); err != nil { // as if the database connection was lost
 		t.Fatal(err)
 	}
 	x.want("reset", uuid.Nil)
-	// In one transaction, so that they come at once.
+	// In one transaction, so that they arrive together.
 	s.Exec(`SELECT pg_notify('events', 'template ' || gen_random_uuid() || ' ') FROM generate_series(1, 2000)`)
 	seen := 0
 	for event := ""; event != "reset"; seen++ {
@@ -183,7 +184,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestSessionEnds: a stream does not outlive its session, nor its reader's rights.
+// TestSessionEnds checks that a stream outlives neither its session nor its reader's rights.
 func TestSessionEnds(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.New(t)

@@ -21,13 +21,13 @@ const (
 	maxPending = 256
 	// gap is the minimum time between two batches: repeated changes within it are reported once.
 	gap = 100 * time.Millisecond
-	// pingEvery keeps proxies from taking a silent stream for a dead one.
+	// pingEvery keeps proxies from mistaking a silent stream for a dead one.
 	pingEvery = 15 * time.Second
-	// authenticateEvery bounds how long a stream outlives a session that has expired. One that is revoked ends it at once.
+	// authenticateEvery bounds how long a stream outlives an expired session. A revoked session ends its stream immediately.
 	authenticateEvery = 10 * time.Minute
 )
 
-// stream is one reader: what it has not been told yet.
+// stream is one reader with its pending changes.
 type stream struct {
 	user uuid.UUID
 	wake notify.Wake
@@ -36,8 +36,8 @@ type stream struct {
 	actor      rbac.Actor          // guarded by mu
 	pending    []Change            // guarded by mu: in order, each once
 	queued     map[Change]struct{} // guarded by mu: what is in pending
-	lost       bool                // guarded by mu: pending is empty and would not be complete
-	recheckDue bool                // guarded by mu: who the reader is has to be asked again
+	lost       bool                // guarded by mu: changes were dropped, and pending is empty
+	recheckDue bool                // guarded by mu: the reader must be authenticated again
 }
 
 func newStream(actor rbac.Actor) *stream {
@@ -60,7 +60,7 @@ func (x *stream) push(c Change) {
 	x.wake.Poke()
 }
 
-// reset has the reader look at everything.
+// reset makes the reader reload everything.
 func (x *stream) reset() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -73,7 +73,7 @@ func (x *stream) loseLocked() {
 	clear(x.queued)
 }
 
-// recheck has the reader's session verified again before the next event.
+// recheck schedules a check of the reader's session before the next event.
 func (x *stream) recheck() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -81,7 +81,7 @@ func (x *stream) recheck() {
 	x.wake.Poke()
 }
 
-// take empties the stream.
+// take returns the pending state and clears it.
 func (x *stream) take() (changes []Change, lost, recheck bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -91,7 +91,7 @@ func (x *stream) take() (changes []Change, lost, recheck bool) {
 	return changes, lost, recheck
 }
 
-// become takes the reader's present rights, and reports whether they are others than before.
+// become replaces the reader's rights with the current ones, and reports whether they changed.
 func (x *stream) become(actor rbac.Actor) (changed bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -138,9 +138,9 @@ func (s *Service) follow(ctx context.Context, r *http.Request, x *stream, send f
 		if recheck {
 			actor, err := s.opts.Authenticate(r)
 			if err != nil {
-				return fmt.Errorf("check session: %w", err) // if the answer is not known now, the page asks again soon
+				return fmt.Errorf("check session: %w", err) // if this is only temporary, the page reconnects soon
 			}
-			if x.become(actor) { // what waited for it may not be its business any more, and other things are
+			if x.become(actor) { // the reader may no longer see pending changes, and may see other objects instead
 				changes, lost = nil, true
 			}
 		}
@@ -158,7 +158,7 @@ func (s *Service) follow(ctx context.Context, r *http.Request, x *stream, send f
 	}
 }
 
-// batch holds changes for a reader, or the notice that some were lost.
+// batch returns the events for changes, or one event that some were lost.
 func batch(changes []Change, lost bool) []httpapi.Event {
 	if lost {
 		return []httpapi.Event{{Type: string(sdk.EventReset), Data: struct{}{}}}
