@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// slowDatabase is the round trip above which pages feel slow: one makes about ten.
+	// slowDatabase is the round trip above which pages feel slow: a page makes about ten.
 	slowDatabase = 50 * time.Millisecond
-	// waitsLong is how long a job may wait before an operator should look.
+	// waitsLong is how long a job may wait before an operator should investigate.
 	waitsLong = 5 * time.Minute
 )
 
@@ -51,7 +51,8 @@ func (s *Service) database(ctx context.Context) sdk.HealthSection {
 	return section
 }
 
-// probe is more than fits into the room that a row leaves, so that a full disk shows. It does not compress.
+// probe returns more data than fits into the space that a row leaves free, so that a full disk is noticed. The data does not
+// compress.
 func probe() []byte {
 	data := make([]byte, 16<<10)
 	rand.Read(data)
@@ -94,7 +95,7 @@ func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 	return section
 }
 
-// cause is the last part of a chain of errors, which is what an operator can act on.
+// cause returns the last part of a chain of errors, which is the part that an operator can act on.
 func cause(err error) string {
 	text := err.Error()
 	return text[strings.LastIndex(text, ": ")+1:]

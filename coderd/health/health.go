@@ -43,31 +43,31 @@ const (
 const (
 	// checkTimeout bounds one section.
 	checkTimeout = 5 * time.Second
-	// freshFor is how long a report is given again: looking costs requests to ourselves.
+	// freshFor is how long a report is reused: the checks send requests to the server itself.
 	freshFor = 10 * time.Second
 )
 
-// Options are what the service needs. All of it is required, but for Client.
+// Options configures a Service. Every field is required except Client.
 type Options struct {
 	DB        *database.DB
 	Logger    *slog.Logger
 	Sealer    *seal.Sealer
 	AccessURL *url.URL
-	// Organization is the one whose provisioners are looked at.
+	// Organization is the organization whose provisioners are checked.
 	Organization uuid.UUID
-	// Relays are this server's node's, with whether a STUN address is announced.
+	// Relays returns the relay links of this server's node, and whether a STUN address is announced.
 	Relays func() (links []tailnet.RelayLink, stun bool)
-	// Concerns are what keeps the built-in provisioners from confining templates, as sentences.
+	// Concerns are sentences about what keeps the built-in provisioners from confining templates.
 	Concerns []string
-	// Client reaches the access URL as everybody else does. Nil: a plain one.
+	// Client reaches the access URL as all other clients do. If nil, a plain client is used.
 	Client *http.Client
 }
 
-// Service makes reports. Safe for concurrent use.
+// Service creates reports. Safe for concurrent use.
 type Service struct {
 	opts Options
 
-	mu   sync.Mutex // held while a report is made, so that one is made at a time
+	mu   sync.Mutex // held while a report is created, so that only one is created at a time
 	last sdk.HealthReport
 }
 
@@ -79,10 +79,10 @@ func New(opts Options) *Service {
 	return &Service{opts: opts}
 }
 
-// Routes registers the report, and the echo by which the server tries whether websockets come through.
+// Routes registers the report, and the echo with which the server checks that websockets get through.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get)
-	mux.Handle("GET "+echoPath, rbac.Public, s.echo) // only for who shows a token that a server of this deployment has made
+	mux.Handle("GET "+echoPath, rbac.Public, s.echo) // requires a token from a server of this deployment
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
@@ -93,7 +93,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, s.Report(r.Context(), force))
 }
 
-// Report is the latest, or a new one if that is old or force asks for it. It blocks for the slowest section.
+// Report returns the latest report, or a new one if that is too old or force is set. It blocks for the slowest section.
 func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 	var all sync.WaitGroup
 	for i, check := range checks {
 		all.Go(func() {
-			// Not the request's own end: the report is kept for others.
+			// The request's cancellation must not interrupt the checks: the report is kept for other requests.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 			defer cancel()
 			report.Sections[i] = check(ctx)
@@ -127,12 +127,12 @@ func worse(a, b sdk.HealthSeverity) bool {
 	return rank[a] > rank[b]
 }
 
-// good is a section with nothing to say.
+// good returns a section without a finding.
 func good(name, label, message string, details map[string]any) sdk.HealthSection {
 	return sdk.HealthSection{Name: name, Label: label, Healthy: true, Severity: sdk.HealthOK, Message: message, Details: details}
 }
 
-// bad is the section with a finding.
+// bad returns the section with a finding.
 func bad(section sdk.HealthSection, severity sdk.HealthSeverity, code, message, remedy string) sdk.HealthSection {
 	section.Severity, section.Healthy = severity, severity != sdk.HealthError
 	section.Code, section.Message, section.Remedy = code, message, remedy

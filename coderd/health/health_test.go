@@ -23,11 +23,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a server behind something, and its health service as the server would make it with other relays.
+// world is a server behind an intermediary, and its health service as the server would create it with other relays.
 type world struct {
 	*coderdtest.Server
 	health *health.Service
-	url    *url.URL // of what is between the server and the world
+	url    *url.URL // of the intermediary between the server and its clients
 	links  []tailnet.RelayLink
 	stun   bool
 	wrap   func(http.Handler) http.Handler
@@ -62,7 +62,7 @@ func daemon(s *coderdtest.Server, name, version string) {
 	s.Exec(`INSERT INTO provisioner_daemons (id, organization_id, name, version, online) VALUES ($1, $2, $3, $4, true)`, uuid.New(), s.Org, name, version)
 }
 
-// section makes a report and picks one section.
+// section creates a report and returns one section.
 func (w *world) section(t *testing.T, name string) sdk.HealthSection {
 	t.Helper()
 	report := w.health.Report(t.Context(), true)
@@ -125,7 +125,7 @@ func TestFindings(t *testing.T) {
 			w.Exec(`UPDATE provisioner_jobs SET created_at = now() - interval '1 hour' WHERE id = $1`, w.JobRow(sdk.JobTemplateImport, sdk.JobPending))
 		}},
 		{"no database", "database", health.CodeDatabaseUnreachable, sdk.HealthError, func(w *world) { w.DB.Pool.Close() }},
-		// As PostgreSQL answers when its disk is full: it reads, and refuses to write.
+		// This is how PostgreSQL behaves when its disk is full: it reads, and refuses to write.
 		{"a full disk", "database", health.CodeDatabaseNoWrite, sdk.HealthError, func(w *world) {
 			w.Exec(`CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$`)
@@ -164,7 +164,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestWhoMayLook: the report is the owners', and the echo is for nobody but the server.
+// TestWhoMayLook checks that only owners can read the report, and that only the server can use the echo.
 func TestWhoMayLook(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.New(t)

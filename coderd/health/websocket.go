@@ -18,7 +18,7 @@ const (
 	echoText    = "Is anybody there?"
 )
 
-// websocket opens one to the access URL, as agents and browsers do.
+// websocket opens a websocket to the access URL, as agents and browsers do.
 func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
 	section := good("websocket", "Websockets", "Websockets come through.", sdk.Map[any]{})
 	refused := func(err error) sdk.HealthSection {
@@ -47,7 +47,7 @@ func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
 	return section
 }
 
-// echo sends one message back to a client with a token of this deployment. For others it does not exist.
+// echo sends one message back to a client with a token of this deployment. For other clients the route does not exist.
 func (s *Service) echo(w http.ResponseWriter, r *http.Request) error {
 	var text string
 	if err := s.opts.Sealer.Open(echoPurpose, secret.Token(r.Header.Get(echoHeader)), &text); err != nil {
@@ -55,7 +55,7 @@ func (s *Service) echo(w http.ResponseWriter, r *http.Request) error {
 	}
 	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: 1 << 10})
 	if err != nil {
-		return nil // answered already
+		return nil // already answered
 	}
 	defer conn.CloseNow()
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
