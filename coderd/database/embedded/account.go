@@ -17,22 +17,23 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// account is the user that PostgreSQL runs as. Nil means this process's user.
+// account is the user that PostgreSQL runs as. Nil means the user of this process.
 type account struct{ uid, gid uint32 }
 
-// Where a machine has no user postgres, PostgreSQL runs as the first of these numbers that no user has. systemd's documentation
-// leaves them unused, and they fit into the numbers of a container.
+// If a machine has no user postgres, PostgreSQL runs as the first of these user ids that no user has. systemd's documentation
+// leaves them unused, and they are within the range of a container.
 const (
 	firstNumber = 61100
 	lastNumber  = 61183
 )
 
-// makers are users that PostgreSQL's programs for one task run as where the folder belongs to a number: they insist on a name for
-// the account that they run as.
+// makers are users that run PostgreSQL's programs for a single task if the folder belongs to a user id without a name: these
+// programs require a name for the account that they run as.
 var makers = []string{"daemon", "bin", "sys", "adm", "games"}
 
-// unprivileged is nil unless we are root: then it is the user that owns the data folder, unless that one is shared, or the user
-// postgres, or a number of PostgreSQL's own. maker is whom initdb runs as, nil for the same.
+// unprivileged returns nil unless this process is root. Otherwise it returns the user that owns the data folder, unless that
+// user is shared, or the user postgres, or a user id reserved for PostgreSQL. maker is the user that runs initdb; nil means
+// the same user.
 func unprivileged(data string) (acc, maker *account, err error) {
 	if os.Geteuid() != 0 {
 		return nil, nil, nil
@@ -62,7 +63,7 @@ func unprivileged(data string) (acc, maker *account, err error) {
 		WithDetail("Add the user (useradd --system postgres), or run the server as a user other than root.")
 }
 
-// named is a user's account; nil when there is none, or it is root's.
+// named returns a user's account, or nil if there is none or it is root's.
 func named(name string) *account {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -76,8 +77,8 @@ func named(name string) *account {
 	return &account{uint32(uid), uint32(gid)}
 }
 
-// isShared reports whether other programs run as a user, as many do as `nobody`. PostgreSQL never runs as one of these,
-// and takes data folders from them that older releases made, or that a task has left behind.
+// isShared reports whether other programs run as a user, as many do as `nobody`. PostgreSQL never runs as such a user. It
+// takes over data folders that older releases created as one, or that a task left behind.
 func isShared(uid uint32) bool {
 	return slices.ContainsFunc(append([]string{"nobody"}, makers...), func(name string) bool {
 		acc := named(name)
@@ -85,8 +86,8 @@ func isShared(uid uint32) bool {
 	})
 }
 
-// takeOver gives the account a folder and all in it that may belong to another. The folder itself comes last, so that a takeover
-// that was interrupted is done again. A folder that is not there is fine.
+// takeOver gives the account ownership of a folder and everything in it. The folder itself comes last, so that an interrupted
+// takeover is repeated. A missing folder is not an error.
 func (a *account) takeOver(dir string) error {
 	if a == nil {
 		return nil
@@ -118,8 +119,8 @@ func (a *account) takeOver(dir string) error {
 	return root.Lchown(".", int(a.uid), int(a.gid))
 }
 
-// attributes make a child run as the account, in a process group of its own: a terminal's Ctrl-C is for the server, which
-// stops PostgreSQL when it no longer needs it.
+// attributes returns attributes with which a child runs as the account, in a process group of its own: a terminal's Ctrl-C is
+// meant for the server, which stops PostgreSQL when it no longer needs it.
 func (a *account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a != nil {
@@ -128,7 +129,7 @@ func (a *account) attributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// own gives the account a folder that is empty yet.
+// own gives the account ownership of an empty folder.
 func (a *account) own(dir string) error {
 	if a == nil {
 		return nil
@@ -136,7 +137,7 @@ func (a *account) own(dir string) error {
 	return os.Lchown(dir, int(a.uid), int(a.gid))
 }
 
-// reaches reports whether the account may enter every folder on the way to path.
+// reaches reports whether the account may enter every folder in path.
 func (a *account) reaches(path string) bool {
 	if a == nil {
 		return true
@@ -163,14 +164,14 @@ func (a *account) reaches(path string) bool {
 	}
 }
 
-// acquire takes the lock file for this process. The kernel gives it back when the process ends.
+// acquire locks the lock file for this process. The kernel releases the lock when the process ends.
 func acquire(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, folderFault(err, filepath.Dir(path))
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := io.ReadAll(io.LimitReader(f, 20)) // only to name it
+		holder, _ := io.ReadAll(io.LimitReader(f, 20)) // only to name it in the error
 		f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, folderFault(err, filepath.Dir(path))
@@ -189,10 +190,10 @@ func acquire(path string) (*os.File, error) {
 	return f, nil
 }
 
-// giveBack ends the lock. Closing alone does not: a child between its fork and its exec has the file open, too.
+// giveBack releases the lock. Closing the file is not enough: a child between its fork and its exec also has it open.
 func giveBack(lock *os.File) {
-	_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_UN) // fails on a closed file only
-	lock.Close()                                       // nothing was written since
+	_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_UN) // fails only on a closed file
+	lock.Close()                                       // nothing was written since acquire returned
 }
 
 func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }

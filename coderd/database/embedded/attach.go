@@ -11,8 +11,9 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Attach is Start for a command beside a server: where a server runs it uses that one's PostgreSQL, and Stop leaves it alone.
-// When the folder holds no data yet it is an error, a fault that says so: there is nothing to work on.
+// Attach is like Start, for a command that may run beside a server. If a server is running, Attach uses that server's
+// PostgreSQL, and Stop leaves it running. If the folder holds no data yet, Attach returns a fault: there is nothing to work
+// on.
 func Attach(ctx context.Context, opts Options) (*Server, error) {
 	data, err := filepath.Abs(filepath.Join(opts.Dir, "postgres", "data"))
 	if err != nil {
@@ -46,8 +47,8 @@ func Attach(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// RunningURL is how to connect to the PostgreSQL that a server runs below dir now, with its password. A fault says when there is
-// none, or when the caller may not read the password.
+// RunningURL returns the URL, including the password, of the PostgreSQL that a server is running below dir. It returns a
+// fault if there is none, or if the caller may not read the password.
 func RunningURL(dir string) (string, error) {
 	data, err := filepath.Abs(filepath.Join(dir, "postgres", "data"))
 	if err != nil {

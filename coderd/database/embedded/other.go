@@ -9,32 +9,32 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Options say where PostgreSQL works.
+// Options configures where PostgreSQL works.
 type Options struct {
 	Dir    string
 	Logger *slog.Logger
 	BinDir string
 }
 
-// Server is a running PostgreSQL; there is none on this system.
+// Server is a running PostgreSQL. This system does not support it.
 type Server struct{}
 
-// Start says that this system is not one of those where PostgreSQL is run for the server.
+// Start returns an error: the server cannot run PostgreSQL on this system.
 func Start(context.Context, Options) (*Server, error) { return nil, unsupported() }
 
-// Install is a set of PostgreSQL's programs; there is none on this system.
+// Install is a set of PostgreSQL's programs. This system does not support it.
 type Install struct{}
 
-// Find says the same as Start.
+// Find returns the same error as Start.
 func Find(context.Context, string, string) (Install, error) { return Install{}, unsupported() }
 
-// Attach says the same.
+// Attach returns the same error as Start.
 func Attach(context.Context, Options) (*Server, error) { return nil, unsupported() }
 
-// RunningURL says the same.
+// RunningURL returns the same error as Start.
 func RunningURL(string) (string, error) { return "", unsupported() }
 
-// Fetch says the same.
+// Fetch returns the same error as Start.
 func Fetch(context.Context, string, *slog.Logger) error { return unsupported() }
 
 func unsupported() error {
@@ -42,7 +42,7 @@ func unsupported() error {
 		WithDetail("Name a database with --postgres-url.")
 }
 
-// URL is that of no database.
+// URL returns "".
 func (*Server) URL() string { return "" }
 
 // Stop does nothing.

@@ -25,13 +25,13 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// The password lies in a file beside the data folder, so it is neither in the database's own folder nor in reach of the account
-// that PostgreSQL runs as. PostgreSQL gets a verifier only.
+// The password is in a file beside the data folder, so it is neither in the database's own folder nor accessible to the
+// account that PostgreSQL runs as. PostgreSQL stores only a verifier.
 const passwordFile = "password"
 
 var passwordForm = regexp.MustCompile(`^[A-Za-z0-9]{20,200}$`)
 
-// readPassword returns the password of the PostgreSQL below dir, the folder "postgres"; "" when there is none.
+// readPassword returns the password of the PostgreSQL below dir, the folder "postgres", or "" if there is none.
 func readPassword(dir string) (string, error) {
 	name := filepath.Join(dir, passwordFile)
 	text, err := os.ReadFile(name)
@@ -60,7 +60,8 @@ func makePassword(dir string) (string, error) {
 	return password, nil
 }
 
-// replace writes a file in dir for an account (nil: ours) and waits until it is on disk. It never writes through a link.
+// replace writes a file in dir for an account, where nil means this process's, and waits until it is on disk. It never writes
+// through a link.
 func replace(dir, name string, text []byte, owner *account) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -97,9 +98,9 @@ func replace(dir, name string, text []byte, owner *account) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// verifier is what PostgreSQL keeps of a password (RFC 5803). Reading it does not allow signing in.
+// verifier returns what PostgreSQL stores of a password (RFC 5803). It cannot be used to sign in.
 func verifier(password string) (string, error) {
-	const rounds = 4096 // PostgreSQL's own; the password is random
+	const rounds = 4096 // PostgreSQL's default, which is enough because the password is random
 	salt := make([]byte, 16)
 	rand.Read(salt)
 	salted, err := pbkdf2.Key(sha256.New, password, salt, rounds, sha256.Size)
@@ -116,14 +117,14 @@ func verifier(password string) (string, error) {
 	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", rounds, encode(salt), encode(stored[:]), encode(mac("Server Key"))), nil
 }
 
-// withoutTrust turns access without a password into access with one, in the text of pg_hba.conf.
+// withoutTrust changes rules that allow access without a password to require one, in the text of pg_hba.conf.
 func withoutTrust(text string) (changed string, found bool) {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		rule, comment, hasComment := strings.Cut(line, "#")
 		words := strings.Fields(rule)
 		open := false
-		for n := 3; n < len(words); n++ { // the method comes after kind, databases and users
+		for n := 3; n < len(words); n++ { // the method follows the connection type, databases and users
 			if strings.Trim(words[n], `"`) == "trust" {
 				words[n], open, found = "scram-sha-256", true, true
 			}
@@ -138,8 +139,8 @@ func withoutTrust(text string) (changed string, found bool) {
 	return strings.Join(lines, "\n"), found
 }
 
-// secure makes sure that the data folder asks for the password in the file. Folders of older releases ask for none. Each step may
-// be the last that this process does: the next start goes on from there.
+// secure makes sure that the data folder requires the password in the file. Folders of older releases require none. If this
+// process ends after any step, the next start continues from there.
 func (s *Server) secure(ctx context.Context) (err error) {
 	if s.password, err = readPassword(filepath.Dir(s.data)); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (s *Server) secure(ctx context.Context) (err error) {
 		return err
 	}
 	if open {
-		// Only now: earlier, no sign-in was possible.
+		// Before this point, signing in with a password was impossible.
 		if err := replace(s.data, "pg_hba.conf", []byte(closed), s.install.account); err != nil {
 			return folderFault(err, s.data)
 		}
@@ -197,7 +198,8 @@ func (s *Server) accessRules() (string, error) {
 	return string(text), nil
 }
 
-// verify signs in once. It reports false when PostgreSQL has another password, as after a data folder was put back alone.
+// verify signs in once. It reports false if PostgreSQL has a different password, for example after only the data folder was
+// restored.
 func (s *Server) verify(ctx context.Context) (bool, error) {
 	conn, err := pgx.Connect(ctx, s.URL())
 	if problem := (*pgconn.PgError)(nil); errors.As(err, &problem) && problem.Code == "28P01" {

@@ -42,7 +42,7 @@ func FuzzWithoutTrust(f *testing.F) {
 	})
 }
 
-// TestNumber makes a data folder and runs PostgreSQL as an account without a name, as on a machine without a user postgres.
+// TestNumber creates a data folder and runs PostgreSQL as an account without a name, as on a machine without a user postgres.
 func TestNumber(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 )
 
-// refused reports whether PostgreSQL refuses an address for its password.
+// refused reports whether PostgreSQL refuses an address because of its password.
 func refused(t *testing.T, address string) bool {
 	t.Helper()
 	_, err := query(t.Context(), address, "SELECT 'in'")
@@ -28,7 +28,7 @@ func refused(t *testing.T, address string) bool {
 	return errors.As(err, &problem) && problem.Code == "28P01" || err != nil && strings.Contains(err.Error(), "password")
 }
 
-// with is an address with another password.
+// with returns an address with a different password.
 func with(t *testing.T, address, password string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -51,7 +51,7 @@ func passwordOf(t *testing.T, address string) string {
 	return password
 }
 
-// buffer is a log that may be written to while it is read.
+// buffer is a log that can be written while it is read.
 type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -69,7 +69,7 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// closed checks that the database asks for the password, which is in the file and nowhere else.
+// closed checks that the database requires the password, which is in the file and nowhere else.
 func closed(t *testing.T, dir string, srv *embedded.Server, log *buffer) {
 	t.Helper()
 	password := passwordOf(t, srv.URL())
@@ -127,11 +127,11 @@ func TestPassword(t *testing.T) {
 	closed(t, dir, again, &log)
 }
 
-// TestPasswordMigrates starts on data folders that older releases made, which trust everybody, and on what starts that were killed
-// have left of the change.
+// TestPasswordMigrates starts on data folders from older releases, which trust every client, and on what interrupted
+// migrations left behind.
 func TestPasswordMigrates(t *testing.T) {
 	t.Parallel()
-	// old makes such a folder, with a row in it.
+	// old creates such a folder.
 	old := func(t *testing.T) string {
 		dir := t.TempDir()
 		install, err := embedded.Find(t.Context(), dir, "")
@@ -188,7 +188,7 @@ func TestPasswordMigrates(t *testing.T) {
 	}
 }
 
-// TestPasswordLost starts on a data folder whose password's file is gone, or is another folder's.
+// TestPasswordLost starts on a data folder whose password file is missing, or belongs to another folder.
 func TestPasswordLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -220,7 +220,7 @@ func TestPasswordLost(t *testing.T) {
 	wantFault(t, embedded.Options{Dir: dir}, "contains no password")
 }
 
-// TestSharedAccount starts on a data folder that belongs to the account of templates.
+// TestSharedAccount starts on a data folder that belongs to the account that templates run as.
 func TestSharedAccount(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// readyPoll is how often PostgreSQL's status file is read while it starts. It has no other signal without a connection.
+// readyPoll is how often PostgreSQL's status file is read during startup. Without a connection there is no other signal.
 const readyPoll = 5 * time.Millisecond
 
 // process is one run of PostgreSQL.
@@ -33,7 +33,7 @@ type process struct {
 	err  error
 }
 
-// startProcess starts PostgreSQL over a data folder. On Linux it ends when this process does, however that ends.
+// startProcess starts PostgreSQL on a data folder. On Linux it ends when this process does, however that ends.
 func startProcess(in Install, data string, logger *slog.Logger) (*process, error) {
 	cmd, closeAfter, err := in.Command(data)
 	if err != nil {
@@ -51,9 +51,10 @@ func startProcess(in Install, data string, logger *slog.Logger) (*process, error
 	return p, nil
 }
 
-// startKept starts a child that is bound to this process's life, and calls ended when it has ended. The kernel takes the end of the thread
-// that started a child for the end of its parent, so the thread is kept. It is given back afterwards: a goroutine that ends without that
-// ends its thread, and with it all other children that the thread has started before, such as Terraform and its provider workers.
+// startKept starts a child that is bound to this process's life, and calls ended when the child has ended. The kernel treats
+// the end of the thread that started a child as the end of its parent, so the goroutine locks its thread. It unlocks the
+// thread afterwards: a goroutine that ends with a locked thread terminates it, and with it all other children that the thread
+// started before, such as Terraform and its provider workers.
 func startKept(cmd *exec.Cmd, ended func(error)) error {
 	started := make(chan error)
 	go func() {
@@ -68,7 +69,7 @@ func startKept(cmd *exec.Cmd, ended func(error)) error {
 	return <-started
 }
 
-// awaitReady returns when the database accepts connections, or with the reason why it will not.
+// awaitReady returns nil when the database accepts connections, or the reason why it will not.
 func (p *process) awaitReady(ctx context.Context, data string, logger *slog.Logger) error {
 	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
@@ -94,7 +95,7 @@ func (p *process) awaitReady(ctx context.Context, data string, logger *slog.Logg
 	}
 }
 
-// end stops the process and waits for it: first so that everything is written back, then harder.
+// end stops the process and waits for it: at first in a way that writes everything back, then more forcefully.
 func (p *process) end(logger *slog.Logger) {
 	p.log.quiet()
 	for _, step := range []struct {
@@ -114,7 +115,7 @@ func (p *process) end(logger *slog.Logger) {
 	<-p.done
 }
 
-// status is what PostgreSQL writes to postmaster.pid.
+// status is the content of postmaster.pid, which PostgreSQL writes.
 type status struct {
 	pid   int
 	ready bool
@@ -133,8 +134,8 @@ func readStatus(data string) (status, error) {
 	return status{pid, len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready"}, nil
 }
 
-// stopOrphan stops a PostgreSQL that an earlier server left behind in the data folder, and removes the locks of one that is gone.
-// The caller holds the lock, so the folder belongs to no other server.
+// stopOrphan stops a PostgreSQL that an earlier server left running in the data folder, and removes stale lock files. The
+// caller holds the lock, so no other server uses the folder.
 func stopOrphan(ctx context.Context, data string, logger *slog.Logger) error {
 	if st, err := readStatus(data); err == nil && serves(st.pid, data) {
 		logger.Info("stopping the PostgreSQL that an earlier server left", "path", data)
@@ -159,9 +160,10 @@ func stopEarlier(ctx context.Context, pid int, data string) error {
 		WithDetail("Stop it with: kill -QUIT %d", pid)
 }
 
-// removeStaleLocks removes the lock files of a PostgreSQL that has ended without doing so. PostgreSQL would not start while the
-// process number in one of them is in use: by a zombie, or, after a restart of the machine or container, by another process. It
-// still notices children of the killed PostgreSQL, by their shared memory. The caller holds the lock and runs no PostgreSQL.
+// removeStaleLocks removes the lock files of a PostgreSQL that ended without removing them. PostgreSQL would not start while
+// the process id in one of them is in use: by a zombie, or, after a restart of the machine or container, by another process.
+// It still detects children of the killed PostgreSQL by their shared memory. The caller holds the lock and runs no
+// PostgreSQL.
 func removeStaleLocks(data string) error {
 	for _, name := range []string{"postmaster.pid", socketName + ".lock"} {
 		if err := os.Remove(filepath.Join(data, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -188,17 +190,17 @@ func awaitGone(ctx context.Context, pid int, data string) (bool, error) {
 	return true, nil
 }
 
-// logLines passes PostgreSQL's log on, line by line, and remembers why it may have ended.
+// logLines forwards PostgreSQL's log line by line, and remembers why PostgreSQL may have ended.
 type logLines struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	rest []byte   // guarded by mu: a line without its end yet
-	last []string // guarded by mu: the last lines that say something is wrong
-	calm bool     // guarded by mu: it is being stopped, complaints are expected
+	rest []byte   // guarded by mu: an incomplete line
+	last []string // guarded by mu: the last lines that report a problem
+	calm bool     // guarded by mu: PostgreSQL is being stopped, so complaints are expected
 }
 
-// maxLine bounds a line that never ends, keep how many are remembered.
+// maxLine bounds an unterminated line, in bytes; keep is the number of lines that are remembered.
 const (
 	maxLine = 8 << 10
 	keep    = 5
@@ -237,7 +239,8 @@ func (l *logLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// severity of a line: LOG and its details are for debugging only, and so are clients that come while it starts or ends.
+// severity returns the level of a line. LOG and its details are only for debugging, and so are clients that connect during
+// startup or shutdown.
 func severity(line string) slog.Level {
 	if strings.HasPrefix(line, "FATAL:  the database system is ") || strings.HasPrefix(line, "FATAL:  terminating connection") {
 		return slog.LevelDebug
@@ -249,7 +252,7 @@ func severity(line string) slog.Level {
 		return slog.LevelWarn
 	case "LOG", "DETAIL", "HINT", "CONTEXT", "STATEMENT", "NOTICE", "INFO":
 		return slog.LevelDebug
-	default: // not PostgreSQL's own form: the dynamic linker, the kernel
+	default: // not in PostgreSQL's own format: from the dynamic linker or the kernel
 		return slog.LevelWarn
 	}
 }

@@ -9,20 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passesFolders says that an open folder can be given to a child as /proc/self/fd/3.
+// passesFolders reports whether an open folder can be passed to a child as /proc/self/fd/3.
 const passesFolders = true
 
-// endWithParent makes the kernel stop PostgreSQL, in order, when this process ends.
+// endWithParent makes the kernel stop PostgreSQL gracefully when this process ends.
 func endWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
 
-// serves reports whether the process is a PostgreSQL over the data folder: that is its working folder.
+// serves reports whether the process is a PostgreSQL on the data folder, which is then its working folder.
 func serves(pid int, data string) bool {
 	cwd, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
 	return err == nil && cwd == data
 }
 
-// secretFile makes a file for a child alone, in memory, and returns the name that the child has for it. Call release after the
-// child was started.
+// secretFile creates a file in memory that only a child can access, and returns its name in the child. Call release after
+// starting the child.
 func secretFile(cmd *exec.Cmd, text string, _ *account) (name string, release func(), err error) {
 	fd, err := unix.MemfdCreate("secret", unix.MFD_CLOEXEC)
 	if err != nil {

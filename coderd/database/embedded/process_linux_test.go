@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// TestOtherChildrenOutliveIt ends a child as PostgreSQL ends when it crashes. Other children that end with this process, such as
-// provider workers, live on.
+// TestOtherChildrenOutliveIt ends a child in the way that PostgreSQL ends when it crashes. Other children that are bound to
+// this process, such as provider workers, must survive.
 func TestOtherChildrenOutliveIt(t *testing.T) {
 	for round := range 20 {
-		// Children of as many threads as possible.
+		// Start children from as many threads as possible.
 		var others []*exec.Cmd
 		for range 4 {
 			other := exec.Command("sleep", "600")
@@ -27,7 +27,7 @@ func TestOtherChildrenOutliveIt(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		// The goroutine's end is not announced. Another child of the same kind needs a thread, too.
+		// Nothing signals the goroutine's end. Starting another child of the same kind also needs a thread.
 		if err := startKept(exec.Command("sleep", "0.01"), func(err error) { ended <- err }); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestOtherChildrenOutliveIt(t *testing.T) {
 	}
 }
 
-// killed reports whether a child has ended, which it was not told to.
+// killed reports whether a child has ended unexpectedly.
 func killed(cmd *exec.Cmd) bool {
 	var info syscall.WaitStatus
 	pid, err := syscall.Wait4(cmd.Process.Pid, &info, syscall.WNOHANG, nil)

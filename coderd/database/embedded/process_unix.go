@@ -11,19 +11,19 @@ import (
 	"syscall"
 )
 
-// passesFolders says that an open folder can be given to a child as a path; it needs Linux's /proc.
+// passesFolders reports whether an open folder can be passed to a child as a path, which requires Linux's /proc.
 const passesFolders = false
 
-// endWithParent has no counterpart here: the next start stops what was left.
+// endWithParent does nothing on this system: the next start stops a PostgreSQL that was left running.
 func endWithParent(*syscall.SysProcAttr) {}
 
-// serves reports whether the process is a PostgreSQL over the data folder: it was started with that path.
+// serves reports whether the process is a PostgreSQL on the data folder: the path is in its command line.
 func serves(pid int, data string) bool {
 	out, err := output(context.Background(), "ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid))
 	return err == nil && strings.Contains(out, "postgres") && strings.Contains(out, data)
 }
 
-// secretFile makes a file that only a child's account can read, until release.
+// secretFile creates a file that only a child's account can read, and that release removes.
 func secretFile(_ *exec.Cmd, text string, reader *account) (name string, release func(), err error) {
 	file, err := os.CreateTemp("", "codermesh-")
 	if err != nil {
