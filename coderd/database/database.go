@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// minVersion is the oldest PostgreSQL that is served, as server_version_num.
+	// minVersion is the oldest supported PostgreSQL, as server_version_num.
 	minVersion = 130000
-	// waitForStart bounds how long Open waits for a database that does not answer yet.
+	// waitForStart bounds how long Open waits for a database that does not respond yet.
 	waitForStart = time.Minute
 	// maxConns is the pool's size unless the URL sets pool_max_conns.
 	maxConns = 16
 )
 
-// limits are what a session of the pool may cost, unless the URL sets them.
+// limits bound what a session of the pool may cost, unless the URL sets them.
 var limits = map[string]string{
 	"application_name":                    "codermesh",
 	"statement_timeout":                   "30s",
@@ -36,15 +36,15 @@ var limits = map[string]string{
 	"timezone":                            "UTC",
 }
 
-// DB is an open database. Its queries run in the pool, each on its own; InTx groups them. Safe for concurrent use. While
-// PostgreSQL is away every call returns a fault.Unavailable, and when it is back they work again.
+// DB is an open database. Each of its queries runs separately in the pool; InTx groups them. Safe for concurrent use. While
+// PostgreSQL is unreachable every call returns a fault.Unavailable, and when it is back they work again.
 type DB struct {
 	*dbsqlc.Queries
 	Pool *pgxpool.Pool
 }
 
 // Open connects, waiting up to a minute for a database that is starting, checks its version and brings its schema up to date.
-// Several processes may do so at once. The errors are faults where an operator can act on them. Close it after use.
+// Several processes may call it concurrently. Errors that an operator can act on are faults. Close the DB after use.
 func Open(ctx context.Context, url string, logger *slog.Logger) (*DB, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -79,16 +79,16 @@ func Open(ctx context.Context, url string, logger *slog.Logger) (*DB, error) {
 // Close waits for the connections in use and closes them all.
 func (db *DB) Close() { db.Pool.Close() }
 
-// Ping asks PostgreSQL for a sign of life.
+// Ping checks that PostgreSQL responds.
 func (db *DB) Ping(ctx context.Context) error { return translate(ctx, db.Pool.Ping(ctx)) }
 
-// Dial opens a connection beside the pool, for one who must keep it: a listener. No statement timeout bounds it.
+// Dial opens a connection outside the pool, for a caller that keeps it, such as a listener. No statement timeout bounds it.
 func (db *DB) Dial(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, patient(db.Pool.Config().ConnConfig))
 	return conn, translate(ctx, err)
 }
 
-// patient is cfg without the limits of a single statement.
+// patient returns cfg without the limits on a single statement.
 func patient(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	cfg = cfg.Copy()
 	cfg.RuntimeParams["statement_timeout"] = "0"
@@ -96,7 +96,7 @@ func patient(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	return cfg
 }
 
-// prepare makes the database ready for the pool: reachable, new enough, migrated.
+// prepare readies the database for the pool: reachable, new enough and migrated.
 func prepare(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) error {
 	conn, err := awaitStart(ctx, patient(cfg), logger)
 	if err != nil {
@@ -113,7 +113,7 @@ func prepare(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) erro
 	return migrate(ctx, conn, patient(cfg), logger)
 }
 
-// CheckVersion returns a fault when a server_version_num is that of a PostgreSQL too old to be used.
+// CheckVersion returns a fault if a server_version_num belongs to a PostgreSQL that is too old.
 func CheckVersion(version int) error {
 	if version >= minVersion {
 		return nil
@@ -151,7 +151,7 @@ func awaitStart(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) (
 	}
 }
 
-// permanent reports whether PostgreSQL answered, and will answer the same again.
+// permanent reports whether PostgreSQL answered, and would give the same answer again.
 func permanent(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !passing(pg.Code)

@@ -37,7 +37,7 @@ func open(t *testing.T, url string) *database.DB {
 	return db
 }
 
-// TestConcurrentOpen: replicas that start at once on an empty database migrate it once.
+// TestConcurrentOpen checks that replicas that start simultaneously on an empty database migrate it once.
 func TestConcurrentOpen(t *testing.T) {
 	t.Parallel()
 	url := dbtest.EmptyURL(t)
@@ -114,7 +114,8 @@ func TestOpenFaults(t *testing.T) {
 	}
 }
 
-// TestComesAndGoes: Open waits for a database that starts later; while it is away, calls say so; when it is back they work.
+// TestComesAndGoes checks that Open waits for a database that starts later, that calls fail with Unavailable while the
+// database is down, and that they work again afterwards.
 func TestComesAndGoes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -160,7 +161,7 @@ func TestComesAndGoes(t *testing.T) {
 		t.Errorf("ping: %v", err)
 	}
 	stop(srv)
-	for range 20 { // more often than there are connections
+	for range 20 { // more often than there are connections in the pool
 		_, err := db.GetSetting(t.Context(), "deployment_id")
 		if fault.CodeOf(err) != fault.Unavailable || !database.IsUnavailable(err) {
 			t.Fatalf("while it is away: got %v", err)
@@ -179,7 +180,7 @@ func TestComesAndGoes(t *testing.T) {
 	}
 }
 
-// signalHandler calls once at the first record.
+// signalHandler calls once when it handles its first record.
 type signalHandler struct {
 	slog.Handler
 	once func()
@@ -213,7 +214,7 @@ func TestInTx(t *testing.T) {
 	}
 }
 
-// TestDeadlock: two transactions lock two rows crosswise; PostgreSQL aborts one, which is run again.
+// TestDeadlock checks that when two transactions lock two rows in opposite order, PostgreSQL aborts one, which is retried.
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -278,12 +279,13 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// TestTimeout: a query that takes too long is ended by PostgreSQL and said so; one that its caller gave up is not an outage.
+// TestTimeout checks that PostgreSQL ends a query that takes too long, which is reported, and that a query that its caller
+// canceled does not count as an outage.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	db := open(t, dbtest.URL(t)+"&statement_timeout=20ms")
 	err := db.InTx(t.Context(), func(*dbsqlc.Queries) error {
-		tx, err := db.Pool.Begin(t.Context()) // a raw session, to sleep in
+		tx, err := db.Pool.Begin(t.Context()) // a raw session, for sleeping
 		if err != nil {
 			return err
 		}
@@ -301,8 +303,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// Migrations run in the order of their numbers, and a database that has the newest has all: two with one number, or a name that sorts
-// elsewhere, would leave some out.
+// TestMigrationsAreInOrder checks that migrations run in the order of their numbers, so that a database with the newest one
+// has them all. Two migrations with the same number, or a name that sorts differently, would cause some to be skipped.
 func TestMigrationsAreInOrder(t *testing.T) {
 	t.Parallel()
 	names, err := fs.Glob(database.Migrations(), "*.sql")

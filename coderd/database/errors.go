@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// PostgreSQL's error codes that are acted on (its manual, appendix A).
+// PostgreSQL's error codes that the server handles (appendix A of its manual).
 const (
 	codeUniqueViolation     = "23505"
 	codeForeignKeyViolation = "23503"
@@ -31,13 +31,13 @@ const (
 // IsNotFound reports whether a query for one row found none.
 func IsNotFound(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
-// IsUniqueViolation reports whether err says that a row like it exists, by the named constraint or unique index, or by any
-// when constraint is "".
+// IsUniqueViolation reports whether err means that a conflicting row exists, by the named constraint or unique index, or by
+// any if constraint is "".
 func IsUniqueViolation(err error, constraint string) bool {
 	return violates(err, codeUniqueViolation, constraint)
 }
 
-// IsForeignKeyViolation is the same for a row that is not there, or that is still referred to.
+// IsForeignKeyViolation is the same for a row that is missing, or that is still referenced.
 func IsForeignKeyViolation(err error, constraint string) bool {
 	return violates(err, codeForeignKeyViolation, constraint)
 }
@@ -47,12 +47,12 @@ func violates(err error, code, constraint string) bool {
 	return ok && pg.Code == code && (constraint == "" || pg.ConstraintName == constraint)
 }
 
-// IsUnavailable reports whether err says that the database is away, overloaded or out of space.
+// IsUnavailable reports whether err means that the database is unreachable, overloaded or out of space.
 func IsUnavailable(err error) bool {
 	return fault.CodeOf(translate(context.Background(), err)) == fault.Unavailable
 }
 
-// passing reports whether an error that PostgreSQL answered with may go away without anybody changing what was asked.
+// passing reports whether an error from PostgreSQL may be temporary, so that the same request may succeed later.
 func passing(code string) bool {
 	switch {
 	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"), strings.HasPrefix(code, "57P"), strings.HasPrefix(code, "58"):
@@ -61,7 +61,7 @@ func passing(code string) bool {
 	return slices.Contains([]string{codeLockNotAvailable, codeReadOnly, codeIdleInTransaction, codeQueryCanceled}, code)
 }
 
-// translate makes a fault of an error that means "the database cannot serve now", and returns every other as it is.
+// translate converts an error that means "the database cannot serve now" to a fault, and returns all others unchanged.
 func translate(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || fault.As(err) != nil {
 		return err

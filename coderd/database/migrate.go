@@ -22,13 +22,13 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrationLock is the advisory lock under which one process migrates: an arbitrary number of our own.
+// migrationLock is the advisory lock that a process holds while it migrates. The number is arbitrary.
 const migrationLock = 0x636f6465726d6573
 
-// versionTable is goose's own.
+// versionTable is the table in which goose records versions.
 const versionTable = "goose_db_version"
 
-// Migrations are the schema's files, for tests that need to know when it changed.
+// Migrations returns the schema's files, for tests that need to know when the schema changed.
 func Migrations() fs.FS {
 	sub, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -54,7 +54,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig, logger *s
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
 		return fmt.Errorf("lock the schema: %w", translate(ctx, err))
 	}
-	// The connection is closed by the caller, which ends the lock.
+	// The caller closes the connection, which releases the lock.
 	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, Migrations(), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
@@ -69,14 +69,14 @@ func migrate(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig, logger *s
 	if len(done) > 0 {
 		logger.Info("database schema migrated", "from", current, "to", newest, "duration", time.Since(start))
 	}
-	// Another, newer program may have been the first.
+	// A newer program may have migrated first.
 	if current, err = schemaVersion(ctx, conn); err == nil && current > newest {
 		return newerSchema(current, newest)
 	}
 	return err
 }
 
-// schemaVersion is the newest migration applied, 0 for an empty database.
+// schemaVersion returns the newest applied migration, or 0 for an empty database.
 func schemaVersion(ctx context.Context, conn *pgx.Conn) (version int64, err error) {
 	var exists bool
 	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&exists); err != nil {

@@ -14,19 +14,19 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// serverLock is the advisory lock that a server holds for as long as it lives: an arbitrary number of our own.
+// serverLock is the advisory lock that a server holds for its entire lifetime. The number is arbitrary.
 const serverLock = 0x636f6465726d7376
 
-// OccupyPatience is how long a server waits for another one's end before it refuses to start: longer than PostgreSQL needs to notice
-// that the other's machine is gone (see keepAlives).
+// OccupyPatience is how long a server waits for another one to end before it refuses to start. It is longer than PostgreSQL
+// needs to notice that the other's machine is gone (see keepAlives).
 const OccupyPatience = 15 * time.Second
 
-// keepAlives have PostgreSQL notice within about ten seconds that the machine at the other end of the connection is gone. On a unix
-// socket they mean nothing, and are not needed: the end of a process ends its connections.
+// keepAlives make PostgreSQL notice within about ten seconds that the machine at the other end of the connection is gone. On
+// a Unix socket they have no effect, and are not needed: when a process ends, its connections end too.
 var keepAlives = map[string]string{"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 
-// Occupancy is a server's hold on its database: no second server starts on it meanwhile. What two servers would do to each other is in
-// docs/operating.md.
+// Occupancy is a server's hold on its database, which prevents a second server from starting on it. docs/operating.md
+// describes what two servers would do to each other.
 type Occupancy struct {
 	cfg      *pgx.ConnConfig
 	log      *slog.Logger
@@ -36,9 +36,10 @@ type Occupancy struct {
 	done     sync.WaitGroup
 }
 
-// Occupy takes the database for this process, before anything in it is changed. It waits up to a minute for a database that is
-// starting, and for the given time, which it says in the log, for a server that is ending. The fault Conflict says that another server has it.
-// The hold is a lock of a connection's: it ends with the process, however that ends. Close it after use.
+// Occupy acquires the database for this process, before the process changes anything in it. It waits up to a minute for a
+// database that is starting, and up to patience for a server that is ending, which it logs. It returns the fault Conflict if
+// another server holds the database. The hold is a connection's lock: it ends with the process, however the process ends.
+// Close the Occupancy after use.
 func Occupy(ctx context.Context, url string, logger *slog.Logger, patience time.Duration) (*Occupancy, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -68,16 +69,16 @@ func Occupy(ctx context.Context, url string, logger *slog.Logger, patience time.
 	return o, nil
 }
 
-// Lost receives an error when another server has taken the database: this one must end.
+// Lost returns a channel that receives an error when another server has taken the database: this server must then end.
 func (o *Occupancy) Lost() <-chan error { return o.lost }
 
-// Close lets go of the database. It is idempotent.
+// Close releases the database. It is idempotent.
 func (o *Occupancy) Close() {
 	o.stop()
 	o.done.Wait()
 }
 
-// take connects and takes the lock, for as long as patience allows.
+// take connects and acquires the lock, retrying as long as patience allows.
 func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := awaitStart(ctx, o.cfg, o.log)
 	if err != nil {
@@ -111,7 +112,7 @@ func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
 	return nil, err
 }
 
-// holder names the process that has the lock, for people.
+// holder returns the name of the process that holds the lock, for messages.
 func (o *Occupancy) holder(ctx context.Context, conn *pgx.Conn) string {
 	var name, address string
 	err := conn.QueryRow(ctx, `SELECT a.application_name, coalesce(host(a.client_addr), 'this machine') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -123,7 +124,8 @@ func (o *Occupancy) holder(ctx context.Context, conn *pgx.Conn) string {
 	return fmt.Sprintf("%s (%s)", name, address)
 }
 
-// hold keeps the lock until ctx ends. A connection that is lost, with a PostgreSQL that was restarted, is made again.
+// hold keeps the lock until ctx ends. If the connection is lost, for example because PostgreSQL restarted, hold reconnects
+// and locks again.
 func (o *Occupancy) hold(ctx context.Context, conn *pgx.Conn) {
 	defer func() {
 		if conn != nil {
@@ -133,7 +135,7 @@ func (o *Occupancy) hold(ctx context.Context, conn *pgx.Conn) {
 		}
 	}()
 	for {
-		_, err := conn.WaitForNotification(ctx) // there is none: it returns when the connection ends
+		_, err := conn.WaitForNotification(ctx) // no notification ever arrives: this returns when the connection ends
 		if ctx.Err() != nil {
 			return
 		}

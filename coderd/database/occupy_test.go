@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// holders counts those who have the servers' lock.
+// holders returns the processes that hold the servers' lock.
 func holders(t *testing.T, db *database.DB) (pids []int32) {
 	t.Helper()
 	rows, err := db.Pool.Query(t.Context(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
@@ -31,7 +31,8 @@ func holders(t *testing.T, db *database.DB) (pids []int32) {
 	return pids
 }
 
-// TestOneServerPerDatabase: the second is refused with the first one's name, and let in when that one has ended.
+// TestOneServerPerDatabase checks that a second server is refused with the first one's name, and accepted once the first one
+// has ended.
 func TestOneServerPerDatabase(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -46,7 +47,7 @@ func TestOneServerPerDatabase(t *testing.T) {
 		t.Fatalf("a second server: %v", err)
 	}
 	waited := make(chan error, 1)
-	go func() { // a restart: it waits for the first one's end
+	go func() { // a restart: it waits for the first server to end
 		next, err := database.Occupy(context.WithoutCancel(t.Context()), url, log, time.Minute)
 		if err == nil {
 			next.Close()
@@ -57,7 +58,7 @@ func TestOneServerPerDatabase(t *testing.T) {
 	if err := <-waited; err != nil {
 		t.Errorf("a server that was started before the first had ended: %v", err)
 	}
-	// PostgreSQL lets go of the lock when it notices that the connection has ended.
+	// PostgreSQL releases the lock when it notices that the connection has ended.
 	for deadline := time.Now().Add(time.Minute); len(holders(t, db)) != 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the lock is left")
@@ -65,7 +66,8 @@ func TestOneServerPerDatabase(t *testing.T) {
 	}
 }
 
-// TestOccupancySurvivesPostgres: a server whose connection is cut takes its database again, and ends when another has it.
+// TestOccupancySurvivesPostgres checks that a server whose connection is cut reacquires its database, and ends if another
+// server has it.
 func TestOccupancySurvivesPostgres(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -104,7 +106,8 @@ func TestOccupancySurvivesPostgres(t *testing.T) {
 	}
 }
 
-// TestServerThatLostItsDatabaseEnds: the server that holds the lock by then keeps the database.
+// TestServerThatLostItsDatabaseEnds checks that a server whose connection was cut ends if another has acquired the lock by
+// then.
 func TestServerThatLostItsDatabaseEnds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -120,7 +123,7 @@ func TestServerThatLostItsDatabaseEnds(t *testing.T) {
 	}
 	defer other.Close(context.WithoutCancel(t.Context()))
 	locked := make(chan error, 1)
-	go func() { // it stands in line for the same lock
+	go func() { // waits in the queue for the same lock
 		_, err := other.Exec(context.WithoutCancel(t.Context()), `SELECT pg_advisory_lock((SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
 			WHERE pid = $1 AND locktype = 'advisory'))`, before[0])
 		locked <- err

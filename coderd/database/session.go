@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// session is what queries run on, with errors translated: a pool or a transaction.
+// session is a pool or a transaction on which queries run. It translates their errors.
 type session struct{ on executor }
 
 type executor interface {
@@ -41,7 +41,7 @@ func (s session) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return batch{s.on.SendBatch(ctx, b), ctx}
 }
 
-// The results keep the context of their query, which bounds them, to tell a lost database from a caller that gave up.
+// The results keep the context of their query, which bounds them, to distinguish a lost database from a caller that canceled.
 type (
 	rows struct {
 		pgx.Rows

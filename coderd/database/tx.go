@@ -13,12 +13,12 @@ import (
 	"github.com/codermesh/codermesh/internal/backoff"
 )
 
-// txTries bounds how often a transaction is run that PostgreSQL aborted for another's sake.
+// txTries bounds how often a transaction runs if PostgreSQL aborts it in favor of another.
 const txTries = 5
 
-// InTx runs fn in one transaction, READ COMMITTED: committed when fn returns nil, else rolled back, and fn's error is
-// returned. When PostgreSQL aborts it because of a deadlock or a serialization conflict, fn is run again from the start, at
-// most five times: it must have no effect outside q. fn must not use db itself.
+// InTx runs fn in one READ COMMITTED transaction. It commits if fn returns nil; otherwise it rolls back and returns fn's
+// error. If PostgreSQL aborts the transaction because of a deadlock or a serialization conflict, InTx runs fn again from the
+// start, at most five times in all, so fn must have no effects outside q. fn must not use db itself.
 func (db *DB) InTx(ctx context.Context, fn func(q *dbsqlc.Queries) error) error {
 	retry := backoff.Backoff{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond}
 	for try := 1; ; try++ {

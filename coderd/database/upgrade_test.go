@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 )
 
-// at is the URL of a database with the schema of an older release, and SQL that was run on it.
+// at returns the URL of a database with the schema of an older release on which the statements were run.
 func at(t *testing.T, version int64, statements ...string) string {
 	t.Helper()
 	url := dbtest.EmptyURL(t)
@@ -38,7 +38,8 @@ func at(t *testing.T, version int64, statements ...string) string {
 	return url
 }
 
-// TestUpgradeDropsHostKeys: agents of a release that had host keys stay as they are, and their private keys go.
+// TestUpgradeDropsHostKeys checks that agents from a release with host keys are kept, and that their private keys are
+// removed.
 func TestUpgradeDropsHostKeys(t *testing.T) {
 	t.Parallel()
 	const id = "11111111-1111-4111-8111-111111111111"

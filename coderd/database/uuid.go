@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// registerTypes teaches a new connection what it would find out anew for every value: pgx takes a uuid.UUID for something that
-// only database/sql can turn into text and back, which costs more than all the rest of reading a row of ids.
+// registerTypes registers types on a new connection that pgx would otherwise have to discover for every value. pgx assumes
+// that only database/sql can convert a uuid.UUID to text and back, which costs more than the rest of reading a row of ids.
 func registerTypes(_ context.Context, conn *pgx.Conn) error {
 	types := conn.TypeMap()
 	id := &pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: uuidCodec{}}
@@ -19,7 +19,7 @@ func registerTypes(_ context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// uuidCodec reads and writes uuid.UUID in PostgreSQL's binary form, and leaves everything else to pgx.
+// uuidCodec encodes and decodes uuid.UUID in PostgreSQL's binary format, and leaves everything else to pgx.
 type uuidCodec struct{ pgtype.UUIDCodec }
 
 func (c uuidCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
@@ -49,7 +49,7 @@ var errUUID = errors.New("not a UUID of 16 bytes")
 
 func (scanUUID) Scan(src []byte, target any) error {
 	id := target.(*uuid.UUID)
-	if src == nil { // NULL, as uuid.UUID's own Scan has it
+	if src == nil { // NULL, handled as in uuid.UUID's own Scan
 		*id = uuid.Nil
 		return nil
 	}

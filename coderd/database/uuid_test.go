@@ -10,7 +10,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 )
 
-// Ids go to PostgreSQL and back in every shape that queries use, whatever is known of them beforehand.
+// TestUUIDs checks that ids survive the round trip through PostgreSQL in every form that queries use, whatever is known about
+// their types.
 func TestUUIDs(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t).Pool
@@ -34,7 +35,7 @@ func TestUUIDs(t *testing.T) {
 			t.Errorf("%s: array (-want +got):\n%s", mode, diff)
 		}
 	}
-	// Without a word from PostgreSQL about the types they are text.
+	// Before PostgreSQL has described the types, ids are sent as text.
 	var id uuid.UUID
 	if err := pool.QueryRow(t.Context(), `SELECT $1::uuid`, pgx.QueryExecModeSimpleProtocol, a).Scan(&id); err != nil || id != a {
 		t.Errorf("as text: %s, %v", id, err)

@@ -28,7 +28,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 )
 
-// startLimit bounds how long the server may take to start: never met, it ends a test that would hang.
+// startLimit bounds how long the server may take to start. It is never reached unless a test would hang.
 const startLimit = time.Minute
 
 const template = "migrated"
@@ -36,17 +36,18 @@ const template = "migrated"
 var (
 	server  = sync.OnceValues(start)
 	counter atomic.Int64
-	// cloning lets one clone at a time be made: PostgreSQL refuses to copy a template that is being copied.
+	// cloning serializes the creation of clones: PostgreSQL refuses to copy a template that is being copied.
 	cloning sync.Mutex
 )
 
-// process is the test server: the folder of its socket, and the standard input of the shell that runs it, which ends with this process.
+// process is the test server: the folder of its socket, and the standard input of the shell that runs it, which closes when
+// this process ends.
 type process struct {
 	socket string
 	stdin  *os.File
 }
 
-// New is a database with the whole schema, empty, and this test's alone. It is dropped when the test ends.
+// New returns an empty database with the whole schema, for this test alone. It is dropped when the test ends.
 func New(t testing.TB) *database.DB {
 	t.Helper()
 	db, err := database.Open(t.Context(), URL(t), slog.New(slog.DiscardHandler))
@@ -57,13 +58,13 @@ func New(t testing.TB) *database.DB {
 	return db
 }
 
-// URL is that of a new database like New's, for tests that open it themselves.
+// URL returns the URL of a new database like New's, for tests that open it themselves.
 func URL(t testing.TB) string {
 	t.Helper()
 	return create(t, "TEMPLATE "+template)
 }
 
-// EmptyURL is that of a new database without any schema.
+// EmptyURL returns the URL of a new database without a schema.
 func EmptyURL(t testing.TB) string {
 	t.Helper()
 	return create(t, "TEMPLATE template0")
@@ -83,7 +84,7 @@ func create(t testing.TB, options string) string {
 		t.Fatalf("create test database: %v", err)
 	}
 	t.Cleanup(func() {
-		// The test's own context has ended by now.
+		// The test's own context has already ended.
 		if err := admin(context.Background(), pg.socket, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("drop test database: %v", err)
 		}
@@ -109,7 +110,7 @@ func admin(ctx context.Context, socket, sql string) error {
 	return err
 }
 
-// watch runs the server until this process ends. $1 is its folder, the rest the server.
+// watch runs the server until this process ends. $1 is its folder; the remaining arguments are the server's command.
 const watch = `
 dir=$1; shift
 "$@" </dev/null &
@@ -124,7 +125,7 @@ rm -rf -- "$dir"
 func start() (pg process, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	// Short, for the socket's address: a test's own folder has a long name.
+	// The path must be short enough for the socket's address; a test's own folder has a long name.
 	parent, err := os.MkdirTemp("", "pgtest-")
 	if err != nil {
 		return pg, err
@@ -133,7 +134,7 @@ func start() (pg process, err error) {
 	if err != nil {
 		return pg, err
 	}
-	data := parent + "-data" // beside, so that its owner may remove it whole
+	data := parent + "-data" // a sibling, so that its owner can remove it entirely
 	if err := os.Remove(parent); err != nil {
 		return pg, err
 	}

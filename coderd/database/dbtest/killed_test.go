@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 )
 
-// asVictim makes TestVictim a test that never ends by itself.
+// asVictim makes TestVictim run until it is killed.
 const asVictim = "DBTEST_VICTIM"
 
 func TestVictim(t *testing.T) {
@@ -24,7 +24,7 @@ func TestVictim(t *testing.T) {
 	select {}
 }
 
-// TestKilled: a test process that is killed leaves no server and no files.
+// TestKilled checks that a test process that is killed leaves behind neither a server nor files.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestVictim$")
@@ -50,7 +50,7 @@ func TestKilled(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Fatal("the victim ended well")
 	}
-	// The folder goes after the server.
+	// The folder is removed after the server ends.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(address.Query().Get("host")); os.IsNotExist(err) {
 			return
