@@ -6,8 +6,8 @@
 //	workspaces
 //	templates
 //	agents  apps                          reached over the mesh
-//	jobs                                  its daemons come over the mesh, too
-//	mesh: coordinator, relay, node        says who is on it
+//	jobs                                  its daemons also come over the mesh
+//	mesh: coordinator, relay, node        knows who is on it
 //	users  extauth  provisioners  events  health  retention  metrics
 //	httpapi  lookup  pubsub  states  seal  rbac  jobtags
 //	database

@@ -141,7 +141,7 @@ func FuzzRequests(f *testing.F) {
 		method, path, ok := strings.Cut(route.Pattern, " ")
 		if !ok || !strings.HasPrefix(path, "/api/") || strings.Contains(path, "/debug/") || slices.Contains([]string{"/api/v2/events", "/api/v2/users/logout"}, path) ||
 			method == "DELETE" && strings.Contains(path, "/keys/") || strings.HasSuffix(path, "/expire") || strings.HasSuffix(path, "/password") {
-			t.Skip() // it would end the session, or answer for ever
+			t.Skip() // it would end the session, or stream forever
 		}
 		n2 := 0
 		target := pathPart.ReplaceAllStringFunc(strings.ReplaceAll(path, "{$}", ""), func(name string) string {

@@ -247,7 +247,7 @@ func (s *Service) Paths() map[uuid.UUID]string {
 	return paths
 }
 
-// mayReach returns a fault unless a user may measure the path to a provisioner, as all users may who see it in lists.
+// mayReach returns a fault unless a user may measure the path to a provisioner. Users who see it in lists may.
 func mayReach(actor rbac.Actor, p Provisioner) error {
 	if actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, p.Owner)) != nil {
 		return rbac.NotFound(rbac.Agent) // as for an unknown id

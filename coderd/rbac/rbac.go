@@ -64,7 +64,7 @@ type Object struct {
 // Of returns the object of kind r that owner owns; uuid.Nil means that it belongs to the deployment.
 func Of(r Resource, owner uuid.UUID) Object { return Object{Resource: r, Owner: owner} }
 
-// Actor is the user or workspace that acts. The zero value is not signed in, and may do nothing.
+// Actor is the user who acts. The zero value is not signed in, and may do nothing.
 type Actor struct {
 	UserID   uuid.UUID
 	Username string

@@ -1,6 +1,6 @@
 package rbac
 
-// scope says whose objects a grant covers.
+// scope defines whose objects a grant covers.
 type scope int
 
 const (

@@ -182,7 +182,7 @@ func (s *Server) accessRules() (string, error) {
 	defer root.Close()
 	file, err := root.OpenFile("pg_hba.conf", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // PostgreSQL refuses every connection without it, and says why
+		return "", nil // PostgreSQL refuses every connection without it, and reports why
 	}
 	if err != nil {
 		return "", folderFault(err, s.data)
