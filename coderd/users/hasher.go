@@ -42,7 +42,7 @@ func newHasher() *hasher {
 	return &hasher{turns: turns, free: turns, waiting: map[*turn]struct{}{}}
 }
 
-// enter waits for a turn until ctx ends. The caller ends the turn by calling release. It returns the fault Unavailable when
+// enter waits for a turn until ctx ends. The caller ends the turn by calling release. enter returns the fault Unavailable when
 // too many requests wait.
 func (h *hasher) enter(ctx context.Context, asker pair) (release func(), err error) {
 	t, err := h.queue(asker)
@@ -146,11 +146,11 @@ func (h *hasher) leave(t *turn) bool {
 // release passes the turn to the first lane, which moves to the end of the line.
 func (h *hasher) release() {
 	if h.pass() {
-		debug.FreeOSMemory() // sign-ins are rare, so return their memory
+		debug.FreeOSMemory() // sign-ins are rare, so return their memory to the system
 	}
 }
 
-// pass reports whether all turns are free.
+// pass hands the turn on, and reports whether all turns are free now.
 func (h *hasher) pass() (idle bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
