@@ -18,16 +18,16 @@ import (
 const (
 	claimName = "owner"
 	heirMark  = "heir "
-	// yieldTime bounds how long a daemon waits for its predecessor's heir to leave the mesh and end.
+	// yieldTime bounds how long a daemon waits for its predecessor's heir to leave the mesh and exit.
 	yieldTime = 30 * time.Second
 )
 
 // Claim is one process's exclusive hold on a daemon's folder.
 type Claim struct{ file *os.File }
 
-// ClaimFolder claims the folder of a daemon for this process, until Release or the process's end. It asks the heir of a killed daemon
-// (Options.Heir) to leave, and waits for that. If another daemon has the folder it fails with a conflict, and so does an heir if any
-// process has it.
+// ClaimFolder claims the folder of a daemon for this process, until Release or the end of the process. It asks the heir of
+// a killed daemon (Options.Heir) to leave, and waits until it has. It fails with a conflict if another daemon holds the
+// folder, or, for an heir, if any process does.
 func ClaimFolder(ctx context.Context, dir string, heir bool) (*Claim, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err)
@@ -73,7 +73,7 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) er
 				WithDetail("Give each provisioner on this machine its own --name.")
 		}
 		if pid != asked {
-			// The heir may have ended since; then the lock is free.
+			// The heir may have exited since; then the lock is free.
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Signal(syscall.SIGTERM)
 			}
@@ -87,7 +87,7 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) er
 	}
 }
 
-// heirOf reads which process has the folder.
+// heirOf reads the id of the process that holds the folder.
 func heirOf(file *os.File) (pid int, ok bool) {
 	text, err := io.ReadAll(io.NewSectionReader(file, 0, 64))
 	if err != nil {
@@ -101,7 +101,7 @@ func heirOf(file *os.File) (pid int, ok bool) {
 	return pid, err == nil && pid > 1
 }
 
-// Undelivered reports whether a folder (Options.StateDir) has journals of jobs.
+// Undelivered reports whether a folder (Options.StateDir) contains journals of jobs.
 func Undelivered(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -27,9 +27,9 @@ const (
 	interruptGrace = 15 * time.Second
 )
 
-// Options of a Daemon. StateDir, Executor and Dial are required.
+// Options configure a Daemon. StateDir, Executor and Dial are required.
 type Options struct {
-	Logger *slog.Logger // nil means silence
+	Logger *slog.Logger // nil discards the log
 	// Name is the daemon's name in its log.
 	Name string
 	// Slots is how many jobs run at once. 0 means 1.
@@ -44,8 +44,8 @@ type Options struct {
 	StopGrace time.Duration
 	// Heir makes a daemon that takes no jobs, but delivers what a killed one left in StateDir. See Delivered.
 	Heir bool
-	// PieceBytes is how much of a state one message carries; a smaller state is sent whole. 0 means 4 MiB, which is also the
-	// maximum. Tests set less.
+	// PieceBytes is how much of a state one message carries; a smaller state is sent whole. 0 means 4 MiB, which is also
+	// the maximum. Tests use smaller values.
 	PieceBytes int
 	// Metrics registers the daemon's metrics. Nil registers none.
 	Metrics prometheus.Registerer
@@ -60,7 +60,7 @@ type Daemon struct {
 	cancel context.CancelFunc
 	wake   notify.Wake   // the session has something to send
 	ready  chan struct{} // closed when the first session is open
-	done   chan struct{} // closed when no further session is tried
+	done   chan struct{} // closed once the daemon attempts no further session
 
 	store   *store
 	metrics *metrics
@@ -71,7 +71,7 @@ type Daemon struct {
 	err       error
 	draining  bool
 	leases    map[leaseKey]*lease
-	order     []*lease // in which leases take turns on the stream
+	order     []*lease // the order in which leases take turns on the stream
 	slots     []bool   // taken
 	session   *session // nil: no welcome yet, or the stream ended
 	isReady   bool
@@ -138,7 +138,7 @@ func (d *Daemon) Start() error {
 // Started is closed when the server has welcomed the daemon for the first time.
 func (d *Daemon) Started() <-chan struct{} { return d.ready }
 
-// Done is closed when the server has refused the daemon for good, or Stop has ended it. Err tells which.
+// Done is closed when the server has refused the daemon for good, or Stop has ended it. Err reports which.
 func (d *Daemon) Done() <-chan struct{} { return d.done }
 
 // Delivered waits until the server has everything that this daemon, or an earlier one in the folder, produced. It returns false if ctx ends
@@ -161,9 +161,9 @@ func (d *Daemon) Err() error {
 	return d.err
 }
 
-// Stop drains the daemon: it accepts no further jobs and waits for running ones. When ctx ends, or Stop is called again, it interrupts them,
-// and kills them a little later. Results that the server does not acknowledge in time stay in the journal for the next start. Stop
-// returns when all of the daemon's goroutines have ended.
+// Stop drains the daemon: it accepts no further jobs and waits for running ones. When ctx ends, or Stop is called again, it
+// interrupts them, and kills them a little later. Results that the server does not acknowledge in time stay in the journal
+// for the next start. Stop returns when all of the daemon's goroutines have ended.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	d.draining = true
@@ -238,7 +238,7 @@ func (d *Daemon) busyLocked() int {
 	return n
 }
 
-// await blocks until is, which it calls with mu held, returns true. It returns false if ctx or the timer ends first.
+// await blocks until is returns true. It calls is with mu held, and returns false if ctx or the timer ends first.
 func (d *Daemon) await(ctx context.Context, timer <-chan time.Time, is func() bool) bool {
 	for {
 		d.mu.Lock()

@@ -28,7 +28,7 @@ type RunOptions struct {
 	// HTTPClient and TLS are as in coordinator.ClientOptions.
 	HTTPClient *http.Client
 	TLS        *tls.Config
-	// RelayOnly turns direct paths off.
+	// RelayOnly turns off direct paths.
 	RelayOnly bool
 	// Interrupt makes a draining daemon interrupt its jobs when it is closed. Nil means never.
 	Interrupt <-chan struct{}
@@ -36,8 +36,9 @@ type RunOptions struct {
 	OnStarted func()
 }
 
-// Run joins the mesh with a new key and serves until ctx ends, and then drains. An heir serves until everything is delivered. Run waits
-// while the server is away. It returns a fault if the coordinator or the server refuses the daemon for good.
+// Run joins the mesh with a new key and serves until ctx ends, and then drains. An heir serves until everything is
+// delivered. Run waits while the server is unreachable. It returns a fault if the coordinator or the server refuses the
+// daemon for good.
 func Run(ctx context.Context, opts RunOptions) (err error) {
 	p, err := Join(opts)
 	if err != nil {
@@ -122,7 +123,7 @@ func Join(opts RunOptions) (*Participant, error) {
 			p.node = node
 			return node, nil
 		},
-		// Inbound is none: no peer may open connections to a provisioner.
+		// Inbound stays unset: no peer may open connections to a provisioner.
 	})
 	daemon := opts.Options
 	daemon.Dial = p.dial
@@ -142,7 +143,7 @@ func Join(opts RunOptions) (*Participant, error) {
 	return p, nil
 }
 
-// dial connects to the server that the coordinator introduced.
+// dial connects to the server that the coordinator has introduced.
 func (p *Participant) dial(ctx context.Context) (net.Conn, error) {
 	dialled := false
 	conn, err := p.client.DialServer(ctx, func(ctx context.Context, server tailnet.NodeInfo) (net.Conn, error) {

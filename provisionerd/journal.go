@@ -44,7 +44,7 @@ type record struct {
 	length int   // of kind and message
 }
 
-// contents is what a journal holds.
+// contents is the content of a journal.
 type contents struct {
 	offer    *provisionerpb.Offer
 	records  []record
@@ -173,7 +173,7 @@ func (c *contents) add(payload []byte) bool {
 	return true
 }
 
-// drop forgets unnumbered records without a result after them: the process was killed while writing them.
+// drop discards unnumbered records that no result follows: the process was killed while writing them.
 func (c *contents) drop() {
 	if c.finished || c.tail == 0 {
 		return
@@ -181,7 +181,7 @@ func (c *contents) drop() {
 	c.records, c.size, c.tail = c.records[:len(c.records)-c.tail], c.before, 0
 }
 
-// journal is a file open for appending. Appends are for one goroutine at a time; reads are safe beside them.
+// journal is a file open for appending. Only one goroutine may append at a time; reads are safe concurrently.
 type journal struct {
 	file *os.File
 	size int64
@@ -231,8 +231,8 @@ func openJournal(path string) (*journal, *contents, error) {
 	return &journal{file: f, size: c.size}, c, nil
 }
 
-// append writes a message and returns its position. With sync it is on disk when append returns. After an error the file ends where it
-// ended before, or else later appends fail, too.
+// append writes a message and returns its position. With sync the message is on disk when append returns. After an error
+// the file ends where it ended before; otherwise later appends fail, too.
 func (j *journal) append(kind byte, m proto.Message, sync bool) (record, error) {
 	buf, err := proto.MarshalOptions{}.MarshalAppend(append(make([]byte, recordHead, recordHead+1+proto.Size(m)), kind), m)
 	if err != nil {

@@ -21,10 +21,10 @@ const (
 	batchDelay = 50 * time.Millisecond // how long a log line waits for more
 	batchBytes = 64 << 10              // of log lines that do not wait
 	maxLine    = 32 << 10              // bytes of one line
-	lineCost   = 64                    // bytes that a line costs besides its text
+	lineCost   = 64                    // bytes that a line costs in addition to its text
 	// maxLog bounds a job's log, in bytes. It is a little above what the server keeps, so that the server notices.
 	maxLog = 16<<20 + 256<<10
-	// maxErrors is how much more error lines may take: the end of a log shows why its job failed.
+	// maxErrors is how many more bytes error lines may take: the end of a log shows why its job failed.
 	maxErrors = 256 << 10
 )
 
@@ -37,9 +37,9 @@ type leaseKey struct {
 // lease is one job on this daemon, from its offer until the server has acknowledged everything. It is the job's Sink.
 type lease struct {
 	key   leaseKey
-	offer *provisionerpb.Offer // of a recovered lease: without values
+	offer *provisionerpb.Offer // without values if the lease was recovered
 	slot  int
-	holds bool // the slot; guarded by Daemon.mu
+	holds bool // whether the lease holds the slot; guarded by Daemon.mu
 	log   *slog.Logger
 	wake  func() // wakes the session for an event
 
@@ -50,7 +50,7 @@ type lease struct {
 	disk *journal // nil if it could not be made
 
 	writing sync.Mutex // orders appends to the journal; guards broken and noted
-	broken  bool       // the disk accepts no more
+	broken  bool       // the disk accepts no more writes
 	noted   []byte     // the hash of the last checkpoint
 
 	pieceBytes int // a larger state is sent in pieces
@@ -63,8 +63,8 @@ type lease struct {
 	started  bool
 	finished bool
 	gone     bool   // forgotten or revoked: nothing more is sent, and new events go only to disk
-	canceled bool   // the server asked for the end
-	why      string // why the daemon itself asked for the end
+	canceled bool   // the server asked the job to end
+	why      string // why the daemon itself asked the job to end
 	stopped  bool
 	forced   bool
 	pending  []*provisionerpb.LogLine
@@ -73,7 +73,7 @@ type lease struct {
 	logged   int                     // bytes of log so far
 	errors   int                     // bytes of error lines beyond maxLog
 	full     bool
-	dropped  int // number of lines not kept
+	dropped  int // number of lines dropped
 }
 
 func newLease(key leaseKey, offer *provisionerpb.Offer, disk *journal, log *slog.Logger, wake func()) *lease {
@@ -123,7 +123,7 @@ func (l *lease) Log(line *provisionerpb.LogLine) {
 	l.dirty.Poke()
 }
 
-// addLocked is called with mu held.
+// addLocked adds one line of the given size. Called with mu held.
 func (l *lease) addLocked(line *provisionerpb.LogLine, size int) {
 	l.pending = append(l.pending, line)
 	l.waiting += size
@@ -183,7 +183,7 @@ func (l *lease) appendPiecesLocked(state []byte) {
 	})
 }
 
-// Resources journals the resources that exist by now.
+// Resources journals the resources that exist so far.
 func (l *lease) Resources(resources []*provisionerpb.Resource) {
 	event := &provisionerpb.Event{Event: &provisionerpb.Event_Resources{Resources: &provisionerpb.Resources{Resources: resources}}}
 	if _, err := proto.Marshal(event); err != nil {
@@ -218,7 +218,7 @@ func (l *lease) flush() {
 	l.writing.Unlock()
 }
 
-// flushLocked is called with writing held.
+// flushLocked journals waiting log lines. Called with writing held.
 func (l *lease) flushLocked() {
 	l.mu.Lock()
 	lines, changes := l.pending, l.changes
@@ -278,13 +278,13 @@ func (l *lease) next(seq uint64) (*provisionerpb.Event, error) {
 	return event, nil
 }
 
-// acknowledge notes that the server has stored all events up to seq. start is set if this confirms the lease and its job has not begun; done
-// is set if the lease is no longer needed.
+// acknowledge records that the server has stored all events up to seq. start is set if this confirms the lease and its job
+// has not begun; done is set if the lease is no longer needed.
 func (l *lease) acknowledge(seq uint64) (start, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.IndexFunc(l.records, func(r record) bool { return r.seq == 0 }); i >= 0 {
-		// The result of a recovered job. After a power cut the server may have events that the disk lacks.
+		// This is the result of a recovered job. After a power cut the server may have events that the disk lacks.
 		l.last = max(seq, l.last)
 		for ; i < len(l.records); i++ {
 			l.last++
@@ -302,7 +302,7 @@ func (l *lease) acknowledge(seq uint64) (start, done bool) {
 	return start, l.finished && l.acked >= l.last && !l.gone
 }
 
-// leave gives the lease up: no further event is kept or sent. lost is set if some events were not acknowledged.
+// leave gives up the lease: no further event is kept or sent. lost is set if some events were not acknowledged.
 func (l *lease) leave() (lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -349,7 +349,7 @@ func (l *lease) describe() *provisionerpb.Lease {
 	return &provisionerpb.Lease{JobId: l.key.job[:], Epoch: l.key.epoch, LastSeq: l.last, Finished: l.finished}
 }
 
-// ownLine returns a line of the daemon for a job's log.
+// ownLine returns a line that the daemon itself writes to a job's log.
 func ownLine(level provisionerpb.LogLevel, stage, text string) *provisionerpb.LogLine {
 	return &provisionerpb.LogLine{At: timestamppb.Now(), Level: level, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: stage, Output: text}
 }

@@ -27,7 +27,7 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 	if slot < 0 || d.draining || d.leases[key] != nil {
 		d.mu.Unlock()
 		d.log.Debug("refused offer", "job", key.job)
-		return nil // the server takes it back
+		return nil // the server takes the offer back
 	}
 	d.slots[slot] = true
 	d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 	return nil
 }
 
-// leaseOf returns the lease that a message of the server names, nil if this daemon does not hold it.
+// leaseOf returns the lease that a message of the server names, or nil if this daemon does not hold it.
 func (d *Daemon) leaseOf(m interface {
 	GetJobId() []byte
 	GetEpoch() uint64
@@ -103,7 +103,7 @@ func (d *Daemon) discard(l *lease) error {
 	return errors.Join(l.disk.close(), d.store.remove(l.key))
 }
 
-// revoked gives a lease up: its job belongs to another daemon by now, or to none.
+// revoked gives up a lease: its job now belongs to another daemon, or to none.
 func (d *Daemon) revoked(r *provisionerpb.Revoked) {
 	l := d.leaseOf(r)
 	if l == nil {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// lockFile takes the file for this process until it is closed. It does not wait.
+// lockFile locks the file for this process until it is closed. It does not wait.
 func lockFile(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

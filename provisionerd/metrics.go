@@ -62,7 +62,7 @@ func newMetrics(into prometheus.Registerer, d *Daemon) *metrics {
 	return m
 }
 
-// ended counts a job.
+// ended counts a job that has ended.
 func (m *metrics) ended(offer *provisionerpb.Offer, result *provisionerpb.Result, took time.Duration, dropped int) {
 	status := "succeeded"
 	switch {

@@ -37,7 +37,7 @@ func checkState(state []byte, ref *provisionerpb.StateRef) error {
 	return nil
 }
 
-// pieces calls yield with the events that carry a state, in order, until it returns an error.
+// pieces calls yield with the events that carry a state, in order, until yield returns an error.
 func pieces(state []byte, size int, yield func(*provisionerpb.Event) error) error {
 	for at := 0; at < len(state); at += size {
 		piece := &provisionerpb.StatePiece{Offset: uint64(at), Data: state[at:min(at+size, len(state))]}
@@ -48,7 +48,8 @@ func pieces(state []byte, size int, yield func(*provisionerpb.Event) error) erro
 	return nil
 }
 
-// takeOut replaces a result's state by its description if the state is too large for one message. It returns the removed state, or nil.
+// takeOut replaces a result's state with its description if the state is too large for one message. It returns the removed
+// state, or nil.
 func takeOut(result *provisionerpb.Result, size int) []byte {
 	build := result.GetWorkspaceBuild()
 	state := build.GetState()
@@ -59,8 +60,8 @@ func takeOut(result *provisionerpb.Result, size int) []byte {
 	return state
 }
 
-// sendable makes a result fit into a message: valid text, and without the list of resources if that is too large. It always keeps the state
-// and the names of what the state may lack.
+// sendable makes a result fit into a message: it makes the text valid, and drops the list of resources if that is too
+// large. It always keeps the state and the names of what the state may lack.
 func sendable(result *provisionerpb.Result) *provisionerpb.Result {
 	if _, err := proto.Marshal(result); err != nil {
 		cleanMessage(result.ProtoReflect())
@@ -124,7 +125,7 @@ func cleanMessage(m protoreflect.Message) {
 	})
 }
 
-// fetchState fetches a build's initial state that was too large for the offer. It waits while the server is away.
+// fetchState fetches a build's initial state if that was too large for the offer. It waits while the server is unreachable.
 func (d *Daemon) fetchState(ctx context.Context, l *lease) error {
 	work := l.offer.GetWorkspaceBuild()
 	ref := work.GetStateInPieces()

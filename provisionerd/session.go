@@ -26,12 +26,12 @@ const (
 	dialTimeout    = 30 * time.Second
 	welcomeTimeout = 15 * time.Second
 	pingEvery      = 5 * time.Second
-	// silence is how long the server may send nothing on an open stream before it counts as dead.
+	// silence is how long the server may send nothing on an open stream before the daemon considers the stream dead.
 	silence = 15 * time.Second
 
 	// refusedRetry is the minimum pause after a temporary refusal.
 	refusedRetry = 5 * time.Second
-	sayEvery     = time.Minute // how often the log warns about a server that stays away
+	sayEvery     = time.Minute // how often the log warns about a server that stays unreachable
 )
 
 var (
@@ -45,13 +45,14 @@ type session struct {
 	// Guarded by Daemon.mu.
 	control   []*provisionerpb.DaemonMessage // goes before events
 	sent      map[leaseKey]uint64            // last event sent; lacks leases that are not confirmed yet
-	offerable int                            // how many offers the server may make, as it was last told
+	offerable int                            // how many offers the server may make, as the daemon last reported
 
 	rpc  provisionerpbconnect.ProvisionerServiceClient
 	dead chan struct{} // closed when the stream has ended
 }
 
-// queueLocked adds a message that is not an event. Called with Daemon.mu held. What the server sends bounds the queue.
+// queueLocked adds a message that is not an event. Called with Daemon.mu held. The queue is bounded by what the server
+// sends.
 func (s *session) queueLocked(m *provisionerpb.DaemonMessage) { s.control = append(s.control, m) }
 
 // serve keeps a session open until Stop, or until the server refuses the daemon for good.
@@ -111,7 +112,7 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return "refused: " + e.reason }
 
-// transport is one connection for the RPCs of one session. A dead one must never be reused.
+// transport is one connection for the RPCs of one session. A dead transport must never be reused.
 type transport struct {
 	http *http.Transport
 	conn net.Conn
@@ -165,7 +166,7 @@ func (d *Daemon) converse(ctx context.Context) (opened bool, err error) {
 	}()
 
 	s := &session{sent: map[leaseKey]uint64{}, rpc: client, dead: make(chan struct{})}
-	// A write or read that hangs is ended by ctx.
+	// The end of ctx ends a write or read that hangs.
 	watch := time.AfterFunc(welcomeTimeout, func() { cancel(errSilent) })
 	defer watch.Stop()
 	welcome, err := d.greet(st)
@@ -183,7 +184,7 @@ func (d *Daemon) converse(ctx context.Context) (opened bool, err error) {
 	err = d.read(ctx, s, st, func() { watch.Reset(silence) })
 	err = explain(ctx, err)
 	cancel(err)
-	t.close() // a write that hangs ends
+	t.close() // ends a write that hangs
 	writer.Wait()
 	d.leave(s)
 	return true, err
@@ -221,7 +222,7 @@ func (d *Daemon) greet(st *stream) (*provisionerpb.Welcome, error) {
 	return m.GetWelcome(), nil
 }
 
-// broken returns a failed Send's error, or nil if the reader gets the reason.
+// broken returns the error of a failed Send, or nil if the reader receives the reason.
 func broken(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
@@ -263,7 +264,7 @@ func (d *Daemon) leave(s *session) {
 	d.mu.Unlock()
 }
 
-// heardNow notes that the server is alive, and sets how long leases outlive a stream unless grace is 0.
+// heardNow records that the server is alive, and sets how long leases outlive a stream unless grace is 0.
 func (d *Daemon) heardNow(grace time.Duration) {
 	d.mu.Lock()
 	d.lastHeard = awake()

@@ -18,8 +18,8 @@ import (
 // maxSource bounds a source archive, in bytes.
 const maxSource = 256 << 20
 
-// source opens the template's source for a job. It waits while the server is away, and fetches the archive again if the stream breaks. The
-// archive is an unnamed file that disappears when it is closed.
+// source opens the template's source for a job. It waits while the server is unreachable, and fetches the archive again if
+// the stream breaks. The archive is an unnamed file that disappears when it is closed.
 func (d *Daemon) source(l *lease) func(context.Context) (io.ReadCloser, error) {
 	return func(ctx context.Context) (io.ReadCloser, error) {
 		for {

@@ -47,7 +47,7 @@ func openStore(dir string) (*store, error) {
 	return &store{dir: dir, lock: lock}, nil
 }
 
-// close releases the folder for another process.
+// close releases the folder to other processes.
 func (s *store) close() error { return s.lock.Close() }
 
 func (s *store) path(key leaseKey) string {
@@ -63,7 +63,7 @@ func (s *store) setAside(key leaseKey) (string, error) {
 	return aside, nil
 }
 
-// remove deletes a journal. It may be gone already.
+// remove deletes a journal. It is no error if the journal does not exist.
 func (s *store) remove(key leaseKey) error {
 	if err := os.Remove(s.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove journal: %w", err)
@@ -71,7 +71,7 @@ func (s *store) remove(key leaseKey) error {
 	return nil
 }
 
-// keys lists the journals. It removes old journals that were set aside, and sources that a killed process left.
+// keys lists the journals. It removes old journals that were set aside, and sources that a killed process left behind.
 func (s *store) keys() ([]leaseKey, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *store) keys() ([]leaseKey, error) {
 			}
 			continue
 		}
-		if strings.HasPrefix(e.Name(), sourcePrefix) { // a killed process left it
+		if strings.HasPrefix(e.Name(), sourcePrefix) { // a killed process left it behind
 			if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
 				return nil, fmt.Errorf("remove old source: %w", err)
 			}

@@ -31,7 +31,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
-// Event is one step of a job. Exactly one of its fields is set, but for Stage.
+// Event is one step of a job. Exactly one of its fields is set, apart from Stage.
 type Event struct {
 	Log        string            `json:"log,omitempty"`
 	Stage      string            `json:"stage,omitempty"`

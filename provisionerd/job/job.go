@@ -13,12 +13,12 @@ import (
 type Executor interface {
 	// Name describes what runs the jobs, for users: "terraform 1.11.4".
 	Name() string
-	// Run runs one job to its end and returns its result, never nil. The result reports a failure of the job, with the state
-	// reached. Closing stop asks for a graceful end (Terraform's interrupt); the end of ctx demands an immediate end. When Run
-	// returns, all processes that it started have ended, and all its files but caches are removed.
+	// Run runs one job to its end and returns its result, never nil. The result reports a failure of the job, with the
+	// state reached. Closing stop requests a graceful end (Terraform's interrupt); the end of ctx demands an immediate end.
+	// When Run returns, all processes that it started have ended, and all its files except caches are removed.
 	Run(ctx context.Context, stop <-chan struct{}, run Run) *provisionerpb.Result
-	// Recover examines what a job left on disk that a killed process of this host was running. It ends the job's processes and
-	// removes its files. With an error it still returns what it has found.
+	// Recover examines what a job left on disk when the process that ran it on this host was killed. It ends the job's
+	// processes and removes its files. Even with an error, it returns what it found.
 	Recover(ctx context.Context, jobID [16]byte, epoch uint64, known Known) (Remains, error)
 	// Close frees what the executor keeps prepared. It is idempotent.
 	Close() error
@@ -26,7 +26,7 @@ type Executor interface {
 
 // Known is what a killed process had passed to its Sink.
 type Known struct {
-	Checkpoint []byte // the last state, nil for none
+	Checkpoint []byte // the last state, or nil
 	Changes    []*provisionerpb.Change
 }
 
@@ -34,8 +34,8 @@ type Known struct {
 type Remains struct {
 	// State is the newest complete state, which may be the checkpoint, or nil. It marks unfinished resources.
 	State []byte
-	// Unknown are the addresses of resources that may differ from State, or exist without being in it: the job had begun to change
-	// them, and the state does not show the outcome. Tainted are those that State marks.
+	// Unknown lists the addresses of resources that may differ from State, or exist without being in it: the job had begun
+	// to change them, and the state does not show the outcome. Tainted lists those that State marks.
 	Unknown, Tainted []string
 }
 
@@ -53,10 +53,10 @@ type Run struct {
 // concurrent use.
 type Sink interface {
 	Log(line *provisionerpb.LogLine)
-	// Change records a step of a change to a resource. It outlives the host, unless the disk fails.
+	// Change records a step of a change to a resource. The record survives a crash of the host, unless the disk fails.
 	Change(change *provisionerpb.Change)
 	// Checkpoint records Terraform's current state, which must be complete and valid.
 	Checkpoint(state []byte)
-	// Resources reports the resources that exist by now, so that the server admits agents before the job ends.
+	// Resources reports the resources that exist so far, so that the server admits agents before the job ends.
 	Resources(resources []*provisionerpb.Resource)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// Accounts of jobs and workspaces are numbers of our own, without an entry in the host's /etc/passwd. The ranges lie above what
-// distributions, systemd and container engines give out. A container that maps few accounts uses the low ones.
+// Accounts of jobs and workspaces are numbers of our own, without an entry in the host's /etc/passwd. The ranges lie above
+// what distributions, systemd and container engines assign. A container that maps few accounts uses the low ones.
 const (
 	jobAccounts     = 1_950_000_000
 	perExecutor     = 256 // accounts that one executor claims, one for each slot
@@ -28,15 +28,15 @@ const (
 	lowSpaceAccountsTo = 61_000
 )
 
-// accounts are the numbers that an executor's jobs run as, claimed for this host as long as the lock is held, and the range of
-// workspaces' accounts, which belong to their folders.
+// accounts are the numbers that an executor's jobs run as, claimed on this host as long as the lock is held, and the range
+// of workspaces' accounts, which belong to their folders.
 type accounts struct {
 	lock           *os.File
 	first, count   int
 	spaces, beyond int // range of workspaces' accounts
 }
 
-// claimAccounts takes accounts that no other executor on this host uses. It needs root.
+// claimAccounts claims accounts that no other executor on this host uses. It needs root.
 func claimAccounts() (*accounts, error) {
 	a := accounts{first: jobAccounts, count: perExecutor, spaces: spaceAccounts, beyond: spaceAccountsTo}
 	if !mapped(spaceAccountsTo) {
@@ -69,7 +69,7 @@ func claimAccounts() (*accounts, error) {
 	return nil, errors.New("all accounts for jobs are in use on this host")
 }
 
-// close gives the accounts back.
+// close releases the accounts.
 func (a *accounts) close() error {
 	if a == nil {
 		return nil
@@ -77,7 +77,7 @@ func (a *accounts) close() error {
 	return a.lock.Close()
 }
 
-// slot is the account of a slot.
+// slot returns the account of a slot.
 func (a *accounts) slot(n int) (int, error) {
 	if n < 0 || n >= a.count {
 		return 0, fmt.Errorf("choose account: slot %d is beyond the %d accounts of an executor", n, a.count)
@@ -85,7 +85,7 @@ func (a *accounts) slot(n int) (int, error) {
 	return a.first + n, nil
 }
 
-// space reports whether uid is a workspace's.
+// space reports whether uid belongs to a workspace.
 func (a *accounts) space(uid int) bool { return uid >= a.spaces && uid < a.beyond }
 
 // mapped reports whether this user namespace has the account.
@@ -103,8 +103,8 @@ func mapped(uid int) bool {
 	return false
 }
 
-// writeAccountFiles writes what a sandbox sees as /etc/passwd and /etc/group: the host's, and before it the one account that the
-// sandbox runs as; a uid of 0 stands for our own.
+// writeAccountFiles writes what a sandbox sees as /etc/passwd and /etc/group: the host's entries, preceded by the one
+// account that the sandbox runs as. A uid of 0 means our own account.
 func writeAccountFiles(passwd, group, name string, uid int, home, shell string) error {
 	if uid == 0 {
 		uid = os.Geteuid()
@@ -125,7 +125,8 @@ func writeAccountFiles(passwd, group, name string, uid int, home, shell string) 
 	return nil
 }
 
-// hostLines are the lines of a file of accounts, without the one of the given name. A host without the file has none.
+// hostLines returns the lines of a file of accounts, except the line with the given name. It returns none if the host lacks
+// the file.
 func hostLines(file, without string) []byte {
 	in, err := os.Open(file)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// newAgent reads a coder_agent. In a plan it has neither id nor token.
+// newAgent reads a coder_agent. In a plan it has neither an id nor a token.
 func newAgent(n *node) (*provisionerpb.Agent, error) {
 	var attrs struct {
 		ID                    string             `json:"id"`
@@ -92,7 +92,7 @@ func newAgent(n *node) (*provisionerpb.Agent, error) {
 	return a, nil
 }
 
-// scriptID is the id of a script that is an attribute of an agent: the same for the same agent.
+// scriptID returns the id of a script that is an attribute of an agent: the same id for the same agent.
 func scriptID(agentID, which string) []byte {
 	id := uuid.NewSHA1(agentNamespace, []byte(agentID+"/"+which))
 	return id[:]
@@ -160,7 +160,7 @@ func addScript(n *node, a *provisionerpb.Agent) error {
 	return nil
 }
 
-// idBytes is a UUID's 16 bytes, nil for anything else: a plan knows no ids.
+// idBytes returns the 16 bytes of a UUID, or nil for anything else: ids are unknown in a plan.
 func idBytes(text string) []byte {
 	id, err := uuid.Parse(text)
 	if err != nil {

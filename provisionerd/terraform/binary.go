@@ -24,8 +24,8 @@ import (
 // minVersion is the oldest Terraform and OpenTofu with `init -json`.
 var minVersion = version.Must(version.NewVersion("1.9.0"))
 
-// registryVersion is the oldest Terraform that evaluates the right of || and && only when it must, which modules of the public
-// registry rely on.
+// registryVersion is the oldest Terraform that evaluates the right operand of || and && only if needed, which modules of
+// the public registry rely on.
 var registryVersion = version.Must(version.NewVersion("1.12.0"))
 
 // tooNew is the first release that may change the format of the state and of the output.
@@ -36,7 +36,7 @@ const (
 	versionTimeout = 30 * time.Second
 )
 
-// howToGet is the sentence that a missing or old program is answered with.
+// howToGet is the remedy in errors about a missing or old program.
 const howToGet = "install Terraform or OpenTofu 1.9 or newer, below 2.0 (https://opentofu.org/docs/intro/install) and put it on PATH, " +
 	"or start with --install-terraform to download it"
 
@@ -49,7 +49,7 @@ type binary struct {
 
 func (b binary) name() string { return b.product + " " + b.version }
 
-// concern is a sentence about templates that may not work with this version; empty for none.
+// concern returns a sentence about templates that may not work with this version, or "".
 func (b binary) concern() string {
 	found, err := version.NewVersion(b.version)
 	if b.product != "terraform" || err != nil || found.Core().GreaterThanOrEqual(registryVersion) {
@@ -58,7 +58,7 @@ func (b binary) concern() string {
 	return "Terraform " + b.version + " runs here: many modules of the public registry need 1.12 or newer"
 }
 
-// findBinary returns the program at path, else in PATH, else installed earlier into dir, else downloads it there if allowed.
+// findBinary returns the program at path, else in PATH, else installed earlier in dir, else downloads it there if allowed.
 func findBinary(ctx context.Context, path string, download bool, dir string, log *slog.Logger) (binary, error) {
 	if path == "" {
 		for _, name := range []string{"terraform", "tofu", filepath.Join(dir, "terraform")} {

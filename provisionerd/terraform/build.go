@@ -40,7 +40,7 @@ type codedError struct {
 func (e *codedError) Error() string { return e.err.Error() }
 func (e *codedError) Unwrap() error { return e.err }
 
-// failed is the result of a job that could not do its work.
+// failed returns the result of a job that could not do its work.
 func failed(err error) *provisionerpb.Result {
 	result := &provisionerpb.Result{Error: tty.Clean(err.Error())}
 	if coded, ok := errors.AsType[*codedError](err); ok {
@@ -57,7 +57,7 @@ type runner struct {
 	run   job.Run
 	log   *logger
 	stop  <-chan struct{}
-	bare  bool // the source alone is enough: nothing of it is initialized
+	bare  bool // the source alone is enough, and is not initialized
 }
 
 // build runs a workspace build: one Terraform process.
@@ -125,7 +125,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	defer folder.close()
 	changes := &touched{sink: r.run.Sink}
 	watch := newWatch(folder, r.run.Sink, work.GetState(), transition == "start")
-	var dump []byte // written by Terraform's output, read after its end
+	var dump []byte // written by Terraform's output, read after it ends
 	out := &output{log: r.log, on: func(e event) {
 		changes.event(e)
 		watch.event(e)
@@ -143,7 +143,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if unread != nil {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "A state file of the job cannot be used: %v", unread)
 	}
-	found = append(found, dump) // what Terraform prints because no file takes it is the newest
+	found = append(found, dump) // what Terraform prints because it cannot write a file is the newest
 	if reached := newestOf(watch.close(), found...); reached != nil {
 		outcome.State = reached
 	}
@@ -157,8 +157,8 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	return cmp.Or(err, rerr)
 }
 
-// settle marks unfinished resources in the state and names them in the result. unread is the error of reading a state file, or nil; saved
-// is set if Terraform ended normally and its last state was read. It returns the job's error.
+// settle marks unfinished resources in the state and names them in the result. unread is the error of reading a state file,
+// or nil; saved is set if Terraform ended normally and its last state was read. settle returns the job's error.
 func (r *runner) settle(outcome *provisionerpb.BuildResult, changes []*provisionerpb.Change, failure, unread error, saved bool) error {
 	switch {
 	case failure == nil && unread == nil:
@@ -186,10 +186,10 @@ func endedItself(err error) bool {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode() == 1
 	}
-	return err == nil || errors.Is(err, context.Canceled) // interrupted, it may end without an error
+	return err == nil || errors.Is(err, context.Canceled) // an interrupted Terraform may end without an error
 }
 
-// sayUnsettled repeats in the log what earlier builds began and left: this one may begin it again.
+// sayUnsettled repeats in the log which changes earlier builds began and left unfinished: this build may begin them again.
 func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 	if unknown := work.GetUnknown(); len(unknown) > 0 {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
@@ -206,7 +206,8 @@ func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerp
 	return r.fillEdited(t, linked, variables, state, nil)
 }
 
-// fillEdited is fill with other content for some of the source's files. The folder is a new one, and the job's only when all is in it.
+// fillEdited is fill with other content for some of the source's files. The folder is new, and is given to the job only
+// when complete.
 func (r *runner) fillEdited(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
 	dir := r.slot.work()
 	r.slot.killLeft()
@@ -283,7 +284,7 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 	})
 }
 
-// reattach tells Terraform where the worker serves, also when there is a lock file that names another version.
+// reattach tells Terraform where the worker serves, even if a lock file names another version.
 func reattach(where tfexec.ReattachInfo) *tfexec.ReattachOption { return tfexec.Reattach(where) }
 
 // commandError describes the failure of a Terraform command for users. t may be nil.
@@ -336,7 +337,7 @@ func (r *runner) commandError(doing string, err error, out *output, t *template.
 	return failure
 }
 
-// hintAbout is what to do about errors that come from how templates are confined, "" for others.
+// hintAbout returns a remedy for errors caused by the confinement of templates, or "" for other errors.
 func hintAbout(text string) string {
 	lower := strings.ToLower(text)
 	switch {
@@ -348,7 +349,7 @@ func hintAbout(text string) string {
 	return ""
 }
 
-// parameterOf is the name of the parameter that a diagnostic is about.
+// parameterOf returns the name of the parameter that a diagnostic is about.
 func parameterOf(d diagnostic, t *template.Source) (string, bool) {
 	label, ok := strings.CutPrefix(stripIndexes(d.Address), "data.coder_parameter.")
 	if !ok {
@@ -363,7 +364,7 @@ func parameterOf(d diagnostic, t *template.Source) (string, bool) {
 	return label, true
 }
 
-// resourcesOf derives the resources of a state; none for no state.
+// resourcesOf derives the resources of a state, or none if there is no state.
 func resourcesOf(text []byte) ([]*provisionerpb.Resource, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil

@@ -26,7 +26,7 @@ import (
 // unusedFor is how long a template version stays in the cache without a job.
 const unusedFor = 30 * 24 * time.Hour
 
-// tidyEvery is the least time between two searches for unused versions.
+// tidyEvery is the minimum time between two searches for unused versions.
 const tidyEvery = time.Hour
 
 var errInitTimeout = errors.New("terraform init took too long")
@@ -49,7 +49,7 @@ type cache struct {
 }
 
 type cacheEntry struct {
-	busy     chan struct{} // holds one token: who has it may make the version
+	busy     chan struct{} // holds one token: its holder may make the version
 	template *template.Source
 }
 
@@ -68,8 +68,8 @@ func newCache(dir string, e *Executor) *cache {
 	return c
 }
 
-// removeUnused deletes versions that had no job for long, and what a killed process left half made. It does so at most once per
-// tidyEvery.
+// removeUnused deletes versions that no job has used for a long time, and what a killed process left incomplete. It does so
+// at most once per tidyEvery.
 func (c *cache) removeUnused() {
 	c.mu.Lock()
 	due := c.tidied.IsZero() || time.Since(c.tidied) >= tidyEvery
@@ -103,7 +103,7 @@ func (c *cache) removeUnused() {
 	}
 }
 
-// open returns the template of the job, from the cache or made now. What it returns is shared: read only.
+// open returns the job's template, from the cache or newly made. The returned template is shared and read-only.
 func (c *cache) open(ctx context.Context, r *runner) (*template.Source, error) {
 	sum := strings.ToLower(r.offer.GetSourceSha256())
 	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size {
@@ -151,7 +151,7 @@ func (c *cache) entry(key string) *cacheEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.entries) > maxRemembered {
-		// Those in use are held by their users; two makers of one version at worst do the work twice.
+		// Users keep the entries that they use; at worst, two makers of one version do the work twice.
 		clear(c.entries)
 	}
 	entry := c.entries[key]
@@ -163,13 +163,13 @@ func (c *cache) entry(key string) *cacheEntry {
 	return entry
 }
 
-// touch notes that a version is in use. It fails when the version is not there.
+// touch records that a version is in use. It fails if the version does not exist.
 func (c *cache) touch(dir string) error {
 	now := time.Now()
 	return os.Chtimes(dir, now, now)
 }
 
-// make unpacks and initializes a version beside the cache and moves it into its place.
+// make unpacks and initializes a version beside the cache and moves it into place.
 func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error) {
 	tmp := filepath.Join(c.dir, ".tmp-"+strings.ToLower(rand.Text()[:16]))
 	defer func() { err = errors.Join(err, removeReadOnly(tmp)) }()
@@ -209,7 +209,7 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 		return err
 	}
 	if t.NeedsInit && !r.bare {
-		// Without it the version is as good, and takes more of the disk.
+		// If sharing fails the version works as well, but takes more disk space.
 		if err := share(filepath.Dir(c.dir), path.Join(versionsDir, filepath.Base(tmp), "src")); err != nil {
 			c.e.log.Warn("cannot share providers among templates", "err", err)
 		}
@@ -246,7 +246,7 @@ func (c *cache) unpack(ctx context.Context, r *runner, sum, dir string) error {
 	if err := extract(root, in); err != nil {
 		return err
 	}
-	// The reader of tar stops at the end mark; the hash is over all.
+	// The tar reader stops at the end mark, but the hash covers the whole file.
 	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxSourceBytes)); err != nil {
 		return fmt.Errorf("fetch template: %w", err)
 	}
@@ -256,8 +256,8 @@ func (c *cache) unpack(ctx context.Context, r *runner, sum, dir string) error {
 	return nil
 }
 
-// initialize runs `terraform init` in src and takes the hashes out of the lock file, so that jobs do not read every provider
-// in full each time: what is in the cache was verified here.
+// initialize runs `terraform init` in src and removes the hashes from the lock file, so that jobs do not read every
+// provider in full each time: the content of the cache was verified here.
 func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) error {
 	r.log.enter(stageInit)
 	pidFile := filepath.Join(c.e.runDir, "i"+filepath.Base(tmp))
@@ -270,7 +270,7 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 	}
 	g := grant{cgroup: r.slot.cgroup, write: append([]string{src, env["HOME"], env["TMPDIR"], r.slot.tmp()}, c.e.isolation.caches...)}
 	if text := c.e.isolation.initText; text != nil {
-		// The operator's may hold credentials: it is the account's that runs init, for as long as that takes.
+		// The operator's configuration may hold credentials: it belongs to the account that runs init, while init runs.
 		config := filepath.Join(tmp, "terraformrc")
 		if err := os.WriteFile(config, text, 0o600); err != nil {
 			return fmt.Errorf("write terraform configuration: %w", err)
@@ -298,7 +298,7 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 	}
 	out := &output{log: r.log}
 	tf.SetStderr(stderrLines{r.log})
-	// A registry or a repository that answers nothing must not hold the slot for ever.
+	// A registry or a repository that does not answer must not hold the slot forever.
 	bounded, cancel := context.WithTimeoutCause(ctx, c.e.opts.InitTimeout, errInitTimeout)
 	defer cancel()
 	began := time.Now()
@@ -342,7 +342,7 @@ func withoutHashes(src string) error {
 	return nil
 }
 
-// replaceFile makes a file in dir that is ours, in place of what has its name there: another account's file, or a link.
+// replaceFile creates a file of ours in dir, in place of whatever has its name there: another account's file, or a link.
 func replaceFile(dir, name string, text []byte) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -387,7 +387,7 @@ func closeTree(dir string) error {
 		if entry.IsDir() {
 			mode = 0o555
 			if name == "." {
-				mode = 0o755 // to be moved, and to be marked as used
+				mode = 0o755 // so that it can be moved and marked as used
 			}
 		}
 		if err := root.Chmod(name, mode); err != nil {

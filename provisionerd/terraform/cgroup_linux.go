@@ -14,15 +14,15 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroup bounds what all processes of a slot use together, by the kernel's control groups: of version 2, or where a controller is not
-// there, of version 1.
+// cgroup bounds what all processes of a slot use together with the kernel's control groups: version 2, or version 1 for a
+// controller that version 2 lacks.
 type cgroup struct {
-	memory, pids, cpu string // folders; empty for a controller that is not to be had
+	memory, pids, cpu string // folders; empty for an unavailable controller
 	v2                bool
 }
 
-// openCgroup makes the groups with a name, or takes those that are there, and sets their bounds. A controller that is not to be had
-// is left out; the error then says which, and why.
+// openCgroup creates the groups with a name, or reuses existing ones, and sets their bounds. It omits a controller that is
+// unavailable; the error then reports which, and why.
 func openCgroup(name string, limits JobLimits) (*cgroup, error) {
 	own, err := ownCgroups()
 	if err != nil {
@@ -56,7 +56,7 @@ func openCgroup(name string, limits JobLimits) (*cgroup, error) {
 	return c, c.bound(limits)
 }
 
-// ownCgroups are this process's groups by controller; "" is the one of version 2.
+// ownCgroups returns this process's groups by controller; "" is the group of version 2.
 func ownCgroups() (map[string]string, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -75,8 +75,8 @@ func ownCgroups() (map[string]string, error) {
 	return own, nil
 }
 
-// unifiedGroup makes a group of version 2 with all controllers. Processes are in leaves only, so this process first moves into one,
-// if its group was delegated to it alone; else the group is made at the root.
+// unifiedGroup creates a group of version 2 with all controllers. Only leaves may contain processes, so this process first
+// moves into one if its group was delegated to it alone; otherwise the group is created at the root.
 func unifiedGroup(own, name string) (string, error) {
 	base := filepath.Join(cgroupRoot, own)
 	if filepath.Base(own) == "codermesh-daemon" {
@@ -139,7 +139,7 @@ func (c *cgroup) bound(l JobLimits) error {
 		set(c.cpu, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10)))
 }
 
-// procs are the files by which a process joins.
+// procs returns the files through which a process joins.
 func (c *cgroup) procs() []string {
 	var names []string
 	for _, dir := range []string{c.memory, c.pids, c.cpu} {
@@ -150,7 +150,8 @@ func (c *cgroup) procs() []string {
 	return names
 }
 
-// hits is how often processes were killed for memory, and not started for their number, since the group was made.
+// hits returns how often the kernel killed processes for memory, and refused to start one for their number, since the group
+// was created.
 func (c *cgroup) hits() (memory, processes uint64) {
 	events := "memory.events"
 	if !c.v2 {
@@ -179,7 +180,8 @@ func counter(dir, file, name string) uint64 {
 	return 0
 }
 
-// kill ends every process of the group at once, also one that just forks. Only version 2 can (Linux 5.14); elsewhere it does nothing.
+// kill ends every process of the group at once, including one that is forking. Only version 2 can (Linux 5.14); elsewhere
+// it does nothing.
 func (c *cgroup) kill() error {
 	if !c.v2 || c.memory == "" {
 		return nil
@@ -194,7 +196,7 @@ func (c *cgroup) kill() error {
 	return nil
 }
 
-// machineMemory is this machine's memory in bytes.
+// machineMemory returns this machine's memory in bytes.
 func machineMemory() uint64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -203,7 +205,7 @@ func machineMemory() uint64 {
 	return uint64(info.Totalram) * uint64(info.Unit)
 }
 
-// close removes the groups. One in which a process is still ending stays for the next executor of this folder.
+// close removes the groups. A group in which a process is still ending stays for the next executor of this folder.
 func (c *cgroup) close() {
 	for _, dir := range []string{c.memory, c.pids, c.cpu} {
 		if dir != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// shortVolatileDir is a folder on memory where unix sockets have room.
+// shortVolatileDir returns a folder in memory whose path is short enough for unix sockets.
 func shortVolatileDir(root bool) string {
 	if root {
 		if info, err := os.Stat("/run"); err == nil && info.IsDir() {
@@ -52,7 +52,7 @@ func lockFile(name string) (*os.File, error) {
 	return file, nil
 }
 
-// existing is the deepest folder on the way to name that exists.
+// existing returns the deepest existing folder on the path to name.
 func existing(name string) string {
 	for {
 		if _, err := os.Stat(name); err == nil || name == filepath.Dir(name) {
@@ -62,7 +62,7 @@ func existing(name string) string {
 	}
 }
 
-// reachable reports whether an account that owns nothing can read dir, or run it when it is a file. Otherwise it returns the
+// reachable reports whether an account that owns nothing can read dir, or run it if it is a file. Otherwise it returns the
 // path that is in the way.
 func reachable(name string) (obstacle string, ok bool) {
 	resolved, err := filepath.EvalSymlinks(name)

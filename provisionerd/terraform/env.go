@@ -16,15 +16,15 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// passedOn are the variables of our own environment that templates see: none of them is a secret of the server. Proxies are
-// here because providers need them to reach their service.
+// passedOn lists the variables of our own environment that templates see: none of them is a secret of the server. It
+// includes proxies because providers need them to reach their service.
 var passedOn = []string{
 	"PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 }
 
-// baseEnv is what every Terraform process of a job sees, but for the slot's own folders and the workspace's facts. workspaces is
-// the folder of workspaces that are processes of this host, empty for jobs that cannot reach it.
+// baseEnv returns what every Terraform process of a job sees, except for the slot's own folders and the workspace's facts.
+// workspaces is the folder of workspaces that are processes of this host, or "" for jobs that cannot reach it.
 func baseEnv(extra []string, cliConfig, workspaces string) map[string]string {
 	env := map[string]string{
 		"PATH":               "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -43,7 +43,7 @@ func baseEnv(extra []string, cliConfig, workspaces string) map[string]string {
 	return tfexec.CleanEnv(env)
 }
 
-// initEnv is what only init sees: where to install from, and credentials of registries.
+// initEnv returns what only init sees: where to install from, and credentials of registries.
 func initEnv() map[string]string {
 	env := map[string]string{}
 	for _, entry := range os.Environ() {
@@ -55,18 +55,18 @@ func initEnv() map[string]string {
 	return env
 }
 
-// facts is one job's view of the world, for the provider.
+// facts is what the provider learns about one job.
 type facts struct {
 	transition string // start, stop
 	metadata   *provisionerpb.Metadata
 	parameters []*provisionerpb.ParameterValue
 	previous   []*provisionerpb.ParameterValue
 	build      bool // a workspace build, where the template's name must be known
-	// Which of the owner's secrets the source names.
+	// Which of the owner's secrets the source refers to.
 	token, key bool
 }
 
-// public are the facts that other programs of a template may see too.
+// public returns the facts that other programs of a template may see, too.
 func (f facts) public() map[string]string {
 	m := f.metadata
 	env := map[string]string{
@@ -87,7 +87,7 @@ func (f facts) public() map[string]string {
 	return env
 }
 
-// worker are the facts that only the provider sees.
+// worker returns the facts that only the provider sees.
 func (f facts) worker() (map[string]string, error) {
 	m := f.metadata
 	env := f.public()
@@ -151,7 +151,7 @@ func (f facts) worker() (map[string]string, error) {
 	return env, nil
 }
 
-// uuidText is the usual form of a UUID's 16 bytes, "" for anything else.
+// uuidText returns the usual form of a UUID's 16 bytes, or "" for anything else.
 func uuidText(raw []byte) string {
 	id, err := uuid.FromBytes(raw)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 const (
 	// maxEvaluations is how many evaluations run at one time. Others wait.
 	maxEvaluations = 2
-	// maxRounds is how often an evaluation is tried again without values that were refused: those that depend on them may be
-	// refused next.
+	// maxRounds is how often an evaluation is retried without the refused values: values that depend on them may be refused
+	// next.
 	maxRounds = 4
 )
 
 // Question asks for a template's form with some values.
 type Question struct {
 	SourceSHA256 string // hex
-	// Source opens the template's source archive, a tar. Called only when no cache has it.
+	// Source opens the template's source archive, a tar. It is called only if no cache has it.
 	Source     func(context.Context) (io.ReadCloser, error)
 	Variables  []*provisionerpb.VariableValue
 	Parameters []*provisionerpb.ParameterValue // what the user has given so far
@@ -41,9 +41,9 @@ type Answer struct {
 	Dropped    []string                   // data sources that depend on more
 }
 
-// Evaluate evaluates a form from the projection of the template. It takes as long as a Terraform process does, and waits while
-// maxEvaluations others run; ctx bounds both. An Invalid fault describes what is wrong with the template for these values. An
-// executor that evaluates must not run jobs, whose slots have the same numbers.
+// Evaluate evaluates a form from the projection of the template. It takes as long as a Terraform process does, and waits
+// while maxEvaluations others run; ctx bounds both. An Invalid fault describes what is wrong with the template for these
+// values. An executor that evaluates must not run jobs, because their slots have the same numbers.
 func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 	var n int
 	select {
@@ -155,7 +155,7 @@ func (a *Answer) read(data []node, outputs map[string]stateOutput) error {
 	return nil
 }
 
-// freeSlots are the numbers of the slots for evaluations.
+// freeSlots returns the numbers of the slots for evaluations.
 func freeSlots() chan int {
 	free := make(chan int, maxEvaluations)
 	for n := range maxEvaluations {

@@ -9,13 +9,14 @@ import (
 	"syscall"
 )
 
-// maxState bounds what is read of one state file, in bytes: PostgreSQL keeps a state as one value.
+// maxState bounds how much of one state file is read, in bytes: PostgreSQL keeps a state as one value.
 const maxState = 1<<30 - 64<<20
 
 // errStateTooLarge is the error for a state above maxState.
 var errStateTooLarge = errors.New("the state is larger than 960 MiB, which is more than can be stored")
 
-// folder is a job's working folder, held open before the job begins. The job may have put anything where its files are expected.
+// folder is a job's working folder, opened before the job begins and held open. The job may have put anything where its
+// files are expected.
 type folder struct{ root *os.Root }
 
 func openFolder(dir string) (*folder, error) {
@@ -28,7 +29,8 @@ func openFolder(dir string) (*folder, error) {
 
 func (f *folder) close() { f.root.Close() }
 
-// read returns a file's content. It follows no link, reads only regular files, and does not block. Without the file it returns fs.ErrNotExist.
+// read returns a file's content. It follows no link, reads only regular files, and does not block. It returns
+// fs.ErrNotExist if the file does not exist.
 func (f *folder) read(name string) ([]byte, error) {
 	info, err := f.root.Lstat(name)
 	if err != nil {
@@ -37,7 +39,8 @@ func (f *folder) read(name string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("read %s: it is not a regular file: %v", name, info.Mode().Type())
 	}
-	// It may have been replaced since: a pipe does not block, and a link leads to another of the job's own files at worst.
+	// The job may have replaced the file since: a pipe does not block, and at worst a link leads to another of the job's
+	// own files.
 	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -63,8 +66,9 @@ func (f *folder) read(name string) ([]byte, error) {
 	return text, nil
 }
 
-// states returns the states in the folder, the better of two equally new ones last: Terraform writes a state that it could not save to
-// errored.tfstate, which holds more than the state file with the same serial. The error names unreadable files.
+// states returns the states in the folder; of two equally new ones the better comes last: Terraform writes a state that it
+// could not save to errored.tfstate, which holds more than the state file with the same serial. The error names unreadable
+// files.
 func (f *folder) states() (found [][]byte, err error) {
 	var errs []error
 	for _, name := range []string{"terraform.tfstate", "errored.tfstate"} {

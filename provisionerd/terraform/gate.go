@@ -21,7 +21,7 @@ type gate struct {
 	over     sync.WaitGroup
 }
 
-// openGate listens at path, which must not exist, for the account uid; 0 is ours.
+// openGate listens at path, which must not exist, for the account uid; 0 means our own account.
 func openGate(path string, uid, gid int, admit, hand func(*net.UnixConn) error, log *slog.Logger) (*gate, error) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -63,16 +63,16 @@ func (g *gate) run() {
 	}
 }
 
-// acceptPause is how long the gate waits after it could not accept.
+// acceptPause is how long the gate waits after it failed to accept a connection.
 const acceptPause = 50 * time.Millisecond
 
-// close stops admitting and waits for it. Connections that the worker has stay.
+// close stops admitting and waits for admissions in progress. Connections that the worker has stay open.
 func (g *gate) close() {
-	g.listener.Close() // removes the socket; fails when the job has removed its folder
+	g.listener.Close() // removes the socket; fails if the job has removed its folder
 	g.over.Wait()
 }
 
-// receivedConns is a listener whose connections come over another connection.
+// receivedConns is a listener that receives its connections over another connection.
 type receivedConns struct{ over *net.UnixConn }
 
 func (l receivedConns) Close() error   { return l.over.Close() }

@@ -13,11 +13,12 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// maxAncestors is how far a process may be from its job's Terraform.
+// maxAncestors bounds how many generations a process may be below its job's Terraform.
 const maxAncestors = 128
 
-// admitJob returns what admits the processes of one job: those of the account uid (0: ours) that are the process noted in one of
-// the files, or descend from it. So a job reaches its own worker even where several jobs share an account, and no other.
+// admitJob returns a function that admits the processes of one job: those of the account uid (0: ours) that are the process
+// noted in one of the files, or descend from it. So a job reaches its own worker and no other, even if several jobs share
+// an account.
 func admitJob(uid int, pidFiles []string) func(*net.UnixConn) error {
 	if uid == 0 {
 		uid = os.Geteuid()
@@ -51,7 +52,7 @@ func admitJob(uid int, pidFiles []string) func(*net.UnixConn) error {
 			if err != nil || !descends(int(peer.Pid), root) {
 				continue
 			}
-			if fdErr == nil && ended(handle) { // another may have got its number
+			if fdErr == nil && ended(handle) { // another process may have got its number
 				return fmt.Errorf("process %d has ended", peer.Pid)
 			}
 			return nil
@@ -60,8 +61,8 @@ func admitJob(uid int, pidFiles []string) func(*net.UnixConn) error {
 	}
 }
 
-// descends reports whether a process is root or below it. A parent is older than its child; one that is not has another's
-// number.
+// descends reports whether a process is root or below it. A parent is older than its child; if it is not, another process
+// has got the parent's number.
 func descends(pid int, root sandbox.Process) bool {
 	youngest := ^uint64(0)
 	for range maxAncestors {
@@ -80,7 +81,7 @@ func descends(pid int, root sandbox.Process) bool {
 	return false
 }
 
-// parentOf returns a process's parent, and when it started in clock ticks after boot.
+// parentOf returns a process's parent, and when the process started, in clock ticks after boot.
 func parentOf(pid int) (parent int, started uint64, err error) {
 	if pid <= 0 {
 		return 0, 0, errors.New("no process") // of a namespace that is not below ours
@@ -105,7 +106,7 @@ func ended(handle int) bool {
 	fds := []unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, 0)
-		if errors.Is(err, unix.EINTR) { // also without a wait: the Go runtime signals its threads, the more so under load
+		if errors.Is(err, unix.EINTR) { // happens even without a wait: the Go runtime signals its threads, the more so under load
 			continue
 		}
 		return err != nil || n > 0

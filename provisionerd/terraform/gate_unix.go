@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passConn sends a connection over another to a process that reads it with receivedConns.
+// passConn sends a connection over another one to a process that receives it with receivedConns.
 func passConn(over, conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -26,7 +26,7 @@ func passConn(over, conn *net.UnixConn) error {
 	return errors.Join(err, sent)
 }
 
-// Accept waits for the next connection; io.EOF follows the last.
+// Accept waits for the next connection; it returns io.EOF after the last.
 func (l receivedConns) Accept() (net.Conn, error) {
 	data, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	for {
@@ -41,7 +41,7 @@ func (l receivedConns) Accept() (net.Conn, error) {
 		if err == nil {
 			return conn, nil
 		}
-		// A connection that is lost is the caller's to make again.
+		// The caller must open a lost connection again.
 	}
 }
 
@@ -59,7 +59,7 @@ func connOf(control []byte) (net.Conn, error) {
 	return net.FileConn(file)
 }
 
-// connPair is two ends of one connection: one for us, one for a child.
+// connPair returns the two ends of one connection: one for us, one for a child.
 func connPair() (*net.UnixConn, *os.File, error) {
 	// A child that starts at the same time, such as a job, must not inherit either end.
 	syscall.ForkLock.RLock()

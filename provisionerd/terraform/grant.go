@@ -9,14 +9,14 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
-// grant is what one sandbox may use of the host besides the system.
+// grant is what one sandbox may use of the host in addition to the system.
 type grant struct {
 	write, read   []string // files and folders, under their own names
 	sockets       []string // unix sockets to connect to
-	passwd, group string   // what is shown as /etc/passwd and /etc/group; empty for the host's
+	passwd, group string   // files shown as /etc/passwd and /etc/group; empty for the host's
 	groups        []int
 	cgroup        *cgroup
-	workspace     bool // it is a workspace's process, not a job's
+	workspace     bool // for a workspace's process, not a job's
 }
 
 // policyOf returns the sandbox policy of a command that runs as uid and may use what g grants.
@@ -61,7 +61,7 @@ func lesser(a, b uint64) uint64 {
 	return min(a, b)
 }
 
-// socketGroup is the group that may use a unix socket, and whether there is a socket at all.
+// socketGroup returns the group that may use a unix socket, and whether the socket exists.
 func socketGroup(name string) (gid int, ok bool) {
 	info, err := os.Stat(name)
 	if err != nil || info.Mode().Type() != os.ModeSocket {

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// noFollow has a file not opened when the last part of its name is a link.
+// noFollow makes opening a file fail if the last part of its name is a link.
 const noFollow = syscall.O_NOFOLLOW
 
-// status is what the kernel knows of a file beyond fs.FileInfo.
+// status is what the kernel knows about a file beyond fs.FileInfo.
 type status struct {
 	uid, gid int
 	links    uint64
@@ -26,7 +26,7 @@ func statusOf(info fs.FileInfo) (status, bool) {
 	return status{uid: int(s.Uid), gid: int(s.Gid), links: uint64(s.Nlink), used: uint64(s.Blocks) * 512}, true
 }
 
-// tryLock takes a file's lock for this process, or fails when another open file has it.
+// tryLock locks a file for this process, or fails if another open file holds the lock.
 func tryLock(file *os.File) error {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// The package compiles on Windows, and runs no builds there: see package sandbox.
+// The package compiles on Windows, but runs no builds there: see package sandbox.
 
 const noFollow = 0
 
